@@ -1,0 +1,90 @@
+"""The environment of a process of the job: one function per variable. Nothing else reads `DEEPREC_EXT_*`.
+
+The launcher (or the operator) sets them with `process_environment`; the training side reads them. A process without
+`DEEPREC_EXT_AIMASTER` is stock training.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+PREFIX = "DEEPREC_EXT_"
+TRAINING_ROLES = ("chief", "worker", "evaluator")
+
+
+def _get(name: str, default: str = "") -> str:
+    return os.environ.get(PREFIX + name, default)
+
+
+def aimaster_address() -> str | None:
+    """host:port of the job's AIMaster, None outside an elastic job."""
+    return _get("AIMASTER") or None
+
+
+def job() -> str:
+    """Name of the job; also the name in the AIMaster's certificate, `aimaster.<job>`."""
+    return _get("JOB")
+
+
+def role() -> str:
+    """`ps`, `chief`, `worker` or `evaluator`; empty in a process that is no role of a job."""
+    return _get("ROLE")
+
+
+def index() -> int:
+    """Index of the role: 2 for `ps-2`."""
+    return int(_get("INDEX", "0"))
+
+
+def slots() -> int:
+    """S, the number of slots of the job: the PS count that user code sees."""
+    return int(_get("SLOTS", "0"))
+
+
+def chief_role() -> str:
+    """How the job calls its chief: `chief`, `master`, or `worker` where worker 0 stands for it."""
+    return _get("CHIEF", "chief")
+
+
+def has_evaluator() -> bool:
+    """Whether the job has an evaluator of its own."""
+    return _get("EVALUATOR") == "1"
+
+
+def certificates() -> str | None:
+    """Directory with `ca.pem`, `<certificate role>.pem` and `<certificate role>-key.pem`; None: no TLS (tests only)."""
+    return _get("CERTS") or None
+
+
+def workdir() -> str | None:
+    """The run directory; scripts may keep their model below it."""
+    return _get("WORKDIR") or None
+
+
+def owner_pid() -> int | None:
+    """The process that became the role; a child of it that inherits the environment is stock TensorFlow."""
+    value = _get("OWNER")
+    return int(value) if value else None
+
+
+def claim_ownership() -> None:
+    os.environ[PREFIX + "OWNER"] = str(os.getpid())
+
+
+def is_elastic_process() -> bool:
+    """Whether this very process is a role of an elastic job."""
+    owner = owner_pid()
+    return bool(aimaster_address()) and bool(role()) and owner in (None, os.getpid())
+
+
+def process_environment(
+    *, aimaster: str, job: str, role: str, index: int, slots: int, certificates: str | None, workdir: str,
+    evaluator: bool = False, chief: str = "chief",
+) -> Mapping[str, str]:  # fmt: skip
+    """What the launcher adds to the environment of a role."""
+    values = {
+        "AIMASTER": aimaster, "JOB": job, "ROLE": role, "INDEX": str(index), "SLOTS": str(slots),
+        "CERTS": certificates or "", "WORKDIR": workdir, "EVALUATOR": "1" if evaluator else "", "CHIEF": chief,
+    }  # fmt: skip
+    return {PREFIX + name: value for name, value in values.items() if value}

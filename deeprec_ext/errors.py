@@ -1,0 +1,29 @@
+"""The errors of the project. A message says what happened, to what, and what to do."""
+
+
+class DeepRecError(Exception):
+    """Base of every error raised on purpose by this package."""
+
+
+class UsageError(DeepRecError):
+    """The caller asked for something that cannot be; the command line exits with 2."""
+
+
+class RefusedError(UsageError):
+    """A script or a graph cannot be made elastic; the message names the reason and the remedy."""
+
+
+class ProtocolError(DeepRecError):
+    """The other side speaks another major version, or broke a rule of the protocol."""
+
+
+class StaleError(DeepRecError):
+    """A process, AIMaster or view that has been replaced tried to act."""
+
+
+class UnreachableError(DeepRecError):
+    """A process did not answer within its deadline."""
+
+
+class JobFailedError(DeepRecError):
+    """The job itself failed; the command line exits with 1."""

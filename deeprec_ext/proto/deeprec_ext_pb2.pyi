@@ -1,0 +1,690 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROLE_UNSPECIFIED: _ClassVar[Role]
+    PS: _ClassVar[Role]
+    CHIEF: _ClassVar[Role]
+    WORKER: _ClassVar[Role]
+    EVALUATOR: _ClassVar[Role]
+ROLE_UNSPECIFIED: Role
+PS: Role
+CHIEF: Role
+WORKER: Role
+EVALUATOR: Role
+
+class PsMember(_message.Message):
+    __slots__ = ("task", "name", "address", "incarnation")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    name: str
+    address: str
+    incarnation: str
+    def __init__(self, task: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
+
+class WorkerMember(_message.Message):
+    __slots__ = ("name", "incarnation")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    incarnation: str
+    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
+
+class View(_message.Message):
+    __slots__ = ("epoch", "ps", "slot_map", "workers", "live", "generation", "marked_slots")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_MAP_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MARKED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    ps: _containers.RepeatedCompositeFieldContainer[PsMember]
+    slot_map: _containers.RepeatedScalarFieldContainer[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerMember]
+    live: bool
+    generation: int
+    marked_slots: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, epoch: _Optional[int] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[WorkerMember, _Mapping]]] = ..., live: bool = ..., generation: _Optional[int] = ..., marked_slots: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("protocol_major", "protocol_minor", "job", "role", "index", "incarnation", "address", "pid", "host", "known_epoch", "known_task", "known_aimaster", "tensorflow_version", "resident_slots")
+    PROTOCOL_MAJOR_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_TASK_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_AIMASTER_FIELD_NUMBER: _ClassVar[int]
+    TENSORFLOW_VERSION_FIELD_NUMBER: _ClassVar[int]
+    RESIDENT_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    protocol_major: int
+    protocol_minor: int
+    job: str
+    role: Role
+    index: int
+    incarnation: str
+    address: str
+    pid: int
+    host: str
+    known_epoch: int
+    known_task: int
+    known_aimaster: int
+    tensorflow_version: str
+    resident_slots: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., job: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., known_epoch: _Optional[int] = ..., known_task: _Optional[int] = ..., known_aimaster: _Optional[int] = ..., tensorflow_version: _Optional[str] = ..., resident_slots: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class AgentSettings(_message.Message):
+    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup")
+    HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PS_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_COPIES_FIELD_NUMBER: _ClassVar[int]
+    COPY_CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_FIELD_NUMBER: _ClassVar[int]
+    heartbeat_seconds: float
+    ps_heartbeat_limit_seconds: float
+    worker_heartbeat_limit_seconds: float
+    verify_copies: bool
+    copy_chunk_bytes: int
+    dedup: str
+    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ...) -> None: ...
+
+class RegisterReply(_message.Message):
+    __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator")
+    AIMASTER_INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    HAS_EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    aimaster_incarnation: int
+    view: View
+    task: int
+    settings: AgentSettings
+    has_evaluator: bool
+    def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ...) -> None: ...
+
+class Variable(_message.Message):
+    __slots__ = ("name", "container", "dtype", "shape", "slot", "reference", "update", "bitmap", "bytes")
+    class Update(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UPDATE_UNSPECIFIED: _ClassVar[Variable.Update]
+        DENSE: _ClassVar[Variable.Update]
+        ROWS: _ClassVar[Variable.Update]
+    UPDATE_UNSPECIFIED: Variable.Update
+    DENSE: Variable.Update
+    ROWS: Variable.Update
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    BITMAP_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    container: str
+    dtype: int
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    slot: int
+    reference: bool
+    update: Variable.Update
+    bitmap: str
+    bytes: int
+    def __init__(self, name: _Optional[str] = ..., container: _Optional[str] = ..., dtype: _Optional[int] = ..., shape: _Optional[_Iterable[int]] = ..., slot: _Optional[int] = ..., reference: bool = ..., update: _Optional[_Union[Variable.Update, str]] = ..., bitmap: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class Catalogue(_message.Message):
+    __slots__ = ("variables", "fingerprint", "warnings")
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    variables: _containers.RepeatedCompositeFieldContainer[Variable]
+    fingerprint: str
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., fingerprint: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("step", "steps_per_second", "examples_per_second", "step_seconds", "rss_bytes", "cpu_seconds", "gate_waits", "training", "examples", "last_step", "epoch")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    STEPS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GATE_WAITS_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    steps_per_second: float
+    examples_per_second: float
+    step_seconds: float
+    rss_bytes: int
+    cpu_seconds: float
+    gate_waits: int
+    training: bool
+    examples: int
+    last_step: int
+    epoch: int
+    def __init__(self, step: _Optional[int] = ..., steps_per_second: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., training: bool = ..., examples: _Optional[int] = ..., last_step: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class CopyResult(_message.Message):
+    __slots__ = ("bytes", "remaining_bytes", "seconds", "variables", "checksummed", "skipped")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUMMED_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    remaining_bytes: int
+    seconds: float
+    variables: int
+    checksummed: int
+    skipped: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, bytes: _Optional[int] = ..., remaining_bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., variables: _Optional[int] = ..., checksummed: _Optional[int] = ..., skipped: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Ack(_message.Message):
+    __slots__ = ("command_id", "ok", "error", "copy")
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    OK_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    command_id: int
+    ok: bool
+    error: str
+    copy: CopyResult
+    def __init__(self, command_id: _Optional[int] = ..., ok: bool = ..., error: _Optional[str] = ..., copy: _Optional[_Union[CopyResult, _Mapping]] = ...) -> None: ...
+
+class PauseReport(_message.Message):
+    __slots__ = ("scaling_id", "pause_seconds", "median_step_seconds", "gate_waits", "steps")
+    SCALING_ID_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GATE_WAITS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    scaling_id: int
+    pause_seconds: float
+    median_step_seconds: float
+    gate_waits: int
+    steps: int
+    def __init__(self, scaling_id: _Optional[int] = ..., pause_seconds: _Optional[float] = ..., median_step_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., steps: _Optional[int] = ...) -> None: ...
+
+class MetricsReport(_message.Message):
+    __slots__ = ("metrics", "step")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    metrics: _containers.ScalarMap[str, float]
+    step: int
+    def __init__(self, metrics: _Optional[_Mapping[str, float]] = ..., step: _Optional[int] = ...) -> None: ...
+
+class PsTrouble(_message.Message):
+    __slots__ = ("tasks", "error", "epoch")
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    tasks: _containers.RepeatedScalarFieldContainer[int]
+    error: str
+    epoch: int
+    def __init__(self, tasks: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class ModelLive(_message.Message):
+    __slots__ = ("generation", "step")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    step: int
+    def __init__(self, generation: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Finished(_message.Message):
+    __slots__ = ("left", "had_session")
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    HAD_SESSION_FIELD_NUMBER: _ClassVar[int]
+    left: bool
+    had_session: bool
+    def __init__(self, left: bool = ..., had_session: bool = ...) -> None: ...
+
+class LogLine(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
+
+class PassReport(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    def __init__(self, json: _Optional[str] = ...) -> None: ...
+
+class AgentMessage(_message.Message):
+    __slots__ = ("hello", "heartbeat", "ack", "catalogue", "pause", "metrics", "trouble", "live", "refusal", "finished", "log", "passes")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    ACK_FIELD_NUMBER: _ClassVar[int]
+    CATALOGUE_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    PASSES_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    heartbeat: Heartbeat
+    ack: Ack
+    catalogue: Catalogue
+    pause: PauseReport
+    metrics: MetricsReport
+    trouble: PsTrouble
+    live: ModelLive
+    refusal: Refusal
+    finished: Finished
+    log: LogLine
+    passes: PassReport
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., pause: _Optional[_Union[PauseReport, _Mapping]] = ..., metrics: _Optional[_Union[MetricsReport, _Mapping]] = ..., trouble: _Optional[_Union[PsTrouble, _Mapping]] = ..., live: _Optional[_Union[ModelLive, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., passes: _Optional[_Union[PassReport, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("incarnation",)
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    incarnation: str
+    def __init__(self, incarnation: _Optional[str] = ...) -> None: ...
+
+class Publish(_message.Message):
+    __slots__ = ("view",)
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    view: View
+    def __init__(self, view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
+
+class ScalingNotice(_message.Message):
+    __slots__ = ("scaling_id", "phase")
+    class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PHASE_UNSPECIFIED: _ClassVar[ScalingNotice.Phase]
+        BEGUN: _ClassVar[ScalingNotice.Phase]
+        COMMITTED: _ClassVar[ScalingNotice.Phase]
+        ROLLED_BACK: _ClassVar[ScalingNotice.Phase]
+    PHASE_UNSPECIFIED: ScalingNotice.Phase
+    BEGUN: ScalingNotice.Phase
+    COMMITTED: ScalingNotice.Phase
+    ROLLED_BACK: ScalingNotice.Phase
+    SCALING_ID_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    scaling_id: int
+    phase: ScalingNotice.Phase
+    def __init__(self, scaling_id: _Optional[int] = ..., phase: _Optional[_Union[ScalingNotice.Phase, str]] = ...) -> None: ...
+
+class Mark(_message.Message):
+    __slots__ = ("slots",)
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    slots: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, slots: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Prepare(_message.Message):
+    __slots__ = ("view",)
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    view: View
+    def __init__(self, view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
+
+class Pause(_message.Message):
+    __slots__ = ("lease_seconds",)
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    lease_seconds: float
+    def __init__(self, lease_seconds: _Optional[float] = ...) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Commit(_message.Message):
+    __slots__ = ("view",)
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    view: View
+    def __init__(self, view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("variable", "source_task")
+    VARIABLE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_TASK_FIELD_NUMBER: _ClassVar[int]
+    variable: Variable
+    source_task: int
+    def __init__(self, variable: _Optional[_Union[Variable, _Mapping]] = ..., source_task: _Optional[int] = ...) -> None: ...
+
+class Copy(_message.Message):
+    __slots__ = ("phase", "scaling_id", "moves", "ps")
+    class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PHASE_UNSPECIFIED: _ClassVar[Copy.Phase]
+        ARM: _ClassVar[Copy.Phase]
+        FIRST: _ClassVar[Copy.Phase]
+        DIRTY: _ClassVar[Copy.Phase]
+        FINAL: _ClassVar[Copy.Phase]
+        ABORT: _ClassVar[Copy.Phase]
+    PHASE_UNSPECIFIED: Copy.Phase
+    ARM: Copy.Phase
+    FIRST: Copy.Phase
+    DIRTY: Copy.Phase
+    FINAL: Copy.Phase
+    ABORT: Copy.Phase
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    SCALING_ID_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    PS_FIELD_NUMBER: _ClassVar[int]
+    phase: Copy.Phase
+    scaling_id: int
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    ps: _containers.RepeatedCompositeFieldContainer[PsMember]
+    def __init__(self, phase: _Optional[_Union[Copy.Phase, str]] = ..., scaling_id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ...) -> None: ...
+
+class Destroy(_message.Message):
+    __slots__ = ("variables",)
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    variables: _containers.RepeatedCompositeFieldContainer[Variable]
+    def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ...) -> None: ...
+
+class Leave(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Command(_message.Message):
+    __slots__ = ("id", "mark", "prepare", "pause", "resume", "commit", "copy", "destroy", "leave")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    PREPARE_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    DESTROY_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    mark: Mark
+    prepare: Prepare
+    pause: Pause
+    resume: Resume
+    commit: Commit
+    copy: Copy
+    destroy: Destroy
+    leave: Leave
+    def __init__(self, id: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., copy: _Optional[_Union[Copy, _Mapping]] = ..., destroy: _Optional[_Union[Destroy, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+
+class MasterMessage(_message.Message):
+    __slots__ = ("aimaster_incarnation", "publish", "scaling", "command")
+    AIMASTER_INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_FIELD_NUMBER: _ClassVar[int]
+    SCALING_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    aimaster_incarnation: int
+    publish: Publish
+    scaling: ScalingNotice
+    command: Command
+    def __init__(self, aimaster_incarnation: _Optional[int] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., scaling: _Optional[_Union[ScalingNotice, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ...) -> None: ...
+
+class RoleStatus(_message.Message):
+    __slots__ = ("name", "role", "state", "pid", "incarnation", "heartbeat", "heartbeat_age_seconds", "task", "slots", "bytes", "restarts", "cpu_percent")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    CPU_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    role: Role
+    state: str
+    pid: int
+    incarnation: str
+    heartbeat: Heartbeat
+    heartbeat_age_seconds: float
+    task: int
+    slots: _containers.RepeatedScalarFieldContainer[int]
+    bytes: int
+    restarts: int
+    cpu_percent: float
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., incarnation: _Optional[str] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., heartbeat_age_seconds: _Optional[float] = ..., task: _Optional[int] = ..., slots: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., cpu_percent: _Optional[float] = ...) -> None: ...
+
+class ScalingStatus(_message.Message):
+    __slots__ = ("id", "kind", "role", "from_count", "to_count", "state", "detail", "outcome", "reason", "epoch", "bytes_moved", "bytes_resent", "slots_moved", "pause_seconds", "seconds", "gate_waits")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    FROM_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TO_COUNT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MOVED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_RESENT_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_MOVED_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GATE_WAITS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    kind: str
+    role: str
+    from_count: int
+    to_count: int
+    state: str
+    detail: str
+    outcome: str
+    reason: str
+    epoch: int
+    bytes_moved: int
+    bytes_resent: int
+    slots_moved: int
+    pause_seconds: _containers.RepeatedScalarFieldContainer[float]
+    seconds: float
+    gate_waits: int
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[str] = ..., role: _Optional[str] = ..., from_count: _Optional[int] = ..., to_count: _Optional[int] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., epoch: _Optional[int] = ..., bytes_moved: _Optional[int] = ..., bytes_resent: _Optional[int] = ..., slots_moved: _Optional[int] = ..., pause_seconds: _Optional[_Iterable[float]] = ..., seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    SCALINGS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_MAP_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    AIMASTER_INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    STEPS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    state: str
+    epoch: int
+    step: int
+    last_step: int
+    examples_per_second: float
+    seconds: float
+    roles: _containers.RepeatedCompositeFieldContainer[RoleStatus]
+    scalings: _containers.RepeatedCompositeFieldContainer[ScalingStatus]
+    slot_map: _containers.RepeatedScalarFieldContainer[int]
+    metrics: _containers.ScalarMap[str, float]
+    aimaster_incarnation: int
+    slots: int
+    failure: str
+    steps_per_second: float
+    live: bool
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ...) -> None: ...
+
+class ScaleRequest(_message.Message):
+    __slots__ = ("ps", "workers", "rebalance", "replace", "dry_run", "reason")
+    PS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ps: int
+    workers: int
+    rebalance: bool
+    replace: str
+    dry_run: bool
+    reason: str
+    def __init__(self, ps: _Optional[int] = ..., workers: _Optional[int] = ..., rebalance: bool = ..., replace: _Optional[str] = ..., dry_run: bool = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ScaleReply(_message.Message):
+    __slots__ = ("scaling_id", "message", "plan_json")
+    SCALING_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_JSON_FIELD_NUMBER: _ClassVar[int]
+    scaling_id: int
+    message: str
+    plan_json: str
+    def __init__(self, scaling_id: _Optional[int] = ..., message: _Optional[str] = ..., plan_json: _Optional[str] = ...) -> None: ...
+
+class EventsRequest(_message.Message):
+    __slots__ = ("after", "follow")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    follow: bool
+    def __init__(self, after: _Optional[int] = ..., follow: bool = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("sequence", "time", "type", "role", "epoch", "json")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    time: float
+    type: str
+    role: str
+    epoch: int
+    json: str
+    def __init__(self, sequence: _Optional[int] = ..., time: _Optional[float] = ..., type: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., json: _Optional[str] = ...) -> None: ...
+
+class CatalogueRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GraphReply(_message.Message):
+    __slots__ = ("catalogue", "passes_json")
+    CATALOGUE_FIELD_NUMBER: _ClassVar[int]
+    PASSES_JSON_FIELD_NUMBER: _ClassVar[int]
+    catalogue: Catalogue
+    passes_json: str
+    def __init__(self, catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., passes_json: _Optional[str] = ...) -> None: ...
+
+class FinishRequest(_message.Message):
+    __slots__ = ("status", "reason")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    status: str
+    reason: str
+    def __init__(self, status: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class FinishReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Pod(_message.Message):
+    __slots__ = ("name", "role", "index")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    role: Role
+    index: int
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ...) -> None: ...
+
+class PodStatus(_message.Message):
+    __slots__ = ("name", "state", "pid", "exit_code", "restarting", "restarts", "deleted", "last_line")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    RESTARTING_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    LAST_LINE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    pid: int
+    exit_code: int
+    restarting: bool
+    restarts: int
+    deleted: bool
+    last_line: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., exit_code: _Optional[int] = ..., restarting: bool = ..., restarts: _Optional[int] = ..., deleted: bool = ..., last_line: _Optional[str] = ...) -> None: ...
+
+class PodsReply(_message.Message):
+    __slots__ = ("pods",)
+    PODS_FIELD_NUMBER: _ClassVar[int]
+    pods: _containers.RepeatedCompositeFieldContainer[PodStatus]
+    def __init__(self, pods: _Optional[_Iterable[_Union[PodStatus, _Mapping]]] = ...) -> None: ...
+
+class PodRequest(_message.Message):
+    __slots__ = ("name", "grace_seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    grace_seconds: float
+    def __init__(self, name: _Optional[str] = ..., grace_seconds: _Optional[float] = ...) -> None: ...
+
+class PodReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,61 @@
+"""Settings of a job: what, unit, default and why, in one place. The command line's flags have the same names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PROTOCOL_MAJOR = 1
+PROTOCOL_MINOR = 0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Time limits and sizes of one job. Tests make them small."""
+
+    heartbeat_seconds: float = 0.5
+    """How often an agent reports. 1 000 agents at 0.5 s are 2 000 messages a second; larger jobs set 2 s."""
+
+    ps_heartbeat_limit_seconds: float = 3.0
+    """A PS silent for longer is given up: no user code runs there, so nothing but a hang or a death explains it."""
+
+    worker_heartbeat_limit_seconds: float = 30.0
+    """A worker silent for longer is given up. User code may hold the interpreter for long (a C extension, a collection)."""
+
+    acquire_limit_seconds: float = 300.0
+    """How long ACQUIRE waits for new processes to register. A pod may have to pull an image."""
+
+    prepare_limit_seconds: float = 600.0
+    """How long PREPARE may take: pre-copy of terabytes and preparing sessions of large graphs. Training goes on."""
+
+    pause_limit_seconds: float = 10.0
+    """How long PAUSE waits for the last trainer to stop at a step boundary: longer than any usual step."""
+
+    lease_seconds: float = 30.0
+    """How long a trainer stands still at most; then it goes on with the old view. Covers PAUSE and FINAL_COPY."""
+
+    commit_margin_seconds: float = 1.0
+    """COMMIT is decided only while every lease has at least this left: clocks differ in rate, messages take time."""
+
+    release_limit_seconds: float = 60.0
+    """How long RELEASE waits for drained processes to exit by themselves before they are stopped."""
+
+    copy_chunk_bytes: int = 8 << 20
+    """Rows per pre-copy message are chosen so that a message stays below this: bounds memory and the time a step competes."""
+
+    dirty_small_bytes: int = 4 << 20
+    """Pre-copy ends when less than this is dirty: about 10 ms of final copy."""
+
+    dirty_rounds_max: int = 8
+    """Pre-copy ends after so many rounds even if the remainder still shrinks."""
+
+    finish_grace_seconds: float = 30.0
+    """How long workers may go on after the chief has ended."""
+
+    restarts_max: int = 10
+    """A role that exited in error is started again so many times."""
+
+    verify_copies: bool = False
+    """Compare checksums of both sides of every moved variable, in the pause. For tests."""
+
+    dedup: str = "auto"
+    """Look up unique ids only: `auto` (where it pays), `on`, `off`."""

@@ -1,0 +1,40 @@
+"""Quantities for people: bytes and durations, parsed and printed. Internally: bytes are int, durations float seconds."""
+
+from __future__ import annotations
+
+import re
+
+_BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+          "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40,
+          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}  # fmt: skip
+
+
+def parse_bytes(text: str) -> int:
+    """`"512Mi"` → 536870912; suffixes as in Kubernetes (K, M, G, Ki, Mi, Gi), with or without B.
+
+    Raises ValueError for anything else, a bare negative number included.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if not match or match[2].upper() not in _BYTES:
+        raise ValueError(f"{text!r} is no amount of bytes; write for example 512Mi or 2GB")
+    return int(float(match[1]) * _BYTES[match[2].upper()])
+
+
+def format_bytes(count: float) -> str:
+    """`268435456` → `"268 MB"` (decimal units)."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if count >= 10 or unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def format_seconds(seconds: float) -> str:
+    """`0.0123` → `"12 ms"`, `83` → `"1:23"`."""
+    if seconds < 1:
+        return f"{1e3 * seconds:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
