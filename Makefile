@@ -1,0 +1,103 @@
+# `make` lists what there is. Everything runs in .venv, which the targets create when needed; a second call is quick.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+METADATA := pyproject.toml setup.py
+# Adult census data (a directory with adult.data and adult.test); empty: the example generates its data.
+DATA ?=
+# Where the demo leaves its run.
+DEMO_DIR ?= runs/demo
+PYTEST_ARGS ?=
+
+.PHONY: help
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+
+# --------------------------------------------------------------------------------------------------------- environment
+
+# The first Python of the right version that can make an environment. PYTHON=... overrides the search.
+$(BIN)/python:
+	@for python in $${PYTHON:-} python3.11 python3 python3.10 python3.9 /usr/bin/python3.11 /usr/bin/python3; do
+	    $$python -c 'import sys; sys.exit(not (3, 9) <= sys.version_info < (3, 12))' 2>/dev/null || continue
+	    right=$$python
+	    $$python -c 'import ensurepip, venv' 2>/dev/null || continue
+	    echo "$$python -m venv $(VENV)"
+	    rm -rf $(VENV)
+	    exec $$python -m venv $(VENV)
+	done
+	if [[ -n "$${right:-}" ]]; then
+	    echo "$$right cannot make a virtual environment: its ensurepip is missing. On Debian and Ubuntu: apt-get install python3-venv" >&2
+	else
+	    echo "No Python 3.9, 3.10 or 3.11 found (TensorFlow 2.15 has no other). Install one, for example: apt-get install python3.11 python3.11-venv, or say PYTHON=/path/to/python" >&2
+	fi
+	exit 1
+
+.ONESHELL:
+
+$(VENV)/installed-tf: $(METADATA) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[tf]'
+	touch $@
+
+$(VENV)/installed-test: $(METADATA) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $@
+
+.PHONY: install
+install: $(VENV)/installed-tf  ## Create .venv and install the package with TensorFlow
+
+# ---------------------------------------------------------------------------------------------------------------- use
+
+.PHONY: demo
+demo: $(VENV)/installed-tf  ## Train Wide & Deep while PS go 1→3→2 and workers 1→3→2 (about two minutes)
+	rm -rf $(DEMO_DIR)
+	PATH="$(CURDIR)/$(BIN):$$PATH" deeprec-ext run --workdir $(DEMO_DIR) --events examples/census_wide_deep/demo.yaml \
+	    --ps 1 --workers 1 --max-ps 3 --max-workers 3 -- \
+	    python examples/census_wide_deep/train.py $(if $(DATA),--data $(DATA))
+
+# --------------------------------------------------------------------------------------------------------------- check
+
+.PHONY: test
+test: lint  ## Run everything that CI runs: lint, types, layers, and all the tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-quick
+test-quick: $(VENV)/installed-test  ## Run the tests that are not marked slow
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: $(VENV)/installed-test  ## Check style (ruff), types (mypy) and layers (import-linter)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: format
+format: $(VENV)/installed-test  ## Let ruff repair and format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: proto
+proto: $(VENV)/installed-test  ## Regenerate the protocol's code
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. deeprec_ext/proto/deeprec_ext.proto
+
+# ---------------------------------------------------------------------------------------------------------- benchmarks
+
+.PHONY: bench-stock
+bench-stock: $(VENV)/installed-tf  ## Measure stock TensorFlow: step time, and stop - checkpoint - restart
+	$(BIN)/python -m benchmarks.stock.run
+
+.PHONY: bench
+bench: $(VENV)/installed-tf  ## Measure everything in docs/benchmarks.md (long)
+	$(BIN)/python -m benchmarks.stock.run
+	$(BIN)/python -m benchmarks.scale_pause
+	$(BIN)/python -m benchmarks.dedup
+	$(BIN)/python -m benchmarks.control
+
+.PHONY: clean
+clean:  ## Remove .venv, caches and what was built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

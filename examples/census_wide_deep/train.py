@@ -1,0 +1,216 @@
+"""Wide & Deep on the UCI Adult census data: does a person earn more than 50 000 dollars a year?
+
+An ordinary tf.estimator script for TensorFlow 2.15. It knows nothing of DeepRec Extension:
+
+    python train.py --steps 2000                                         # stock TensorFlow, one process
+    deeprec-ext run --ps 2 --workers 1 -- python train.py --data DIR     # the same file, elastic
+
+DIR holds `adult.data` and `adult.test`. Without it the records are made up, with a signal that can be learnt.
+"""
+
+import argparse
+import os
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import numpy as np
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+COLUMNS = (
+    "age workclass weight education education_years marital occupation relationship race sex gain loss hours country"
+).split()
+CATEGORIES = ["workclass", "education", "marital", "occupation", "relationship", "race", "sex", "country"]
+BOUNDARIES = {  # numbers are cut into buckets, which are categories too
+    "age": [18, 22, 25, 28, 31, 34, 37, 40, 43, 46, 50, 54, 58, 62, 66, 70],
+    "education_years": [*range(2, 17)],
+    "gain": [1, 2000, 3000, 4000, 5000, 7000, 10000, 15000],
+    "loss": [1, 1500, 1700, 1800, 1850, 1900, 2000, 2200, 2400],
+    "hours": [10, 20, 30, 36, 40, 41, 46, 51, 56, 61],
+}
+CROSSES = [  # (columns, rows of the table the crossing is hashed into)
+    (("education", "occupation"), 1000),
+    (("age", "education", "occupation"), 10000),
+    (("age", "relationship", "occupation"), 10000),
+    (("marital", "hours", "education_years"), 5000),
+]
+FIELDS = [*CATEGORIES, *BOUNDARIES]
+
+
+# ------------------------------------------------------------------------------------------------------------ records
+
+
+def read(path):
+    """Columns of strings, and labels. Both files of the data set: `adult.test` has a dot after its labels."""
+    with open(path) as lines:
+        rows = [
+            [field.strip() for field in line.strip().rstrip(".").split(",")] for line in lines if line.count(",") == 14
+        ]
+    columns = dict(zip(COLUMNS, np.array([row[:-1] for row in rows]).T))
+    return columns, np.array([row[-1] == ">50K" for row in rows], np.float32)
+
+
+def generate(count, seed):
+    """Made-up people of the same columns, whose income follows from their category, their age and their hours."""
+    random = np.random.default_rng(seed)
+    planted = np.random.default_rng(7)  # the same for training and test
+    columns, score = {}, random.logistic(size=count) - 2.5
+    for name in CATEGORIES:
+        kinds = 40 if name == "country" else 16 if name in ("education", "occupation") else 8
+        category = np.minimum(random.geometric(0.25, count) - 1, kinds - 1)
+        columns[name] = np.char.add(name, category.astype(str))
+        score += planted.normal(size=kinds)[category]
+    columns["age"] = random.integers(17, 90, count)
+    columns["education_years"] = random.integers(1, 17, count)
+    columns["gain"] = np.where(random.random(count) < 0.08, random.integers(1, 20000, count), 0)
+    columns["loss"] = np.where(random.random(count) < 0.05, random.integers(1, 2500, count), 0)
+    columns["hours"] = random.integers(1, 80, count)
+    score += (
+        2 * np.sin(columns["age"] / 14)
+        + columns["education_years"] / 8
+        + columns["gain"] / 5000
+        + columns["hours"] / 40
+    )
+    return columns, (score > 1.5).astype(np.float32)
+
+
+def encode(columns, vocabularies):
+    """Every field of every record as one row number: ids of fields (count, 13), ids of crossings (count, 4)."""
+    ids = {}
+    for name in CATEGORIES:
+        vocabulary = vocabularies[name]
+        position = np.searchsorted(vocabulary, columns[name]).clip(max=len(vocabulary) - 1)
+        ids[name] = np.where(vocabulary[position] == columns[name], position, len(vocabulary))  # unknown: one more row
+    for name, boundaries in BOUNDARIES.items():
+        ids[name] = np.digitize(columns[name].astype(np.float32), boundaries)
+    crossed = []
+    for names, rows in CROSSES:
+        mixed = np.zeros(len(ids["age"]), np.uint64)
+        for name in names:
+            mixed = (mixed * np.uint64(1000003) + ids[name].astype(np.uint64)) % np.uint64(2**31 - 1)
+        crossed.append(mixed % np.uint64(rows))
+    return np.stack([ids[name] for name in FIELDS], 1).astype(np.int32), np.stack(crossed, 1).astype(np.int32)
+
+
+def load(directory):
+    """(fields, crossings, labels) for training and for the test, and the rows each field needs."""
+    if directory:
+        train, test = (read(os.path.join(directory, name)) for name in ("adult.data", "adult.test"))
+        print(f"{len(train[1])} training and {len(test[1])} test records from {directory}", flush=True)
+    else:
+        train, test = generate(32768, seed=1), generate(16384, seed=2)
+        print("no --data: training on 32768 generated records, testing on 16384 (planted signal)", flush=True)
+    vocabularies = {name: np.unique(train[0][name]) for name in CATEGORIES}
+    rows = [len(vocabularies[name]) + 1 for name in CATEGORIES] + [len(bounds) + 1 for bounds in BOUNDARIES.values()]
+    return (*encode(train[0], vocabularies), train[1]), (*encode(test[0], vocabularies), test[1]), rows
+
+
+def batches(records, size, seed=None):
+    """With a seed: shuffled and without end; otherwise once, in order."""
+
+    def input_fn():
+        dataset = tf.data.Dataset.range(len(records[2]))
+        if seed is not None:
+            dataset = dataset.shuffle(len(records[2]), seed=seed).repeat()
+        columns = [tf.constant(column) for column in records]  # in memory: only row numbers go through the pipeline
+
+        def pick(rows):
+            fields, crossings, labels = (tf.gather(column, rows) for column in columns)
+            return {"fields": fields, "crossings": crossings}, labels
+
+        return dataset.batch(size).map(pick).prefetch(4)
+
+    return input_fn
+
+
+# -------------------------------------------------------------------------------------------------------------- model
+
+
+def model_fn(features, labels, mode, params):
+    """The wide part is a linear model of all fields and crossings, the deep part a network over embeddings of the fields."""
+    rows = params["rows"]
+    first = np.cumsum([0, *rows])  # all fields share one table, one after the other
+    fields = features["fields"] + tf.constant(first[:-1], tf.int32)
+    firsts_crossed = np.cumsum([0] + [size for _, size in CROSSES])
+    crossings = features["crossings"] + tf.constant(firsts_crossed[:-1], tf.int32)
+
+    with v1.variable_scope("wide"):
+        weights = v1.get_variable("fields", [first[-1], 1], initializer=v1.zeros_initializer())
+        crossed = v1.get_variable("crossings", [firsts_crossed[-1], 1], initializer=v1.zeros_initializer())
+        bias = v1.get_variable("bias", [], initializer=v1.constant_initializer(-1.0))
+        wide = tf.reduce_sum(tf.nn.embedding_lookup(weights, fields), [1, 2])
+        wide += tf.reduce_sum(tf.nn.embedding_lookup(crossed, crossings), [1, 2]) + bias
+    with v1.variable_scope("deep"):
+        table = v1.get_variable(
+            "embeddings", [first[-1], params["dim"]], initializer=v1.random_normal_initializer(stddev=0.1)
+        )
+        layer = tf.reshape(tf.nn.embedding_lookup(table, fields), [-1, len(rows) * params["dim"]])
+        for number, units in enumerate(params["hidden"]):
+            layer = v1.layers.dense(layer, units, tf.nn.relu, name=f"layer{number}")
+        deep = v1.layers.dense(layer, 1, name="logit")[:, 0]
+    logits = wide + deep
+    probabilities = tf.sigmoid(logits)
+    if mode == tf.estimator.ModeKeys.PREDICT:
+        return tf.estimator.EstimatorSpec(mode, predictions={"probability": probabilities})
+
+    loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
+    if mode == tf.estimator.ModeKeys.EVAL:
+        metrics = {
+            "auc": v1.metrics.auc(labels, probabilities, num_thresholds=1000, summation_method="careful_interpolation"),
+            "accuracy": v1.metrics.accuracy(labels, probabilities > 0.5),
+        }
+        return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+
+    # Both optimizers touch only the rows of the batch; Adam would rewrite whole tables at every step.
+    wide_variables, deep_variables = (v1.trainable_variables(scope) for scope in ("wide", "deep"))
+    gradients = tf.gradients(loss, wide_variables + deep_variables)
+    count = len(wide_variables)
+    train = tf.group(
+        v1.train.FtrlOptimizer(0.05, l2_regularization_strength=0.3).apply_gradients(
+            zip(gradients[:count], wide_variables)
+        ),
+        v1.train.AdagradOptimizer(0.02).apply_gradients(
+            zip(gradients[count:], deep_variables), global_step=v1.train.get_global_step()
+        ),
+    )
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train)
+
+
+# ---------------------------------------------------------------------------------------------------------------- run
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", metavar="DIR", help="directory with adult.data and adult.test")
+    parser.add_argument("--steps", type=int, default=10000, help="training steps of all workers together")
+    parser.add_argument("--batch", type=int, default=128, help="records in a step")
+    parser.add_argument(
+        "--model-dir", help="where checkpoints go (default: below $DEEPREC_EXT_WORKDIR, else a temporary directory)"
+    )
+    arguments = parser.parse_args()
+
+    v1.logging.set_verbosity(v1.logging.INFO)
+    workdir = os.environ.get("DEEPREC_EXT_WORKDIR")
+    model_dir = arguments.model_dir or (
+        os.path.join(workdir, "model") if workdir else tempfile.mkdtemp(prefix="census-")
+    )
+    train, test, rows = load(arguments.data)
+
+    config = tf.estimator.RunConfig(
+        model_dir, save_checkpoints_secs=60, log_step_count_steps=500, save_summary_steps=500
+    )
+    parameters = {"rows": rows, "dim": 8, "hidden": [64, 32]}
+    estimator = tf.estimator.Estimator(model_fn, config=config, params=parameters)
+    seed = 1 + (config.global_id_in_cluster or 0)  # every worker has its own order
+    result = tf.estimator.train_and_evaluate(
+        estimator,
+        tf.estimator.TrainSpec(batches(train, arguments.batch, seed), max_steps=arguments.steps),
+        tf.estimator.EvalSpec(batches(test, 4096), steps=None, start_delay_secs=0, throttle_secs=60),
+    )
+    if result and result[0]:  # in one process; in a cluster the evaluator, or DeepRec Extension, evaluates
+        print("test " + ", ".join(f"{name} {value:.4f}" for name, value in sorted(result[0].items())), flush=True)
+
+
+if __name__ == "__main__":
+    main()
