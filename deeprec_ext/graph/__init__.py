@@ -1,0 +1,43 @@
+"""Graph passes (GraphDef -> GraphDef), the variable catalogue, and what else is read off a graph.
+
+Everything here is pure: no session, no cluster, no state besides the list of passes. `rewrite` is called when a session
+is prepared, in a background thread while training runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tensorflow.core.framework.graph_pb2 import GraphDef
+
+from deeprec_ext.graph.batch import batch_size
+from deeprec_ext.graph.catalogue import build_catalogue
+from deeprec_ext.graph.checks import check
+from deeprec_ext.graph.context import Context, Report, Rewritten
+from deeprec_ext.graph.index import GraphIndex, on_ps
+from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
+from deeprec_ext.graph.rewriting import Rewriting
+
+
+def touches_ps(graph_def: GraphDef | GraphIndex, names: Collection[str]) -> bool:
+    """Whether running these ops or fetching these tensors needs a parameter server."""
+    index = graph_def if isinstance(graph_def, GraphIndex) else GraphIndex(graph_def)
+    return any(on_ps(index.nodes[name].device) for name in index.upstream(names))
+
+
+__all__ = [
+    "Context",
+    "GraphIndex",
+    "Pass",
+    "Report",
+    "Rewriting",
+    "Rewritten",
+    "batch_size",
+    "build_catalogue",
+    "check",
+    "register_pass",
+    "registered_passes",
+    "rewrite",
+    "touches_ps",
+    "unregister_pass",
+]

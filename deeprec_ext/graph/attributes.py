@@ -1,0 +1,76 @@
+"""AttrValues in one word, and what the op registry knows about an op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework.attr_value_pb2 import AttrValue
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+from tensorflow.python.framework import op_def_registry
+
+
+def kind(value: Any) -> AttrValue:
+    """A dtype."""
+    return AttrValue(type=tf.as_dtype(value).as_datatype_enum)
+
+
+def kinds(values: Sequence[Any]) -> AttrValue:
+    """A list of dtypes (may be empty)."""
+    result = AttrValue()
+    result.list.SetInParent()
+    result.list.type.extend(tf.as_dtype(value).as_datatype_enum for value in values)
+    return result
+
+
+def shape(dimensions: Sequence[int]) -> AttrValue:
+    """A known shape."""
+    return AttrValue(shape=tf.TensorShape(dimensions).as_proto())
+
+
+def text(value: str) -> AttrValue:
+    """A string."""
+    return AttrValue(s=value.encode())
+
+
+def tensor(value: Any, dtype: Any = None) -> AttrValue:
+    """The value of a Const."""
+    return AttrValue(tensor=tf.make_tensor_proto(value, dtype))
+
+
+@lru_cache(maxsize=4096)
+def op_def(op: str) -> Any:
+    """The OpDef, or None for an op whose library is not loaded here."""
+    return op_def_registry.get(op)
+
+
+def argument(node: NodeDef, number: int) -> Any:
+    """The ArgDef that the data input `number` of a node belongs to; None if unknown."""
+    definition = op_def(node.op)
+    if definition is None:
+        return None
+    for candidate in definition.input_arg:
+        if candidate.number_attr:
+            number -= node.attr[candidate.number_attr].i
+        elif candidate.type_list_attr:
+            number -= len(node.attr[candidate.type_list_attr].list.type)
+        else:
+            number -= 1
+        if number < 0:
+            return candidate
+    return None
+
+
+def input_of(node: NodeDef, wanted: str) -> int | None:
+    """The number of the input called `wanted` in the OpDef; None if there is none (or lists stand before it)."""
+    definition = op_def(node.op)
+    if definition is None:
+        return None
+    for number, candidate in enumerate(definition.input_arg):
+        if candidate.number_attr or candidate.type_list_attr:
+            return None
+        if candidate.name == wanted:
+            return number
+    return None

@@ -1,0 +1,81 @@
+"""How many records a step consumes, as far as the graph itself tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tensorflow.core.framework.graph_pb2 import GraphDef
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+from tensorflow.python.framework import tensor_util
+
+from deeprec_ext.graph import attributes
+from deeprec_ext.graph.index import GraphIndex, op_name
+
+_BATCHES = frozenset({"BatchDataset", "BatchDatasetV2", "ParallelBatchDataset", "MapAndBatchDataset", "PaddedBatchDataset",
+                      "PaddedBatchDatasetV2", "ExperimentalMapAndBatchDataset"})  # fmt: skip
+_DEQUEUES = frozenset({"QueueDequeueManyV2", "QueueDequeueMany", "QueueDequeueUpToV2", "QueueDequeueUpTo"})
+
+
+def _constant(nodes: dict[str, NodeDef], tensor: str) -> int:
+    """The value of a scalar Const, also behind Identity; 0 if it is not one. Takes graph and function tensors."""
+    for _ in range(8):
+        node = nodes.get(tensor.split(":")[0].lstrip("^"))
+        if node is None:
+            return 0
+        if node.op == "Const":
+            value = tensor_util.MakeNdarray(node.attr["value"].tensor)
+            return int(value) if value.ndim == 0 else 0
+        if node.op not in ("Identity", "Cast") or not node.input:
+            return 0
+        tensor = node.input[0]
+    return 0
+
+
+def _nearest_batch(nodes: dict[str, NodeDef], start: Iterable[str]) -> int:
+    """The batch size of the first batching dataset met walking upstream: the last one the records pass."""
+    wave, seen = list(start), set()
+    while wave:
+        following = []
+        for tensor in wave:
+            name = tensor.split(":")[0].lstrip("^")
+            node = nodes.get(name)
+            if node is None or name in seen:
+                continue
+            seen.add(name)
+            if node.op in _BATCHES:
+                number = attributes.input_of(node, "batch_size")
+                if number is None:  # MapAndBatch: a list of captured inputs stands before it
+                    number = 1 + len(node.attr["Targuments"].list.type)
+                size = _constant(nodes, node.input[number])
+                if size > 0:
+                    return size
+            following.extend(node.input)
+        wave = following
+    return 0
+
+
+def _candidates(index: GraphIndex, wanted: dict[str, list[NodeDef]]) -> Iterator[int]:
+    for node in wanted.get("IteratorGetNext", ()):
+        for shape in node.attr["output_shapes"].list.shape:
+            if not shape.unknown_rank and len(shape.dim) > 0:
+                yield shape.dim[0].size
+    for node in wanted.get("MakeIterator", ()):
+        yield _nearest_batch(index.nodes, [op_name(node.input[0])])
+    for node in wanted.get("OneShotIterator", ()):
+        function = index.functions.get(node.attr["dataset_factory"].func.name)
+        if function is not None:
+            yield _nearest_batch({n.name: n for n in function.node_def}, function.ret.values())
+    for op in _DEQUEUES:
+        for node in wanted.get(op, ()):
+            yield _constant(index.nodes, node.input[1])
+
+
+def batch_size(graph_def: GraphDef | GraphIndex) -> int:
+    """Records per step: of the first source that states it (iterator shapes, batching datasets, dequeues); 0 if none does."""
+    index = graph_def if isinstance(graph_def, GraphIndex) else GraphIndex(graph_def)
+    kinds = {"IteratorGetNext", "MakeIterator", "OneShotIterator"} | _DEQUEUES
+    wanted: dict[str, list[NodeDef]] = {}
+    for node in index.nodes.values():
+        if node.op in kinds:
+            wanted.setdefault(node.op, []).append(node)
+    return next((size for size in _candidates(index, wanted) if size > 0), 0)

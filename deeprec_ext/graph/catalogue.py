@@ -1,0 +1,148 @@
+"""The variable catalogue: what lies on the slots, how large it is and how training updates it.
+
+`ROWS` (pre-copied by rows while training runs) is what no op of the training step writes as a whole; every other write, a
+restore for example, marks all rows. `DENSE` is copied in the pause, so it had better be small: large tables among it are
+named in a warning with the remedy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from deeprec_ext.graph.index import GraphIndex, op_name
+from deeprec_ext.graph.writes import VariableNode, Write, find_writes, variables_on_ps
+from deeprec_ext.proto.deeprec_ext_pb2 import Catalogue, Variable
+
+SMALLEST_TABLE_BYTES = 64 * 1024
+"""Below this a bitmap and row copies cost more than copying the variable whole in the pause."""
+
+BITMAP_SUFFIX = "@dirty"
+_GATHERS = frozenset({"ResourceGather", "Gather", "GatherV2"})
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the step does to one variable (all nodes of one shared name)."""
+
+    node: VariableNode
+    bytes: int
+    dense: bool
+    by_rows: bool
+    looked_up: bool
+
+    @property
+    def tracked(self) -> bool:
+        return not self.dense and self.bytes >= SMALLEST_TABLE_BYTES and bool(self.node.dimensions)
+
+
+def _bytes(variable: VariableNode) -> int:
+    """0 when the shape or the size of an element is unknown."""
+    dtype = tf.as_dtype(variable.node.attr["dtype"].type)
+    if variable.dimensions is None or dtype.base_dtype in (tf.string, tf.variant, tf.resource):
+        return 0
+    return math.prod(variable.dimensions) * dtype.size
+
+
+def _looked_up(index: GraphIndex, variable: str, upstream: Collection[str]) -> bool:
+    """Whether the step gathers rows of it, directly or from a read of it."""
+    names = [variable]
+    for consumer, _ in index.consumers(variable):
+        if consumer.op in ("ReadVariableOp", "Identity"):
+            names.append(consumer.name)
+    return any(
+        consumer.op in _GATHERS and number == 0 and consumer.name in upstream
+        for name in names
+        for consumer, number in index.consumers(name)
+    )
+
+
+def _facts(index: GraphIndex, upstream: Collection[str], writes: list[Write], nodes: dict[str, VariableNode]) -> dict[str, _Facts]:
+    dense: set[str] = set()
+    by_rows: set[str] = set()
+    for write in writes:
+        if write.node.name in upstream:
+            (by_rows if write.by_rows else dense).update(nodes[v].name for v in write.variables)
+    looked_up = {variable.name for node, variable in nodes.items() if _looked_up(index, node, upstream)}
+    return {
+        v.name: _Facts(v, _bytes(v), v.name in dense, v.name in by_rows, v.name in looked_up) for v in nodes.values()
+    }
+
+
+def _bitmaps(facts: dict[str, _Facts], writes: list[Write], nodes: dict[str, VariableNode]) -> dict[str, str]:
+    """variable -> bitmap: optimizer slots share their table's when one op updates both at the same rows."""
+    owner: dict[str, str] = {}
+    for write in sorted(writes, key=lambda w: w.node.name):
+        names = [name for name in dict.fromkeys(nodes[v].name for v in write.variables) if facts[name].tracked]
+        if write.by_rows and names:
+            table = owner.get(names[0], names[0])
+            for name in names:
+                same = facts[name].node.rows == facts[table].node.rows and facts[name].node.slot == facts[table].node.slot
+                if same:
+                    owner.setdefault(name, table)
+    return {name: owner.get(name, name) + BITMAP_SUFFIX for name, fact in facts.items() if fact.tracked}
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
+
+
+def _warnings(facts: dict[str, _Facts]) -> list[str]:
+    found = []
+    unknown = sorted(name for name, f in facts.items() if f.bytes == 0 and f.node.dimensions is None)
+    if unknown:
+        found.append(
+            f"the shape of {', '.join(unknown[:5])}{' and others' if len(unknown) > 5 else ''} is not known before the run: "
+            "copied whole while training pauses, and not counted when slots are balanced; declare the shape"
+        )
+    tables = [f for f in facts.values() if f.dense and (f.by_rows or f.looked_up) and f.bytes >= SMALLEST_TABLE_BYTES]
+    if tables:
+        tables.sort(key=lambda f: (-f.bytes, f.node.name))
+        named = ", ".join(f"{f.node.name} ({_megabytes(f.bytes)})" for f in tables[:5])
+        more = f" and {len(tables) - 5} more" if len(tables) > 5 else ""
+        found.append(
+            f"the optimizer writes every row of these tables and slots in each step, as Adam does: {named}{more}; "
+            f"{_megabytes(sum(f.bytes for f in tables))} are copied while training pauses. Use a lazy Adam or Adagrad, which "
+            "update only the rows looked up, and they are copied before the pause"
+        )
+    return found
+
+
+def build_catalogue(graph_def: tf.compat.v1.GraphDef | GraphIndex, step_targets: Collection[str]) -> Catalogue:
+    """The variables on /job:ps of a user's graph.
+
+    Args:
+      graph_def: the graph on slots, as the user built it, or an index of it.
+      step_targets: names of the ops that one training step runs (the train op); what is upstream of them is "the step".
+    """
+    index = graph_def if isinstance(graph_def, GraphIndex) else GraphIndex(graph_def)
+    nodes = variables_on_ps(index)
+    writes = find_writes(index, nodes)
+    facts = _facts(index, index.upstream(map(op_name, step_targets)), writes, nodes)
+    bitmaps = _bitmaps(facts, writes, nodes)
+    catalogue = Catalogue()
+    for name in sorted(facts):
+        fact = facts[name]
+        catalogue.variables.append(
+            Variable(
+                name=name,
+                container=fact.node.node.attr["container"].s.decode(),
+                dtype=fact.node.node.attr["dtype"].type,
+                shape=fact.node.dimensions or (),
+                slot=fact.node.slot,
+                reference=fact.node.reference,
+                update=Variable.ROWS if name in bitmaps else Variable.DENSE,
+                bitmap=bitmaps.get(name, ""),
+                bytes=fact.bytes,
+            )
+        )
+    digest = hashlib.sha256()
+    for variable in catalogue.variables:
+        digest.update(variable.SerializeToString(deterministic=True))
+    catalogue.fingerprint = digest.hexdigest()
+    catalogue.warnings.extend(_warnings(facts))
+    return catalogue

@@ -1,0 +1,136 @@
+"""Who feeds whom in a GraphDef: the maps that the passes and the catalogue share.
+
+Graphs have up to 18 000 nodes and the passes run in a thread that competes with training for the interpreter, so a
+graph is walked once to build the maps, and everything else is a lookup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from tensorflow.core.framework.graph_pb2 import GraphDef
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+_TASK = re.compile(r"/task:(\d+)")
+
+
+def op_name(tensor: str) -> str:
+    """`^a`, `a`, `a:1` -> `a`."""
+    if tensor[0] == "^":
+        return tensor[1:]
+    head, colon, _ = tensor.rpartition(":")
+    return head if colon else tensor
+
+
+def output_number(tensor: str) -> int:
+    """`a` -> 0, `a:1` -> 1."""
+    _, colon, number = tensor.rpartition(":")
+    return int(number) if colon else 0
+
+
+def on_ps(device: str) -> bool:
+    """Whether a device string names a parameter server (in a user's graph: a slot)."""
+    return device.startswith("/job:ps/") or device == "/job:ps"
+
+
+def task_of(device: str) -> int:
+    """The task number in a device string; a device without one is placed on task 0 by TensorFlow."""
+    match = _TASK.search(device)
+    return int(match[1]) if match else 0
+
+
+class GraphIndex:
+    """Nodes by name and their consumers. Nodes added through `add` are indexed as well."""
+
+    def __init__(self, definition: GraphDef) -> None:
+        self.definition = definition
+        self.nodes: dict[str, NodeDef] = {}
+        self._inputs: dict[str, list[str]] = {}
+        self._consumers: dict[str, list[tuple[NodeDef, int]]] | None = None
+        self._functions: dict[str, Any] | None = None
+        nodes, inputs = self.nodes, self._inputs
+        for node in definition.node:
+            name = node.name
+            nodes[name] = node
+            inputs[name] = list(node.input)
+
+    @property
+    def functions(self) -> dict[str, Any]:
+        """Library functions by name."""
+        if self._functions is None:
+            self._functions = {function.signature.name: function for function in self.definition.library.function}
+        return self._functions
+
+    def inputs(self, name: str) -> list[str]:
+        """The inputs of a node as strings, control inputs (`^op`) last."""
+        return self._inputs[name]
+
+    def consumers(self, name: str) -> list[tuple[NodeDef, int]]:
+        """(node, number of the input) for every use of any output of a node, control inputs included."""
+        if self._consumers is None:
+            found: dict[str, list[tuple[NodeDef, int]]] = {}
+            nodes = self.nodes
+            for consumer, tensors in self._inputs.items():
+                for number, tensor in enumerate(tensors):
+                    found.setdefault(op_name(tensor), []).append((nodes[consumer], number))
+            self._consumers = found
+        return self._consumers.get(name, [])
+
+    def upstream(self, names: Iterable[str]) -> set[str]:
+        """The names of all nodes that these ops or tensors depend on, themselves included; unknown names are ignored."""
+        inputs = self._inputs
+        stack = [name for name in map(op_name, names) if name in inputs]
+        seen = set(stack)
+        while stack:
+            for tensor in inputs[stack.pop()]:
+                name = op_name(tensor)
+                if name not in seen and name in inputs:
+                    seen.add(name)
+                    stack.append(name)
+        return seen
+
+    def unique_name(self, wanted: str) -> str:
+        """`wanted`, or `wanted_1`, ... if the graph has a node of that name."""
+        name, number = wanted, 0
+        while name in self.nodes:
+            number += 1
+            name = f"{wanted}_{number}"
+        return name
+
+    def add(self, wanted: str, op: str, device: str, inputs: Collection[str] = (), **attributes: Any) -> NodeDef:
+        """Appends a node (its name made unique); attributes are AttrValues."""
+        node = self.definition.node.add(name=self.unique_name(wanted), op=op, device=device, input=inputs)
+        for key, value in attributes.items():
+            node.attr[key].CopyFrom(value)
+        self.nodes[node.name] = node
+        self._inputs[node.name] = list(inputs)
+        for number, tensor in enumerate(inputs):
+            self._note(node, number, tensor)
+        return node
+
+    def add_control(self, node: NodeDef, before: str) -> None:
+        """Makes `node` wait for the op `before`."""
+        self._append(node, "^" + before)
+
+    def set_input(self, node: NodeDef, number: int, tensor: str) -> None:
+        """Exchanges one input; the consumers of the old one are corrected."""
+        old = node.input[number]
+        node.input[number] = tensor
+        self._inputs[node.name][number] = tensor
+        if self._consumers is not None:
+            users = self._consumers[op_name(old)]
+            users[:] = [(n, i) for n, i in users if not (i == number and n.name == node.name)]
+        self._note(node, number, tensor)
+
+    def _append(self, node: NodeDef, tensor: str) -> None:
+        tensors = self._inputs[node.name]
+        if tensor not in tensors:
+            node.input.append(tensor)
+            tensors.append(tensor)
+            self._note(node, len(tensors) - 1, tensor)
+
+    def _note(self, node: NodeDef, number: int, tensor: str) -> None:
+        if self._consumers is not None:
+            self._consumers.setdefault(op_name(tensor), []).append((node, number))

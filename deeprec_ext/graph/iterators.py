@@ -1,0 +1,66 @@
+"""Named iterators: a dataset iterator that outlives the session in which it was made.
+
+An `IteratorV2` without a shared name belongs to one session; with one, the next session finds it where it stands.
+`OneShotIterator` (the usual input of MonitoredTrainingSession scripts) rejects a shared name and would silently
+restart at record 0, so it becomes a named iterator of the same node name plus a `MakeIterator` over its dataset
+function, to be run once per process. Each named iterator gets a `__drop` op: destroyed before its session is closed,
+else the process crashes later.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from deeprec_ext.graph.attributes import kinds, text
+from deeprec_ext.graph.context import Context
+from deeprec_ext.graph.index import GraphIndex
+from deeprec_ext.graph.rewriting import Rewriting
+
+_NAMED = {"IteratorV2", "Iterator"}
+
+
+def _convert(index: GraphIndex, name: str) -> str:
+    """Turns a OneShotIterator into an IteratorV2 in place; returns the name of the op that starts it."""
+    node = index.nodes[name]
+    factory = node.attr["dataset_factory"]
+    dataset = index.add(
+        name + "__dataset",
+        "StatefulPartitionedCall",
+        node.device,
+        f=factory,
+        Tin=kinds([]),
+        Tout=kinds([tf.variant]),
+    )
+    node.op = "IteratorV2"
+    del node.attr["dataset_factory"]
+    return index.add(name + "__make", "MakeIterator", node.device, [dataset.name, name]).name
+
+
+class NamedIterators:
+    """Pass 2. A session on the spot is never swapped and keeps its iterators as they are."""
+
+    name = "iterators"
+
+    def applies(self, context: Context) -> bool:
+        return context.slot_map is not None
+
+    def apply(self, rewriting: Rewriting) -> tuple[int, str]:
+        found = []
+        one_shot = []
+        for node in rewriting.definition.node:
+            op = node.op
+            if op in _NAMED:
+                found.append(node.name)
+            elif op == "OneShotIterator":
+                one_shot.append(node.name)
+        index = rewriting.index if found or one_shot else None
+        for name in one_shot:
+            rewriting.initializers.append(_convert(index, name))
+        for name in [*found, *one_shot]:
+            node = index.nodes[name]
+            if not node.attr["shared_name"].s:
+                node.attr["shared_name"].CopyFrom(text(name))
+            if "container" not in node.attr:
+                node.attr["container"].CopyFrom(text(""))
+            rewriting.drops.append(index.add(name + "__drop", "DestroyResourceOp", node.device, [name]).name)
+        return len(found) + len(one_shot), f"{len(found)} named, {len(one_shot)} one-shot converted"

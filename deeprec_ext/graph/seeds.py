@@ -1,0 +1,47 @@
+"""Seeds: a random op with a fixed seed restarts its sequence in each new session; mixing in the swap count prevents that.
+
+Without it, dropout masks and sampled negatives of the first steps would be drawn again after each change. Stateless ops
+and dataset functions are left alone: their sequences live outside the session.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from deeprec_ext.graph.attributes import op_def
+from deeprec_ext.graph.context import Context
+from deeprec_ext.graph.rewriting import Rewriting
+
+_GOLDEN = 0x9E3779B1  # Knuth's multiplicative hash: consecutive swap counts get far-apart seeds
+_LARGEST = 0x7FFFFFFF
+
+
+@lru_cache(maxsize=4096)
+def seeded(op: str) -> bool:
+    """Whether an op has the attributes seed and seed2."""
+    definition = op_def(op)
+    return definition is not None and {"seed", "seed2"} <= {attribute.name for attribute in definition.attr}
+
+
+def mixed(seed2: int, swaps: int) -> int:
+    """A seed2 for the session number `swaps`; never 0, which would mean "no seed"."""
+    return ((seed2 + swaps * _GOLDEN) & _LARGEST) or 1
+
+
+class Seeds:
+    """Pass 3; ops without a seed draw a fresh one per session anyhow."""
+
+    name = "seeds"
+
+    def applies(self, context: Context) -> bool:
+        return context.swaps > 0
+
+    def apply(self, rewriting: Rewriting) -> tuple[int, str]:
+        changed = 0
+        for node in rewriting.definition.node:
+            if seeded(node.op):
+                seed, seed2 = node.attr["seed"].i, node.attr["seed2"].i
+                if seed or seed2:
+                    node.attr["seed2"].i = mixed(seed2, rewriting.context.swaps)
+                    changed += 1
+        return changed, f"swap {rewriting.context.swaps}"
