@@ -1,0 +1,131 @@
+"""The certificate authority of one job: made by the launcher (or the operator), kept in the job's `certs` directory.
+
+One certificate per *role*, not per process: what a process may do follows from what it is, and roles scale without
+issuing anything. `cryptography` is imported on first use, so that processes that only use certificates need not have it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deeprec_ext.security.credentials import ROLES, SERVERS, server_name
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+CA_DAYS = 3650
+ROLE_DAYS = 365
+"""Longer than jobs run; jobs that run longer call `renew`."""
+
+_BACKDATE = datetime.timedelta(minutes=10)  # clocks of hosts differ
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """Temporary file and rename, with the mode from the first byte on: a reader sees the old file or the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+    os.replace(temporary, path)
+
+
+def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives import serialization as s
+
+    return key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption())
+
+
+def _names(common_name: str, job: str) -> x509.Name:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, job[:64] or "job"),
+        x509.NameAttribute(NameOID.COMMON_NAME, common_name),
+    ])  # fmt: skip
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float) -> x509.CertificateBuilder:  # fmt: skip
+    from cryptography import x509
+
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATE)
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def create_certificates(directory: str | Path, job: str) -> Path:
+    """Makes the authority and all role certificates of `job` in `directory` (mode 0700); returns the directory.
+
+    Files: `ca.pem`, `ca-key.pem`, and `<role>.pem`, `<role>-key.pem` for each role of `credentials.ROLES`. Keys have mode
+    0600. An authority that is there already is kept (a resumed run): then only the role certificates are made anew.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    path = Path(directory)
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o700)
+    if not (path / "ca.pem").exists() or not (path / "ca-key.pem").exists():
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _names("authority", job)
+        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        certificate = (
+            _builder(name, name, key.public_key(), CA_DAYS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        _write(path / "ca-key.pem", _key_bytes(key), 0o600)
+        _write(path / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    renew(path, job)
+    return path
+
+
+def renew(directory: str | Path, job: str, roles: Sequence[str] = ROLES, days: float = ROLE_DAYS) -> None:
+    """Issues new certificates for `roles` from the authority in `directory`; running processes pick them up.
+
+    The key is written before the certificate; a handshake that falls between the two fails and is tried again.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    path = Path(directory)
+    authority = x509.load_pem_x509_certificate((path / "ca.pem").read_bytes())
+    loaded = serialization.load_pem_private_key((path / "ca-key.pem").read_bytes(), None)
+    assert isinstance(loaded, ec.EllipticCurvePrivateKey)  # `create_certificates` makes no other
+    for role in roles:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(_names(role, job), authority.subject, key.public_key(), days)
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        alternatives: list[x509.GeneralName] = [x509.DNSName(server_name(role, job))]
+        if role in SERVERS:
+            usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+            alternatives.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+        certificate = (
+            builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(loaded.public_key()), critical=False
+            )
+            .sign(loaded, hashes.SHA256())
+        )  # fmt: skip
+        _write(path / f"{role}-key.pem", _key_bytes(key), 0o600)
+        _write(path / f"{role}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)

@@ -1,0 +1,146 @@
+"""gRPC channels and ports with mutual TLS, from the files that `authority` writes. Needs only grpc.
+
+A certificate directory holds `ca.pem`, `<role>.pem` and `<role>-key.pem`. Clients check the *name* of the server
+(`aimaster.<job>`, `launcher.<job>`) and not its host: the AIMaster may move. Servers demand a client certificate of the
+same job's authority; the role is its common name.
+
+Renewal needs no restart: a server looks at the files again at each handshake, a client whenever it opens a channel
+(agents and the AIMaster open a new one when they reconnect). Everywhere `certs=None` means no TLS at all: tests only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import grpc
+import grpc.aio
+
+ROLES = ("ps", "trainer", "admin", "aimaster", "launcher")
+SERVERS = ("aimaster", "launcher")
+
+MESSAGE_BYTES_MAX = 64 << 20
+"""A view or a catalogue of a large model takes a few MiB; more than this is a mistake, not a message."""
+
+_COMMON: list[tuple[str, int]] = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+CHANNEL_OPTIONS: list[tuple[str, int]] = [
+    *_COMMON,
+    ("grpc.enable_http_proxy", 0),  # a proxy in the environment is for the internet, not for the job
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]
+SERVER_OPTIONS: list[tuple[str, int]] = [
+    *_COMMON,
+    ("grpc.so_reuseport", 0),  # two servers on one port is an error, not load balancing
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+
+
+class _Context(Protocol):
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]: ...
+
+
+def server_name(service: str, job: str) -> str:
+    """`("aimaster", "Run 1")` → `aimaster.run-1`: the name in the server's certificate."""
+    return f"{service}.{re.sub('[^a-z0-9._-]', '-', job.lower())[:50] or 'job'}"
+
+
+def _read(certs: str | Path, role: str) -> tuple[bytes, bytes, bytes]:
+    directory = Path(certs)
+    return (
+        (directory / "ca.pem").read_bytes(),
+        (directory / f"{role}-key.pem").read_bytes(),
+        (directory / f"{role}.pem").read_bytes(),
+    )
+
+
+def channel_credentials(certs: str | Path, role: str) -> grpc.ChannelCredentials:
+    """Credentials of a client with the certificate `role`, from the files as they are now."""
+    return grpc.ssl_channel_credentials(*_read(certs, role))
+
+
+def _options(name: str) -> list[tuple[str, int | str]]:
+    return [*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", name)]
+
+
+def open_channel(address: str, name: str, role: str, certs: str | Path | None) -> grpc.Channel:
+    """A channel to `address` that accepts only the server called `name` (see `server_name`).
+
+    Args:
+        address: host:port.
+        name: name in the server's certificate, e.g. `aimaster.myjob`.
+        role: the caller's certificate, one of `ROLES`.
+        certs: directory of the certificates; None: no TLS (tests).
+    """
+    if certs is None:
+        return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+    return grpc.secure_channel(address, channel_credentials(certs, role), options=_options(name))
+
+
+def open_aio_channel(address: str, name: str, role: str, certs: str | Path | None) -> grpc.aio.Channel:
+    """The same as `open_channel`, for asyncio."""
+    if certs is None:
+        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    return grpc.aio.secure_channel(address, channel_credentials(certs, role), options=_options(name))
+
+
+class _Files:
+    """The certificate configuration of a server, read again when a file has changed."""
+
+    def __init__(self, certs: str | Path, role: str) -> None:
+        self._certs, self._role = Path(certs), role
+        self._seen = self._stamp()
+        self.configuration = self._load()
+
+    def _stamp(self) -> tuple[int, ...]:
+        names = ("ca.pem", f"{self._role}.pem", f"{self._role}-key.pem")
+        return tuple((self._certs / name).stat().st_mtime_ns for name in names)
+
+    def _load(self) -> grpc.ServerCertificateConfiguration:
+        ca, key, chain = _read(self._certs, self._role)
+        return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=ca)
+
+    def fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """Called by gRPC at each handshake, in one of its threads; None means unchanged."""
+        try:
+            stamp = self._stamp()
+            if stamp == self._seen:
+                return None
+            self.configuration, self._seen = self._load(), stamp
+            return self.configuration
+        except OSError:  # being renamed into place: the old ones are good until the next handshake
+            return None
+
+
+def server_credentials(certs: str | Path, role: str) -> grpc.ServerCredentials:
+    """Credentials of a server that demands client certificates and follows renewed files."""
+    files = _Files(certs, role)
+    return grpc.dynamic_ssl_server_credentials(files.configuration, files.fetch, require_client_authentication=True)
+
+
+def add_port(server: grpc.Server | grpc.aio.Server, address: str, role: str, certs: str | Path | None) -> int:
+    """Binds `address` (port 0: a free one) with the certificate `role`; returns the port.
+
+    Raises RuntimeError when the port is taken.
+    """
+    if certs is None:
+        return int(server.add_insecure_port(address))
+    return int(server.add_secure_port(address, server_credentials(certs, role)))
+
+
+def peer_role(context: _Context) -> str | None:
+    """The certificate role of the caller, None without TLS."""
+    for name in context.auth_context().get("x509_common_name", ()):
+        return name.decode("utf-8", "replace")
+    return None
