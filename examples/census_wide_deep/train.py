@@ -18,9 +18,8 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
-COLUMNS = (
-    "age workclass weight education education_years marital occupation relationship race sex gain loss hours country"
-).split()
+COLUMNS = ["age", "workclass", "weight", "education", "education_years", "marital", "occupation", "relationship",
+           "race", "sex", "gain", "loss", "hours", "country"]  # fmt: skip
 CATEGORIES = ["workclass", "education", "marital", "occupation", "relationship", "race", "sex", "country"]
 BOUNDARIES = {  # numbers are cut into buckets, which are categories too
     "age": [18, 22, 25, 28, 31, 34, 37, 40, 43, 46, 50, 54, 58, 62, 66, 70],
@@ -128,24 +127,26 @@ def batches(records, size, seed=None):
 
 
 def model_fn(features, labels, mode, params):
-    """The wide part is a linear model of all fields and crossings, the deep part a network over embeddings of the fields."""
-    rows = params["rows"]
-    first = np.cumsum([0, *rows])  # all fields share one table, one after the other
-    fields = features["fields"] + tf.constant(first[:-1], tf.int32)
-    firsts_crossed = np.cumsum([0] + [size for _, size in CROSSES])
-    crossings = features["crossings"] + tf.constant(firsts_crossed[:-1], tf.int32)
+    """Wide: a linear model of all fields and crossings. Deep: a network over embeddings of the fields."""
+    rows, dim = params["rows"], params["dim"]
+    fields, crossings = tf.unstack(features["fields"], axis=1), tf.unstack(features["crossings"], axis=1)
 
     with v1.variable_scope("wide"):
+        first = np.cumsum([0, *rows])  # one table for all fields, one after the other
         weights = v1.get_variable("fields", [first[-1], 1], initializer=v1.zeros_initializer())
-        crossed = v1.get_variable("crossings", [firsts_crossed[-1], 1], initializer=v1.zeros_initializer())
         bias = v1.get_variable("bias", [], initializer=v1.constant_initializer(-1.0))
-        wide = tf.reduce_sum(tf.nn.embedding_lookup(weights, fields), [1, 2])
-        wide += tf.reduce_sum(tf.nn.embedding_lookup(crossed, crossings), [1, 2]) + bias
-    with v1.variable_scope("deep"):
-        table = v1.get_variable(
-            "embeddings", [first[-1], params["dim"]], initializer=v1.random_normal_initializer(stddev=0.1)
+        wide = bias + tf.reduce_sum(
+            tf.nn.embedding_lookup(weights, features["fields"] + tf.constant(first[:-1], tf.int32)), [1, 2]
         )
-        layer = tf.reshape(tf.nn.embedding_lookup(table, fields), [-1, len(rows) * params["dim"]])
+        for (names, size), ids in zip(CROSSES, crossings):
+            table = v1.get_variable("_x_".join(names), [size, 1], initializer=v1.zeros_initializer())
+            wide += tf.nn.embedding_lookup(table, ids)[:, 0]
+    with v1.variable_scope("deep"):
+        embeddings = []
+        for name, size, ids in zip(FIELDS, rows, fields):
+            table = v1.get_variable(name, [size, dim], initializer=v1.random_normal_initializer(stddev=0.1))
+            embeddings.append(tf.nn.embedding_lookup(table, ids))
+        layer = tf.concat(embeddings, 1)
         for number, units in enumerate(params["hidden"]):
             layer = v1.layers.dense(layer, units, tf.nn.relu, name=f"layer{number}")
         deep = v1.layers.dense(layer, 1, name="logit")[:, 0]
