@@ -30,6 +30,11 @@ def shape(dimensions: Sequence[int]) -> AttrValue:
     return AttrValue(shape=tf.TensorShape(dimensions).as_proto())
 
 
+def flag(value: bool) -> AttrValue:
+    """A boolean."""
+    return AttrValue(b=value)
+
+
 def text(value: str) -> AttrValue:
     """A string."""
     return AttrValue(s=value.encode())

@@ -11,6 +11,7 @@ variable's device, outside the user's collections, savers and initialisers; whoe
 from __future__ import annotations
 
 import tensorflow as tf
+from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
@@ -58,19 +59,38 @@ class _Bitmap:
         return self._all
 
 
+def _entered(index: GraphIndex, name: str, dtype: AttrValue, frames: tuple[str, ...]) -> str:
+    """The value inside the while loops whose Enter nodes are given, outermost first; ops may not mix frames."""
+    for frame in frames:
+        enter = index.nodes[frame]
+        name = index.add(
+            f"{name}__in",
+            "Enter",
+            index.nodes[name].device,
+            [name],
+            T=dtype,
+            frame_name=enter.attr["frame_name"],
+            is_constant=attributes.flag(True),
+            parallel_iterations=enter.attr["parallel_iterations"],
+        ).name
+    return name
+
+
 def _mark(index: GraphIndex, write: Write, bitmap: _Bitmap, device: str) -> NodeDef:
     node = write.node
+    handle = _entered(index, bitmap.handle, attributes.kind(tf.resource), write.frames)
+    value = _entered(index, bitmap.true if write.by_rows else bitmap.all, _BOOL, write.frames)
     if write.by_rows:
         indices = index.inputs(node.name)[attributes.input_of(node, "indices")]
         return index.add(
             node.name + "__mark",
             "ResourceScatterUpdate",
             device,
-            [bitmap.handle, indices, bitmap.true, "^" + node.name],
+            [handle, indices, value, "^" + node.name],
             dtype=_BOOL,
             Tindices=node.attr["Tindices"],
         )
-    inputs = [bitmap.handle, bitmap.all, "^" + node.name]
+    inputs = [handle, value, "^" + node.name]
     return index.add(node.name + "__mark", "AssignVariableOp", device, inputs, dtype=_BOOL)
 
 

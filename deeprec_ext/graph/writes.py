@@ -66,6 +66,8 @@ class Write:
     by_rows: bool
     variables: tuple[str, ...]
     """Names of the nodes of the variables it writes, in the order of its inputs."""
+    frames: tuple[str, ...] = ()
+    """The Enter nodes through which the variable reached it: a write inside a while loop of TensorFlow 1."""
 
 
 def _variable(node: NodeDef, device: str) -> VariableNode:
@@ -146,13 +148,14 @@ def _is_call(node: NodeDef) -> bool:
 
 def find_writes(index: GraphIndex, variables: Iterable[str]) -> list[Write]:
     """Every op of the main graph that writes one of these variables (names of nodes), in no particular order."""
-    found: dict[str, tuple[NodeDef, bool, dict[int, str]]] = {}
+    found: dict[str, tuple[NodeDef, bool, dict[int, str], tuple[str, ...]]] = {}
     functions = _Functions(index)
     for variable in variables:
         reference = index.nodes[variable].op in REFERENCE_VARIABLES
-        stack, seen = [(variable, 0)], {(variable, 0)}
+        stack: list[tuple[str, int, tuple[str, ...]]] = [(variable, 0, ())]
+        seen = {(variable, 0)}
         while stack:
-            name, output = stack.pop()
+            name, output, frames = stack.pop()
             for consumer, number in index.consumers(name):
                 tensor = index.inputs(consumer.name)[number]
                 if tensor[0] == "^" or output_number(tensor) != output:
@@ -164,21 +167,26 @@ def find_writes(index: GraphIndex, variables: Iterable[str]) -> list[Write]:
                     argument = attributes.argument(consumer, number)
                     if argument is not None and not argument.is_ref:
                         continue
+                within = frames
                 if op in _HANDS_ON:
                     after = [(consumer.name, 0), (consumer.name, 1)] if "Switch" in op else [(consumer.name, 0)]
+                    if op in ("Enter", "RefEnter"):
+                        within = (*frames, consumer.name)
+                    elif op in ("Exit", "RefExit"):
+                        within = frames[:-1]
                 elif not reference and _is_call(consumer) and not functions.call_writes(consumer, number):
                     continue
                 else:
                     by_rows = writes_rows(op) and attributes.input_of(consumer, "indices") is not None
-                    found.setdefault(consumer.name, (consumer, by_rows, {}))[2][number] = variable
+                    found.setdefault(consumer.name, (consumer, by_rows, {}, frames))[2][number] = variable
                     after = [(consumer.name, 0)] if reference else []  # Assign and its like hand the reference on
                 for key in after:
                     if key not in seen:
                         seen.add(key)
-                        stack.append(key)
+                        stack.append((*key, within))
     return [
-        Write(node, by_rows, tuple(dict.fromkeys(inputs[n] for n in sorted(inputs))))
-        for node, by_rows, inputs in found.values()
+        Write(node, by_rows, tuple(dict.fromkeys(inputs[n] for n in sorted(inputs))), frames)
+        for node, by_rows, inputs, frames in found.values()
     ]
 
 

@@ -1,0 +1,72 @@
+"""Servers inside this process, on free ports, and sessions with a propagated ClusterSpec, as in training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+v1 = tf.compat.v1
+v1.logging.set_verbosity(v1.logging.ERROR)
+
+WORKER = "/job:worker/task:0"
+
+
+class Cluster:
+    """One worker and two PS, each a server that knows nobody."""
+
+    def __init__(self) -> None:
+        servers = [v1.train.Server({"localhost": ["127.0.0.1:0"]}, job_name="localhost", task_index=0) for _ in range(3)]
+        self.servers = servers
+        addresses = [server.target.removeprefix("grpc://") for server in servers]
+        self.target = servers[0].target
+        cluster = tf.train.ClusterSpec({"worker": {0: addresses[0]}, "ps": {0: addresses[1], 1: addresses[2]}})
+        self.config = v1.ConfigProto()
+        self.config.cluster_def.CopyFrom(cluster.as_cluster_def())
+        self.config.experimental.share_session_state_in_clusterspec_propagation = True
+
+    def open(self, definition) -> v1.Session:
+        """A session on a private copy of a placed definition."""
+        graph = tf.Graph()
+        with graph.as_default():
+            tf.graph_util.import_graph_def(definition, name="")
+        return v1.Session(self.target, graph=graph, config=self.config)
+
+    def once(self, build: Callable[[], object]):
+        """Builds a small graph and runs what `build` returns."""
+        with tf.Graph().as_default() as graph:
+            fetches = build()
+        with v1.Session(self.target, graph=graph, config=self.config) as session:
+            return session.run(fetches)
+
+    def handle(self, name: str, dtype, shape, ps: int):
+        with v1.device(f"/job:ps/task:{ps}"):
+            return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=name)
+
+    def fill(self, bitmap: str, rows: int, value: bool, ps: int = 0) -> None:
+        self.once(
+            lambda: tf.raw_ops.AssignVariableOp(
+                resource=self.handle(bitmap, tf.bool, [rows], ps), value=tf.fill([rows], value)
+            )
+        )
+
+    def marked(self, bitmap: str, rows: int, ps: int = 0) -> set[int]:
+        handle = lambda: tf.raw_ops.ReadVariableOp(resource=self.handle(bitmap, tf.bool, [rows], ps), dtype=tf.bool)  # noqa: E731
+        return set(np.flatnonzero(self.once(handle)).tolist())
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    yield Cluster()
+
+
+@pytest.fixture
+def setter():
+    """What a user's script places its variables with: four slots."""
+    return v1.train.replica_device_setter(4, worker_device=WORKER)
