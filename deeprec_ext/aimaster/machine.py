@@ -1,0 +1,94 @@
+"""The states of a scaling: one table of allowed edges, and per state its time limit and its way back.
+
+The state is persisted before anything of it is done. COMMIT is the point of no return: every state before it rolls back
+on an error, a time limit or the death of the AIMaster, every state from it on goes forward.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.settings import Settings
+
+
+class State(enum.Enum):
+    STEADY = "STEADY"
+    ACQUIRE = "ACQUIRE"
+    PREPARE = "PREPARE"
+    PAUSE = "PAUSE"
+    FINAL_COPY = "FINAL_COPY"
+    COMMIT = "COMMIT"
+    RELEASE = "RELEASE"
+
+
+class Recovery(enum.Enum):
+    """What a new AIMaster does with a scaling it finds in this state."""
+
+    NOTHING = "nothing"
+    RESUME = "start the state again"
+    ROLL_BACK = "roll back"
+    FORWARD = "go forward"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One state: the setting that limits it, how it is undone, and what a restarted AIMaster does."""
+
+    limit: str | None
+    rollback: str
+    recovery: Recovery
+
+
+RULES: dict[State, Rule] = {
+    State.STEADY: Rule(None, "nothing to undo", Recovery.NOTHING),
+    State.ACQUIRE: Rule("acquire_limit_seconds", "delete the new pods", Recovery.RESUME),
+    State.PREPARE: Rule(
+        "prepare_limit_seconds", "Resume, Mark([]), Copy(ABORT), delete the new pods", Recovery.ROLL_BACK
+    ),
+    State.PAUSE: Rule("pause_limit_seconds", "the same; trainers go on with the old view", Recovery.ROLL_BACK),
+    State.FINAL_COPY: Rule(
+        "lease_seconds", "the same; the limit counts from before Pause was sent", Recovery.ROLL_BACK
+    ),
+    State.COMMIT: Rule("lease_seconds", "none: decided; who does not ack is dealt with as failed", Recovery.FORWARD),
+    State.RELEASE: Rule("release_limit_seconds", "none; drained pods are killed at the limit", Recovery.FORWARD),
+}
+
+EDGES: dict[tuple[State, State], str] = {
+    (State.STEADY, State.ACQUIRE): "a request is taken from the queue; the model is live",
+    (State.ACQUIRE, State.PREPARE): "all new PS are registered, the slot map is planned",
+    (State.ACQUIRE, State.COMMIT): "a worker change: nothing to copy, nobody pauses",
+    (State.ACQUIRE, State.STEADY): "refused, rolled back, or nothing to do after all",
+    (State.PREPARE, State.PAUSE): "the dirty remainder is small and every session is prepared",
+    (State.PREPARE, State.STEADY): "rolled back",
+    (State.PAUSE, State.FINAL_COPY): "no run is under way on any trainer",
+    (State.PAUSE, State.STEADY): "rolled back: somebody did not reach a step boundary",
+    (State.FINAL_COPY, State.COMMIT): "all state is on the targets, and every lease lasts long enough",
+    (State.FINAL_COPY, State.STEADY): "rolled back: a copy failed, or the lease ran out",
+    (State.COMMIT, State.RELEASE): "the new view is in use",
+    (State.RELEASE, State.STEADY): "drained pods are gone",
+}
+
+
+class IllegalEdgeError(DeepRecError):
+    """The code tried a transition that is not in the table: a bug, never a user's mistake."""
+
+
+def check_edge(source: State, target: State) -> str:
+    """The comment of the edge; raises IllegalEdgeError when there is none."""
+    try:
+        return EDGES[source, target]
+    except KeyError:
+        raise IllegalEdgeError(f"no edge {source.value} -> {target.value} in the table of scaling states") from None
+
+
+def limit_seconds(state: State, settings: Settings) -> float | None:
+    """The time limit of a state under these settings, None for no limit."""
+    name = RULES[state].limit
+    return None if name is None else float(getattr(settings, name))
+
+
+def before_commit(state: State) -> bool:
+    """Whether a scaling in this state can still be rolled back."""
+    return state in (State.ACQUIRE, State.PREPARE, State.PAUSE, State.FINAL_COPY)

@@ -1,0 +1,291 @@
+"""Which slots move where: the fewest bytes that keep the slot map balanced by bytes. Pure.
+
+A map is *balanced* when its largest PS load is at most 1.05 x the best balance found for that number of PS (longest
+processing time first, then pairwise improvement). Among balanced maps the one that moves the fewest bytes is searched by
+branch and bound: slots in descending size, home first; the lower bound of a branch is what overfull PS must still give
+away. Below about 14 slots the search is exhaustive; beyond, it improves greedy solutions within a node budget. Equal
+bytes: fewer slots. Slots without bytes are then spread evenly by count, which costs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+TOLERANCE = 0.05
+NODES_MAX = 40_000
+
+
+@dataclass(frozen=True)
+class SlotMove:
+    slot: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A new slot map (slot -> task), the moves to it, and what they cost."""
+
+    slot_map: tuple[int, ...]
+    moves: tuple[SlotMove, ...]
+    bytes: int
+
+    def to_json(self) -> str:
+        moves = [{"slot": m.slot, "source": m.source, "target": m.target} for m in self.moves]
+        return json.dumps({"slot_map": list(self.slot_map), "moves": moves, "bytes": self.bytes})
+
+
+def plan(slot_bytes: Sequence[int], slot_map: Sequence[int], tasks: Sequence[int]) -> Plan:
+    """The cheapest balanced map.
+
+    Args:
+        slot_bytes: [S] bytes of the variables of each slot; all 0: not known, slots count equally.
+        slot_map: [S] present owner of each slot.
+        tasks: the PS that shall own the slots; at least 1, at most S.
+    """
+    if not tasks or len(tasks) > len(slot_map):
+        raise ValueError(f"{len(slot_map)} slots cannot be spread over {len(tasks)} PS")
+    weights = list(slot_bytes) if any(slot_bytes) else [1] * len(slot_map)
+    bins = {task: number for number, task in enumerate(tasks)}
+    home = [bins.get(task, -1) for task in slot_map]
+    heavy = [slot for slot in range(len(weights)) if weights[slot] > 0]
+    heavy.sort(key=lambda slot: (-weights[slot], slot))
+    sizes, homes = [weights[slot] for slot in heavy], [home[slot] for slot in heavy]
+    result = list(home)
+    for slot, number in zip(heavy, _cheapest(sizes, homes, len(tasks)), strict=True):
+        result[slot] = number
+    _spread_empty([slot for slot in range(len(weights)) if weights[slot] == 0], result, len(tasks))
+    return make_plan(slot_bytes, slot_map, [tasks[number] for number in result])
+
+
+def make_plan(slot_bytes: Sequence[int], old: Sequence[int], new: Sequence[int]) -> Plan:
+    """The plan that leads from one map to another."""
+    moves = tuple(SlotMove(s, old[s], new[s]) for s in range(len(old)) if old[s] != new[s])
+    return Plan(tuple(new), moves, sum(slot_bytes[move.slot] for move in moves))
+
+
+def initial_map(slots: int, ps: int) -> tuple[int, ...]:
+    """The first slot map: slot s on PS s mod P."""
+    return tuple(slot % ps for slot in range(slots))
+
+
+# ------------------------------------------------------------------------------------------------------- internals
+
+
+def _loads(sizes: Sequence[int], where: Sequence[int], count: int) -> list[int]:
+    loads = [0] * count
+    for size, number in zip(sizes, where, strict=True):
+        loads[number] += size
+    return loads
+
+
+def _improve_balance(sizes: Sequence[int], where: list[int], count: int) -> None:
+    """Moves and swaps between the fullest PS and the others while the largest load shrinks."""
+    loads = _loads(sizes, where, count)
+    for _ in range(4 * len(sizes)):
+        full = max(range(count), key=loads.__getitem__)
+        best: tuple[int, int, int, int] | None = None  # worse of the two loads, slot, target, partner or -1
+        for i, size in enumerate(sizes):
+            if where[i] != full:
+                continue
+            for target in range(count):
+                if target != full:
+                    worse = max(loads[full] - size, loads[target] + size)
+                    if worse < loads[full] and (best is None or worse < best[0]):
+                        best = (worse, i, target, -1)
+            for j, other in enumerate(sizes):
+                if where[j] != full and other < size:
+                    worse = max(loads[full] - size + other, loads[where[j]] + size - other)
+                    if worse < loads[full] and (best is None or worse < best[0]):
+                        best = (worse, i, where[j], j)
+        if best is None:
+            return
+        _, i, target, j = best
+        loads[full] -= sizes[i]
+        loads[target] += sizes[i]
+        where[i] = target
+        if j >= 0:
+            loads[target] -= sizes[j]
+            loads[full] += sizes[j]
+            where[j] = full
+
+
+def _longest_first(sizes: Sequence[int], count: int) -> list[int]:
+    """The balance that is possible when everything may move. `sizes` is in descending order."""
+    loads, where = [0] * count, []
+    for size in sizes:
+        number = min(range(count), key=loads.__getitem__)
+        loads[number] += size
+        where.append(number)
+    _improve_balance(sizes, where, count)
+    return where
+
+
+def _relabel(sizes: Sequence[int], homes: Sequence[int], where: Sequence[int], count: int) -> list[int]:
+    """The same partition with the labels that keep most bytes at home (greedy matching)."""
+    kept: dict[tuple[int, int], int] = {}
+    for size, home, number in zip(sizes, homes, where, strict=True):
+        if home >= 0:
+            kept[number, home] = kept.get((number, home), 0) + size
+    label: dict[int, int] = {}
+    for (number, home), _ in sorted(kept.items(), key=lambda item: -item[1]):
+        if number not in label and home not in label.values():
+            label[number] = home
+    free = [number for number in range(count) if number not in label.values()]
+    for number in range(count):
+        if number not in label:
+            label[number] = free.pop()
+    return [label[number] for number in where]
+
+
+def _cost(sizes: Sequence[int], homes: Sequence[int], where: Sequence[int]) -> tuple[int, int]:
+    moved = [size for size, home, number in zip(sizes, homes, where, strict=True) if home != number]
+    return sum(moved), len(moved)
+
+
+def _evict(indices: list[int], sizes: Sequence[int], excess: int) -> list[int]:
+    """The subset of `indices` with the smallest sum of at least `excess` (subset sums, thinned beyond 4 000)."""
+    sums: dict[int, tuple[int, ...]] = {0: ()}
+    done: dict[int, tuple[int, ...]] = {}
+    for i in indices:
+        for total, chosen in list(sums.items()):
+            new = total + sizes[i]
+            table = done if new >= excess else sums
+            if new not in table or len(table[new]) > len(chosen) + 1:
+                table[new] = (*chosen, i)
+        if len(sums) > 4_000:
+            sums = dict(list(sorted(sums.items()))[::2])
+    return list(done[min(done)]) if done else list(indices)
+
+
+def _repair(sizes: Sequence[int], homes: Sequence[int], count: int, limit: int, chance: random.Random | None) -> list[int] | None:  # fmt: skip
+    """Evicts the least from every overfull PS and packs it elsewhere; None when it does not fit."""
+    where = list(homes)
+    pool = [i for i, home in enumerate(homes) if home < 0]
+    loads = [0] * count
+    for size, home in zip(sizes, homes, strict=True):
+        if home >= 0:
+            loads[home] += size
+    for number in range(count):
+        if loads[number] > limit:
+            own = [i for i, home in enumerate(homes) if home == number]
+            if chance:
+                chance.shuffle(own)
+            gone = _evict(own, sizes, loads[number] - limit)
+            pool += gone
+            loads[number] -= sum(sizes[i] for i in gone)
+    pool.sort(key=lambda i: -sizes[i] * (chance.uniform(0.7, 1.3) if chance else 1))
+    for i in pool:
+        fits = [number for number in range(count) if loads[number] + sizes[i] <= limit and number != homes[i]]
+        if not fits:
+            return None
+        tight = chance is not None and chance.random() < 0.5
+        number = max(fits, key=loads.__getitem__) if tight else min(fits, key=loads.__getitem__)
+        loads[number] += sizes[i]
+        where[i] = number
+    return where
+
+
+def _cheapest(sizes: Sequence[int], homes: Sequence[int], count: int) -> list[int]:
+    if not sizes:
+        return []
+    balanced = _longest_first(sizes, count)
+    here = [home if home >= 0 else 0 for home in homes]
+    _improve_balance(sizes, here, count)
+    best_load = min(max(_loads(sizes, where, count)) for where in (balanced, here))
+    limit = int(best_load * (1 + TOLERANCE))
+    chance = random.Random(0)
+    found = [_repair(sizes, homes, count, limit, None if attempt == 0 else chance) for attempt in range(12)]
+    candidates = [where for where in found if where is not None]
+    for where in (_relabel(sizes, homes, balanced, count), here):
+        if max(_loads(sizes, where, count)) <= limit:
+            candidates.append(where)
+    start = min(candidates, key=lambda where: _cost(sizes, homes, where))
+    if len(sizes) > 200:  # depth of the recursion
+        return start
+    return _Search(sizes, homes, count, limit, start).run()
+
+
+class _Search:
+    """Branch and bound over the slots in descending size."""
+
+    def __init__(self, sizes: Sequence[int], homes: Sequence[int], count: int, limit: int, start: list[int]) -> None:
+        self.sizes, self.homes, self.count, self.limit = sizes, homes, count, limit
+        self.best, self.cost = list(start), _cost(sizes, homes, start)
+        self.where = [-1] * len(sizes)
+        self.loads = [0] * count
+        self.waiting = [0] * count  # bytes at home that are not decided yet
+        self.homeless = [0] * (len(sizes) + 1)  # bytes of drained PS from slot i on
+        for i in range(len(sizes) - 1, -1, -1):
+            self.homeless[i] = self.homeless[i + 1] + (sizes[i] if homes[i] < 0 else 0)
+        for size, home in zip(sizes, homes, strict=True):
+            if home >= 0:
+                self.waiting[home] += size
+        self.nodes = 0
+
+    def run(self) -> list[int]:
+        self._descend(0, 0, 0)
+        return self.best
+
+    def _bound(self, i: int) -> int:
+        """Bytes that must still move, whatever is decided from slot i on."""
+        smallest = self.sizes[-1]
+        bound = self.homeless[i]
+        for number in range(self.count):
+            excess = self.loads[number] + self.waiting[number] - self.limit
+            if excess > 0:
+                bound += max(excess, smallest * -(-excess // self.sizes[i]))
+        return bound
+
+    def _descend(self, i: int, moved: int, count: int) -> None:
+        self.nodes += 1
+        if i == len(self.sizes):
+            if (moved, count) < self.cost:
+                self.best, self.cost = list(self.where), (moved, count)
+            return
+        if self.nodes > NODES_MAX or (moved + self._bound(i), count) >= self.cost:
+            return
+        size, home = self.sizes[i], self.homes[i]
+        if home >= 0:
+            self.waiting[home] -= size
+            if self.loads[home] + size <= self.limit:
+                self._put(i, home, moved, count)
+        seen: set[tuple[int, int]] = set()
+        for number in sorted(range(self.count), key=self.loads.__getitem__):
+            alike = (self.loads[number], self.waiting[number])  # PS in the same situation are interchangeable ...
+            if number == home or self.loads[number] + size > self.limit:
+                continue
+            if self.waiting[number] == 0:  # ... once nothing of their own is left to decide
+                if alike in seen:
+                    continue
+                seen.add(alike)
+            self._put(i, number, moved + size, count + 1)
+        if home >= 0:
+            self.waiting[home] += size
+
+    def _put(self, i: int, number: int, moved: int, count: int) -> None:
+        self.where[i] = number
+        self.loads[number] += self.sizes[i]
+        self._descend(i + 1, moved, count)
+        self.loads[number] -= self.sizes[i]
+
+
+def _spread_empty(slots: Sequence[int], where: list[int], count: int) -> None:
+    """Places slots without bytes so that their counts differ by at most one, moving as few as possible."""
+    owned: list[list[int]] = [[] for _ in range(count)]
+    pool: list[int] = []
+    for slot in slots:
+        (owned[where[slot]] if where[slot] >= 0 else pool).append(slot)
+    low, extra = divmod(len(slots), count)
+    by_size = sorted(range(count), key=lambda number: -len(owned[number]))
+    quota = {number: low + (1 if rank < extra else 0) for rank, number in enumerate(by_size)}
+    for number in range(count):
+        while len(owned[number]) > quota[number]:
+            pool.append(owned[number].pop())
+    for number in range(count):
+        while len(owned[number]) < quota[number]:
+            owned[number].append(pool.pop())
+            where[owned[number][-1]] = number

@@ -1,0 +1,87 @@
+"""The planner against brute force: never more bytes than the cheapest map that is balanced as well."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+
+import pytest
+
+from deeprec_ext.aimaster import planner
+
+
+def loads(slot_bytes: list[int], slot_map: tuple[int, ...], tasks: list[int]) -> list[int]:
+    return [sum(b for b, t in zip(slot_bytes, slot_map, strict=True) if t == task) for task in tasks]
+
+
+def brute_force(slot_bytes: list[int], slot_map: list[int], tasks: list[int], max_load: int) -> int:
+    """The fewest bytes over all maps whose largest load is at most `max_load`."""
+    best = None
+    for candidate in itertools.product(tasks, repeat=len(slot_map)):
+        if max(loads(slot_bytes, candidate, tasks)) <= max_load:
+            cost = sum(b for b, old, new in zip(slot_bytes, slot_map, candidate, strict=True) if old != new)
+            best = cost if best is None else min(best, cost)
+    assert best is not None
+    return best
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_moves_no_more_than_the_cheapest_map_that_is_balanced_as_well(seed: int) -> None:
+    chance = random.Random(seed)
+    slots = chance.randint(3, 8)
+    before, after = chance.randint(1, 3), chance.randint(1, min(3, slots))
+    slot_bytes = [chance.choice([1, 2, 3, 5, 50]) * chance.randint(1, 40) for _ in range(slots)]
+    slot_map = [chance.randrange(before) for _ in range(slots)]
+    tasks = chance.sample(range(max(before, after) + 1), after)
+    result = planner.plan(slot_bytes, slot_map, tasks)
+    assert set(result.slot_map) <= set(tasks)
+    worst = max(loads(slot_bytes, result.slot_map, tasks))
+    assert result.bytes <= brute_force(slot_bytes, slot_map, tasks, worst)
+    assert worst <= 1.05 * max(sum(slot_bytes) / after, max(slot_bytes)) or worst <= max(
+        loads(slot_bytes, candidate, tasks) and max(loads(slot_bytes, candidate, tasks)) * 1.05 + 1
+        for candidate in [min(itertools.product(tasks, repeat=slots), key=lambda m: max(loads(slot_bytes, m, tasks)))]
+    )
+
+
+@pytest.mark.parametrize(("slots", "before", "after"), [(15, 3, 5), (30, 5, 3), (64, 4, 16), (64, 16, 4), (60, 1, 4)])
+def test_equal_slots_move_only_what_the_new_shares_need(slots: int, before: int, after: int) -> None:
+    slot_map = [s % before for s in range(slots)]
+    started = time.perf_counter()
+    result = planner.plan([7] * slots, slot_map, list(range(after)))
+    share = -(-slots // after)
+    assert max(loads([7] * slots, result.slot_map, list(range(after)))) == 7 * share
+    old = [slot_map.count(task) for task in range(max(before, after))]
+    needed = sum(old[after:]) if after < before else sum(max(0, count - share) for count in old)
+    assert result.bytes == 7 * max(needed, 0)
+    assert time.perf_counter() - started < 5  # a guard against explosion, not a measurement
+
+
+def test_uneven_slots_of_a_large_job_stay_near_the_lower_bound() -> None:
+    chance = random.Random(1)
+    slot_bytes = [int(1e6 * chance.lognormvariate(0, 1)) for _ in range(64)]
+    slot_map = list(planner.plan(slot_bytes, [s % 8 for s in range(64)], list(range(8))).slot_map)
+    result = planner.plan(slot_bytes, slot_map, list(range(16)))
+    worst = max(loads(slot_bytes, result.slot_map, list(range(16))))
+    must_leave = sum(max(0, load - worst) for load in loads(slot_bytes, tuple(slot_map), list(range(16))))
+    assert must_leave <= result.bytes <= 1.05 * must_leave
+
+
+def test_a_balanced_map_is_left_alone() -> None:
+    assert planner.plan([10, 10, 10, 10], [0, 1, 0, 1], [0, 1]).moves == ()
+
+
+def test_without_a_catalogue_slots_count_equally() -> None:
+    result = planner.plan([0] * 8, [0] * 8, [0, 1])
+    assert sorted(result.slot_map) == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_empty_slots_spread_evenly_and_cost_nothing() -> None:
+    result = planner.plan([100, 100, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [0, 1])
+    assert result.bytes == 0
+    assert [result.slot_map[s] for s in (2, 3, 4, 5)].count(1) == 2
+
+
+def test_more_ps_than_slots_is_an_error() -> None:
+    with pytest.raises(ValueError, match="cannot be spread"):
+        planner.plan([1], [0], [0, 1])
