@@ -1,0 +1,34 @@
+"""DeepRec Extension: elastic, resource-aware, fault-tolerant parameter-server training on stock TensorFlow.
+
+`import deeprec_ext` at the top of a script makes its process elastic when the environment names an AIMaster, and changes
+nothing otherwise. Nothing heavy is imported here: the master side, which has no TensorFlow, imports this package too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+__version__ = "0.1.0"
+
+if os.environ.get("DEEPREC_EXT_AIMASTER") and os.environ.get("DEEPREC_EXT_ROLE") not in (None, "", "ps"):
+    importlib.import_module("deeprec_ext.autoload").install()
+
+
+def report_metrics(metrics: Mapping[str, Any], step: int = 0) -> None:
+    """Reports numbers of the job (an AUC, a loss) for its summary; a no-op outside an elastic job.
+
+    Args:
+      metrics: name → number.
+      step: the global step they belong to, 0 if unknown.
+
+    Raises:
+      ValueError: a value is no number.
+    """
+    numbers = {name: float(value) for name, value in metrics.items()}
+    process = importlib.import_module("deeprec_ext.elastic.process") if os.environ.get("DEEPREC_EXT_AIMASTER") else None
+    trainer = process.trainer() if process is not None else None
+    if trainer is not None:
+        trainer.report_metrics(numbers, step)

@@ -78,6 +78,13 @@ def is_elastic_process() -> bool:
     return bool(aimaster_address()) and bool(role()) and owner in (None, os.getpid())
 
 
+def member(role: str, index: int) -> tuple[str, int]:
+    """(job, task) of a training process in the ClusterSpec of user code; worker 0 stands for a missing chief."""
+    if role == "chief" or (chief_role() == "worker" and role == "worker" and index == 0):
+        return ("master" if chief_role() == "master" else "chief"), 0
+    return role, index
+
+
 def process_environment(
     *, aimaster: str, job: str, role: str, index: int, slots: int, certificates: str | None, workdir: str,
     evaluator: bool = False, chief: str = "chief",

@@ -1,0 +1,8 @@
+"""The SessionRunHooks that users add; thin, they call the packages beside them.
+
+Without an AIMaster each is a no-op with one log line: the same script is stock training.
+"""
+
+from deeprec_ext.hooks.elastic import ElasticTrainingHook, default_hooks
+
+__all__ = ["ElasticTrainingHook", "default_hooks"]

@@ -106,18 +106,27 @@ class AgentSettings(_message.Message):
     def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator")
+    __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked")
+    class TrackedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     AIMASTER_INCARNATION_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     HAS_EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    TRACKED_FIELD_NUMBER: _ClassVar[int]
     aimaster_incarnation: int
     view: View
     task: int
     settings: AgentSettings
     has_evaluator: bool
-    def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ...) -> None: ...
+    tracked: _containers.ScalarMap[str, str]
+    def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ..., tracked: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Variable(_message.Message):
     __slots__ = ("name", "container", "dtype", "shape", "slot", "reference", "update", "bitmap", "bytes")
@@ -345,10 +354,19 @@ class ScalingNotice(_message.Message):
     def __init__(self, scaling_id: _Optional[int] = ..., phase: _Optional[_Union[ScalingNotice.Phase, str]] = ...) -> None: ...
 
 class Mark(_message.Message):
-    __slots__ = ("slots",)
+    __slots__ = ("slots", "tracked")
+    class TrackedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TRACKED_FIELD_NUMBER: _ClassVar[int]
     slots: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, slots: _Optional[_Iterable[int]] = ...) -> None: ...
+    tracked: _containers.ScalarMap[str, str]
+    def __init__(self, slots: _Optional[_Iterable[int]] = ..., tracked: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Prepare(_message.Message):
     __slots__ = ("view",)

@@ -1,0 +1,101 @@
+"""No code change: what makes an unmodified script elastic.
+
+`install` runs when Python starts (through `_autoload/sitecustomize.py`) or at `import deeprec_ext`. It rewrites TF_CONFIG at
+once and waits, without importing anything, for the script to import TensorFlow; then the process registers, and the few
+classes through which sessions are made are exchanged (`elastic.patches`). A process without an AIMaster is left alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+from deeprec_ext import env
+
+_WATCHED: dict[str, str] = {
+    "tensorflow": "tensorflow_imported",
+    "tensorflow_estimator.python.estimator.training": "estimator_imported",
+    "keras.src.engine.training": "keras_imported",
+}
+"""Module -> function of `elastic.patches` that is called, with the module, when it has been imported."""
+
+_installed = False
+
+
+def install() -> bool:
+    """Makes this process elastic when its environment says so; whether it did. A second call does nothing."""
+    global _installed
+    if _installed or not env.is_elastic_process():
+        return _installed
+    _installed = True
+    os.environ["TF_CONFIG"] = json.dumps(user_tf_config(env.role(), env.index(), env.slots()))
+    sys.meta_path.insert(0, _AfterImport(_apply))
+    for name in _WATCHED:
+        if name in sys.modules:
+            _apply(sys.modules[name])
+    return True
+
+
+def user_tf_config(role: str, index: int, slots: int) -> dict[str, object]:
+    """What user code sees: S parameter servers, the workers padded to its own index. Addresses are only names:
+
+    sessions go to the process's own elastic server, and membership comes with the cluster view.
+    """
+    job, task = env.member(role, index)
+    cluster: dict[str, list[str]] = {"ps": [f"slot-{slot}:2222" for slot in range(slots)]}
+    cluster["master" if job == "master" else "chief"] = ["chief-0:2222"]
+    padded = index + 1 if job == "worker" else 1
+    cluster["worker"] = [f"worker-{number}:2222" for number in range(padded)]
+    return {"cluster": cluster, "task": {"type": job, "index": task}, "environment": "cloud"}
+
+
+def _apply(module: ModuleType) -> None:
+    patches = importlib.import_module("deeprec_ext.elastic.patches")
+    getattr(patches, _WATCHED[module.__name__])(module)
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls back when one of the watched modules has been executed."""
+
+    def __init__(self, callback: Callable[[ModuleType], None]) -> None:
+        self._callback = callback
+        self._searching = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _WATCHED or self._searching:
+            return None
+        self._searching = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searching = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self._callback)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """The module's own loader, and then the callback."""
+
+    def __init__(self, loader: importlib.abc.Loader, callback: Callable[[ModuleType], None]) -> None:
+        self._loader = loader
+        self._callback = callback
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        self._callback(module)
+
+    def __getattr__(self, name: str) -> object:  # resource readers and the like
+        return getattr(self._loader, name)

@@ -1,0 +1,249 @@
+"""The agent: one thread and one stream between a process of the job and its AIMaster.
+
+Down come views and commands, up go acks, heartbeats and reports. When the stream breaks, the process goes on with what it
+has; the agent registers again, with the same incarnation, until an AIMaster answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import grpc
+
+from deeprec_ext import env, settings
+from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError
+from deeprec_ext.gazer.process import process_sample
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security.credentials import open_channel
+
+log = logging.getLogger("deeprec_ext")
+
+REGISTER_LIMIT_SECONDS = 900.0
+"""How long a process waits to be let in: the first PS may still pull their image."""
+
+RETRY_SECONDS = (0.1, 1.0)
+"""First and longest wait between two attempts to reach the AIMaster again."""
+
+OUTBOX_MESSAGES = 10_000
+"""Bound of the queue to the AIMaster; when it is unreachable for so long that it fills, the oldest go."""
+
+
+class Handler(Protocol):
+    """The process behind an agent: a trainer or a PS. Called in the agent's thread; must not block."""
+
+    def registered(self, reply: pb.RegisterReply) -> None:
+        """At the first registration and after each reconnection."""
+
+    def receive(self, message: pb.MasterMessage) -> None:
+        """A view, a notice or a command."""
+
+    def beat(self) -> pb.Heartbeat:
+        """What this process reports; the agent adds memory and CPU."""
+
+    def fenced(self, reason: str) -> None:
+        """This process has been replaced and must not touch the model any more."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who this process is: name, incarnation, address of its TensorFlow server."""
+
+    role: str
+    index: int
+    address: str
+    incarnation: str
+
+    @classmethod
+    def of_this_process(cls, address: str) -> Identity:
+        return cls(env.role(), env.index(), address, uuid.uuid4().hex)
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}-{self.index}"
+
+
+class Agent:
+    """Owns the thread and the channel; `close` joins it."""
+
+    def __init__(self, identity: Identity, handler: Handler, tensorflow_version: str = "") -> None:
+        self.identity = identity
+        self._handler = handler
+        self._tensorflow_version = tensorflow_version
+        self._outbox: queue.Queue[pb.AgentMessage | None] = queue.Queue(OUTBOX_MESSAGES)
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._reply: pb.RegisterReply | None = None
+        self.known_epoch = 0
+        self.heartbeat_seconds = settings.Settings.heartbeat_seconds
+
+    # -- called by the process
+
+    def start(self) -> pb.RegisterReply:
+        """Registers (waits until the job lets this process in) and starts the thread.
+
+        Raises ProtocolError when the AIMaster speaks another version, StaleError when this process has been replaced,
+        UnreachableError when nobody answers.
+        """
+        reply = self._register(REGISTER_LIMIT_SECONDS)
+        self._handler.registered(reply)
+        self._thread = threading.Thread(target=self._work, name="deeprec-agent", daemon=True)
+        self._thread.start()
+        return reply
+
+    def send(self, message: pb.AgentMessage) -> None:
+        """Queues a message; never blocks."""
+        while True:
+            try:
+                return self._outbox.put_nowait(message)
+            except queue.Full:
+                try:
+                    self._outbox.get_nowait()
+                except queue.Empty:
+                    pass
+
+    def ack(self, command_id: int, error: str = "", copy: pb.CopyResult | None = None) -> None:
+        self.send(pb.AgentMessage(ack=pb.Ack(command_id=command_id, ok=not error, error=error, copy=copy)))
+
+    def close(self, timeout_seconds: float = 2.0) -> None:
+        """Sends what is queued, within the time, and ends the thread."""
+        deadline = time.monotonic() + timeout_seconds
+        while not self._outbox.empty() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._closing.set()
+        self.send(pb.AgentMessage())  # wakes the writer
+        if self._thread is not None:
+            self._thread.join(max(0.1, deadline - time.monotonic()))
+
+    # -- the thread
+
+    def _work(self) -> None:
+        wait = RETRY_SECONDS[0]
+        while not self._closing.is_set():
+            started = time.monotonic()
+            try:
+                self._converse()
+            except grpc.RpcError as error:
+                log.debug("the stream to the AIMaster broke: %s", error)
+            except Exception:
+                log.exception("the agent of %s failed; it connects again", self.identity.name)
+            if self._closing.is_set():
+                return
+            if time.monotonic() - started > 5:
+                wait = RETRY_SECONDS[0]
+            self._closing.wait(wait)
+            wait = min(RETRY_SECONDS[1], 2 * wait)
+            try:
+                self._handler.registered(self._register(10.0))
+            except (StaleError, ProtocolError) as error:
+                self._handler.fenced(str(error))
+                return
+            except UnreachableError:
+                continue
+
+    def _converse(self) -> None:
+        channel = self._channel()
+        ended = threading.Event()
+        try:
+            for message in rpc.AgentsStub(channel).Stream(self._speak(ended)):
+                if self._reply is not None and message.aimaster_incarnation < self._reply.aimaster_incarnation:
+                    log.warning("ignored a message of a stale AIMaster (incarnation %d)", message.aimaster_incarnation)
+                    continue
+                self._handler.receive(message)
+                if self._closing.is_set():
+                    return
+        finally:
+            ended.set()
+            channel.close()
+
+    def _speak(self, ended: threading.Event) -> Iterator[pb.AgentMessage]:
+        """What goes up the stream: hello, then queued messages, and a heartbeat whenever one is due."""
+        yield pb.AgentMessage(hello=pb.Hello(incarnation=self.identity.incarnation))
+        due = time.monotonic()
+        while not ended.is_set():
+            now = time.monotonic()
+            if now >= due:
+                due = now + self.heartbeat_seconds
+                yield pb.AgentMessage(heartbeat=self._heartbeat())
+            try:
+                message = self._outbox.get(timeout=max(0.0, due - now))
+            except queue.Empty:
+                continue
+            if message is not None and message.WhichOneof("message"):
+                yield message
+            if self._closing.is_set() and self._outbox.empty():
+                return
+
+    def _heartbeat(self) -> pb.Heartbeat:
+        beat = self._handler.beat()
+        sample = process_sample()
+        beat.rss_bytes, beat.cpu_seconds = sample.rss_bytes, sample.cpu_seconds
+        return beat
+
+    # -- registration
+
+    def _channel(self) -> grpc.Channel:
+        address = env.aimaster_address()
+        if address is None:
+            raise UnreachableError("DEEPREC_EXT_AIMASTER is not set")
+        role = "ps" if self.identity.role == "ps" else "trainer"
+        return open_channel(address, server_name=f"aimaster.{env.job()}", role=role, certificates=env.certificates())
+
+    def _register(self, limit_seconds: float) -> pb.RegisterReply:
+        known = self._reply
+        request = pb.RegisterRequest(
+            protocol_major=settings.PROTOCOL_MAJOR,
+            protocol_minor=settings.PROTOCOL_MINOR,
+            job=env.job(),
+            role=pb.Role.Value(self.identity.role.upper()),
+            index=self.identity.index,
+            incarnation=self.identity.incarnation,
+            address=self.identity.address,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            known_epoch=self.known_epoch,
+            known_task=known.task if known is not None else -1,
+            known_aimaster=known.aimaster_incarnation if known is not None else 0,
+            tensorflow_version=self._tensorflow_version,
+        )
+        channel = self._channel()
+        try:
+            reply = rpc.AgentsStub(channel).Register(request, timeout=limit_seconds, wait_for_ready=True)
+        except grpc.RpcError as error:
+            raise _registration_error(self.identity.name, error) from error
+        finally:
+            channel.close()
+        if known is not None and reply.aimaster_incarnation < known.aimaster_incarnation:
+            raise UnreachableError("a stale AIMaster answered")
+        self._reply = reply
+        if reply.settings.heartbeat_seconds > 0:
+            self.heartbeat_seconds = reply.settings.heartbeat_seconds
+        return reply
+
+
+def _registration_error(name: str, error: grpc.RpcError) -> Exception:
+    code, details = error.code(), error.details()
+    if code == grpc.StatusCode.FAILED_PRECONDITION:
+        return ProtocolError(f"the AIMaster refused {name}: {details}")
+    if code in (grpc.StatusCode.ABORTED, grpc.StatusCode.PERMISSION_DENIED):
+        return StaleError(f"the AIMaster does not want {name} any more: {details}")
+    return UnreachableError(f"{name} could not register with the AIMaster: {code.name}: {details}")
+
+
+def ready_when(condition: Callable[[], bool], seconds: float, poll_seconds: float = 0.02) -> bool:
+    """Polls until the condition holds or the time is up; whether it held."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(poll_seconds)
+    return True

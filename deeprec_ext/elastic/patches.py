@@ -1,0 +1,217 @@
+"""The classes of TensorFlow through which sessions are made, exchanged for elastic ones. Each function is called once, by
+
+`autoload`, when its module has been imported in a process of an elastic job. Only what user code can reach stays changed:
+
+- `SessionManager` makes `ElasticSession`s, polls for readiness every half second instead of every 30 s, and attaches a chief
+  that comes back to the live model instead of restoring a checkpoint over it;
+- `MonitoredSession` gets the `ElasticTrainingHook` if the script has not added it;
+- `tf.compat.v1.train.Server` and Estimator's own server give the elastic server's target;
+- Estimator's workers start at once, and its chief evaluates the final checkpoint when no evaluator does.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import threading
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from deeprec_ext import env
+from deeprec_ext.elastic import process
+from deeprec_ext.elastic.session import ElasticSession
+from deeprec_ext.errors import RefusedError
+
+log = logging.getLogger("deeprec_ext")
+
+READY_POLL_SECONDS = 0.5
+"""How often a worker looks whether the chief has initialised the model (stock TensorFlow: 30 s)."""
+
+ATTACH_LIMIT_SECONDS = 60.0
+"""How long a chief that comes back waits for the live model to be ready; then it restores like stock TensorFlow."""
+
+LIVE_LIMIT_SECONDS = 900.0
+"""How long a worker waits for the chief's word before it starts to look for itself."""
+
+
+def tensorflow_imported(tensorflow: ModuleType) -> None:
+    trainer = process.start()
+    if trainer is None or trainer.identity.role == "evaluator":
+        return
+    from tensorflow.python.training import monitored_session, server_lib, session_manager
+
+    _patch_session_manager(session_manager)
+    _patch_monitored_session(monitored_session)
+    server_lib._deeprec_ext_original = server_lib.Server
+    for module in [server_lib, *_api_modules(tensorflow, server_lib.Server)]:
+        module.Server = ElasticServer
+
+
+def _api_modules(tensorflow: ModuleType, server: type) -> list[Any]:
+    names = ("compat.v1.train", "compat.v1.distribute", "distribute")
+    modules = (sys.modules.get(f"{tensorflow.__name__}._api.v2.{name}") for name in names)
+    return [module for module in modules if module is not None and getattr(module, "Server", None) is server]
+
+
+class ElasticServer:
+    """Stands in for `tf.compat.v1.train.Server` in user code: the process's elastic server is running already."""
+
+    def __init__(self, server_or_cluster_def: Any, *_: Any, **__: Any) -> None:
+        self.server_def = server_or_cluster_def
+
+    @property
+    def target(self) -> str:
+        trainer = process.trainer()
+        assert trainer is not None
+        return trainer.target
+
+    def start(self) -> None:
+        """It runs."""
+
+    def join(self) -> None:
+        """For scripts that serve after training: until the job leaves this process or ends it."""
+        trainer = process.trainer()
+        assert trainer is not None
+        trainer.leaving.wait()
+
+    @staticmethod
+    def create_local_server(config: Any = None, start: bool = True) -> Any:
+        return process._original_server_class().create_local_server(config, start)  # type: ignore[attr-defined]
+
+
+def _session(target: str = "", graph: Any = None, config: Any = None) -> ElasticSession:
+    """What SessionManager calls instead of `Session`; a target '' is evaluation or prediction on the spot."""
+    trainer = process.trainer()
+    return ElasticSession(target, graph, config, trainer if target else None)
+
+
+def _patch_session_manager(module: Any) -> None:
+    manager = module.SessionManager
+    module.session = SimpleNamespace(Session=_session)
+    make, prepare, wait = manager.__init__, manager.prepare_session, manager.wait_for_session
+
+    @functools.wraps(make)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        self._recovery_wait_secs = min(self._recovery_wait_secs, READY_POLL_SECONDS)
+
+    @functools.wraps(prepare)
+    def prepare_session(self: Any, master: str, *args: Any, **kwargs: Any) -> Any:
+        trainer = process.trainer()
+        if trainer is not None and master and trainer.view.live:
+            try:
+                session = wait(self, master, kwargs.get("config"), ATTACH_LIMIT_SECONDS)
+            except module.errors.DeadlineExceededError:
+                log.warning("the model on the PS did not become ready; restoring as stock TensorFlow does")
+            else:
+                log.info("attached to the live model; no checkpoint was restored")
+                return session
+        return prepare(self, master, *args, **kwargs)
+
+    @functools.wraps(wait)
+    def wait_for_session(self: Any, master: str, *args: Any, **kwargs: Any) -> Any:
+        trainer = process.trainer()
+        if trainer is not None and master:
+            trainer.wait_live(LIVE_LIMIT_SECONDS)
+        return wait(self, master, *args, **kwargs)
+
+    manager.__init__, manager.prepare_session = __init__, prepare_session
+    manager.wait_for_session = wait_for_session
+
+
+def _patch_monitored_session(module: Any) -> None:
+    base = module._MonitoredSession
+    make = base.__init__
+
+    @functools.wraps(make)
+    def __init__(self: Any, session_creator: Any, hooks: Any, *args: Any, **kwargs: Any) -> None:
+        from deeprec_ext.hooks import ElasticTrainingHook
+
+        hooks = list(hooks or [])
+        trains = bool(getattr(session_creator, "_master", ""))
+        if trains and not any(isinstance(hook, ElasticTrainingHook) for hook in hooks):
+            hooks.insert(0, ElasticTrainingHook())
+        if trains:
+            _note_last_step(hooks)
+        make(self, session_creator, hooks, *args, **kwargs)
+
+    base.__init__ = __init__
+
+
+def _note_last_step(hooks: list[Any]) -> None:
+    """Where training will stop by itself, for the progress bar."""
+    trainer = process.trainer()
+    stops = [hook for hook in hooks if hasattr(hook, "_last_step") and hasattr(hook, "_num_steps")]
+    if trainer is not None and stops:
+        trainer.last_step = lambda: max((int(hook._last_step or 0) for hook in stops), default=0)
+
+
+def estimator_imported(module: Any) -> None:
+    """`tensorflow_estimator.python.estimator.training`."""
+    trainer = process.trainer()
+    if trainer is None:
+        return
+    executor = module._TrainingExecutor
+    module._DELAY_SECS_PER_WORKER = module._MAX_DELAY_SECS = 0
+    executor._start_std_server = lambda self, config: None
+    evaluate = executor._Evaluator.evaluate_and_export
+
+    @functools.wraps(evaluate)
+    def evaluate_and_export(self: Any) -> Any:
+        result, exports = evaluate(self)
+        report_evaluation(result.metrics)
+        return result, exports
+
+    executor._Evaluator.evaluate_and_export = evaluate_and_export
+    train = executor.run_chief
+
+    @functools.wraps(train)
+    def run_chief(self: Any) -> Any:
+        result = train(self)
+        if not env.has_evaluator():
+            log.info("evaluating the final checkpoint")
+            executor._Evaluator(self._estimator, self._eval_spec, self._train_spec.max_steps).evaluate_and_export()
+        return result
+
+    executor.run_chief = run_chief
+
+
+def report_evaluation(metrics: Any) -> None:
+    """Sends the numbers of an evaluation to the AIMaster."""
+    trainer = process.trainer()
+    if trainer is None or not metrics:
+        return
+    numbers = {}
+    for name, value in metrics.items():
+        try:
+            numbers[name] = float(value)
+        except (TypeError, ValueError):
+            continue
+    trainer.report_metrics(numbers, int(numbers.get("global_step", 0)))
+
+
+def keras_imported(module: Any) -> None:
+    """`keras.src.engine.training`: eager `fit` would train on this machine alone, unnoticed."""
+    import tensorflow as tf
+
+    trainer = process.trainer()
+    if trainer is None or trainer.identity.role == "evaluator":
+        return
+    fit = module.Model.fit
+
+    @functools.wraps(fit)
+    def refuse_eager(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if tf.executing_eagerly() and threading.current_thread() is threading.main_thread():
+            reason = (
+                "Model.fit trains eagerly and cannot be made elastic: wrap the model with "
+                "tf.keras.estimator.model_to_estimator and call tf.estimator.train_and_evaluate"
+            )
+            trainer.refused(reason)
+            raise RefusedError(reason)
+        return fit(self, *args, **kwargs)
+
+    module.Model.fit = refuse_eager
+
+
+__all__ = ["ElasticServer", "estimator_imported", "keras_imported", "report_evaluation", "tensorflow_imported"]

@@ -1,0 +1,163 @@
+"""One private copy of a user's graph, placed on one cluster view: a session and its compiled callables.
+
+The copy never becomes Python operations: the rewritten GraphDef goes straight into a C graph, and everything is
+addressed by name. So preparing the next session costs the training thread next to nothing, and no garbage collection.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.client import pywrap_tf_session as tf_session
+from tensorflow.python.framework import c_api_util
+
+from deeprec_ext.graph import Rewritten
+
+v1 = tf.compat.v1
+log = logging.getLogger("deeprec_ext")
+
+CALLABLES_MAX = 128
+"""Compiled signatures kept per session: a script that makes new fetches for ever must not fill the memory."""
+
+
+class Signature(NamedTuple):
+    """What one run feeds and asks for, by name."""
+
+    feeds: tuple[str, ...]
+    fetches: tuple[str, ...]
+    targets: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every node that the run has to reach."""
+        return (*(fetch.split(":")[0] for fetch in self.fetches), *self.targets)
+
+
+class Placed:
+    """A session on a rewritten graph.
+
+    Args:
+      key: what it was made for (placement, marks, version of the user's graph); compared, never interpreted.
+      rewritten: result of the graph passes; dropped after the import.
+      target, config: as for `tf.compat.v1.Session`.
+    """
+
+    def __init__(self, key: object, rewritten: Rewritten, target: str, config: v1.ConfigProto) -> None:
+        self.key = key
+        self.reports = list(rewritten.reports)
+        self.drops = list(rewritten.drops)
+        self.initializers = list(rewritten.initializers)
+        self._marks = dict(rewritten.marks)
+        self.pinned = False  # an iterator was initialised here: closing it would be a segmentation fault
+        self.closed = False
+        self._wrapped = False
+        self._running = 0
+        self._lock = threading.Lock()
+        self._callables: OrderedDict[Signature, Callable[..., list[Any]]] = OrderedDict()
+        self._graph = tf.Graph()
+        _import(self._graph, rewritten.definition)
+        self._session = v1.Session(target, graph=self._graph, config=config)
+
+    def callable(self, signature: Signature) -> Callable[..., list[Any]]:
+        """The compiled run: placed, optimised, partitioned and registered, but not run."""
+        with self._lock:
+            found = self._callables.get(signature)
+            if found is not None:
+                self._callables.move_to_end(signature)
+                return found
+        options = config_pb2.CallableOptions(
+            feed=signature.feeds, fetch=signature.fetches, target=self._with_marks(signature.targets)
+        )
+        made = self._session._make_callable_from_options(options)
+        with self._lock:
+            self._callables[signature] = made
+            if len(self._callables) > CALLABLES_MAX:
+                self._callables.popitem(last=False)
+        return made
+
+    def run(self, signature: Signature, values: Sequence[Any]) -> list[Any]:
+        made = self.callable(signature)
+        with self._lock:
+            self._running += 1
+        try:
+            return made(*values) or []
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def wait_idle(self, timeout_seconds: float) -> bool:
+        """Whether, within the time, no run is under way in this session any more."""
+        deadline = time.monotonic() + timeout_seconds
+        while self._running > 0:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.005)
+        return True
+
+    def traced(self, signature: Signature, values: Sequence[Any], options: Any, metadata: Any) -> list[Any]:
+        """A run with RunOptions and RunMetadata, which callables do not give; needs the nodes as Python operations."""
+        with self._lock:
+            if not self._wrapped:
+                self._graph._add_new_tf_operations(compute_devices=False)
+                self._wrapped = True
+        wanted = [*signature.fetches, *self._with_marks(signature.targets)]
+        results = self._session.run(wanted, dict(zip(signature.feeds, values)), options, metadata)
+        return results[: len(signature.fetches)]
+
+    def _with_marks(self, targets: Sequence[str]) -> list[str]:
+        """An update that is run directly has no consumer that would wait for its mark."""
+        return [*targets, *(mark for target in targets for mark in self._marks.get(target, ()))]
+
+    def close(self, timeout_seconds: float = 2.0) -> bool:
+        """Closes the session in a thread of its own, since that blocks where a PS is gone; then the session is left behind.
+
+        Returns whether it ended in time.
+        """
+        if self.closed:
+            return True
+        self.closed = True
+        session = self._session
+
+        def work() -> None:
+            try:
+                with self._lock:
+                    self._callables.clear()
+                session.close()
+            except tf.errors.OpError as error:
+                log.debug("closing a session: %s", error)
+
+        thread = threading.Thread(target=work, name="deeprec-close", daemon=True)
+        thread.start()
+        thread.join(timeout_seconds)
+        if thread.is_alive():
+            self.leak()
+            return False
+        return True
+
+    def leak(self) -> None:
+        """Forgets the C session without deleting it: deleting would block (dead PS) or crash (live iterators)."""
+        self.closed = True
+        with self._lock:
+            for made in self._callables.values():
+                made._handle = None  # type: ignore[attr-defined]
+            self._callables.clear()
+        self._session._closed = True
+        self._session._session = None
+
+
+def _import(graph: tf.Graph, definition: v1.GraphDef) -> None:
+    """GraphDef into the C graph alone; `tf.graph_util.import_graph_def` would wrap each node in Python."""
+    started = time.perf_counter()
+    options = c_api_util.ScopedTFImportGraphDefOptions()
+    tf_session.TF_ImportGraphDefOptionsSetValidateColocationConstraints(options.options, False)
+    with c_api_util.tf_buffer(definition.SerializeToString()) as buffer, graph._c_graph.get() as c_graph:
+        results = tf_session.TF_GraphImportGraphDefWithResults(c_graph, buffer, options.options)
+        c_api_util.ScopedTFImportGraphDefResults(results)
+    log.debug("imported %d nodes in %.3f s", len(definition.node), time.perf_counter() - started)

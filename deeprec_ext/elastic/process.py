@@ -1,0 +1,93 @@
+"""The one piece of state per process: whether it is elastic, and its `Trainer`.
+
+TensorFlow itself has one runtime per process, and the hooks, the patched classes and user code must all find the same
+trainer; so it is kept here, set once by `start`, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+
+import tensorflow as tf
+
+from deeprec_ext import env
+from deeprec_ext.elastic.agent import Identity
+from deeprec_ext.elastic.trainer import Trainer
+
+v1 = tf.compat.v1
+log = logging.getLogger("deeprec_ext")
+
+_lock = threading.Lock()
+_trainer: Trainer | None = None
+_server: object = None
+
+EAGER = (
+    "the script ended without opening a session on the parameter servers: eager TensorFlow 2 training cannot be made elastic; "
+    "train with tf.estimator, tf.compat.v1.train.MonitoredTrainingSession or tf.keras.estimator.model_to_estimator"
+)
+
+
+def trainer() -> Trainer | None:
+    """The trainer of this process; None in stock training."""
+    return _trainer
+
+
+def start_server() -> tuple[object, str]:
+    """An elastic server: it knows nobody, membership comes with each session. Returns it and its host:port."""
+    host = os.environ.get("DEEPREC_EXT_HOST", "127.0.0.1")
+    server_class = _original_server_class()
+    server = server_class({"localhost": [f"{host}:0"]}, job_name="localhost", task_index=0)
+    return server, server.target.removeprefix("grpc://")
+
+
+def _original_server_class() -> type:
+    from tensorflow.python.training import server_lib
+
+    return getattr(server_lib, "_deeprec_ext_original", server_lib.Server)
+
+
+def start() -> Trainer | None:
+    """Makes this process a trainer of its job, once. None for an evaluator and outside a job."""
+    global _trainer, _server
+    with _lock:
+        if _trainer is not None or not env.is_elastic_process():
+            return _trainer
+        env.claim_ownership()
+        setup_logging()
+        role = env.role()
+        if role == "evaluator":
+            _server, address = None, ""
+        else:
+            _server, address = start_server()
+        identity = Identity.of_this_process(address)
+        _trainer = Trainer(identity, env.member(role, identity.index), f"grpc://{address}" if address else "")
+        _trainer.start()
+        atexit.register(_at_exit, _trainer)
+        log.info("%s is elastic: TensorFlow server at %s", identity.name, address or "(none)")
+        return _trainer
+
+
+def setup_logging() -> None:
+    """Our lines go to stderr, once, whatever the user's logging is."""
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s deeprec_ext: %(message)s", "%H:%M:%S"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False
+
+
+def _at_exit(one: Trainer) -> None:
+    crashed = getattr(sys, "last_value", None) is not None
+    trained_nothing = not one.had_session and one.identity.role != "evaluator" and not one.leaving.is_set()
+    if trained_nothing and not crashed and one.refusal is None:
+        one.refused(EAGER)
+    one.finish()
+    if trained_nothing and not crashed:
+        print(f"deeprec-ext: {one.refusal}", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        os._exit(2)

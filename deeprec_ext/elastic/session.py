@@ -1,0 +1,382 @@
+"""ElasticSession: a `tf.compat.v1.Session` that runs a private, placed copy of the user's graph.
+
+The user's graph stays on slots and is never changed. Each run passes the gate, goes to the session that was placed on the
+present cluster view, and, when the view changed or a PS was lost meanwhile, waits for the next view and is run again.
+Flattening, feeding and error texts are the base class's; only the last step, `_do_run`, is ours.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from deeprec_ext import graph as passes
+from deeprec_ext.elastic.gate import Gate
+from deeprec_ext.elastic.placed import Placed, Signature
+from deeprec_ext.elastic.runner import AbandonedError, Runner
+
+v1 = tf.compat.v1
+log = logging.getLogger("deeprec_ext")
+
+SIGNATURES_MAX = 256
+"""Signatures remembered, least recently used first to go."""
+
+RECURRING = 2
+"""A signature used so often is a step (or belongs to one) and is compiled in advance; initialisers are run once."""
+
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, AbandonedError)
+"""What a run ends with when a PS is gone."""
+
+STALE = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError)
+"""What a run ends with when its variables have moved away: never a lost write."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What sessions are to be made for. Two equal ones need no exchange."""
+
+    placement: object
+    context: passes.Context
+    config: Callable[[v1.ConfigProto | None], v1.ConfigProto]
+    target: str
+
+    @property
+    def key(self) -> object:
+        return self.placement, frozenset(self.context.tracked.items())
+
+
+class Home(Protocol):
+    """The process that an elastic session lives in (`Trainer`)."""
+
+    gate: Gate
+    runner: Runner
+
+    @property
+    def generation(self) -> int:
+        """Grows when variables were lost: older sessions end with AbortedError, and MonitoredSession makes a new one."""
+
+    def wanted(self) -> Wanted:
+        """For the present view; waits, with a deadline, until every slot has a PS."""
+
+    def next_view(self, error: Exception, failed: Wanted) -> bool:
+        """A run failed with LOST or STALE. Waits for another view; True: run it again, False: raise the error."""
+
+    def opened(self, session: ElasticSession) -> None: ...
+
+    def closed(self, session: ElasticSession) -> None: ...
+
+    def retire(self, sessions: list[Placed]) -> None:
+        """Closes sessions that are no longer used, beside training."""
+
+    def refused(self, reason: str) -> None:
+        """The graph cannot be made elastic."""
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a signature reaches in the user's graph."""
+
+    remote: bool
+    makes_iterator: bool
+    one_shot: bool
+
+
+@dataclass
+class _Exported:
+    """The user's graph at one version."""
+
+    version: int
+    definition: v1.GraphDef
+    index: passes.GraphIndex
+
+
+class ElasticSession(v1.Session):
+    """See the module. `home` None: a session on the spot (evaluation, prediction), without a cluster.
+
+    Raises RefusedError, at the first run, for graphs that cannot be elastic.
+    """
+
+    def __init__(self, target: str = "", graph: Any = None, config: Any = None, home: Home | None = None) -> None:
+        super().__init__("", graph, config)
+        self._home = home
+        self._target = (home.wanted().target if home else target).encode()
+        self._given = config
+        self._placed: Placed | None = None
+        self._made_for: Wanted | None = None
+        self._made_version = -1
+        self._generation = home.generation if home is not None else 0
+        self._prepared: dict[object, Placed] = {}
+        self._kept: list[Placed] = []  # sessions in which an iterator was initialised
+        self._exported: _Exported | None = None
+        self._facts: dict[Signature, _Facts] = {}
+        self._uses: OrderedDict[Signature, int] = OrderedDict()
+        self._building = threading.RLock()
+        self._initialized: set[str] = set()
+        self._swaps = 0
+        if home is not None:
+            home.opened(self)
+
+    # -- the session's interface
+
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        return self._run(None, fetches, feed_dict, options, run_metadata)
+
+    def make_callable(self, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Callable[..., Any]:
+        del accept_options
+        feeds = list(feed_list or ())
+        return lambda *values, **keywords: self.run(fetches, dict(zip(feeds, values)), **keywords)
+
+    def partial_run_setup(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError("partial_run is not elastic: a partial run cannot be moved to another session")
+
+    def close(self) -> None:
+        """Destroys the named iterators, then closes; never blocks for long, whatever became of the PS."""
+        if self._closed:
+            return
+        placed = self._placed
+        if placed is not None and placed.drops and self._home is not None:
+            self._drop_iterators(placed)
+        super().close()
+        if self._home is not None:
+            self._home.closed(self)
+        for one in [*self._kept, *self._prepared.values(), *([placed] if placed is not None else [])]:
+            one.close()
+        self._prepared.clear()
+
+    def _drop_iterators(self, placed: Placed) -> None:
+        """An iterator that is still there when its session is closed crashes the process later."""
+        done = threading.Event()
+
+        def work() -> None:
+            for drop in placed.drops:
+                try:
+                    placed.run(Signature((), (), (drop,)), ())
+                except tf.errors.OpError as error:
+                    log.debug("dropping an iterator: %s", error)
+            done.set()
+
+        threading.Thread(target=work, name="deeprec-drop", daemon=True).start()
+        if not done.wait(2.0):
+            for one in [*self._kept, placed]:
+                one.leak()
+
+    # -- running
+
+    def _do_run(
+        self, handle: Any, target_list: Any, fetch_list: Any, feed_dict: Any, options: Any, run_metadata: Any
+    ) -> Any:
+        signature = Signature(
+            tuple(reference.deref().name for reference in feed_dict),
+            tuple(tensor.name for tensor in fetch_list),
+            tuple(operation.name for operation in target_list),
+        )
+        values = list(feed_dict.values())
+        # MonitoredSession passes empty RunOptions and a RunMetadata to every run; only real options are worth a slow run.
+        tracing = options is not None and options.ByteSize() > 0
+        if self._home is None:
+            return self._execute(self._current(), signature, values, options, run_metadata, tracing, None)
+        facts = self._facts_of(signature)
+        self._count(signature)
+        while True:
+            if self._generation != self._home.generation:
+                raise tf.errors.AbortedError(None, None, "variables were lost with a PS: the session has to be recovered")
+            if facts.remote:
+                with self._home.gate.passing():
+                    placed = self._current()
+                    made_for = self._made_for
+                    try:
+                        self._before(placed, facts)
+                        return self._execute(
+                            placed, signature, values, options, run_metadata, tracing, self._home.runner
+                        )
+                    except (*LOST, *STALE) as error:
+                        failure: Exception = error
+            else:
+                placed, made_for = self._current(), self._made_for
+                self._before(placed, facts)
+                return self._execute(placed, signature, values, options, run_metadata, tracing, None)
+            assert made_for is not None
+            if self._closed or not self._home.next_view(failure, made_for):
+                if isinstance(failure, AbandonedError):
+                    raise tf.errors.AbortedError(None, None, str(failure))
+                raise failure
+
+    def _execute(
+        self, placed: Placed, signature: Signature, values: list[Any], options: Any, metadata: Any, tracing: bool,
+        runner: Runner | None,
+    ) -> Any:  # fmt: skip
+        function: Callable[..., Any]
+        arguments: tuple[Any, ...]
+        if tracing:
+            function, arguments = placed.traced, (signature, values, options, metadata)
+        else:
+            function, arguments = placed.run, (signature, values)
+        if runner is None:
+            return self._do_call(function, *arguments)
+        return self._do_call(runner.call, function, *arguments)
+
+    def _before(self, placed: Placed, facts: _Facts) -> None:
+        """Iterators live in the devices of the session that initialises them: that session is kept until the end."""
+        if facts.one_shot:
+            for name in placed.initializers:
+                if name not in self._initialized:
+                    placed.pinned = True
+                    placed.run(Signature((), (), (name,)), ())
+                    self._initialized.add(name)
+        if facts.makes_iterator:
+            placed.pinned = True
+
+    def _count(self, signature: Signature) -> None:
+        with self._building:
+            self._uses[signature] = self._uses.get(signature, 0) + 1
+            self._uses.move_to_end(signature)
+            if len(self._uses) > SIGNATURES_MAX:
+                self._uses.popitem(last=False)
+
+    def _facts_of(self, signature: Signature) -> _Facts:
+        exported = self._export()
+        facts = self._facts.get(signature)
+        if facts is None:
+            nodes = exported.index.nodes
+            reached = [nodes[name] for name in exported.index.upstream(signature.names) if name in nodes]
+            ops = {node.op for node in reached}
+            facts = self._facts[signature] = _Facts(
+                remote=any(node.device.startswith("/job:ps") for node in reached),
+                makes_iterator="MakeIterator" in ops,
+                one_shot="OneShotIterator" in ops,
+            )
+        return facts
+
+    # -- sessions
+
+    def _export(self) -> _Exported:
+        """The GraphDef of the user's graph, again only when it grew (hooks and savers add ops)."""
+        exported = self._exported
+        if exported is None or exported.version != self.graph.version:
+            with self._building:
+                shared = getattr(self.graph, "_deeprec_ext_exported", None)  # by an earlier session on this graph
+                if shared is not None and shared.version == self.graph.version:
+                    self._exported, self._facts = shared, {}
+                    return shared
+                version = self.graph.version
+                definition = self.graph.as_graph_def()
+                if self._home is not None:
+                    try:
+                        passes.check(definition)
+                    except passes.RefusedError as error:
+                        self._home.refused(str(error))
+                        raise
+                exported = _Exported(version, definition, passes.GraphIndex(definition))
+                self.graph._deeprec_ext_exported = exported
+                self._exported, self._facts = exported, {}
+        return exported
+
+    def _current(self) -> Placed:
+        """The session for the present view; built here and now when nobody prepared it."""
+        exported = self._export()
+        placed = self._placed
+        wanted = self._home.wanted() if self._home is not None else _ON_THE_SPOT
+        if placed is not None and (self._made_for is wanted and self._made_version == exported.version):
+            return placed
+        with self._building:
+            placed = self._placed
+            if placed is not None and placed.key == (wanted.key, exported.version):
+                self._made_for, self._made_version = wanted, exported.version
+                return placed
+            fresh = self._prepared.pop((wanted.key, exported.version), None) or self._build(wanted, exported)
+            old = self._install(fresh, wanted)
+        if old is not None and self._home is not None:
+            self._home.retire([old])
+        return fresh
+
+    def _build(self, wanted: Wanted, exported: _Exported) -> Placed:
+        context = wanted.context if not self._swaps else _with_swaps(wanted.context, self._swaps)
+        rewritten = passes.rewrite(exported.definition, context)
+        self._swaps += 1
+        return Placed((wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given))
+
+    def _install(self, fresh: Placed, wanted: Wanted) -> Placed | None:
+        """Makes `fresh` the session of the next run; returns the one that may be closed now."""
+        with self._building:
+            old, self._placed, self._made_for = self._placed, fresh, wanted
+            self._made_version = self._exported.version if self._exported is not None else -1
+            if old is not None and old is not fresh and old.pinned:
+                self._kept.append(old)
+                old = None
+            return old if old is not fresh else None
+
+    # -- called by the agent's threads, while training goes on
+
+    def recurring(self) -> list[Signature]:
+        """What the training loop runs again and again."""
+        with self._building:
+            return [signature for signature, count in self._uses.items() if count >= RECURRING]
+
+    def prepare(self, wanted: Wanted) -> Placed:
+        """Builds the session for another view and compiles the recurring signatures. Slow; runs nothing."""
+        exported = self._export()
+        key = (wanted.key, exported.version)
+        fresh = self._prepared.get(key)
+        if fresh is None:
+            fresh = self._build(wanted, exported)
+            for signature in self.recurring():
+                fresh.callable(signature)
+            self._prepared[key] = fresh
+        return fresh
+
+    def exchange(self, wanted: Wanted) -> list[Placed]:
+        """From the next run on, the session that was prepared for `wanted`; if there is none it is built by that run.
+
+        Returns sessions that nobody needs any more; to be closed once no run is under way in them.
+        """
+        with self._building:
+            exported = self._exported
+            fresh = self._prepared.pop((wanted.key, exported.version), None) if exported is not None else None
+            if fresh is None:
+                return []
+            old = self._install(fresh, wanted)
+            return [old] if old is not None else []
+
+    def drop_prepared(self) -> list[Placed]:
+        """Forgets what was prepared; to be closed by the caller."""
+        with self._building:
+            dropped = list(self._prepared.values())
+            self._prepared.clear()
+            return dropped
+
+    def keep_prepared(self, placed: Placed) -> None:
+        """Puts a session back that may be wanted again (without marks, after a migration that is rolled back)."""
+        with self._building:
+            self._prepared[placed.key] = placed
+
+    def catalogue(self) -> Any:
+        """The variable catalogue of the graph, from what the training loop runs; None before it has made steps."""
+        exported, recurring = self._exported, self.recurring()
+        if exported is None or not recurring:
+            return None
+        names = {name for signature in recurring for name in signature.names}
+        return passes.build_catalogue(exported.definition, names)
+
+    def batch_size(self) -> int:
+        """Records per step, 0 if unknown."""
+        return passes.batch_size(self._export().definition)
+
+    def reports(self) -> list[passes.Report]:
+        return self._placed.reports if self._placed is not None else []
+
+
+def _local_config(base: v1.ConfigProto | None) -> v1.ConfigProto:
+    return base if base is not None else v1.ConfigProto()
+
+
+_ON_THE_SPOT = Wanted(None, passes.Context(slot_map=None, tracked={}), _local_config, "")
+
+
+def _with_swaps(context: passes.Context, swaps: int) -> passes.Context:
+    return passes.Context(context.slot_map, context.tracked, swaps, context.dedup, context.worker_device)

@@ -1,0 +1,119 @@
+"""What a trainer knows about its own steps: how long they take, and how long one scaling held it up."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+STEPS_AFTER_COMMIT = 20
+"""The pause of a scaling is looked for until so many steps after its end (DESIGN section 9)."""
+
+
+@dataclass
+class _Window:
+    scaling_id: int
+    median_before: float
+    waits_before: int
+    longest: float = 0.0
+    steps: int = 0
+    steps_left: int | None = None  # None while the scaling goes on
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Pause of one scaling as this trainer saw it, in seconds."""
+
+    scaling_id: int
+    pause_seconds: float
+    median_step_seconds: float
+    gate_waits: int
+    steps: int
+
+
+@dataclass
+class StepClock:
+    """Fed once a completed step (from the hook), read by the agent's thread."""
+
+    gate_waits: Callable[[], int] = lambda: 0
+    clock: Callable[[], float] = time.monotonic
+    examples_per_step: int = 0
+    steps: int = 0
+    global_step: int = 0
+    _gaps: deque[float] = field(default_factory=lambda: deque(maxlen=200))
+    _last: float | None = None
+    _window: _Window | None = None
+    _done: list[Pause] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def completed(self, global_step: int) -> None:
+        """A step of this process has ended."""
+        now = self.clock()
+        with self._lock:
+            self.steps += 1
+            self.global_step = max(self.global_step, global_step)
+            gap, self._last = (now - self._last if self._last is not None else None), now
+            if gap is None:
+                return
+            self._gaps.append(gap)
+            window = self._window
+            if window is not None:
+                window.longest = max(window.longest, gap)
+                window.steps += 1
+                if window.steps_left is not None:
+                    window.steps_left -= 1
+                    if window.steps_left <= 0:
+                        self._finish()
+
+    def begin_session(self) -> None:
+        """A new session has been opened: the gap before its first step is no step."""
+        with self._lock:
+            self._last = None
+
+    def begin_scaling(self, scaling_id: int) -> None:
+        with self._lock:
+            if self._window is not None:
+                self._finish()
+            if self._last is not None:
+                self._window = _Window(scaling_id, self._median(), self.gate_waits())
+
+    def end_scaling(self, scaling_id: int) -> None:
+        """The scaling was committed or rolled back; the window stays open for some more steps."""
+        with self._lock:
+            if self._window is not None and self._window.scaling_id == scaling_id:
+                self._window.steps_left = STEPS_AFTER_COMMIT
+
+    def take_pauses(self, flush: bool = False) -> list[Pause]:
+        """The pauses measured since the last call. `flush`: also the one whose window is still open."""
+        with self._lock:
+            if flush and self._window is not None:
+                self._finish()
+            done, self._done = self._done, []
+            return done
+
+    def _finish(self) -> None:
+        window, self._window = self._window, None
+        assert window is not None
+        pause = max(0.0, window.longest - window.median_before)
+        waits = self.gate_waits() - window.waits_before
+        self._done.append(Pause(window.scaling_id, pause, window.median_before, waits, window.steps))
+
+    def _median(self) -> float:
+        return statistics.median(self._gaps) if self._gaps else 0.0
+
+    def median_step_seconds(self) -> float:
+        with self._lock:
+            return self._median()
+
+    def rates(self) -> tuple[float, float]:
+        """(steps per second, examples per second) of this process, over its recent steps."""
+        with self._lock:
+            if not self._gaps or self._last is None:
+                return 0.0, 0.0
+            stalled = self.clock() - self._last
+            total = sum(self._gaps) + (stalled if stalled > 2 * max(self._gaps) else 0.0)
+            steps = len(self._gaps) / total if total > 0 else 0.0
+            return steps, steps * self.examples_per_step

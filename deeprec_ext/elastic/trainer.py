@@ -1,0 +1,407 @@
+"""A training process (chief or worker): its TensorFlow server, its agent, and what the AIMaster's commands do here.
+
+The agent's thread only notes and opens or closes the gate. What takes long (building sessions) happens in one thread,
+in the order of the commands; training goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from deeprec_ext import graph as passes
+from deeprec_ext.elastic.agent import Agent, Identity
+from deeprec_ext.elastic.gate import Gate
+from deeprec_ext.elastic.placed import Placed
+from deeprec_ext.elastic.runner import Runner
+from deeprec_ext.elastic.session import LOST, ElasticSession, Wanted
+from deeprec_ext.elastic.steps import StepClock
+from deeprec_ext.elastic.view import ClusterView, elastic_config
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+v1 = tf.compat.v1
+log = logging.getLogger("deeprec_ext")
+
+SERVING_LIMIT_SECONDS = 900.0
+"""How long a run waits for a view in which every slot has a PS: a replacement may have to pull its image."""
+
+LOST_LIMIT_SECONDS = 10.0
+"""How long a failed run waits for word that a PS was lost; after that the error is the user's."""
+
+RETIRE_LIMIT_SECONDS = 5.0
+"""How long the runs of an exchanged session may take to end before it is closed or left behind."""
+
+SWITCH_SECONDS = 0.0005
+"""The interpreter's switch interval while sessions are built beside training (default 5 ms: a step would wait so long)."""
+
+
+class Trainer:
+    """The home of the elastic sessions of this process. One per process, made by `elastic.process.start`."""
+
+    def __init__(self, identity: Identity, member: tuple[str, int], target: str) -> None:
+        self.identity = identity
+        self.gate = Gate()
+        self.runner = Runner()
+        self.clock = StepClock(gate_waits=lambda: self.gate.waits)
+        self.leaving = threading.Event()
+        self.agent = Agent(identity, self, tf.__version__)
+        self.had_session = False
+        self.examples_given: int | None = None
+        self.has_evaluator = False
+        self.refusal: str | None = None
+        self.last_step: Callable[[], int] = lambda: 0
+        self._member = member
+        self._target = target
+        self._view: ClusterView | None = None
+        self._tracked: Mapping[str, str] = {}
+        self._wanted: Wanted | None = None
+        self._settings = pb.AgentSettings(ps_heartbeat_limit_seconds=3.0)
+        self._changed = threading.Condition(threading.RLock())
+        self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._catalogue_fingerprint = ""
+        self._lapsed = False  # a pause ended without resume or commit: our view may be old
+        self._failure: Exception | None = None
+        self._frozen = False
+
+    def start(self) -> None:
+        """Registers and serves in the background; the first elastic session waits for the result."""
+        threading.Thread(target=self._register, name="deeprec-register", daemon=True).start()
+        threading.Thread(target=self._work, name="deeprec-prepare", daemon=True).start()
+
+    def _register(self) -> None:
+        try:
+            self.agent.start()
+        except DeepRecError as error:
+            log.error("%s", error)
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
+    # -- the home of sessions
+
+    @property
+    def view(self) -> ClusterView:
+        """The present view; waits for the first."""
+        with self._changed:
+            self._wait(lambda: self._view is not None, SERVING_LIMIT_SECONDS, "the AIMaster did not answer")
+            assert self._view is not None
+            return self._view
+
+    def wait_live(self, timeout_seconds: float) -> bool:
+        """Whether, within the time, the chief has said that the model is initialised."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure is not None or bool(self._view and self._view.live), timeout_seconds)
+            if self._failure is not None:
+                raise self._failure
+            return bool(self._view and self._view.live)
+
+    @property
+    def chief(self) -> bool:
+        """Whether this process initialises and checkpoints the model."""
+        return self._member[0] in ("chief", "master")
+
+    @property
+    def target(self) -> str:
+        return self._target
+
+    @property
+    def generation(self) -> int:
+        return self._view.generation if self._view is not None else 0
+
+    def wanted(self) -> Wanted:
+        wanted = self._wanted
+        if wanted is not None:
+            return wanted
+        with self._changed:
+            self._wait(
+                lambda: self._view is not None and self._view.serving, SERVING_LIMIT_SECONDS, "not every slot has a PS"
+            )
+            assert self._view is not None
+            self._wanted = self._wanted_for(self._view, self._tracked)
+            return self._wanted
+
+    def _wanted_for(self, view: ClusterView, tracked: Mapping[str, str]) -> Wanted:
+        job, index = self._member
+        used = {task: view.ps[task] for task in sorted(set(view.slot_map))}
+        address = self.identity.address
+        context = passes.Context(
+            slot_map=view.slot_map,
+            tracked=dict(tracked),
+            dedup=self._settings.dedup or "auto",
+            worker_device=f"/job:{job}/task:{index}",
+        )
+        return Wanted(
+            view.placement, context, lambda base: elastic_config(used, base, (job, index, address)), self._target
+        )
+
+    def _wait(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        """With the lock held. Raises when the time is up or the agent has failed."""
+        if not self._changed.wait_for(lambda: condition() or self._failure is not None, seconds):
+            raise tf.errors.DeadlineExceededError(None, None, f"{what} within {seconds:.0f} s")
+        if self._failure is not None:
+            raise self._failure
+
+    def next_view(self, error: Exception, failed: Wanted) -> bool:
+        lost = isinstance(error, LOST)
+        if lost:
+            log.warning("a step failed: %s", str(error).splitlines()[0][:200] if str(error) else type(error).__name__)
+            self.agent.send(
+                pb.AgentMessage(trouble=pb.PsTrouble(error=str(error)[:500], epoch=self._view.epoch if self._view else 0))
+            )
+        generation, deadline = self.generation, time.monotonic() + LOST_LIMIT_SECONDS
+        with self._changed:
+            while True:
+                if self.generation != generation:
+                    raise tf.errors.AbortedError(None, None, "variables were lost with a PS: the session is recovered")
+                view = self._view
+                if view is not None and view.serving and self.wanted().key != failed.key:
+                    return True
+                if not lost and not self._lapsed:
+                    return False
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return False
+                self._changed.wait(min(remaining, 0.2))
+
+    def opened(self, session: ElasticSession) -> None:
+        self.had_session = True
+        self.clock.begin_session()
+        self._sessions.add(session)
+
+    def closed(self, session: ElasticSession) -> None:
+        self._sessions.discard(session)
+
+    def retire(self, sessions: list[Placed]) -> None:
+        threading.Thread(target=_retire, args=(sessions,), name="deeprec-retire", daemon=True).start()
+
+    def refused(self, reason: str) -> None:
+        self.refusal = reason
+        self.agent.send(pb.AgentMessage(refusal=pb.Refusal(reason=reason)))
+
+    # -- what the hook reports
+
+    def model_live(self, step: int) -> None:
+        """The chief's session is ready: others may attach from now on."""
+        self.agent.send(pb.AgentMessage(live=pb.ModelLive(generation=self.generation, step=step)))
+
+    def step_completed(self, step: int) -> None:
+        self.clock.completed(step)
+        if self.clock.steps in (3, 50) or self.clock.steps % 1000 == 0:
+            self._jobs.put(self.send_catalogue)
+
+    def send_catalogue(self) -> None:
+        """Sends the variable catalogue when it is new: other steps may update other variables."""
+        for session in list(self._sessions):
+            catalogue = session.catalogue()
+            if catalogue is None:
+                continue
+            self.clock.examples_per_step = self.examples_given or session.batch_size()
+            if catalogue.fingerprint != self._catalogue_fingerprint:
+                self._catalogue_fingerprint = catalogue.fingerprint
+                self.agent.send(pb.AgentMessage(catalogue=catalogue))
+                for warning in catalogue.warnings:
+                    log.warning("%s", warning)
+                self.agent.send(pb.AgentMessage(passes=pb.PassReport(json=passes.reports_json(session.reports()))))
+
+    def report_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        self.agent.send(pb.AgentMessage(metrics=pb.MetricsReport(metrics=dict(metrics), step=step)))
+
+    def finish(self) -> None:
+        """The script ends."""
+        self._send_pauses(flush=True)
+        self.agent.send(
+            pb.AgentMessage(finished=pb.Finished(left=self.leaving.is_set(), had_session=self.had_session))
+        )
+        self.agent.close()
+
+    # -- the agent's handler
+
+    def registered(self, reply: pb.RegisterReply) -> None:
+        self._settings = reply.settings
+        self.has_evaluator = reply.has_evaluator
+        with self._changed:
+            if not set(reply.tracked) <= set(self._tracked):  # more marks than needed do no harm, a rebuilt session would
+                self._tracked, self._wanted = dict(reply.tracked), None
+        self._set_view(ClusterView.from_proto(reply.view))
+
+    def fenced(self, reason: str) -> None:
+        log.error("%s; this process ends", reason)
+        sys.stderr.flush()
+        os._exit(75)
+
+    def beat(self) -> pb.Heartbeat:
+        self._send_pauses()
+        steps, examples = self.clock.rates()
+        return pb.Heartbeat(
+            step=self.clock.global_step,
+            steps_per_second=steps,
+            examples_per_second=examples,
+            step_seconds=self.clock.median_step_seconds(),
+            gate_waits=self.gate.waits,
+            training=bool(self._sessions) and self.clock.steps > 0,
+            examples=self.clock.steps * self.clock.examples_per_step,
+            last_step=self.last_step(),
+            epoch=self._view.epoch if self._view is not None else 0,
+        )
+
+    def _send_pauses(self, flush: bool = False) -> None:
+        for pause in self.clock.take_pauses(flush):
+            report = pb.PauseReport(
+                scaling_id=pause.scaling_id,
+                pause_seconds=pause.pause_seconds,
+                median_step_seconds=pause.median_step_seconds,
+                gate_waits=pause.gate_waits,
+                steps=pause.steps,
+            )
+            self.agent.send(pb.AgentMessage(pause=report))
+
+    def receive(self, message: pb.MasterMessage) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "publish":
+            self._set_view(ClusterView.from_proto(message.publish.view))
+        elif kind == "scaling":
+            notice = message.scaling
+            if notice.phase == pb.ScalingNotice.BEGUN:
+                self.clock.begin_scaling(notice.scaling_id)
+            else:
+                self.clock.end_scaling(notice.scaling_id)
+        elif kind == "command":
+            self._command(message.command)
+
+    def _command(self, command: pb.Command) -> None:
+        kind = command.WhichOneof("command")
+        if kind == "pause":
+            self._lapsed = True  # until resume or commit says otherwise
+            self.gate.close(command.pause.lease_seconds)
+            self._in_thread(command.id, lambda: self._paused(command.pause.lease_seconds))
+        elif kind == "resume":
+            self._lapsed = False
+            self.gate.open()
+            self._queue(command.id, self._resume)
+        elif kind == "commit":
+            self._commit(command.id, ClusterView.from_proto(command.commit.view))
+        elif kind == "mark":
+            tracked = dict(command.mark.tracked)
+            self._queue(command.id, lambda: self._mark(tracked))
+        elif kind == "prepare":
+            view = ClusterView.from_proto(command.prepare.view)
+            self._queue(command.id, lambda: self._prepare(view))
+        elif kind == "leave":
+            log.info("leaving the job: %s", command.leave.reason)
+            self.leaving.set()
+            self.agent.ack(command.id)
+        else:
+            self.agent.ack(command.id, f"{self.identity.name} does not know the command {kind!r}")
+
+    # -- commands
+
+    def _queue(self, command_id: int, work: Callable[[], None]) -> None:
+        self._jobs.put(lambda: self._acknowledged(command_id, work))
+
+    def _in_thread(self, command_id: int, work: Callable[[], None]) -> None:
+        threading.Thread(target=self._acknowledged, args=(command_id, work), name="deeprec-ack", daemon=True).start()
+
+    def _acknowledged(self, command_id: int, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            log.exception("command %d failed", command_id)
+            self.agent.ack(command_id, f"{type(error).__name__}: {error}"[:1000])
+        else:
+            self.agent.ack(command_id)
+
+    def _work(self) -> None:
+        """The thread that builds sessions."""
+        while True:
+            job = self._jobs.get()
+            before = sys.getswitchinterval()
+            sys.setswitchinterval(SWITCH_SECONDS)
+            try:
+                job()
+            except Exception:
+                log.exception("preparing failed")
+            finally:
+                sys.setswitchinterval(before)
+
+    def _paused(self, lease_seconds: float) -> None:
+        if not self.gate.wait_idle(lease_seconds):
+            raise TimeoutError("a step did not end within the lease; is it waiting for input?")
+
+    def _resume(self) -> None:
+        for session in list(self._sessions):
+            _retire(session.drop_prepared())
+
+    def _mark(self, tracked: Mapping[str, str]) -> None:
+        """From the next run on, sessions mark the writes to these variables (or none)."""
+        wanted = self._wanted_for(self.view, tracked)
+        for session in list(self._sessions):
+            session.prepare(wanted)
+        with self._changed:
+            self._tracked, self._wanted = dict(tracked), wanted
+        before = [old for session in list(self._sessions) for old in session.exchange(wanted)]
+        if not self.gate.wait_past(60.0):
+            raise TimeoutError("a step without marks did not end within 60 s")
+        _retire(before)
+
+    def _prepare(self, view: ClusterView) -> None:
+        wanted = self._wanted_for(view, {})
+        for session in list(self._sessions):
+            session.prepare(wanted)
+        if not self._frozen:
+            self._frozen = True
+            gc.freeze()  # the user's graph lives as long as the job: no later collection need look at it (0.2 s each)
+
+    def _commit(self, command_id: int, view: ClusterView) -> None:
+        """In the agent's thread: nothing here takes long when the session was prepared."""
+        with self._changed:
+            self._tracked = {}
+        self._set_view(view)
+        wanted = self.wanted()
+        before: list[Placed] = [old for session in list(self._sessions) for old in session.exchange(wanted)]
+        self._lapsed = False
+        self.gate.open()
+
+        def close() -> None:
+            _retire(before)
+            for session in list(self._sessions):
+                _retire(session.drop_prepared())
+
+        self._in_thread(command_id, close)
+
+    def _set_view(self, view: ClusterView) -> None:
+        with self._changed:
+            old = self._view
+            if old is not None and view.epoch < old.epoch:
+                return
+            self._view, self._wanted = view, None
+            self.agent.known_epoch = view.epoch
+            self._changed.notify_all()
+        if old is not None and view.generation != old.generation:
+            threading.Timer(0.5, self._abandon, [view.generation]).start()
+
+    def _abandon(self, generation: int) -> None:
+        """Runs that still wait for a lost PS would wait for ever when it hangs."""
+        count = self.runner.abandon(f"a PS was lost (generation {generation})")
+        if count:
+            log.warning("gave up %d runs that waited for a lost PS", count)
+
+
+def _retire(sessions: list[Placed]) -> None:
+    """Closes sessions that were exchanged, once the runs in them have ended."""
+    for placed in sessions:
+        if placed.pinned or not placed.wait_idle(RETIRE_LIMIT_SECONDS):
+            placed.leak()
+        else:
+            placed.close()

@@ -1,0 +1,66 @@
+"""The cluster view as the training side uses it, and the session configuration it leads to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Mapping
+
+import tensorflow as tf
+
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+v1 = tf.compat.v1
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """Who serves what at one epoch. `ps` maps task numbers to addresses, `slot_map` slots to task numbers."""
+
+    epoch: int
+    ps: Mapping[int, str]
+    slot_map: tuple[int, ...]
+    live: bool = False
+    generation: int = 0
+    marked_slots: frozenset[int] = field(default_factory=frozenset)
+
+    @classmethod
+    def from_proto(cls, view: pb.View) -> ClusterView:
+        ps = MappingProxyType({member.task: member.address for member in view.ps})
+        return cls(view.epoch, ps, tuple(view.slot_map), view.live, view.generation, frozenset(view.marked_slots))
+
+    @property
+    def serving(self) -> bool:
+        """Whether every slot has a PS; not so between the loss of a PS and its replacement."""
+        return bool(self.slot_map) and all(task in self.ps and self.ps[task] for task in self.slot_map)
+
+    @property
+    def placement(self) -> tuple[object, ...]:
+        """What a session depends on; a view that differs only in its workers or epoch needs no new session."""
+        used = sorted(set(self.slot_map))
+        return self.slot_map, tuple((task, self.ps.get(task)) for task in used), self.generation
+
+    def with_marks(self, slots: frozenset[int]) -> ClusterView:
+        return replace(self, marked_slots=slots)
+
+
+def elastic_config(
+    ps: Mapping[int, str], base: v1.ConfigProto | None = None, member: tuple[str, int, str] | None = None
+) -> v1.ConfigProto:
+    """A session configuration that carries the ClusterSpec (membership is a property of a session).
+
+    Args:
+      ps: task number → address. Task numbers may be sparse.
+      base: the user's configuration; everything else in it is kept.
+      member: job name, task and address of the process itself, where it is no PS.
+    """
+    config = v1.ConfigProto()
+    if base is not None:
+        config.CopyFrom(base)
+    cluster: dict[str, dict[int, str]] = {"ps": dict(ps)}
+    if member is not None:
+        job, task, address = member
+        cluster.setdefault(job, {})[task] = address
+    config.cluster_def.CopyFrom(tf.train.ClusterSpec(cluster).as_cluster_def())
+    config.experimental.share_session_state_in_clusterspec_propagation = True
+    return config

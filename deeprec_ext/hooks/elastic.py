@@ -1,0 +1,64 @@
+"""`ElasticTrainingHook`: what elasticity needs to know of the training loop."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.training import training_util
+
+from deeprec_ext import autoload
+from deeprec_ext.elastic import process
+
+v1 = tf.compat.v1
+log = logging.getLogger("deeprec_ext")
+
+
+class ElasticTrainingHook(v1.train.SessionRunHook):
+    """Reports steps to the agent, says when the model is live, and ends the loop of a worker that leaves.
+
+    Adds one fetch, the global step, which Estimator's own hooks fetch anyway; no further run. MonitoredSession gets
+    this hook by itself when the process is elastic; adding it changes nothing but the options.
+
+    Args:
+      examples_per_step: records per step of one worker, for the rates shown; None: taken from the graph where it tells.
+    """
+
+    def __init__(self, examples_per_step: int | None = None) -> None:
+        autoload.install()
+        self._examples_per_step = examples_per_step
+        self._trainer = process.trainer()
+        self._global_step: Any = None
+
+    def begin(self) -> None:
+        if self._trainer is None:
+            log.info("no AIMaster: ElasticTrainingHook does nothing, this is stock training")
+            return
+        training_util.get_or_create_global_step()
+        self._global_step = training_util._get_or_create_global_step_read()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        trainer = self._trainer
+        if trainer is None:
+            return
+        trainer.clock.begin_session()
+        trainer.examples_given = self._examples_per_step
+        if trainer.chief:
+            trainer.model_live(int(session.run(self._global_step)))
+
+    def before_run(self, run_context: Any) -> Any:
+        return None if self._trainer is None else v1.train.SessionRunArgs(self._global_step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        trainer = self._trainer
+        if trainer is None:
+            return
+        trainer.step_completed(int(run_values.results))
+        if trainer.leaving.is_set():
+            run_context.request_stop()
+
+
+def default_hooks() -> list[v1.train.SessionRunHook]:
+    """The hooks that an elastic job wants, in their order; to be passed as `hooks=` where the script builds its own list."""
+    return [ElasticTrainingHook()]
