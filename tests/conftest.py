@@ -1,0 +1,112 @@
+"""What all tests share: no process left behind, waiting without sleeping blindly, free ports, the shared data."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXIT_SECONDS = 5.0  # how long a process that a test has stopped may take to be gone
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 30.0, what: str = "", every: float = 0.02) -> object:
+    """The first true value of `condition`; fails the test when there is none within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds:g} s in vain for {what or getattr(condition, '__name__', 'the condition')}")
+        time.sleep(every)
+
+
+def free_port() -> int:
+    """A port nobody listens on. Where possible, bind port 0 yourself instead: nothing keeps this one free for you."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(name="wait_until")
+def _wait_until() -> Callable[..., object]:
+    return wait_until
+
+
+@pytest.fixture(name="free_port")
+def _free_port() -> Callable[[], int]:
+    return free_port
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The working tree."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The directory with data that the repository does not ship; a test that needs it is skipped elsewhere."""
+    directory = Path(os.environ.get("DEEPREC_EXT_SHARED") or ROOT.parent / "shared")
+    if not directory.is_dir():
+        pytest.skip(f"no shared data: neither DEEPREC_EXT_SHARED nor {directory.name}/ beside the repository")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def adult(shared: Path) -> Path:
+    """The UCI Adult census data."""
+    directory = shared / "data" / "adult"
+    if not (directory / "adult.data").is_file():
+        pytest.skip("the shared directory has no data/adult")
+    return directory
+
+
+# ------------------------------------------------------------------------------------------- no process left behind
+
+
+def _processes_of(test: str) -> dict[int, psutil.Process]:
+    """Children of this process, and whatever a child of a test has left behind: pytest names the test in its environment."""
+    found = {child.pid: child for child in psutil.Process().children(recursive=True)}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0] == test:
+                found[process.pid] = process
+    found.pop(os.getpid(), None)
+    return {pid: process for pid, process in found.items() if not _is_harmless(process)}
+
+
+def _is_harmless(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE or "multiprocessing.resource_tracker" in " ".join(
+            process.cmdline()
+        )
+    except psutil.Error:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def no_process_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test after which processes run that did not run before, and kills them."""
+    test = request.node.nodeid
+    before = set(_processes_of(test))
+    yield
+    deadline = time.monotonic() + EXIT_SECONDS
+    while left := {pid: process for pid, process in _processes_of(test).items() if pid not in before}:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    described = []
+    for process in left.values():
+        with contextlib.suppress(psutil.Error):
+            described.append(f"{process.pid}: {' '.join(process.cmdline())[:150]}")
+            process.kill()
+    if described:
+        pytest.fail("the test left processes behind:\n  " + "\n  ".join(described))

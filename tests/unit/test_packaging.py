@@ -1,0 +1,100 @@
+"""The distribution: what it needs, what it carries, which imports stay away from which side."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MASTER_SIDE = (
+    "deeprec_ext.cli.main",
+    "deeprec_ext.launch",
+    "deeprec_ext.aimaster",
+    "deeprec_ext.gazer",
+    "deeprec_ext.security",
+)
+
+
+def test_importing_the_master_side_imports_no_tensorflow():
+    program = f"import sys, {', '.join(MASTER_SIDE)}; print(sorted({{'tensorflow', 'numpy', 'sklearn', 'scipy'}} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "[]"
+
+
+def test_the_command_is_installed():
+    entry = [point for point in importlib.metadata.entry_points(group="console_scripts") if point.name == "deeprec-ext"]
+    assert [point.value for point in entry] == ["deeprec_ext.cli.main:main"]
+
+
+def test_tensorflow_is_only_in_the_extras():
+    requirements = importlib.metadata.requires("deeprec-ext") or []
+    base = [requirement for requirement in requirements if "extra ==" not in requirement]
+    assert base
+    assert not [requirement for requirement in base if re.match("tensorflow|keras|scikit|scipy", requirement)]
+
+
+def test_every_dependency_is_explained(root: Path):
+    explained = (root / "docs" / "dependencies.md").read_text()
+    for requirement in importlib.metadata.requires("deeprec-ext") or []:
+        name = re.match(r"[\w-]+", requirement)[0]
+        assert f"`{name}`" in explained or name == "deeprec-ext", (
+            f"docs/dependencies.md does not say why {name} is needed"
+        )
+
+
+def test_a_wheel_carries_the_protocol_and_the_autoload_file(root: Path, tmp_path: Path):
+    packages = root / "deeprec_ext"
+    wanted = {"deeprec_ext/proto/deeprec_ext.proto", "deeprec_ext/py.typed", "deeprec_ext/_autoload/sitecustomize.py"}
+    program = (
+        "from setuptools import setup; import sys;"
+        f"sys.argv = ['setup.py', '-q', 'egg_info', '-e', {str(tmp_path)!r}, 'build', '-b', {str(tmp_path / 'build')!r}]; setup()"
+    )
+    result = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=120)
+    if "No module named 'setuptools'" in result.stderr:
+        pytest.skip("this environment has no setuptools")
+    assert result.returncode == 0, result.stderr
+    built = {
+        str(path.relative_to(tmp_path / "build" / "lib"))
+        for path in (tmp_path / "build" / "lib").rglob("*")
+        if path.is_file()
+    }
+    assert wanted <= built
+    sources = {str(path.relative_to(root)) for path in packages.rglob("*.py")}
+    assert sources <= built
+
+
+def test_the_generated_code_is_up_to_date(root: Path, tmp_path: Path):
+    pytest.importorskip("grpc_tools")
+    source = "deeprec_ext/proto/deeprec_ext.proto"
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}",
+               f"--grpc_python_out={tmp_path}", source]  # fmt: skip
+    subprocess.run(command, cwd=root, check=True, timeout=60)
+    for generated in sorted((tmp_path / "deeprec_ext" / "proto").iterdir()):
+        assert generated.read_text() == (root / "deeprec_ext" / "proto" / generated.name).read_text(), (
+            "run `make proto`"
+        )
+
+
+def test_no_file_names_this_machine_or_a_registry(root: Path):
+    hosts = (
+        "pypi" + ".org",
+        "files.python" + "hosted",
+        "registry." + "npmjs",
+        "deb." + "debian.org",
+        "/root" + "/",
+        "/tmp/" + "venv",
+    )
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, timeout=60)
+    if listed.returncode:
+        pytest.skip("no git checkout")
+    for name in filter(None, listed.stdout.split("\0")):
+        path = root / name
+        if path.suffix in (".png", ".svg", ".ico") or not path.is_file():
+            continue
+        text = path.read_text(errors="replace")
+        assert not [host for host in hosts if host in text], name
