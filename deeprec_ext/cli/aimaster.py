@@ -1,0 +1,18 @@
+"""`deeprec-ext aimaster …`: the AIMaster by itself, as a pod runs it; its flags are those of `python -m deeprec_ext.aimaster`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser("aimaster", help="run the AIMaster of one job (the launcher does it for you)", add_help=False)
+    parser.add_argument("words", nargs=argparse.REMAINDER)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    os.execv(sys.executable, [sys.executable, "-m", "deeprec_ext.aimaster", *arguments.words])

@@ -1,0 +1,58 @@
+"""Entry point. Exit codes: 0 done, 1 the job failed, 2 bad usage; an error is one line on stderr that says what to do."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from deeprec_ext.errors import DeepRecError, UsageError
+
+COMMANDS = ("run", "status", "scale", "logs", "graph", "doctor", "aimaster")
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse prints the whole usage before an error; here an error is one line."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    from deeprec_ext.launch.job import version
+
+    parser = _Parser(prog="deeprec-ext", description="Elastic parameter-server training on stock TensorFlow.")
+    parser.add_argument("--version", action="version", version=f"deeprec-ext {version('deeprec-ext') or '(not installed)'}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    for name in COMMANDS:
+        importlib.import_module(f"deeprec_ext.cli.{name}").add(commands)
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    arguments = build_parser().parse_args(words)
+    logging.basicConfig(level=logging.WARNING, format="deeprec-ext: %(message)s")
+    try:
+        return int(arguments.run(arguments))
+    except UsageError as error:
+        return _fail(error, 2)
+    except DeepRecError as error:
+        return _fail(error, 1)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `deeprec-ext logs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _fail(error: DeepRecError, code: int) -> int:
+    print(f"deeprec-ext: {' '.join(str(error).split())}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

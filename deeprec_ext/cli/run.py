@@ -1,0 +1,114 @@
+"""`deeprec-ext run … -- python train.py`: a whole elastic job on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from deeprec_ext.cli.display import make_display
+from deeprec_ext.cli.report import print_result
+from deeprec_ext.launch.command import job_label, resolve_command
+from deeprec_ext.launch.ending import STOPPED, SUCCEEDED
+from deeprec_ext.launch.events import load_events
+from deeprec_ext.launch.job import Display, Job, Result
+from deeprec_ext.launch.limits import resolve_limits
+from deeprec_ext.launch.plan import RunPlan, describe_plan, new_job_name, parse_settings, split_setting
+from deeprec_ext.launch.ports import check_free
+from deeprec_ext.launch.rundir import check_directory, default_directory
+
+INTERRUPTED = 130
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "run", help="train a script on this machine with PS and workers that can be scaled",
+        usage="deeprec-ext run [flags] -- python train.py ...",
+        description="Starts an AIMaster, PS, a chief and workers as local processes, and shows one live table.",
+    )  # fmt: skip
+    add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ps", type=int, default=2, metavar="N", help="parameter servers at the start (default 2)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="workers beside the chief (default 1; 0 is allowed)")
+    parser.add_argument("--slots", type=int, metavar="S", help="virtual PS, fixed for the job (default 2 x max PS, at least 8)")
+    parser.add_argument("--min-ps", type=int, metavar="N", help="never fewer PS (default 1)")
+    parser.add_argument("--max-ps", type=int, metavar="N", help="never more PS (default 4, or what --ps and --events need)")
+    parser.add_argument("--min-workers", type=int, metavar="N", help="never fewer workers (default 0)")
+    parser.add_argument("--max-workers", type=int, metavar="N", help="never more workers (default 4, or what is needed)")
+    parser.add_argument("--evaluator", action="store_true", help="a process that evaluates checkpoints beside the training")
+    parser.add_argument("--events", type=Path, metavar="FILE", help="YAML file that scripts scalings and failures")
+    parser.add_argument("--workdir", type=Path, metavar="DIR", help="run directory (default runs/<script>-<date-time>)")
+    parser.add_argument("--resume", action="store_true", help="go on with the job in --workdir")
+    parser.add_argument("--port", type=int, metavar="PORT", help="port of the AIMaster (default: any free one)")
+    parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext/settings.py")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be started, and start nothing")
+    parser.add_argument("--json", action="store_true", help="print the summary (or the dry run) as JSON on stdout")
+    parser.add_argument("--quiet", action="store_true", help="no table and no progress lines")
+    parser.add_argument("script", nargs=argparse.REMAINDER, metavar="-- python train.py ...", help="the command that trains")
+
+
+def make_plan(arguments: argparse.Namespace) -> RunPlan:
+    """Everything is checked here, and nothing has happened yet. Raises UsageError."""
+    words = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
+    command = resolve_command(words)
+    events = load_events(arguments.events) if arguments.events else ()
+    limits = resolve_limits(
+        ps=arguments.ps, workers=arguments.workers, slots=arguments.slots, min_ps=arguments.min_ps, max_ps=arguments.max_ps,
+        min_workers=arguments.min_workers, max_workers=arguments.max_workers, evaluator=arguments.evaluator, events=events,
+    )  # fmt: skip
+    settings = tuple(split_setting(text) for text in arguments.setting)
+    parse_settings(settings)
+    port = check_free(arguments.port, "--port") if arguments.port is not None else 0
+    path = arguments.workdir if arguments.workdir is not None else default_directory(job_label(words))
+    directory = check_directory(path, arguments.resume)
+    job = directory.read_description()["job"] if arguments.resume else new_job_name(directory.path)
+    return RunPlan(job, command, limits, directory, events, settings, arguments.resume, port)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    plan = make_plan(arguments)
+    if arguments.dry_run:
+        print_dry_run(plan, arguments.json)
+        return 0
+    plan.directory.path.mkdir(parents=True, exist_ok=True)
+    with plan.directory.lock():
+        plan.directory.make()
+        display = make_display(plan, quiet=arguments.quiet, json_on_stdout=arguments.json)
+        try:
+            result = asyncio.run(_run(plan, display))
+        finally:
+            display.close()
+    print_result(result, plan.directory.path, sys.stderr if arguments.json or arguments.quiet else sys.stdout, arguments.quiet)
+    if arguments.json:
+        print(json.dumps(result.summary, indent=2))
+    return exit_code(result)
+
+
+async def _run(plan: RunPlan, display: Display) -> Result:
+    return await Job(plan, display).run()
+
+
+def exit_code(result: Result) -> int:
+    """0 done; 1 failed, or scripted events are left; 130 stopped by Ctrl-C."""
+    if result.outcome.status == STOPPED:
+        return INTERRUPTED
+    return 0 if result.outcome.status == SUCCEEDED and not result.events_left else 1
+
+
+def print_dry_run(plan: RunPlan, as_json: bool) -> None:
+    described = describe_plan(plan)
+    if as_json:
+        print(json.dumps(described, indent=2))
+        return
+    limits = plan.limits
+    print(f"would start in {plan.directory.path}: {', '.join(plan.roles())}")
+    print(f"command: {' '.join(plan.command)}")
+    print(f"slots {limits.slots}; PS {limits.min_ps} to {limits.max_ps}; workers {limits.min_workers} to {limits.max_workers}")
+    for event in described["events"]:
+        print(f"event: {event}")

@@ -1,0 +1,31 @@
+"""What stands between the launcher and a role for some milliseconds: `python -I -S child.py LAUNCHER_PID PROGRAM ARG...`.
+
+It asks the kernel to kill the role when the launcher dies, whatever it dies of, and becomes the role. It is a program of
+its own, and no `preexec_fn`, because running Python between fork and exec of a process with gRPC threads can deadlock.
+Only the standard library, and nothing of this package: it must start fast.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    launcher = int(sys.argv[1])
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != launcher:  # it died before the request: nobody would kill us any more
+        sys.exit(1)
+    for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):  # "ignored" would survive the exec
+        signal.signal(ignored_by_python, signal.SIG_DFL)
+    try:
+        os.execvp(sys.argv[2], sys.argv[2:])
+    except OSError as error:
+        print(f"deeprec-ext: cannot start {sys.argv[2]}: {error.strerror}", file=sys.stderr, flush=True)
+        os._exit(127)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""A client of the job's AIMaster with the administrator's certificate; for the launcher and for the command line."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+
+import grpc
+
+from deeprec_ext.errors import JobFailedError, UnreachableError, UsageError
+from deeprec_ext.launch.rundir import RunDirectory
+from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security.credentials import open_aio_channel, server_name
+
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_USAGE = (
+    grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.NOT_FOUND,
+)  # fmt: skip
+
+
+class JobClient:
+    """Async context manager. Every call has a deadline; errors are ours: unreachable, usage (refused), or failed."""
+
+    def __init__(self, address: str, job: str, certificates: Path | None) -> None:
+        self._address = address
+        self._channel = open_aio_channel(address, server_name("aimaster", job), "admin", certificates)
+        self._admin = rpc.AdminStub(self._channel)
+
+    @classmethod
+    def of(cls, directory: RunDirectory) -> JobClient:
+        """The job of a run directory. Raises UsageError if there is none."""
+        description = directory.read_description()
+        return cls(description["aimaster"], description["job"], directory.certificates)
+
+    async def __aenter__(self) -> JobClient:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        await self._channel.close()
+
+    async def status(self, timeout_seconds: float = 2.0) -> pb2.StatusReply:
+        try:
+            return await self._admin.Status(pb2.StatusRequest(), timeout=timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._ours(error) from error
+
+    async def scale(self, request: pb2.ScaleRequest, timeout_seconds: float = 5.0) -> pb2.ScaleReply:
+        try:
+            return await self._admin.Scale(request, timeout=timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._ours(error) from error
+
+    async def graph(self, timeout_seconds: float = 10.0) -> pb2.GraphReply:
+        try:
+            return await self._admin.Graph(pb2.CatalogueRequest(), timeout=timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._ours(error) from error
+
+    async def finish(self, status: str, reason: str, timeout_seconds: float = 5.0) -> None:
+        try:
+            await self._admin.Finish(pb2.FinishRequest(status=status, reason=reason), timeout=timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._ours(error) from error
+
+    async def events(self, after: int = 0) -> AsyncIterator[pb2.Event]:
+        """Events as they happen, until the AIMaster goes away (then UnreachableError)."""
+        try:
+            async for event in self._admin.Events(pb2.EventsRequest(after=after, follow=True)):
+                yield event
+        except grpc.aio.AioRpcError as error:
+            raise self._ours(error) from error
+
+    def _ours(self, error: grpc.aio.AioRpcError) -> Exception:
+        if error.code() in _GONE:
+            return UnreachableError(f"the AIMaster at {self._address} does not answer: {error.details()}")
+        if error.code() in _USAGE:
+            return UsageError(error.details() or "refused by the AIMaster")
+        return JobFailedError(f"the AIMaster answered {error.code().name}: {error.details()}")

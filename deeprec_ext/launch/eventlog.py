@@ -1,0 +1,72 @@
+"""Reads events.jsonl, which the AIMaster writes, as it grows; and puts an event into one line."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_KNOWN = ("sequence", "time", "type", "role", "epoch", "json", "job")
+
+
+class EventTail:
+    """`poll()` returns what has been added since the last call; a line not yet ended waits for its end."""
+
+    def __init__(self, path: Path, from_end: bool = False) -> None:
+        self._path = path
+        self._position = path.stat().st_size if from_end and path.exists() else 0
+
+    def poll(self) -> list[dict[str, Any]]:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data.rpartition(b"\n")[0]
+        if not whole:
+            return []
+        self._position += len(whole) + 1
+        events = []
+        for line in whole.splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # the AIMaster was killed while it wrote it
+            if isinstance(event, dict):
+                events.append(event)
+        return events
+
+
+def event_fields(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The further fields of an event, whether they lie beside the others or in `json`."""
+    fields = {key: value for key, value in event.items() if key not in _KNOWN}
+    extra = event.get("json")
+    if isinstance(extra, str) and extra:
+        try:
+            extra = json.loads(extra)
+        except ValueError:
+            extra = {"text": extra}
+    if isinstance(extra, Mapping):
+        fields.update(extra)
+    return fields
+
+
+def format_event(event: Mapping[str, Any]) -> str:
+    """`14:02:11 registered ps-2 (epoch 4) pid=812 address=…`."""
+    parts = [time.strftime("%H:%M:%S", time.localtime(float(event.get("time", 0)))), str(event.get("type", "?"))]
+    if event.get("role"):
+        parts.append(str(event["role"]))
+    if event.get("epoch"):
+        parts.append(f"(epoch {event['epoch']})")
+    parts += [f"{key}={_short(value)}" for key, value in event_fields(event).items() if value not in (None, "", [], {})]
+    return " ".join(parts)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1e5 else f"{value:.0f}"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."

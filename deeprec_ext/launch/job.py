@@ -1,0 +1,251 @@
+"""One job on this machine, from its directory to its summary."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import os
+import platform
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc.aio
+
+from deeprec_ext.launch import restart
+from deeprec_ext.launch.client import JobClient
+from deeprec_ext.launch.ending import FAILED, STOPPED, SUCCEEDED, Ending, Outcome, stop_all, wait_for_others
+from deeprec_ext.launch.eventlog import EventTail
+from deeprec_ext.launch.guard import Guard
+from deeprec_ext.launch.logs import tail
+from deeprec_ext.launch.observer import POLL_SECONDS, Observer
+from deeprec_ext.launch.plan import RunPlan, aimaster_command, role_command
+from deeprec_ext.launch.pods import Pod, Pods
+from deeprec_ext.launch.ports import HOST, free_port
+from deeprec_ext.launch.process import Command
+from deeprec_ext.launch.rundir import write_json
+from deeprec_ext.launch.script import Progress, Script
+from deeprec_ext.launch.service import LauncherService
+from deeprec_ext.launch.summary import merge_summary, read_stored
+from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security.authority import create_certificates
+from deeprec_ext.security.credentials import SERVER_OPTIONS, add_port
+from deeprec_ext.settings import PROTOCOL_MAJOR, PROTOCOL_MINOR
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What there is to show at one moment."""
+
+    job: str
+    directory: Path
+    seconds: float
+    status: pb2.StatusReply | None
+    pods: tuple[pb2.PodStatus, ...] = ()
+    script: tuple[Progress, ...] = ()
+    ending: str = ""  # what the launcher is doing at the end
+
+
+class Display(Protocol):
+    """Called on the loop, twice a second and for each event; must not block."""
+
+    def update(self, scene: Scene) -> None: ...
+    def event(self, event: dict[str, Any]) -> None: ...
+    def say(self, line: str) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Result:
+    outcome: Outcome
+    summary: dict[str, Any]
+    events_left: tuple[str, ...]
+
+
+class Job:
+    """Call `run` once, on the main thread (children die with the thread that started them)."""
+
+    def __init__(self, plan: RunPlan, display: Display) -> None:
+        self._plan = plan
+        self._display = display
+        self._ending = Ending()
+        self._ending_step = ""
+        self._hurry = asyncio.Event()
+        self._began = time.monotonic()
+        port = plan.aimaster_port or free_port()
+        self._aimaster = f"{HOST}:{port}"
+        self._launcher = ""
+        self._guard = Guard()
+        self._pods = Pods(self._command_of, plan.directory.log, self._judge, self._guard)
+
+    async def run(self) -> Result:
+        """Everything. Raises UsageError before anything has started; afterwards the outcome says what went wrong."""
+        plan = self._plan
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            create_certificates(plan.directory.certificates, plan.job)
+            rpc.add_LauncherServicer_to_server(LauncherService(self._pods), server)
+            self._launcher = f"{HOST}:{add_port(server, f'{HOST}:0', 'launcher', plan.directory.certificates)}"
+            await server.start()
+            plan.directory.describe(describe(plan, self._aimaster, self._launcher))
+            async with JobClient(self._aimaster, plan.job, plan.directory.certificates) as client:
+                observer = self._observer = Observer(client, self._pods)
+                observer.on_status.append(self._notice_failure)
+                script = Script(plan.events, client, observer, self._pods, self._display.say, self._seconds)
+                with self._signals():
+                    await self._pods.create("aimaster", "aimaster", 0)
+                    tasks += [asyncio.create_task(observer.run()), asyncio.create_task(self._show(script))]
+                    scripted = asyncio.create_task(script.run())
+                    tasks.append(scripted)
+                    for task in tasks:
+                        task.add_done_callback(self._notice_bug)
+                    outcome = await self._ending.wait()
+                    outcome = await self._end(outcome, client, scripted)
+                return await self._summarise(outcome, script)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._pods.close()
+            await server.stop(0)
+            self._guard.close()
+
+    # ------------------------------------------------------------------------------------ what happens meanwhile
+
+    def _command_of(self, pod: Pod) -> Command:
+        if pod.role == "aimaster":
+            return aimaster_command(self._plan, self._aimaster, self._launcher)
+        return role_command(self._plan, self._aimaster, pod.role, pod.index)
+
+    async def _judge(self, pod: Pod, code: int, by_signal: bool) -> restart.Verdict:
+        """What to do about a role that has ended."""
+        ending = self._ending.outcome is not None
+        if code and not ending and not pod.deleted and pod.role != "aimaster":
+            await self._observer.ask(1.0)  # it may have made its first step since the last poll
+        trained = self._observer.trained
+        verdict = restart.decide(
+            restart.Ended(
+                role=pod.role, exit_code=code, by_signal=by_signal, deleted=pod.deleted or ending,
+                trained=pod.name in trained if pod.role == "chief" else bool(trained), served=self._observer.served,
+                restarts=pod.recent_restarts, error_restarts=pod.recent_error_restarts,
+                restarts_max=self._plan.values.restarts_max,
+            )
+        )  # fmt: skip
+        if verdict.action is restart.Action.FAIL_JOB:
+            self._ending.set(Outcome(FAILED, f"{pod.name} {verdict.reason}", tuple(tail(pod.log))))
+        elif verdict.action in (restart.Action.RESTART, restart.Action.GIVE_UP):
+            what = "starting it again" if verdict.action is restart.Action.RESTART else "given up"
+            self._display.say(f"{pod.name} {verdict.reason}; {what}")
+        elif pod.role == "chief" and code == 0 and not pod.deleted:
+            self._ending.set(Outcome(SUCCEEDED))
+        return verdict
+
+    def _notice_failure(self, status: pb2.StatusReply) -> None:
+        if status.state == "failed":
+            self._ending.set(Outcome(FAILED, status.failure or "the AIMaster reports the job as failed"))
+
+    def _notice_bug(self, task: asyncio.Task[None]) -> None:
+        """A task of ours that dies would leave the job running blindly."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("the launcher failed", exc_info=error)
+            self._ending.set(Outcome(FAILED, f"the launcher failed: {error!r}"))
+
+    async def _show(self, script: Script) -> None:
+        events = EventTail(self._plan.directory.events, from_end=self._plan.resume)
+        while True:
+            for event in events.poll():
+                self._display.event(event)
+            self._display.update(self._scene(script))
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _scene(self, script: Script) -> Scene:
+        return Scene(
+            self._plan.job, self._plan.directory.path, self._seconds(), self._observer.latest,
+            tuple(pod.status() for pod in self._pods.all()), tuple(script.progress), self._ending_step,
+        )  # fmt: skip
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    @contextlib.contextmanager
+    def _signals(self) -> Any:
+        """The first Ctrl-C ends the job in order, the second at once."""
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for number in numbers:
+            loop.add_signal_handler(number, self._interrupt, signal.Signals(number).name)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def _interrupt(self, name: str) -> None:
+        if self._ending.outcome is not None:
+            self._hurry.set()
+        else:
+            self._display.say("stopping; Ctrl-C again to stop at once")
+            self._ending.set(Outcome(STOPPED, "Ctrl-C" if name == "SIGINT" else name))
+
+    # ---------------------------------------------------------------------------------------------------- the end
+
+    async def _end(self, outcome: Outcome, client: JobClient, scripted: asyncio.Task[None]) -> Outcome:
+        """In order; an interrupt meanwhile kills what is left."""
+        scripted.cancel()
+        if outcome.status == SUCCEEDED:
+            self._ending_step = "waiting for workers and evaluator"
+            await self._unless_hurried(wait_for_others(self._pods, self._plan.values.finish_grace_seconds))
+            status = await self._observer.ask()
+            if status is not None and status.state == "failed":
+                outcome = Outcome(FAILED, status.failure)
+        self._ending_step = "stopping"
+        self._pods.closed = True
+        await self._unless_hurried(stop_all(self._pods, client, outcome))
+        await self._pods.stop([pod.name for pod in self._pods.all()], 0)
+        return outcome
+
+    async def _unless_hurried(self, work: Any) -> None:
+        task, hurry = asyncio.ensure_future(work), asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait([task, hurry], return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not task.done():
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    async def _summarise(self, outcome: Outcome, script: Script) -> Result:
+        stored = read_stored(self._plan.directory, self._observer.latest)
+        summary = merge_summary(stored, outcome, self._pods.all(), script.progress, self._seconds())
+        write_json(self._plan.directory.summary, summary)
+        return Result(outcome, summary, tuple(str(item.event) for item in script.left))
+
+
+def describe(plan: RunPlan, aimaster: str, launcher: str) -> dict[str, Any]:
+    """job.json: how the other commands find the job, and what would reproduce it."""
+    return {
+        "job": plan.job, "aimaster": aimaster, "launcher": launcher, "launcher_pid": os.getpid(),
+        "command": list(plan.command), "cwd": os.getcwd(), "limits": asdict(plan.limits), "settings": dict(plan.settings),
+        "events": [str(event) for event in plan.events], "started": time.time(), "resumed": plan.resume,
+        "versions": {
+            "python": platform.python_version(), "executable": sys.executable,
+            "protocol": f"{PROTOCOL_MAJOR}.{PROTOCOL_MINOR}",
+            **{name: version(name) for name in ("deeprec-ext", "tensorflow", "grpcio", "protobuf")},
+        },
+    }  # fmt: skip
+
+
+def version(distribution: str) -> str | None:
+    """Without importing it: the master side never imports TensorFlow."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,84 @@
+"""How many PS and workers a job has and may have: defaults, and everything that can be refused before a process starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deeprec_ext.errors import UsageError
+from deeprec_ext.launch.events import ScriptedEvent
+
+_DEFAULT_MAX = 4
+_DEFAULT_SLOTS = 8
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Counts of one job. `workers` are those beside the chief; S = `slots` never changes."""
+
+    ps: int
+    workers: int
+    slots: int
+    min_ps: int
+    max_ps: int
+    min_workers: int
+    max_workers: int
+    evaluator: bool
+
+
+def resolve_limits(
+    *, ps: int, workers: int, slots: int | None, min_ps: int | None, max_ps: int | None, min_workers: int | None,
+    max_workers: int | None, evaluator: bool, events: Sequence[ScriptedEvent] = (),
+) -> Limits:  # fmt: skip
+    """Fill in what was not given, and check it. Raises UsageError with the flag to change."""
+    wanted_ps = max([ps, *(event.count for event in events if event.action == "scale" and event.target == "ps")])
+    wanted_workers = max([workers, *(event.count for event in events if event.action == "scale" and event.target == "workers")])
+    default_max_ps = max(wanted_ps, _DEFAULT_MAX)
+    if max_ps is None:
+        max_ps = default_max_ps if slots is None else max(ps, min(default_max_ps, slots))
+    limits = Limits(
+        ps=ps, workers=workers, slots=max(_DEFAULT_SLOTS, 2 * max_ps) if slots is None else slots,
+        min_ps=1 if min_ps is None else min_ps, max_ps=max_ps,
+        min_workers=0 if min_workers is None else min_workers,
+        max_workers=max(wanted_workers, _DEFAULT_MAX) if max_workers is None else max_workers, evaluator=evaluator,
+    )  # fmt: skip
+    _check_counts(limits)
+    for number, event in enumerate(events, 1):
+        _check_event(event, number, limits)
+    return limits
+
+
+def _check_counts(limits: Limits) -> None:
+    if limits.ps < 1:
+        raise UsageError(f"--ps {limits.ps}: a job needs at least 1 PS")
+    if limits.workers < 0:
+        raise UsageError(f"--workers {limits.workers}: must be 0 (only the chief) or more")
+    if limits.min_ps < 1:
+        raise UsageError(f"--min-ps {limits.min_ps}: must be 1 or more")
+    if limits.min_workers < 0:
+        raise UsageError(f"--min-workers {limits.min_workers}: must be 0 or more")
+    if limits.slots < limits.ps:
+        raise UsageError(f"--ps {limits.ps} with --slots {limits.slots}: a PS needs at least one slot; lower --ps or raise --slots")
+    if limits.slots < limits.max_ps:
+        raise UsageError(f"--max-ps {limits.max_ps} with --slots {limits.slots}: a PS needs at least one slot; raise --slots")
+    if not limits.min_ps <= limits.ps <= limits.max_ps:
+        raise UsageError(f"--ps {limits.ps}: must lie between --min-ps {limits.min_ps} and --max-ps {limits.max_ps}")
+    if not limits.min_workers <= limits.workers <= limits.max_workers:
+        raise UsageError(
+            f"--workers {limits.workers}: must lie between --min-workers {limits.min_workers} "
+            f"and --max-workers {limits.max_workers}"
+        )
+
+
+def _check_event(event: ScriptedEvent, number: int, limits: Limits) -> None:
+    where = f"--events, event {number} ({event})"
+    if event.action == "scale":
+        low, high = (limits.min_ps, limits.max_ps) if event.target == "ps" else (limits.min_workers, limits.max_workers)
+        if event.target == "ps" and event.count > limits.slots:
+            raise UsageError(f"{where}: more PS than the {limits.slots} slots; raise --slots")
+        if not low <= event.count <= high:
+            raise UsageError(f"{where}: must lie between --min-{event.target} {low} and --max-{event.target} {high}")
+    elif event.target.startswith("evaluator") and (not limits.evaluator or event.target != "evaluator-0"):
+        raise UsageError(f"{where}: there is no {event.target}; the evaluator is evaluator-0, started with --evaluator")
+    elif event.target.startswith("chief") and event.target != "chief-0":
+        raise UsageError(f"{where}: there is no {event.target}; the chief is chief-0")

@@ -1,0 +1,71 @@
+"""What the launcher knows of the job: it asks the AIMaster for its status twice a second, and kills one that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable
+
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.launch.client import JobClient
+from deeprec_ext.launch.pods import Pods
+from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+
+_log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.5
+AIMASTER_SILENCE_SECONDS = 10.0
+"""An AIMaster that has answered before and does not for so long is hung: it is killed and started again."""
+AIMASTER_START_SECONDS = 60.0
+
+
+class Observer:
+    """`latest` is the last answer; `trained` the names of the roles that have made a step in this launcher's time."""
+
+    def __init__(self, client: JobClient, pods: Pods) -> None:
+        self._client = client
+        self._pods = pods
+        self._heard_at = time.monotonic()
+        self._pid = 0
+        self.latest: pb2.StatusReply | None = None
+        self.trained: set[str] = set()
+        self.served = False
+        self.on_status: list[Callable[[pb2.StatusReply], None]] = []
+
+    async def ask(self, timeout_seconds: float = 2.0) -> pb2.StatusReply | None:
+        """A fresh status, None if there is no answer in time."""
+        try:
+            status = await self._client.status(timeout_seconds)
+        except DeepRecError as error:
+            _log.debug("no status: %s", error)
+            return None
+        self._heard_at, self.served, self.latest = time.monotonic(), True, status
+        for role in status.roles:
+            if role.heartbeat.training:
+                self.trained.add(role.name)
+        return status
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            status = await self.ask()
+            if status is not None:
+                for listener in self.on_status:
+                    listener(status)
+            else:
+                self._suspect()
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _suspect(self) -> None:
+        pod = self._pods.get("aimaster")
+        if pod is None or pod.process is None:
+            return
+        if pod.pid != self._pid:  # a new one: its time starts with it
+            self._pid, self._heard_at = pod.pid, pod.process.started_at
+        limit = AIMASTER_SILENCE_SECONDS if self.served else AIMASTER_START_SECONDS
+        if time.monotonic() - max(self._heard_at, pod.process.started_at) > limit:
+            _log.warning("the AIMaster (pid %d) has not answered for %.0f s; killing it", pod.pid, limit)
+            self._heard_at = time.monotonic()
+            pod.process.signal(signal.SIGKILL)

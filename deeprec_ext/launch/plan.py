@@ -1,0 +1,123 @@
+"""What `deeprec-ext run` is going to start: built purely, printed by `--dry-run`, executed by `job`."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deeprec_ext import env
+from deeprec_ext.errors import UsageError
+from deeprec_ext.launch.environment import aimaster_environment, role_environment
+from deeprec_ext.launch.events import ScriptedEvent
+from deeprec_ext.launch.limits import Limits
+from deeprec_ext.launch.process import Command
+from deeprec_ext.launch.rundir import RunDirectory
+from deeprec_ext.settings import Settings
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One job on this machine. `aimaster_port` 0 means: any free one, chosen at the start."""
+
+    job: str
+    command: tuple[str, ...]
+    limits: Limits
+    directory: RunDirectory
+    events: tuple[ScriptedEvent, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    resume: bool = False
+    aimaster_port: int = 0
+    aimaster_program: tuple[str, ...] = (sys.executable, "-m", "deeprec_ext.aimaster")
+    ps_program: tuple[str, ...] = (sys.executable, "-m", "deeprec_ext.elastic.serve")
+
+    @property
+    def values(self) -> Settings:
+        """The settings as an object."""
+        return parse_settings(self.settings)
+
+    def roles(self) -> list[str]:
+        """Names of what runs at first."""
+        limits = self.limits
+        names = ["aimaster", *(f"ps-{i}" for i in range(limits.ps)), "chief-0", *(f"worker-{i}" for i in range(limits.workers))]
+        return [*names, "evaluator-0"] if limits.evaluator else names
+
+
+def aimaster_command(plan: RunPlan, aimaster: str, launcher: str) -> Command:
+    """How the AIMaster is started; the arguments are those of `python -m deeprec_ext.aimaster`."""
+    limits = plan.limits
+    words = [
+        *plan.aimaster_program, "--job", plan.job, "--listen", aimaster,
+        "--workdir", str(plan.directory.path), "--launcher", launcher, "--certs", str(plan.directory.certificates),
+        "--ps", str(limits.ps), "--workers", str(limits.workers), "--slots", str(limits.slots),
+        "--min-ps", str(limits.min_ps), "--max-ps", str(limits.max_ps),
+        "--min-workers", str(limits.min_workers), "--max-workers", str(limits.max_workers),
+    ]  # fmt: skip
+    if limits.evaluator:
+        words.append("--evaluator")
+    for name, value in plan.settings:
+        words += ["--setting", f"{name}={value}"]
+    return Command(tuple(words), aimaster_environment(), plan.directory.log("aimaster"))
+
+
+def role_command(plan: RunPlan, aimaster: str, role: str, index: int, base: Mapping[str, str] | None = None) -> Command:
+    """How a PS or a trainer is started. A PS never runs the user's script."""
+    ours = env.process_environment(
+        aimaster=aimaster, job=plan.job, role=role, index=index, slots=plan.limits.slots,
+        certificates=str(plan.directory.certificates), workdir=str(plan.directory.path), evaluator=plan.limits.evaluator,
+    )  # fmt: skip
+    return Command(
+        plan.ps_program if role == "ps" else plan.command,
+        role_environment(ours, autoload=role != "ps", base=base),
+        plan.directory.log(f"{role}-{index}"),
+    )
+
+
+def describe_plan(plan: RunPlan) -> dict[str, Any]:
+    """What a dry run prints."""
+    return {
+        "job": plan.job,
+        "directory": str(plan.directory.path),
+        "roles": plan.roles(),
+        "command": list(plan.command),
+        "limits": dataclasses.asdict(plan.limits),
+        "events": [str(event) for event in plan.events],
+        "settings": dict(plan.settings),
+        "resume": plan.resume,
+        "port": plan.aimaster_port or None,
+    }
+
+
+def parse_settings(pairs: Sequence[tuple[str, str]]) -> Settings:
+    """Raises UsageError that names the setting, and those there are."""
+    fields = {field.name: type(field.default) for field in dataclasses.fields(Settings)}
+    values: dict[str, Any] = {}
+    for name, text in pairs:
+        if name not in fields:
+            raise UsageError(f"--setting {name}: no such setting; there are {', '.join(fields)}")
+        kind = fields[name]
+        try:
+            if kind is bool:
+                values[name] = {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+            else:
+                values[name] = kind(text)
+        except (KeyError, ValueError):
+            example = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "text")
+            raise UsageError(f"--setting {name}={text}: must be {example}") from None
+    return Settings(**values)
+
+
+def split_setting(text: str) -> tuple[str, str]:
+    """`name=value` → both. Raises UsageError."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--setting {text}: write name=value, for example heartbeat_seconds=2")
+    return name.strip(), value.strip()
+
+
+def new_job_name(directory: Path) -> str:
+    """The run directory's name: unique enough on a machine, and what the user knows the job by."""
+    return directory.name or "job"

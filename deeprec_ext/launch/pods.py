@@ -1,0 +1,202 @@
+"""The roles as processes: created and deleted by name, restarted as `restart` says, every change told to the watchers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deeprec_ext.errors import UsageError
+from deeprec_ext.launch import process as processes
+from deeprec_ext.launch.guard import Guard
+from deeprec_ext.launch.logs import last_line
+from deeprec_ext.launch.process import Command, Process
+from deeprec_ext.launch.restart import Action, Verdict
+from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+
+_log = logging.getLogger(__name__)
+_WATCH_QUEUE_MAX = 1000
+
+
+@dataclass
+class Pod:
+    """One name and what became of it. Lives as long as the launcher; the process in it comes and goes."""
+
+    name: str
+    role: str
+    index: int
+    log: Path
+    process: Process | None = None  # while it runs
+    pid: int = 0  # of the last process
+    exit_code: int = 0
+    restarting: bool = False
+    deleted: bool = False
+    starts: int = 0
+    restarts: int = 0  # of all time, for the summary
+    recent_restarts: int = 0  # since the last Create: what the policy counts
+    recent_error_restarts: int = 0
+    supervisor: asyncio.Task[None] | None = field(default=None, repr=False)
+    creating: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None
+
+    def status(self) -> pb2.PodStatus:
+        """As the AIMaster sees it, at this moment."""
+        return pb2.PodStatus(
+            name=self.name, state="running" if self.running else "exited", pid=self.pid, exit_code=self.exit_code,
+            restarting=self.restarting, restarts=self.restarts, deleted=self.deleted,
+            last_line=last_line(self.log) if not self.running and self.exit_code else "",
+        )  # fmt: skip
+
+
+Judge = Callable[[Pod, int, bool], Awaitable[Verdict]]
+"""(pod, exit code, by a signal) → what to do. Also the place to note that the job has failed."""
+
+
+class Pods:
+    """All roles of one job. Not thread-safe: everything happens on the loop of the main thread."""
+
+    def __init__(self, command_of: Callable[[Pod], Command], log_of: Callable[[str], Path], judge: Judge, guard: Guard) -> None:
+        self._command_of = command_of
+        self._log_of = log_of
+        self._judge = judge
+        self._guard = guard
+        self._pods: dict[str, Pod] = {}
+        self._watchers: set[asyncio.Queue[pb2.PodStatus | None]] = set()
+        self._stops: set[asyncio.Task[None]] = set()
+        self.closed = False
+
+    def get(self, name: str) -> Pod | None:
+        return self._pods.get(name)
+
+    def all(self) -> list[Pod]:
+        return list(self._pods.values())
+
+    async def create(self, name: str, role: str, index: int) -> Pod:
+        """Start it, also when it has exited or was deleted; nothing happens while it runs or is about to restart."""
+        if self.closed:
+            raise UsageError(f"{name} is not started: the job is ending")
+        pod = self._pods.get(name)
+        if pod is None:
+            pod = self._pods[name] = Pod(name, role, index, self._log_of(name))
+        async with pod.creating:
+            if pod.supervisor is not None and not pod.supervisor.done():
+                if not pod.deleted:
+                    return pod
+                await asyncio.wait([pod.supervisor])  # it is being stopped; `delete` bounds that
+            pod.deleted, pod.restarting = False, False
+            pod.recent_restarts = pod.recent_error_restarts = 0
+            await self._start(pod)
+            pod.supervisor = asyncio.create_task(self._supervise(pod), name=f"supervise {name}")
+        return pod
+
+    def delete(self, name: str, grace_seconds: float) -> None:
+        """Stop it, now or after the grace; it is not restarted. Idempotent; unknown names are as good as stopped."""
+        pod = self._pods.get(name)
+        if pod is None:
+            return
+        pod.deleted, pod.restarting = True, False
+        if pod.process is not None:
+            self._stop(pod.process, grace_seconds)
+        elif pod.supervisor is not None and not pod.supervisor.done():
+            pod.supervisor.cancel()  # it waited for its restart
+            self._tell(pod)
+        else:
+            self._tell(pod)
+
+    async def wait_exited(self, names: list[str], timeout_seconds: float) -> bool:
+        """Whether all of them have ended within the time."""
+        waits = [pod.supervisor for name in names if (pod := self._pods.get(name)) and pod.supervisor is not None]
+        if not waits:
+            return True
+        _, pending = await asyncio.wait(waits, timeout=timeout_seconds)
+        return not pending
+
+    async def stop(self, names: list[str], grace_seconds: float) -> None:
+        """Delete them and wait until they are gone."""
+        for name in names:
+            self.delete(name, grace_seconds)
+        if not await self.wait_exited(names, grace_seconds + 5.0):
+            for name in names:
+                self.delete(name, 0)
+            await self.wait_exited(names, 10.0)
+
+    def signal(self, name: str, number: int) -> bool:
+        """Send a signal to a running role; False if it does not run."""
+        pod = self._pods.get(name)
+        if pod is None or pod.process is None:
+            return False
+        pod.process.signal(number)
+        return True
+
+    async def watch(self) -> AsyncIterator[pb2.PodStatus]:
+        """All pods, then each one that changes. Ends when the watcher is too slow: it comes again and gets all."""
+        queue: asyncio.Queue[pb2.PodStatus | None] = asyncio.Queue(_WATCH_QUEUE_MAX)
+        for pod in self._pods.values():
+            queue.put_nowait(pod.status())
+        self._watchers.add(queue)
+        try:
+            while (item := await queue.get()) is not None:
+                yield item
+        finally:
+            self._watchers.discard(queue)
+
+    def close(self) -> None:
+        """From now on nothing starts, and watchers end."""
+        self.closed = True
+        for queue in list(self._watchers):
+            self._end(queue)
+
+    async def _start(self, pod: Pod) -> None:
+        pod.starts += 1
+        pod.process = await processes.start(pod.name, pod.starts, self._command_of(pod), self._guard)
+        pod.pid, pod.exit_code, pod.restarting = pod.process.pid, 0, False
+        if pod.deleted or self.closed:  # while it was being forked
+            self._stop(pod.process, 0)
+        self._tell(pod)
+
+    def _stop(self, process: Process, grace_seconds: float) -> None:
+        stop = asyncio.create_task(process.stop(grace_seconds))
+        self._stops.add(stop)  # a task nobody refers to may be collected
+        stop.add_done_callback(self._stops.discard)
+
+    async def _supervise(self, pod: Pod) -> None:
+        """Wait, judge, start again: until it is done."""
+        while pod.process is not None:
+            process = pod.process
+            code = await process.wait()
+            pod.process, pod.exit_code = None, code
+            verdict = await self._judge(pod, code, process.killed_by_signal)
+            pod.restarting = verdict.action is Action.RESTART and not pod.deleted
+            if pod.restarting:
+                pod.restarts += 1
+                pod.recent_restarts += 1
+                pod.recent_error_restarts += not process.killed_by_signal
+            self._tell(pod)
+            if not pod.restarting:
+                return
+            _log.info("%s %s; starting it again in %.1f s", pod.name, verdict.reason, verdict.delay_seconds)
+            await asyncio.sleep(verdict.delay_seconds)
+            if pod.deleted or self.closed:
+                pod.restarting = False
+                return
+            await self._start(pod)
+
+    def _tell(self, pod: Pod) -> None:
+        for queue in list(self._watchers):
+            try:
+                queue.put_nowait(pod.status())
+            except asyncio.QueueFull:
+                self._end(queue)
+
+    @staticmethod
+    def _end(queue: asyncio.Queue[pb2.PodStatus | None]) -> None:
+        while queue.full():
+            queue.get_nowait()
+        with contextlib.suppress(asyncio.QueueFull):
+            queue.put_nowait(None)

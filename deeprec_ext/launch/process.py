@@ -1,0 +1,86 @@
+"""One process of one role: started in a session of its own, logging to a file, killed with all it has started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from deeprec_ext.launch.guard import Guard, kill_group
+
+_CHILD = Path(__file__).with_name("child.py")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to start. `environment` is complete, not an addition."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    log: Path
+
+
+class Process:
+    """A running (or ended) process. Made by `start`; must be waited for."""
+
+    def __init__(self, process: asyncio.subprocess.Process, guard: Guard) -> None:
+        self._process = process
+        self._guard = guard
+        self.pid = process.pid
+        self.started_at = time.monotonic()
+
+    async def wait(self) -> int:
+        """Exit code (128 + number for a signal), after its whole process group has been killed."""
+        code = await self._process.wait()
+        kill_group(self.pid, signal.SIGKILL)  # what the role has started goes with it
+        self._guard.remove(self.pid)
+        return code if code >= 0 else 128 - code
+
+    @property
+    def killed_by_signal(self) -> bool:
+        return self._process.returncode is not None and self._process.returncode < 0
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the role and all it has started."""
+        kill_group(self.pid, number)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """SIGTERM, after the grace SIGKILL; with no grace SIGKILL at once. Returns when the role has ended."""
+        if grace_seconds > 0:
+            self.signal(signal.SIGTERM)
+            self.signal(signal.SIGCONT)  # a stopped process would sleep through its grace
+            try:
+                await asyncio.wait_for(self._process.wait(), grace_seconds)
+                return
+            except TimeoutError:
+                pass
+        self.signal(signal.SIGKILL)
+        await self._process.wait()
+
+
+async def start(name: str, number: int, command: Command, guard: Guard) -> Process:
+    """Start a role; call it on the main thread, because the kernel ties "die with the parent" to the thread that forks.
+
+    Args:
+        name: of the role, for the log's marker line.
+        number: counts the starts of this name, from 1.
+    """
+    command.log.parent.mkdir(parents=True, exist_ok=True)
+    with command.log.open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", str(_CHILD), str(os.getpid()), *command.argv,
+            stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env=dict(command.environment), start_new_session=True,
+        )  # fmt: skip
+        guard.add(process.pid)
+        log.write(f"{marker(name, number)}, pid {process.pid}, {time.strftime('%Y-%m-%d %H:%M:%S')} ---\n".encode())
+    return Process(process, guard)
+
+
+def marker(name: str, number: int) -> str:
+    """Begin of the line in a log that separates one start from the one before."""
+    return f"--- deeprec-ext: {name}, start {number}"

@@ -1,0 +1,66 @@
+"""summary.json: what the AIMaster's store says of the job, and what only the launcher knows."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deeprec_ext.launch.ending import Outcome
+from deeprec_ext.launch.pods import Pod
+from deeprec_ext.launch.rundir import RunDirectory
+from deeprec_ext.launch.script import Progress
+from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+
+_log = logging.getLogger(__name__)
+
+EMPTY: Mapping[str, Any] = {
+    "status": "", "steps": 0, "examples": 0, "seconds": 0.0, "roles": {}, "scaling": [], "failures": [], "data": None,
+    "metrics": {}, "estimator": {},
+}  # fmt: skip
+
+
+def merge_summary(
+    stored: Mapping[str, Any], outcome: Outcome, pods: Sequence[Pod], script: Sequence[Progress], seconds: float
+) -> dict[str, Any]:
+    """The contract's keys first and always; the launcher's own word wins on status, seconds and starts of processes.
+
+    Args:
+        stored: from `deeprec_ext.aimaster.summary`; may lack keys.
+        seconds: duration of this run of the launcher.
+    """
+    summary = {**EMPTY, **stored}
+    summary["status"] = outcome.status
+    summary["seconds"] = round(seconds, 3)
+    counts = {pod.name: {"started": pod.starts, "restarted": pod.restarts} for pod in pods}
+    summary["roles"] = {**dict(summary["roles"] or {}), **dict(sorted(counts.items()))}
+    if outcome.reason:
+        summary["reason"] = outcome.reason
+    if script:
+        summary["events"] = [
+            {
+                "event": str(item.event), "fired": item.fired, "step": item.step, "outcome": item.outcome or None,
+                "reason": item.reason, "seconds": round(item.seconds, 3),
+            }
+            for item in script
+        ]  # fmt: skip
+        summary["events_left"] = sum(not item.outcome for item in script)
+    return summary
+
+
+def read_stored(directory: RunDirectory, last: pb2.StatusReply | None) -> dict[str, Any]:
+    """What the AIMaster has left in its store; only what it last said if it never came so far as to make one.
+
+    Never raises: a summary with gaps is better than none.
+    """
+    from deeprec_ext.aimaster.summary import read_summary
+
+    said = {"steps": last.step, "metrics": dict(last.metrics)} if last is not None else {}
+    if not directory.store.exists():
+        return said
+    try:
+        return {**said, **read_summary(directory.store)}
+    except (OSError, ValueError, KeyError, sqlite3.Error) as error:
+        _log.warning("%s cannot be read (%s); the summary has gaps", directory.store, error)
+        return said
