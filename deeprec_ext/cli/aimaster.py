@@ -1,4 +1,4 @@
-"""`deeprec-ext aimaster …`: the AIMaster by itself, as a pod runs it; its flags are those of `python -m deeprec_ext.aimaster`."""
+"""`deeprec-ext aimaster …`: the AIMaster by itself, as a pod runs it, with the flags of `python -m deeprec_ext.aimaster`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("aimaster", help="run the AIMaster of one job (the launcher does it for you)", add_help=False)
+    parser = commands.add_parser(
+        "aimaster", help="run the AIMaster of one job (the launcher does it for you)", add_help=False
+    )
     parser.add_argument("words", nargs=argparse.REMAINDER)
     parser.set_defaults(run=run)
 

@@ -1,2 +1,93 @@
-def add(commands):
-    pass
+"""`deeprec-ext logs DIR [ROLE]`: what the processes of a job wrote."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from deeprec_ext.cli.jobs import add_job, directory_of
+from deeprec_ext.cli.table import role_order
+from deeprec_ext.errors import UsageError
+from deeprec_ext.launch.rundir import RunDirectory
+
+_POLL_SECONDS = 0.2
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser("logs", help="show what the processes of a job wrote", description=__doc__)
+    add_job(parser)
+    parser.add_argument("role", nargs="?", metavar="ROLE", help="e.g. ps-0, chief-0, worker-1, aimaster (default: all)")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on until the job ends or Ctrl-C")
+    parser.add_argument(
+        "--lines", "-n", type=int, default=20, metavar="N", help="so many last lines of each (default 20)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    directory = directory_of(arguments)
+    names = [arguments.role] if arguments.role else role_names(directory)
+    if arguments.role and not directory.log(arguments.role).is_file():
+        there = ", ".join(role_names(directory)) or "none yet"
+        raise UsageError(f"{arguments.role}: no log of such a role; there are {there}")
+    if arguments.lines < 0:
+        raise UsageError(f"--lines {arguments.lines}: must be 0 or more")
+    followed: dict[str, Follower] = {}
+    for name in names:
+        followed[name] = _start(directory.log(name), name, arguments, alone=bool(arguments.role))
+    while arguments.follow:
+        running = directory.in_use()  # asked before reading: what was written before the end is still shown
+        for name in names if arguments.role else role_names(directory):
+            if name not in followed:
+                followed[name] = Follower(directory.log(name), f"{name}: ", 0)
+            followed[name].show()
+        if not running:
+            return 0
+        time.sleep(_POLL_SECONDS)
+    return 0
+
+
+def role_names(directory: RunDirectory) -> list[str]:
+    return sorted((path.stem for path in directory.logs.glob("*.log")), key=role_order)
+
+
+def _start(path: Path, name: str, arguments: argparse.Namespace, alone: bool) -> Follower:
+    with path.open("rb") as file:
+        lines, end = last_lines(file, arguments.lines)
+    if not alone and not arguments.follow:
+        print(f"==> {name} <==")
+    prefix = "" if alone or not arguments.follow else f"{name}: "
+    for line in lines:
+        print(f"{prefix}{line}", flush=True)
+    return Follower(path, prefix, end)
+
+
+def last_lines(file: IO[bytes], count: int) -> tuple[list[str], int]:
+    """The last lines of a file, read from its end, and where they end."""
+    end = position = file.seek(0, 2)
+    data = b""
+    while position > 0 and data.count(b"\n") <= count:
+        step = min(position, 64 << 10)
+        position -= step
+        file.seek(position)
+        data = file.read(step) + data
+    lines = data.decode(errors="replace").splitlines()
+    return (lines[-count:] if count else []), end
+
+
+class Follower:
+    """Prints what is added to one log, whole lines only."""
+
+    def __init__(self, path: Path, prefix: str, position: int) -> None:
+        self._path, self._prefix, self._position = path, prefix, position
+
+    def show(self) -> None:
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._position += len(whole) + len(newline)
+        if newline:
+            for line in whole.decode(errors="replace").split("\n"):
+                print(f"{self._prefix}{line}", flush=True)

@@ -25,7 +25,9 @@ def build_parser() -> argparse.ArgumentParser:
     from deeprec_ext.launch.job import version
 
     parser = _Parser(prog="deeprec-ext", description="Elastic parameter-server training on stock TensorFlow.")
-    parser.add_argument("--version", action="version", version=f"deeprec-ext {version('deeprec-ext') or '(not installed)'}")
+    parser.add_argument(
+        "--version", action="version", version=f"deeprec-ext {version('deeprec-ext') or '(not installed)'}"
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     for name in COMMANDS:
         importlib.import_module(f"deeprec_ext.cli.{name}").add(commands)

@@ -4,36 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from deeprec_ext.launch.ending import FAILED, SUCCEEDED
 from deeprec_ext.launch.job import Result
 from deeprec_ext.units import format_bytes, format_seconds
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 def print_result(result: Result, directory: Path, stream: IO[str], quiet: bool) -> None:
     """Quiet: only what went wrong."""
     from rich.console import Console
-    from rich.table import Table
 
     console = Console(file=stream, highlight=False, soft_wrap=True)
     if result.outcome.detail:
         console.print("\n".join(result.outcome.detail), markup=False)
     if not quiet:
-        summary = result.summary
-        table = Table(title=None, header_style="dim", box=None)
-        for title in ("scaling", "outcome", "pause p50", "pause max", "moved", "resent", "slots", "took"):
-            table.add_column(title, justify="left" if title in ("scaling", "outcome") else "right")
-        for one in summary.get("scaling") or []:
-            table.add_row(*scaling_row(one))
-        if table.row_count:
-            console.print(table)
-        metrics = summary.get("metrics") or {}
-        if metrics:
-            console.print("metrics: " + ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics.items())), markup=False)
-    console.print(final_line(result, directory), markup=False)
+        _print_body(result.summary, console)
+    if not quiet or result.outcome.status != SUCCEEDED:
+        console.print(final_line(result.summary, directory), markup=False)
     if result.events_left:
         console.print(f"{len(result.events_left)} scripted events left: {'; '.join(result.events_left)}", markup=False)
+
+
+def print_summary(summary: Mapping[str, Any], directory: Path) -> None:
+    """Of a job that has ended before."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    _print_body(summary, console)
+    console.print(final_line(summary, directory), markup=False)
+
+
+def _print_body(summary: Mapping[str, Any], console: Console) -> None:
+    from rich.table import Table
+
+    table = Table(header_style="dim", box=None)
+    for title in ("scaling", "outcome", "pause p50", "pause max", "moved", "resent", "slots", "took"):
+        table.add_column(title, justify="left" if title in ("scaling", "outcome") else "right")
+    for one in summary.get("scaling") or []:
+        table.add_row(*scaling_row(one))
+    if table.row_count:
+        console.print(table)
+    for one in summary.get("failures") or []:
+        console.print(failure_line(one), markup=False)
+    metrics = summary.get("metrics") or {}
+    if metrics:
+        text = ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics.items()))
+        console.print(f"metrics: {text}", markup=False)
+
+
+def failure_line(one: Mapping[str, Any]) -> str:
+    """One entry of summary.json's `failures`: `ps-1 killed by SIGKILL: noticed after 0.1 s, recovered after 2.3 s`."""
+    text = f"{one.get('role', '?')}-{one.get('id', '?')} {one.get('cause', 'failed')}"
+    noticed, recovered = one.get("detected_seconds"), one.get("recovered_seconds")
+    text += f": noticed after {format_seconds(noticed)}" if noticed is not None else ""
+    text += f", recovered after {format_seconds(recovered)}" if recovered is not None else ", not recovered"
+    return text + (f", {one['steps_lost']} steps lost" if one.get("steps_lost") else "")
 
 
 def scaling_row(one: Mapping[str, Any]) -> list[str]:
@@ -51,11 +80,10 @@ def scaling_row(one: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def final_line(result: Result, directory: Path) -> str:
-    """`succeeded: 10,000 steps in 1:12; all of it is in runs/…`."""
-    outcome, summary = result.outcome, result.summary
-    reason = f": {outcome.reason}" if outcome.reason else ""
+def final_line(summary: Mapping[str, Any], directory: Path) -> str:
+    """`succeeded; 10,000 steps in 1:12; all of it is in runs/…`."""
+    status = str(summary.get("status") or "ended")
+    reason = f": {summary['reason']}" if summary.get("reason") else ""
     steps = f"{summary.get('steps') or 0:,} steps in {format_seconds(summary.get('seconds') or 0.0)}"
-    where = f"logs in {directory / 'logs'}" if outcome.status == FAILED else f"all of it is in {directory}"
-    start = outcome.status if outcome.status == SUCCEEDED else f"{outcome.status}{reason}"
-    return f"{start}; {steps}; {where}"
+    where = f"logs in {directory / 'logs'}" if status == FAILED else f"all of it is in {directory}"
+    return f"{status}{reason}; {steps}; {where}"

@@ -35,22 +35,36 @@ def add(commands: Any) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ps", type=int, default=2, metavar="N", help="parameter servers at the start (default 2)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="workers beside the chief (default 1; 0 is allowed)")
-    parser.add_argument("--slots", type=int, metavar="S", help="virtual PS, fixed for the job (default 2 x max PS, at least 8)")
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="workers beside the chief (default 1; 0 is allowed)"
+    )
+    parser.add_argument(
+        "--slots", type=int, metavar="S", help="virtual PS, fixed for the job (default 2 x max PS, at least 8)"
+    )
     parser.add_argument("--min-ps", type=int, metavar="N", help="never fewer PS (default 1)")
-    parser.add_argument("--max-ps", type=int, metavar="N", help="never more PS (default 4, or what --ps and --events need)")
+    parser.add_argument(
+        "--max-ps", type=int, metavar="N", help="never more PS (default 4, or what --ps and --events need)"
+    )
     parser.add_argument("--min-workers", type=int, metavar="N", help="never fewer workers (default 0)")
-    parser.add_argument("--max-workers", type=int, metavar="N", help="never more workers (default 4, or what is needed)")
-    parser.add_argument("--evaluator", action="store_true", help="a process that evaluates checkpoints beside the training")
+    parser.add_argument(
+        "--max-workers", type=int, metavar="N", help="never more workers (default 4, or what is needed)"
+    )
+    parser.add_argument(
+        "--evaluator", action="store_true", help="a process that evaluates checkpoints beside the training"
+    )
     parser.add_argument("--events", type=Path, metavar="FILE", help="YAML file that scripts scalings and failures")
     parser.add_argument("--workdir", type=Path, metavar="DIR", help="run directory (default runs/<script>-<date-time>)")
     parser.add_argument("--resume", action="store_true", help="go on with the job in --workdir")
     parser.add_argument("--port", type=int, metavar="PORT", help="port of the AIMaster (default: any free one)")
-    parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext/settings.py")
+    parser.add_argument(
+        "--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext/settings.py"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print what would be started, and start nothing")
     parser.add_argument("--json", action="store_true", help="print the summary (or the dry run) as JSON on stdout")
     parser.add_argument("--quiet", action="store_true", help="no table and no progress lines")
-    parser.add_argument("script", nargs=argparse.REMAINDER, metavar="-- python train.py ...", help="the command that trains")
+    parser.add_argument(
+        "script", nargs=argparse.REMAINDER, metavar="-- python train.py ...", help="the command that trains"
+    )
 
 
 def make_plan(arguments: argparse.Namespace) -> RunPlan:
@@ -84,7 +98,9 @@ def run(arguments: argparse.Namespace) -> int:
             result = asyncio.run(_run(plan, display))
         finally:
             display.close()
-    print_result(result, plan.directory.path, sys.stderr if arguments.json or arguments.quiet else sys.stdout, arguments.quiet)
+    print_result(
+        result, plan.directory.path, sys.stderr if arguments.json or arguments.quiet else sys.stdout, arguments.quiet
+    )
     if arguments.json:
         print(json.dumps(result.summary, indent=2))
     return exit_code(result)
@@ -109,6 +125,8 @@ def print_dry_run(plan: RunPlan, as_json: bool) -> None:
     limits = plan.limits
     print(f"would start in {plan.directory.path}: {', '.join(plan.roles())}")
     print(f"command: {' '.join(plan.command)}")
-    print(f"slots {limits.slots}; PS {limits.min_ps} to {limits.max_ps}; workers {limits.min_workers} to {limits.max_workers}")
+    print(
+        f"slots {limits.slots}; PS {limits.min_ps} to {limits.max_ps}; workers {limits.min_workers} to {limits.max_workers}"
+    )
     for event in described["events"]:
         print(f"event: {event}")

@@ -1,2 +1,126 @@
-def add(commands):
-    pass
+"""`deeprec-ext status DIR`: what the job does now, once or as a live table; of an ended job, its summary."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json
+from deeprec_ext.errors import UnreachableError, UsageError
+from deeprec_ext.launch.client import JobClient
+from deeprec_ext.launch.eventlog import EventTail, format_event
+from deeprec_ext.launch.job import Scene
+from deeprec_ext.launch.rundir import RunDirectory
+from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+
+_WATCH_SECONDS = 0.5
+_PATIENCE_SECONDS = 10.0
+"""The AIMaster may be just being restarted."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "status", help="show what a job does", description="Shows what a job does, or how it ended."
+    )
+    add_job(parser)
+    parser.add_argument("--watch", action="store_true", help="live, until the job ends or Ctrl-C")
+    parser.add_argument("--json", action="store_true", help="as JSON; with --watch one line each half second")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    directory = directory_of(arguments)
+    if not directory.in_use():
+        return show_ended(directory, arguments.json)
+    try:
+        asyncio.run(_watch(directory, arguments.json) if arguments.watch else _once(directory, arguments.json))
+    except UnreachableError:
+        if directory.in_use():
+            raise
+        return show_ended(directory, arguments.json)  # it ended while we asked
+    if arguments.watch:
+        return show_ended(directory, arguments.json)
+    return 0
+
+
+def show_ended(directory: RunDirectory, as_json: bool) -> int:
+    """The summary the launcher wrote; of a launcher that was killed, what the AIMaster's store says."""
+    from deeprec_ext.cli.report import print_summary
+    from deeprec_ext.launch.summary import read_stored
+
+    try:
+        summary = json.loads(directory.summary.read_text())
+    except (FileNotFoundError, ValueError):
+        summary = read_stored(directory, None)
+        if not summary:
+            raise UsageError(f"{directory.path}: the job ended before it began; see {directory.logs}") from None
+        summary = {**summary, "status": "interrupted"}
+    if as_json:
+        print_json(summary)
+    else:
+        print_summary(summary, directory.path)
+    return 0
+
+
+async def _once(directory: RunDirectory, as_json: bool) -> None:
+    from rich.console import Console
+
+    from deeprec_ext.cli.table import render
+
+    async with JobClient.of(directory) as client:
+        status = await patient_status(client)
+    if as_json:
+        print_json(as_dict(status))
+    else:
+        Console().print(render(scene_of(directory, status), _last_events(directory)))
+
+
+async def _watch(directory: RunDirectory, as_json: bool) -> None:
+    """Until the launcher has ended."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from deeprec_ext.cli.table import plain_line, render
+
+    console = Console()
+    async with JobClient.of(directory) as client:
+        if as_json or not console.is_terminal:
+            async for status in _statuses(directory, client):
+                line = json.dumps(as_dict(status)) if as_json else plain_line(scene_of(directory, status))
+                print(line, flush=True)
+            return
+        with Live(console=console, auto_refresh=False, vertical_overflow="ellipsis", transient=True) as live:
+            async for status in _statuses(directory, client):
+                live.update(render(scene_of(directory, status), _last_events(directory)), refresh=True)
+
+
+async def _statuses(directory: RunDirectory, client: JobClient) -> AsyncIterator[pb2.StatusReply]:
+    while directory.in_use():
+        with contextlib.suppress(UnreachableError):  # restarted, or the end: the lock tells
+            yield await client.status()
+        await asyncio.sleep(_WATCH_SECONDS)
+
+
+async def patient_status(client: JobClient) -> pb2.StatusReply:
+    """The first answer within the time an AIMaster takes to come back. Raises UnreachableError."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return await client.status()
+        except UnreachableError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.2)
+
+
+def scene_of(directory: RunDirectory, status: pb2.StatusReply) -> Scene:
+    return Scene(status.job, directory.path, status.seconds, status)
+
+
+def _last_events(directory: RunDirectory, count: int = 6) -> list[str]:
+    return [format_event(event) for event in EventTail(directory.events).poll()[-count:]]

@@ -38,7 +38,9 @@ class JobClient:
     async def __aenter__(self) -> JobClient:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
         await self._channel.close()
 
     async def status(self, timeout_seconds: float = 2.0) -> pb2.StatusReply:

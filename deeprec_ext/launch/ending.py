@@ -64,7 +64,9 @@ async def _let_end(pods: Pods, names: list[str], grace_seconds: float) -> None:
 
 async def stop_all(pods: Pods, client: JobClient, outcome: Outcome) -> None:
     """Trainers, then PS, then the AIMaster, which gets to know the outcome before."""
-    names = {role: [pod.name for pod in pods.all() if pod.role == role] for role in ("chief", "worker", "evaluator", "ps")}
+    names = {
+        role: [pod.name for pod in pods.all() if pod.role == role] for role in ("chief", "worker", "evaluator", "ps")
+    }
     await pods.stop([*names["chief"], *names["worker"], *names["evaluator"]], STOP_GRACE_SECONDS)
     await pods.stop(names["ps"], STOP_GRACE_SECONDS)
     aimaster = pods.get("aimaster")

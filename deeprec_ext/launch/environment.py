@@ -17,7 +17,9 @@ _ROLE_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
 """CUDA: several processes that each take all memory of one GPU would fail; who wants GPUs says which."""
 
 
-def role_environment(ours: Mapping[str, str], *, autoload: bool, base: Mapping[str, str] | None = None) -> dict[str, str]:
+def role_environment(
+    ours: Mapping[str, str], *, autoload: bool, base: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Environment of a PS or a trainer.
 
     Args:

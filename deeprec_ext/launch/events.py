@@ -49,7 +49,9 @@ def load_events(path: Path) -> tuple[ScriptedEvent, ...]:
     try:
         text = path.read_text()
     except OSError as error:
-        raise UsageError(f"--events {path}: cannot be read ({error.strerror}); give a YAML file with a list of events") from None
+        raise UsageError(
+            f"--events {path}: cannot be read ({error.strerror}); give a YAML file with a list of events"
+        ) from None
     except UnicodeDecodeError:
         raise UsageError(f"--events {path}: no text file; give a YAML file with a list of events") from None
     return parse_events(text, str(path))
@@ -108,7 +110,7 @@ def _event(entry: dict[str, Any], where: str) -> ScriptedEvent:
         raise UsageError(f"{where}: `{trigger}` must be {kind}, 0 or more, not {at!r}")
     target, count = _scale(value, where) if action == "scale" else (_target(action, value, where), 0)
     if trigger == "at_step":
-        return ScriptedEvent(action, target, count, at_step=at)
+        return ScriptedEvent(action, target, count, at_step=int(at))
     return ScriptedEvent(action, target, count, at_seconds=float(at))
 
 
@@ -138,7 +140,9 @@ def _target(action: str, value: Any, where: str) -> str:
             raise UsageError(f"{where}: `rebalance` must be true, not {value!r}; leave the event out instead")
         return ""
     if not isinstance(value, str) or not _ROLE_NAME.fullmatch(value):
-        raise UsageError(f"{where}: `{action}` must name a role such as ps-1, worker-0, chief-0 or aimaster, not {value!r}")
+        raise UsageError(
+            f"{where}: `{action}` must name a role such as ps-1, worker-0, chief-0 or aimaster, not {value!r}"
+        )
     if action == "replace" and not value.startswith(("ps-", "worker-")):
         raise UsageError(f"{where}: `replace` works for a PS or a worker, not for {value}")
     return value

@@ -32,7 +32,9 @@ def resolve_limits(
 ) -> Limits:  # fmt: skip
     """Fill in what was not given, and check it. Raises UsageError with the flag to change."""
     wanted_ps = max([ps, *(event.count for event in events if event.action == "scale" and event.target == "ps")])
-    wanted_workers = max([workers, *(event.count for event in events if event.action == "scale" and event.target == "workers")])
+    wanted_workers = max(
+        [workers, *(event.count for event in events if event.action == "scale" and event.target == "workers")]
+    )
     default_max_ps = max(wanted_ps, _DEFAULT_MAX)
     if max_ps is None:
         max_ps = default_max_ps if slots is None else max(ps, min(default_max_ps, slots))
@@ -58,9 +60,13 @@ def _check_counts(limits: Limits) -> None:
     if limits.min_workers < 0:
         raise UsageError(f"--min-workers {limits.min_workers}: must be 0 or more")
     if limits.slots < limits.ps:
-        raise UsageError(f"--ps {limits.ps} with --slots {limits.slots}: a PS needs at least one slot; lower --ps or raise --slots")
+        raise UsageError(
+            f"--ps {limits.ps} with --slots {limits.slots}: a PS needs at least one slot; lower --ps or raise --slots"
+        )
     if limits.slots < limits.max_ps:
-        raise UsageError(f"--max-ps {limits.max_ps} with --slots {limits.slots}: a PS needs at least one slot; raise --slots")
+        raise UsageError(
+            f"--max-ps {limits.max_ps} with --slots {limits.slots}: a PS needs at least one slot; raise --slots"
+        )
     if not limits.min_ps <= limits.ps <= limits.max_ps:
         raise UsageError(f"--ps {limits.ps}: must lie between --min-ps {limits.min_ps} and --max-ps {limits.max_ps}")
     if not limits.min_workers <= limits.workers <= limits.max_workers:

@@ -42,7 +42,12 @@ class RunPlan:
     def roles(self) -> list[str]:
         """Names of what runs at first."""
         limits = self.limits
-        names = ["aimaster", *(f"ps-{i}" for i in range(limits.ps)), "chief-0", *(f"worker-{i}" for i in range(limits.workers))]
+        names = [
+            "aimaster",
+            *(f"ps-{i}" for i in range(limits.ps)),
+            "chief-0",
+            *(f"worker-{i}" for i in range(limits.workers)),
+        ]
         return [*names, "evaluator-0"] if limits.evaluator else names
 
 
@@ -93,7 +98,7 @@ def describe_plan(plan: RunPlan) -> dict[str, Any]:
 
 def parse_settings(pairs: Sequence[tuple[str, str]]) -> Settings:
     """Raises UsageError that names the setting, and those there are."""
-    fields = {field.name: type(field.default) for field in dataclasses.fields(Settings)}
+    fields: dict[str, Any] = {name: type(value) for name, value in dataclasses.asdict(Settings()).items()}
     values: dict[str, Any] = {}
     for name, text in pairs:
         if name not in fields:

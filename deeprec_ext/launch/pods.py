@@ -61,7 +61,9 @@ Judge = Callable[[Pod, int, bool], Awaitable[Verdict]]
 class Pods:
     """All roles of one job. Not thread-safe: everything happens on the loop of the main thread."""
 
-    def __init__(self, command_of: Callable[[Pod], Command], log_of: Callable[[str], Path], judge: Judge, guard: Guard) -> None:
+    def __init__(
+        self, command_of: Callable[[Pod], Command], log_of: Callable[[str], Path], judge: Judge, guard: Guard
+    ) -> None:
         self._command_of = command_of
         self._log_of = log_of
         self._judge = judge

@@ -27,5 +27,7 @@ def check_free(port: int, flag: str) -> int:
         except PermissionError:
             raise UsageError(f"{flag} {port}: not allowed for this user; choose a port above 1023") from None
         except OSError:
-            raise UsageError(f"{flag} {port}: already in use; choose another, or leave the flag out for any free port") from None
+            raise UsageError(
+                f"{flag} {port}: already in use; choose another, or leave the flag out for any free port"
+            ) from None
     return port

@@ -15,6 +15,8 @@ from deeprec_ext.launch.guard import Guard, kill_group
 
 _CHILD = Path(__file__).with_name("child.py")
 
+_SENT_BY_OTHERS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+
 
 @dataclass(frozen=True)
 class Command:
@@ -43,7 +45,9 @@ class Process:
 
     @property
     def killed_by_signal(self) -> bool:
-        return self._process.returncode is not None and self._process.returncode < 0
+        """Also when a handler or a shell turned the signal into an exit code, as they do."""
+        code = self._process.returncode
+        return code is not None and (code < 0 or code - 128 in _SENT_BY_OTHERS)
 
     def signal(self, number: int) -> None:
         """Send a signal to the role and all it has started."""
@@ -57,7 +61,7 @@ class Process:
             try:
                 await asyncio.wait_for(self._process.wait(), grace_seconds)
                 return
-            except TimeoutError:
+            except asyncio.TimeoutError:  # before Python 3.11 not the same as TimeoutError
                 pass
         self.signal(signal.SIGKILL)
         await self._process.wait()

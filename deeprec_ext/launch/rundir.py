@@ -64,7 +64,9 @@ class RunDirectory:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
-            raise UsageError(f"{self.path}: a job is running in it; wait for its end, or choose another --workdir") from None
+            raise UsageError(
+                f"{self.path}: a job is running in it; wait for its end, or choose another --workdir"
+            ) from None
         return file
 
     def in_use(self) -> bool:
@@ -87,7 +89,9 @@ class RunDirectory:
         try:
             values = json.loads(self.description.read_text())
         except FileNotFoundError:
-            raise UsageError(f"{self.path}: no run directory (it has no job.json); give the one `deeprec-ext run` printed") from None
+            raise UsageError(
+                f"{self.path}: no run directory (it has no job.json); give the one `deeprec-ext run` printed"
+            ) from None
         except (OSError, ValueError) as error:
             raise UsageError(f"{self.description}: cannot be read ({error}); give another run directory") from None
         if not isinstance(values, dict) or "aimaster" not in values or "job" not in values:
@@ -120,5 +124,7 @@ def check_directory(path: Path, resume: bool) -> RunDirectory:
     if directory.store.exists() and not resume:
         raise UsageError(f"--workdir {path}: holds a job already; add --resume to go on with it, or choose another")
     if resume and not directory.store.exists():
-        raise UsageError(f"--resume: there is no job in {path} (no aimaster.db); leave --resume out, or give its --workdir")
+        raise UsageError(
+            f"--resume: there is no job in {path} (no aimaster.db); leave --resume out, or give its --workdir"
+        )
     return directory

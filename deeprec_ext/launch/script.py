@@ -103,7 +103,9 @@ class Script:
         before = await self._observer.ask()
         aimaster = before.aimaster_incarnation if before is not None else 0
         old = _role(before, name)
-        if pod is None or not self._pods.signal(name, signal.SIGKILL if item.event.action == "kill" else signal.SIGSTOP):
+        if pod is None or not self._pods.signal(
+            name, signal.SIGKILL if item.event.action == "kill" else signal.SIGSTOP
+        ):
             item.outcome, item.reason = "refused", f"{name} does not run"
             return
         while True:
@@ -125,6 +127,11 @@ def _role(status: pb2.StatusReply | None, name: str) -> pb2.RoleStatus | None:
 
 def _replaced(old: pb2.RoleStatus | None, new: pb2.RoleStatus | None) -> bool:
     """Whether another incarnation of the role runs and reports; a chief or worker must train again."""
-    if new is None or new.state != "running" or not new.incarnation or (old is not None and new.incarnation == old.incarnation):
+    if (
+        new is None
+        or new.state != "running"
+        or not new.incarnation
+        or (old is not None and new.incarnation == old.incarnation)
+    ):
         return False
     return new.heartbeat.training or new.role not in (pb2.CHIEF, pb2.WORKER)

@@ -29,7 +29,8 @@ class LauncherService(rpc.LauncherServicer):
         role = ROLES.get(request.role)
         if role is None or request.name != f"{role}-{request.index}" or request.index < 0:
             await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, f"{request.name!r} is no name for role {request.role}, index {request.index}"
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{request.name!r} is no name for role {request.role}, index {request.index}",
             )
         assert role is not None
         try:
@@ -57,4 +58,6 @@ class LauncherService(rpc.LauncherServicer):
     async def _authorise(context: Any) -> None:
         role = peer_role(context)
         if role not in _ALLOWED:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"certificate {role!r} may not start or stop processes")
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED, f"certificate {role!r} may not start or stop processes"
+            )

@@ -54,13 +54,13 @@ def read_stored(directory: RunDirectory, last: pb2.StatusReply | None) -> dict[s
 
     Never raises: a summary with gaps is better than none.
     """
-    from deeprec_ext.aimaster.summary import read_summary
-
     said = {"steps": last.step, "metrics": dict(last.metrics)} if last is not None else {}
     if not directory.store.exists():
         return said
     try:
+        from deeprec_ext.aimaster.summary import read_summary
+
         return {**said, **read_summary(directory.store)}
-    except (OSError, ValueError, KeyError, sqlite3.Error) as error:
+    except (ImportError, OSError, ValueError, KeyError, sqlite3.Error) as error:
         _log.warning("%s cannot be read (%s); the summary has gaps", directory.store, error)
         return said

@@ -31,7 +31,9 @@ class Fake(rpc.AdminServicer):
         self.incarnation = time.time_ns()
         self.finished = asyncio.Event()
         self.scalings: list[pb2.ScalingStatus] = []
-        channel = open_aio_channel(arguments.launcher, server_name("launcher", arguments.job), "aimaster", arguments.certs)
+        channel = open_aio_channel(
+            arguments.launcher, server_name("launcher", arguments.job), "aimaster", arguments.certs
+        )
         self.launcher = rpc.LauncherStub(channel)
 
     def event(self, kind: str, **fields: object) -> None:

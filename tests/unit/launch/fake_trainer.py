@@ -3,6 +3,7 @@
 A worker goes on until the file `leave` exists; a PS for ever.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -17,10 +18,8 @@ def main() -> None:
     name = f"{role}-{os.environ.get('DEEPREC_EXT_INDEX', '0')}"
     path = workdir / f"progress-{name}.json"
     step = 0
-    try:
+    with contextlib.suppress(FileNotFoundError, ValueError):
         step = json.loads(path.read_text())["step"]
-    except (FileNotFoundError, ValueError):
-        pass
     while role == "ps" or step < steps or role != "chief":
         if role != "ps" and role != "chief" and (workdir / "leave").exists():
             return

@@ -1,0 +1,178 @@
+"""The checks of `doctor`. Each returns what it found; none raises."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.launch import cgroup
+from deeprec_ext.launch.command import resolve_command
+from deeprec_ext.launch.environment import AUTOLOAD, role_environment
+from deeprec_ext.launch.job import version
+from deeprec_ext.launch.ports import HOST, free_port
+from deeprec_ext.units import format_bytes
+
+_ROLE_BYTES = 400 << 20  # resident memory of one TensorFlow process without a model
+_SMALLEST_JOB = 4  # 2 PS, a chief, a worker
+
+
+@dataclass(frozen=True)
+class Finding:
+    name: str
+    verdict: str  # ok, warn, fail
+    found: str
+    remedy: str = ""
+
+
+def check_python() -> Finding:
+    found = f"{sys.version.split()[0]} at {sys.executable}"
+    if not (3, 9) <= sys.version_info[:2] <= (3, 11):
+        return Finding(
+            "python",
+            "fail",
+            found,
+            "TensorFlow 2.15 exists for Python 3.9 to 3.11: make a virtual environment with one",
+        )
+    return Finding("python", "ok", found)
+
+
+def check_tensorflow() -> Finding:
+    found = version("tensorflow") or version("tensorflow-cpu")
+    if found is None:
+        return Finding("tensorflow", "fail", f"not installed for {sys.executable}", 'pip install "deeprec-ext[tf]"')
+    if not found.startswith("2.15."):
+        return Finding("tensorflow", "fail", found, 'tf.estimator ends with 2.15: pip install "tensorflow>=2.15,<2.16"')
+    return Finding("tensorflow", "ok", found)
+
+
+def check_script_python() -> Finding:
+    """`python` in `deeprec-ext run -- python train.py` need not be the interpreter that runs us."""
+    try:
+        program = resolve_command(["python", "-c", "0"])[0]
+    except DeepRecError as error:
+        return Finding("python of scripts", "fail", str(error), "install Python, or activate the virtual environment")
+    code = "from importlib.metadata import version; print(version('tensorflow'))"
+    answer = _python(code, program=program)
+    if answer.returncode:
+        return Finding(
+            "python of scripts", "fail", f"{program} has no tensorflow", f"{program} -m pip install 'tensorflow<2.16'"
+        )
+    ours = version("tensorflow")
+    theirs = answer.stdout.strip()
+    if theirs != ours:
+        return Finding(
+            "python of scripts",
+            "warn",
+            f"{program} has tensorflow {theirs}, PS run {ours}",
+            "use one environment for both",
+        )
+    return Finding("python of scripts", "ok", program)
+
+
+def check_grpc() -> Finding:
+    found = f"grpcio {version('grpcio')}, protobuf {version('protobuf')}"
+    code = "import deeprec_ext.proto.deeprec_ext_pb2_grpc, grpc_health.v1.health, grpc_reflection.v1alpha.reflection"
+    answer = _python(code, {"PYTHONPATH": role_environment({}, autoload=False)["PYTHONPATH"]})
+    if answer.returncode:
+        problem = answer.stderr.strip().splitlines()[-1:] or ["unknown error"]
+        return Finding("grpc", "fail", f"{found}: {problem[0]}", 'pip install --force-reinstall "deeprec-ext[tf]"')
+    major = re.match(r"\d+", version("protobuf") or "")
+    if version("tensorflow") and major and int(major[0]) >= 5:
+        return Finding("grpc", "warn", found, 'TensorFlow 2.15 wants protobuf 4: pip install "protobuf>=4.25,<5"')
+    return Finding("grpc", "ok", found)
+
+
+def check_memory() -> Finding:
+    available, limit = psutil.virtual_memory().available, cgroup.memory_limit_bytes()
+    found = f"{format_bytes(available)} available" + (f", cgroup limit {format_bytes(limit)}" if limit else "")
+    usable = min(available, limit or available)
+    if usable < _SMALLEST_JOB * _ROLE_BYTES:
+        return Finding(
+            "memory",
+            "warn",
+            found,
+            f"2 PS, a chief and a worker need about {format_bytes(_SMALLEST_JOB * _ROLE_BYTES)}",
+        )
+    return Finding("memory", "ok", found)
+
+
+def check_cpus() -> Finding:
+    cpus, limit = cgroup.usable_cpus(), cgroup.cpu_limit()
+    found = f"{cpus} cores" + (f", cgroup limit {limit:g}" if limit else "")
+    if min(cpus, limit or cpus) < 2:
+        return Finding("cpu", "warn", found, "it works, but PS and workers take turns: give it two cores")
+    return Finding("cpu", "ok", found)
+
+
+def check_ports() -> Finding:
+    try:
+        with (
+            socket.create_server((HOST, free_port())) as server,
+            socket.create_connection(server.getsockname(), timeout=2),
+        ):
+            return Finding("ports", "ok", f"free ports on {HOST} can be had and reached")
+    except OSError as error:
+        return Finding("ports", "fail", f"{HOST}: {error}", "allow TCP on the loopback interface (firewall, sandbox)")
+
+
+def check_proxy() -> Finding:
+    """TensorFlow's own channels between workers and PS honour the variable; ours do not."""
+    values = {name.lower(): value for name, value in os.environ.items()}
+    proxy = values.get("grpc_proxy") or values.get("https_proxy") or values.get("http_proxy")
+    exceptions = values.get("no_grpc_proxy", values.get("no_proxy", ""))
+    if proxy and not any(name in exceptions for name in ("127.0.0.1", "localhost", "*")):
+        return Finding("proxy", "warn", proxy, "export no_proxy=localhost,127.0.0.1 so that PS are reached directly")
+    return Finding("proxy", "ok", "not in the way" if proxy else "none")
+
+
+def check_autoload() -> Finding:
+    """A python started as the launcher starts a script must pass through our sitecustomize."""
+    with tempfile.TemporaryDirectory() as directory:
+        answer = _python(
+            "import sys; print('deeprec_ext.autoload' in sys.modules)",
+            role_environment({"DEEPREC_EXT_AIMASTER": f"{HOST}:1", "DEEPREC_EXT_ROLE": "chief", "DEEPREC_EXT_JOB": "doctor",
+                              "DEEPREC_EXT_SLOTS": "8", "DEEPREC_EXT_WORKDIR": directory}, autoload=True),
+        )  # fmt: skip
+    if answer.stdout.strip().endswith("True"):
+        return Finding("autoload", "ok", str(AUTOLOAD))
+    problem = (answer.stderr.strip().splitlines() or ["a sitecustomize elsewhere on the path came first"])[-1]
+    return Finding(
+        "autoload", "fail", problem, "add `import deeprec_ext` as the first line of the script, and report this"
+    )
+
+
+def check_directory() -> Finding:
+    try:
+        with tempfile.NamedTemporaryFile(dir=Path.cwd()):
+            return Finding("run directory", "ok", f"{Path.cwd()} is writable")
+    except OSError as error:
+        return Finding(
+            "run directory", "warn", f"{Path.cwd()}: {error.strerror}", "change the directory, or give --workdir"
+        )
+
+
+def _python(
+    code: str, environment: dict[str, str] | None = None, program: str = sys.executable
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            [program, "-c", code], env={**os.environ, **(environment or {})}, capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess([program], 1, "", str(error))
+
+
+ALL = (
+    check_python, check_tensorflow, check_script_python, check_grpc, check_memory, check_cpus, check_ports, check_proxy,
+    check_autoload, check_directory,
+)  # fmt: skip
