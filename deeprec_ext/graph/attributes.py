@@ -30,6 +30,13 @@ def shape(dimensions: Sequence[int]) -> AttrValue:
     return AttrValue(shape=tf.TensorShape(dimensions).as_proto())
 
 
+def copied(value: AttrValue) -> AttrValue:
+    """A copy that outlives changes of the node it was taken from."""
+    result = AttrValue()
+    result.CopyFrom(value)
+    return result
+
+
 def flag(value: bool) -> AttrValue:
     """A boolean."""
     return AttrValue(b=value)

@@ -8,14 +8,13 @@ named in a warning with the remedy.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
 import tensorflow as tf
 
 from deeprec_ext.graph.index import GraphIndex, op_name
-from deeprec_ext.graph.writes import VariableNode, Write, find_writes, variables_on_ps
+from deeprec_ext.graph.writes import VariableNode, Write, find_writes, variable_bytes, variables_on_ps
 from deeprec_ext.proto.deeprec_ext_pb2 import Catalogue, Variable
 
 SMALLEST_TABLE_BYTES = 64 * 1024
@@ -40,14 +39,6 @@ class _Facts:
         return not self.dense and self.bytes >= SMALLEST_TABLE_BYTES and bool(self.node.dimensions)
 
 
-def _bytes(variable: VariableNode) -> int:
-    """0 when the shape or the size of an element is unknown."""
-    dtype = tf.as_dtype(variable.node.attr["dtype"].type)
-    if variable.dimensions is None or dtype.base_dtype in (tf.string, tf.variant, tf.resource):
-        return 0
-    return math.prod(variable.dimensions) * dtype.size
-
-
 def _looked_up(index: GraphIndex, variable: str, upstream: Collection[str]) -> bool:
     """Whether the step gathers rows of it, directly or from a read of it."""
     names = [variable]
@@ -69,7 +60,7 @@ def _facts(index: GraphIndex, upstream: Collection[str], writes: list[Write], no
             (by_rows if write.by_rows else dense).update(nodes[v].name for v in write.variables)
     looked_up = {variable.name for node, variable in nodes.items() if _looked_up(index, node, upstream)}
     return {
-        v.name: _Facts(v, _bytes(v), v.name in dense, v.name in by_rows, v.name in looked_up) for v in nodes.values()
+        v.name: _Facts(v, variable_bytes(v), v.name in dense, v.name in by_rows, v.name in looked_up) for v in nodes.values()
     }
 
 

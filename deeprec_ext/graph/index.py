@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from functools import cached_property
 from typing import Any
 
 from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -50,6 +51,7 @@ class GraphIndex:
         self._inputs: dict[str, list[str]] = {}
         self._consumers: dict[str, list[tuple[NodeDef, int]]] | None = None
         self._functions: dict[str, Any] | None = None
+        self._colocated: dict[str, list[NodeDef]] | None = None
         nodes, inputs = self.nodes, self._inputs
         for node in definition.node:
             name = node.name
@@ -62,6 +64,11 @@ class GraphIndex:
         if self._functions is None:
             self._functions = {function.signature.name: function for function in self.definition.library.function}
         return self._functions
+
+    @cached_property
+    def has_frames(self) -> bool:
+        """Whether there is a while loop of TensorFlow 1 in the main graph."""
+        return any(node.op in ("Enter", "RefEnter") for node in self.nodes.values())
 
     def inputs(self, name: str) -> list[str]:
         """The inputs of a node as strings, control inputs (`^op`) last."""
@@ -77,6 +84,17 @@ class GraphIndex:
                     found.setdefault(op_name(tensor), []).append((nodes[consumer], number))
             self._consumers = found
         return self._consumers.get(name, [])
+
+    def colocated_with(self, name: str) -> list[NodeDef]:
+        """Nodes with a colocation constraint that names this one."""
+        if self._colocated is None:
+            found: dict[str, list[NodeDef]] = {}
+            for node in self.nodes.values():
+                if "_class" in node.attr:
+                    for constraint in node.attr["_class"].list.s:
+                        found.setdefault(constraint.decode()[5:], []).append(node)  # loc:@name
+            self._colocated = found
+        return self._colocated.get(name, [])
 
     def upstream(self, names: Iterable[str]) -> set[str]:
         """The names of all nodes that these ops or tensors depend on, themselves included; unknown names are ignored."""
@@ -116,13 +134,23 @@ class GraphIndex:
 
     def set_input(self, node: NodeDef, number: int, tensor: str) -> None:
         """Exchanges one input; the consumers of the old one are corrected."""
-        old = node.input[number]
+        self._forget(node, number)
         node.input[number] = tensor
         self._inputs[node.name][number] = tensor
-        if self._consumers is not None:
-            users = self._consumers[op_name(old)]
-            users[:] = [(n, i) for n, i in users if not (i == number and n.name == node.name)]
         self._note(node, number, tensor)
+
+    def replace(self, node: NodeDef, op: str, device: str, inputs: Collection[str], **attributes: Any) -> None:
+        """Makes another op of a node; name and consumers stay."""
+        for number in range(len(node.input)):
+            self._forget(node, number)
+        del node.input[:]
+        node.op, node.device = op, device
+        node.attr.clear()
+        for key, value in attributes.items():
+            node.attr[key].CopyFrom(value)
+        self._inputs[node.name] = []
+        for tensor in inputs:
+            self._append(node, tensor)
 
     def _append(self, node: NodeDef, tensor: str) -> None:
         tensors = self._inputs[node.name]
@@ -130,6 +158,11 @@ class GraphIndex:
             node.input.append(tensor)
             tensors.append(tensor)
             self._note(node, len(tensors) - 1, tensor)
+
+    def _forget(self, node: NodeDef, number: int) -> None:
+        if self._consumers is not None:
+            users = self._consumers[op_name(node.input[number])]
+            users[:] = [(n, i) for n, i in users if not (i == number and n.name == node.name)]
 
     def _note(self, node: NodeDef, number: int, tensor: str) -> None:
         if self._consumers is not None:

@@ -7,11 +7,13 @@ known to read counts as a write of all rows, so an unknown op costs bytes in a m
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+import tensorflow as tf
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
@@ -93,6 +95,14 @@ def variables_on_ps(index: GraphIndex) -> dict[str, VariableNode]:
             if on_ps(device):
                 found[name] = _variable(node, device)
     return found
+
+
+def variable_bytes(variable: VariableNode) -> int:
+    """0 when the shape or the size of an element is unknown."""
+    dtype = tf.as_dtype(variable.node.attr["dtype"].type)
+    if variable.dimensions is None or dtype.base_dtype in (tf.string, tf.variant, tf.resource):
+        return 0
+    return math.prod(variable.dimensions) * dtype.size
 
 
 class _Functions:
