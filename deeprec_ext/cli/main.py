@@ -37,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(words: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     arguments = build_parser().parse_args(words)
-    logging.basicConfig(level=logging.WARNING, format="deeprec-ext: %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="deeprec-ext: %(message)s", handlers=[_Stderr()])
     try:
         return int(arguments.run(arguments))
     except UsageError as error:
@@ -49,6 +49,13 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `deeprec-ext logs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+class _Stderr(logging.Handler):
+    """Writes to what `sys.stderr` is at the moment: the live table replaces it to print above itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
 
 
 def _fail(error: DeepRecError, code: int) -> int:

@@ -17,7 +17,19 @@ from deeprec_ext.units import format_bytes, format_seconds
 _STATE_STYLE = {
     "running": "green", "training": "green", "starting": "yellow", "requested": "yellow", "restarting": "yellow",
     "leaving": "yellow", "scaling": "cyan", "finishing": "cyan", "exited": "dim", "finished": "green", "failed": "bold red",
+    "succeeded": "bold green", "stopped": "yellow",
 }  # fmt: skip
+_COLUMNS = (
+    ("pid", 7),
+    ("step", 9),
+    ("steps/s", 7),
+    ("examples/s", 10),
+    ("memory", 7),
+    ("CPU %", 5),
+    ("slots", 8),
+    ("restarts", 8),
+)
+"""Titles and widths; at least so wide that the table does not jump while it fills."""
 _ORDER = {"aimaster": 0, "ps": 1, "chief": 2, "worker": 3, "evaluator": 4}
 
 
@@ -106,26 +118,28 @@ def role_order(name: str) -> tuple[int, int]:
 def roles(scene: Scene) -> Table:
     """One line per role. The launcher knows which process runs, the AIMaster what it does."""
     table = Table(box=None, padding=(0, 1), header_style="dim", show_edge=False)
-    table.add_column("role")
-    table.add_column("state")
-    for title in ("pid", "step", "steps/s", "examples/s", "memory", "CPU %", "slots", "restarts"):
-        table.add_column(title, justify="right")
+    table.add_column("role", min_width=11)
+    table.add_column("state", min_width=10)
+    for title, width in _COLUMNS:
+        table.add_column(title, justify="right", min_width=width)
     known = {role.name: role for role in scene.status.roles} if scene.status is not None else {}
     pods = {pod.name: pod for pod in scene.pods}
     for name in sorted({*known, *pods}, key=role_order):
-        row = _row(name, known.get(name), pods.get(name))
+        row = _row(name, known.get(name), pods.get(name), hide_deleted=not scene.ending)
         if row is not None:
             table.add_row(*row)
     return table
 
 
-def _row(name: str, role: pb2.RoleStatus | None, pod: pb2.PodStatus | None) -> list[RenderableType] | None:
+def _row(
+    name: str, role: pb2.RoleStatus | None, pod: pb2.PodStatus | None, hide_deleted: bool
+) -> list[RenderableType] | None:
     state = role.state if role is not None else "running" if pod is not None and pod.state == "running" else "exited"
     if pod is not None and pod.restarting:
         state = "restarting"
     elif pod is not None and pod.state == "exited" and state in ("running", "starting"):
         state = "exited"
-    if state == "exited" and pod is not None and pod.deleted:
+    if hide_deleted and state == "exited" and pod is not None and pod.deleted:
         return None  # scaled away: the events tell about it
     pid = pod.pid if pod is not None else role.pid if role is not None else 0
     restarts = pod.restarts if pod is not None else role.restarts if role is not None else 0

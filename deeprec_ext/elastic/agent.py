@@ -24,7 +24,7 @@ from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError
 from deeprec_ext.gazer.process import process_sample
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
-from deeprec_ext.security.credentials import open_channel
+from deeprec_ext.security.credentials import open_channel, server_name
 
 log = logging.getLogger("deeprec_ext")
 
@@ -196,7 +196,7 @@ class Agent:
         if address is None:
             raise UnreachableError("DEEPREC_EXT_AIMASTER is not set")
         role = "ps" if self.identity.role == "ps" else "trainer"
-        return open_channel(address, server_name=f"aimaster.{env.job()}", role=role, certificates=env.certificates())
+        return open_channel(address, server_name("aimaster", env.job()), role, env.certificates())
 
     def _register(self, limit_seconds: float) -> pb.RegisterReply:
         known = self._reply

@@ -20,6 +20,7 @@ from deeprec_ext import graph as passes
 from deeprec_ext.elastic.gate import Gate
 from deeprec_ext.elastic.placed import Placed, Signature
 from deeprec_ext.elastic.runner import AbandonedError, Runner
+from deeprec_ext.errors import RefusedError
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
@@ -269,7 +270,7 @@ class ElasticSession(v1.Session):
                 if self._home is not None:
                     try:
                         passes.check(definition)
-                    except passes.RefusedError as error:
+                    except RefusedError as error:
                         self._home.refused(str(error))
                         raise
                 exported = _Exported(version, definition, passes.GraphIndex(definition))

@@ -6,7 +6,9 @@ in the order of the commands; training goes on meanwhile.
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import json
 import logging
 import os
 import queue
@@ -213,7 +215,7 @@ class Trainer:
                 self.agent.send(pb.AgentMessage(catalogue=catalogue))
                 for warning in catalogue.warnings:
                     log.warning("%s", warning)
-                self.agent.send(pb.AgentMessage(passes=pb.PassReport(json=passes.reports_json(session.reports()))))
+                self.agent.send(pb.AgentMessage(passes=pb.PassReport(json=_reports_json(session.reports()))))
 
     def report_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         self.agent.send(pb.AgentMessage(metrics=pb.MetricsReport(metrics=dict(metrics), step=step)))
@@ -405,3 +407,7 @@ def _retire(sessions: list[Placed]) -> None:
             placed.leak()
         else:
             placed.close()
+
+
+def _reports_json(reports: list[passes.Report]) -> str:
+    return json.dumps([dataclasses.asdict(report) for report in reports])

@@ -83,6 +83,7 @@ class Job:
         port = plan.aimaster_port or free_port()
         self._aimaster = f"{HOST}:{port}"
         self._launcher = ""
+        self._events = EventTail(plan.directory.events, from_end=plan.resume)
         self._guard = Guard()
         self._pods = Pods(self._command_of, plan.directory.log, self._judge, self._guard)
 
@@ -110,6 +111,7 @@ class Job:
                         task.add_done_callback(self._notice_bug)
                     outcome = await self._ending.wait()
                     outcome = await self._end(outcome, client, scripted)
+                    self._refresh(script)
                 return await self._summarise(outcome, script)
         finally:
             for task in tasks:
@@ -160,12 +162,14 @@ class Job:
             self._ending.set(Outcome(FAILED, f"the launcher failed: {error!r}"))
 
     async def _show(self, script: Script) -> None:
-        events = EventTail(self._plan.directory.events, from_end=self._plan.resume)
         while True:
-            for event in events.poll():
-                self._display.event(event)
-            self._display.update(self._scene(script))
+            self._refresh(script)
             await asyncio.sleep(POLL_SECONDS)
+
+    def _refresh(self, script: Script) -> None:
+        for event in self._events.poll():
+            self._display.event(event)
+        self._display.update(self._scene(script))
 
     def _scene(self, script: Script) -> Scene:
         return Scene(
@@ -211,6 +215,7 @@ class Job:
         self._pods.closed = True
         await self._unless_hurried(stop_all(self._pods, client, outcome))
         await self._pods.stop([pod.name for pod in self._pods.all()], 0)
+        self._ending_step = outcome.status
         return outcome
 
     async def _unless_hurried(self, work: Any) -> None:

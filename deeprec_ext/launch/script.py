@@ -53,6 +53,7 @@ class Script:
             event = item.event
             while not event.due(self._step(), self._clock()):
                 await asyncio.sleep(_POLL_SECONDS)
+                await self._observer.ask()  # more often than for the table: to fire close to its step
             item.fired, item.step, began = True, self._step(), time.monotonic()
             self._tell(f"event: {event}")
             if event.action in ("kill", "hang"):

@@ -1,0 +1,135 @@
+"""Where pods come from. One Protocol; the implementation for one machine is a client of the launcher."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import grpc
+import grpc.aio
+
+from deeprec_ext.aimaster.facts import parse_name
+from deeprec_ext.errors import UnreachableError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security import credentials
+
+log = logging.getLogger(__name__)
+
+CALL_SECONDS = 10.0
+TRY_SECONDS = 30.0
+"""How long a create or delete is tried again while the launcher cannot be reached."""
+
+
+@dataclass(frozen=True)
+class PodState:
+    """What the backend knows about one pod. Exit codes are 128 + signal for a signal."""
+
+    name: str
+    state: str  # running, exited
+    pid: int = 0
+    exit_code: int = 0
+    restarting: bool = False
+    restarts: int = 0
+    deleted: bool = False
+    last_line: str = ""
+
+
+class PodBackend(Protocol):
+    """Called by the AIMaster only, from its event loop. Everything is idempotent by name."""
+
+    async def create(self, name: str) -> None:
+        """Starts the pod unless it runs. Raises UnreachableError when the backend does not answer."""
+
+    async def delete(self, name: str, grace_seconds: float) -> None:
+        """Stops the pod, which is not started again by itself; grace 0 kills at once. Does not wait for the exit."""
+
+    def watch(self) -> AsyncIterator[PodState]:
+        """All pods first, then each change, for ever; after a broken connection all pods again."""
+
+    def available_memory(self) -> int | None:
+        """Bytes that new copies of variables may take in all, None when unknown."""
+
+    async def close(self) -> None: ...
+
+
+def host_available_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """`MemAvailable` of this host in bytes; None where there is no such file."""
+    try:
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    return None
+
+
+class LauncherBackend:
+    """Pods are processes of this machine, kept by the launcher."""
+
+    def __init__(self, address: str, job: str, certs: str | None) -> None:
+        self._address, self._certs = address, certs
+        self._name = credentials.server_name("launcher", job)
+        self._channel: grpc.aio.Channel | None = None
+
+    def _stub(self) -> rpc.LauncherStub:
+        if self._channel is None:
+            self._channel = credentials.open_aio_channel(self._address, self._name, "aimaster", self._certs)
+        return rpc.LauncherStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def _reopen(self) -> None:
+        """A new channel reads renewed certificates."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    async def _call(self, what: str, call: Callable[[rpc.LauncherStub], Awaitable[object]]) -> None:
+        deadline = asyncio.get_running_loop().time() + TRY_SECONDS
+        pause = 0.1
+        while True:
+            try:
+                await call(self._stub())
+                return
+            except grpc.aio.AioRpcError as error:
+                transient = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+                if not transient or asyncio.get_running_loop().time() > deadline:
+                    raise UnreachableError(f"the launcher could not {what}: {error.details()}") from error
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+    async def create(self, name: str) -> None:
+        role, index = parse_name(name)
+        pod = pb.Pod(name=name, role=role, index=index)
+        await self._call(f"create {name}", lambda stub: stub.Create(pod, timeout=CALL_SECONDS))
+
+    async def delete(self, name: str, grace_seconds: float) -> None:
+        request = pb.PodRequest(name=name, grace_seconds=grace_seconds)
+        await self._call(f"delete {name}", lambda stub: stub.Delete(request, timeout=CALL_SECONDS + grace_seconds))
+
+    async def watch(self) -> AsyncIterator[PodState]:
+        pause = 0.1
+        while True:
+            try:
+                async for status in self._stub().Watch(pb.WatchRequest()):
+                    pause = 0.1
+                    yield PodState(
+                        name=status.name, state=status.state, pid=status.pid, exit_code=status.exit_code,
+                        restarting=status.restarting, restarts=status.restarts, deleted=status.deleted,
+                        last_line=status.last_line,
+                    )  # fmt: skip
+            except grpc.aio.AioRpcError as error:
+                log.warning("the launcher at %s cannot be watched: %s", self._address, error.details())
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 2.0)
+            if pause > 1.0:
+                await self._reopen()
+
+    def available_memory(self) -> int | None:
+        return host_available_memory()
+
+    async def close(self) -> None:
+        await self._reopen()

@@ -1,0 +1,70 @@
+"""The event log: every event goes into the store and, one JSON line each, into `events.jsonl` of the run directory."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from deeprec_ext.aimaster.signals import Signal
+from deeprec_ext.aimaster.store import Store
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger(__name__)
+PAGE = 500
+
+
+class EventLog:
+    """Adds events and lets readers follow them. Readers page through the store: nothing is queued for them."""
+
+    def __init__(self, store: Store, path: Path, clock: Any) -> None:
+        self._store, self._clock, self.changed = store, clock, Signal()
+        self._file = path.open("a", encoding="utf-8")
+        self._catch_up(path)
+
+    def _catch_up(self, path: Path) -> None:
+        """Appends what the store has and the file lacks: the last AIMaster may have died between the two."""
+        last, text = 0, path.read_text(encoding="utf-8")
+        if text and not text.endswith("\n"):
+            self._file.write("\n")  # a torn last line stays visible, and is written again whole
+        for line in reversed(text.splitlines()):
+            try:
+                last = int(json.loads(line)["sequence"])
+                break
+            except (ValueError, KeyError, TypeError):
+                continue
+        while page := self._store.events(last, PAGE):
+            for row in page:
+                self._write(*row)
+            last = page[-1][0]
+
+    def _write(self, sequence: int, time: float, type_: str, role: str, epoch: int, text: str) -> None:
+        line = {"sequence": sequence, "time": time, "type": type_, "role": role, "epoch": epoch, **json.loads(text)}
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+    def add(self, type_: str, role: str = "", epoch: int = 0, **fields: Any) -> None:
+        now = self._clock.wall()
+        sequence = self._store.add_event(now, type_, role, epoch, fields)
+        self._write(sequence, now, type_, role, epoch, json.dumps(fields))
+        details = " ".join(f"{key}={value}" for key, value in fields.items() if value not in ("", None))
+        log.info("%s %s epoch=%d %s", type_, role, epoch, details)
+        self.changed.notify()
+
+    async def follow(self, after: int, follow: bool) -> AsyncIterator[pb.Event]:
+        while True:
+            page = self._store.events(after, PAGE)
+            for sequence, time, type_, role, epoch, text in page:
+                yield pb.Event(sequence=sequence, time=time, type=type_, role=role, epoch=epoch, json=text)
+                after = sequence
+            if len(page) == PAGE:
+                continue
+            if not follow:
+                return
+            if not self._store.events(after, 1):  # an event may have come while the page was being sent
+                await self.changed.until(lambda: bool(self._store.events(after, 1)), 5.0)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,159 @@
+"""Names and immutable records that the other modules of the AIMaster share."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deeprec_ext.errors import UsageError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.settings import Settings
+
+ROLE_NAMES: dict[str, pb.Role] = {"ps": pb.PS, "chief": pb.CHIEF, "worker": pb.WORKER, "evaluator": pb.EVALUATOR}
+TRAINERS = (pb.CHIEF, pb.WORKER)
+
+
+def role_name(role: pb.Role, index: int) -> str:
+    """`(PS, 2)` → `ps-2`."""
+    prefix = next((name for name, value in ROLE_NAMES.items() if value == role), None)
+    if prefix is None or index < 0:
+        raise UsageError(f"role {role} with index {index} is none of {', '.join(ROLE_NAMES)}")
+    return f"{prefix}-{index}"
+
+
+def parse_name(name: str) -> tuple[pb.Role, int]:
+    """`ps-2` → `(PS, 2)`. Raises UsageError."""
+    match = re.fullmatch(r"(ps|chief|worker|evaluator)-(\d{1,6})", name)
+    if not match:
+        raise UsageError(f"{name!r} is no role of a job; write for example ps-1 or worker-0")
+    return ROLE_NAMES[match[1]], int(match[2])
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What the job was started with."""
+
+    name: str
+    workdir: Path
+    slots: int
+    ps: int
+    workers: int
+    evaluator: bool = False
+    min_ps: int = 1
+    max_ps: int = 0  # 0: as many as slots
+    min_workers: int = 0
+    max_workers: int = 1000
+    settings: Settings = field(default_factory=Settings)
+
+    @property
+    def ps_limit(self) -> int:
+        return min(self.max_ps or self.slots, self.slots)
+
+
+@dataclass(frozen=True)
+class PsInfo:
+    """One parameter server of a view."""
+
+    task: int
+    name: str
+    address: str
+    incarnation: str
+
+    def to_proto(self) -> pb.PsMember:
+        return pb.PsMember(task=self.task, name=self.name, address=self.address, incarnation=self.incarnation)
+
+
+@dataclass(frozen=True)
+class RoleRecord:
+    """The durable part of what is known about a name."""
+
+    name: str
+    state: str = "requested"  # requested, starting, running, leaving, exited, failed
+    incarnation: str = ""
+    task: int = -1
+    address: str = ""
+    pid: int = 0  # of the process that registered
+    pod_pid: int = 0  # of the process that the backend started
+    restarts: int = 0
+    wanted: bool = True  # False once it was told to leave, or its pod deleted
+
+    @property
+    def role(self) -> pb.Role:
+        return parse_name(self.name)[0]
+
+    @property
+    def index(self) -> int:
+        return parse_name(self.name)[1]
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("exited", "failed")
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """One request and what became of it; kept for ever, the source of status and summary."""
+
+    id: int
+    kind: str  # scale-up, scale-down, rebalance, replace
+    role: str  # ps, worker
+    want: int = -1  # wanted count; -1 for rebalance and replace
+    replace: str = ""
+    asked_reason: str = ""
+    from_count: int = 0
+    to_count: int = 0
+    state: str = "STEADY"  # of the machine; STEADY with no outcome: queued
+    detail: str = "queued"
+    outcome: str = ""
+    reason: str = ""
+    epoch: int = 0
+    added: tuple[str, ...] = ()
+    drained: tuple[str, ...] = ()
+    old_map: tuple[int, ...] = ()
+    new_map: tuple[int, ...] = ()
+    targets: tuple[PsInfo, ...] = ()  # the PS of the new view
+    marked: bool = False  # Mark was, or may have been, sent
+    armed: bool = False  # Copy was, or may have been, sent
+    bytes_moved: int = 0
+    bytes_resent: int = 0
+    slots_moved: int = 0
+    pause_seconds: tuple[float, ...] = ()
+    gate_waits: int = 0
+    started: float = 0.0  # Unix seconds
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Scaling:
+        values: dict[str, Any] = json.loads(text)
+        for name in ("added", "drained", "old_map", "new_map", "pause_seconds"):
+            values[name] = tuple(values[name])
+        values["targets"] = tuple(PsInfo(**ps) for ps in values["targets"])
+        return Scaling(**values)
+
+    def to_proto(self) -> pb.ScalingStatus:
+        return pb.ScalingStatus(
+            id=self.id, kind=self.kind, role=self.role, from_count=self.from_count, to_count=self.to_count,
+            state=self.state, detail=self.detail, outcome=self.outcome, reason=self.reason, epoch=self.epoch,
+            bytes_moved=self.bytes_moved, bytes_resent=self.bytes_resent, slots_moved=self.slots_moved,
+            pause_seconds=self.pause_seconds, seconds=self.seconds, gate_waits=self.gate_waits,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something died or hung; the times are Unix seconds, the durations as summary.json defines them."""
+
+    id: int
+    name: str
+    cause: str
+    died: float
+    detected_seconds: float
+    recovered_seconds: float | None = None
+    steps_lost: int = 0

@@ -1,0 +1,189 @@
+"""Who takes part: names, their incarnations, their heartbeats and who has been silent for too long.
+
+A name may come back with another incarnation; the old one is then *fenced*: remembered, its stream closed, whatever it
+still says ignored. Durable facts are `RoleRecord`s in the store; heartbeats live in memory only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from deeprec_ext.aimaster.clock import Clock
+from deeprec_ext.aimaster.commands import Outbox
+from deeprec_ext.aimaster.facts import TRAINERS, RoleRecord
+from deeprec_ext.aimaster.store import Store
+from deeprec_ext.errors import StaleError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.settings import Settings
+
+
+@dataclass
+class Member:
+    """A registered incarnation; in memory."""
+
+    name: str
+    role: pb.Role
+    incarnation: str
+    address: str
+    outbox: Outbox
+    seen: float  # monotonic, of the last sign of life
+    pod_pid: int = 0
+    task: int = -1
+    admitted: bool = False  # Register was answered: it takes part
+    said_goodbye: bool = False  # Finished
+    stream_lost: float | None = None  # monotonic
+    heartbeat: pb.Heartbeat = field(default_factory=pb.Heartbeat)
+    heartbeat_at: float | None = None
+    cpu_percent: float = 0.0
+    known_epoch: int = 0
+
+    @property
+    def is_trainer(self) -> bool:
+        return self.role in TRAINERS
+
+
+class Members:
+    """The registry. `clock` is injected: tests move it by hand."""
+
+    def __init__(self, store: Store, settings: Settings, clock: Clock) -> None:
+        self._store, self._settings, self._clock = store, settings, clock
+        self.records: dict[str, RoleRecord] = {record.name: record for record in store.roles()}
+        self._members: dict[str, Member] = {}
+        self.highest_step = int(store.get("step", 0))
+        self.last_step = int(store.get("last_step", 0))
+        self._unsaved: dict[str, int] = {}  # incarnation -> examples
+
+    # ------------------------------------------------------------------------------------------------ records
+
+    def record(self, name: str) -> RoleRecord | None:
+        return self.records.get(name)
+
+    def save(self, record: RoleRecord) -> RoleRecord:
+        self.records[record.name] = record
+        self._store.save_role(record)
+        return record
+
+    def update(self, name: str, **changes: object) -> RoleRecord:
+        return self.save(dataclasses.replace(self.records[name], **changes))  # type: ignore[arg-type]
+
+    def request(self, name: str) -> RoleRecord:
+        """A pod of this name is going to be asked for."""
+        old = self.records.get(name)
+        return self.save(RoleRecord(name, restarts=old.restarts if old else 0))
+
+    def wanted(self, role: pb.Role) -> list[str]:
+        """Names of the role that shall be there, in order of index."""
+        records = [record for record in self.records.values() if record.role == role and record.wanted]
+        return [record.name for record in sorted(records, key=lambda record: record.index)]
+
+    # ------------------------------------------------------------------------------------------------ members
+
+    def get(self, name: str) -> Member | None:
+        return self._members.get(name)
+
+    def by_incarnation(self, incarnation: str) -> Member | None:
+        return next((member for member in self._members.values() if member.incarnation == incarnation), None)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(list(self._members.values()))
+
+    def trainers(self) -> dict[str, Member]:
+        """Chief and workers that take part, by name. The evaluator never trains and is not among them."""
+        return {m.name: m for m in self._members.values() if m.is_trainer and m.admitted and not m.said_goodbye}
+
+    def arrive(self, request: pb.RegisterRequest, name: str) -> Member:
+        """Registers an incarnation; the same one again keeps what it has. Raises StaleError for a fenced one.
+
+        The caller has made sure that there is a record of the name.
+        """
+        if self._store.is_fenced(request.incarnation):
+            raise StaleError(f"{name} {request.incarnation[:8]} has been replaced and may not come back; end the process")
+        now, record = self._clock.monotonic(), self.records[name]
+        old = self._members.get(name)
+        if old is not None and old.incarnation == request.incarnation:
+            old.seen, old.address, old.known_epoch = now, request.address, request.known_epoch
+            return old
+        if old is not None:
+            self.drop(name, "replaced by a new incarnation")
+        elif record.incarnation and record.incarnation != request.incarnation:
+            self._store.fence(record.incarnation, name)
+        known = record.incarnation == request.incarnation
+        member = Member(
+            name=name, role=request.role, incarnation=request.incarnation, address=request.address,
+            outbox=Outbox(name), seen=now, pod_pid=record.pod_pid, task=record.task if known else -1,
+            known_epoch=request.known_epoch, admitted=known and record.state in ("running", "leaving"),
+        )  # fmt: skip
+        self._members[name] = member
+        state = record.state if known and not record.ended else "starting" if record.wanted else "leaving"
+        self.save(
+            dataclasses.replace(
+                record, state=state, incarnation=request.incarnation, address=request.address, pid=request.pid,
+                task=member.task,
+            )  # fmt: skip
+        )
+        return member
+
+    def admit(self, member: Member) -> None:
+        member.admitted = True
+        member.seen = self._clock.monotonic()
+        record = self.records[member.name]
+        if record.state != "running" or record.task != member.task:
+            self.update(member.name, state="running" if record.wanted else "leaving", task=member.task)
+
+    def drop(self, name: str, reason: str) -> Member | None:
+        """The incarnation that holds the name is over: fenced, and whoever waits for it is told."""
+        member = self._members.pop(name, None)
+        if member is not None:
+            self._store.fence(member.incarnation, name)
+            member.outbox.close(reason)
+        return member
+
+    # ------------------------------------------------------------------------------------------------ heartbeats
+
+    def sign_of_life(self, member: Member) -> None:
+        member.seen = self._clock.monotonic()
+
+    def beat(self, member: Member, heartbeat: pb.Heartbeat) -> None:
+        now = self._clock.monotonic()
+        if member.heartbeat_at is not None and now > member.heartbeat_at:
+            used = heartbeat.cpu_seconds - member.heartbeat.cpu_seconds
+            member.cpu_percent = max(0.0, 100 * used / (now - member.heartbeat_at))
+        member.seen = member.heartbeat_at = now
+        member.heartbeat = heartbeat
+        if member.is_trainer:
+            self.highest_step = max(self.highest_step, heartbeat.step)
+            self.last_step = max(self.last_step, heartbeat.last_step)
+        if heartbeat.examples and member.role != pb.EVALUATOR:
+            self._unsaved[member.incarnation] = heartbeat.examples
+
+    def silent(self) -> list[tuple[Member, float]]:
+        """Members that were silent for longer than their limit, with the seconds of silence."""
+        now = self._clock.monotonic()
+        late = []
+        for member in self._members.values():
+            settings = self._settings
+            limit = settings.ps_heartbeat_limit_seconds if member.role == pb.PS else settings.worker_heartbeat_limit_seconds
+            if member.admitted and not member.said_goodbye and now - member.seen > limit:
+                late.append((member, now - member.seen))
+        return late
+
+    def forgive(self, seconds: float) -> None:
+        """The AIMaster itself stood still for so long: nobody is late because of that."""
+        for member in self._members.values():
+            member.seen += seconds
+
+    def flush(self) -> None:
+        """Writes what heartbeats told since the last time, in one transaction."""
+        unsaved, self._unsaved = self._unsaved, {}
+        with self._store.transaction():
+            self._store.save_totals(unsaved.items())
+            if self._store.get("step", 0) != self.highest_step or self._store.get("last_step", 0) != self.last_step:
+                self._store.put(step=self.highest_step, last_step=self.last_step)
+
+    @property
+    def step(self) -> int:
+        """The highest step that a present trainer reported; before one did, the highest ever."""
+        steps = [m.heartbeat.step for m in self._members.values() if m.is_trainer and m.heartbeat.step]
+        return max(steps, default=self.highest_step)

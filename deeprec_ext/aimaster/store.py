@@ -1,0 +1,183 @@
+"""Durable state of the AIMaster: one SQLite file in WAL mode, readable by others while it runs and after it died.
+
+Facts are JSON in narrow tables: few columns are ever searched. Writes are small and synchronous: they happen on changes
+of membership and state, never per heartbeat. A killed process loses nothing; only COMMIT also waits for the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from deeprec_ext.aimaster.facts import Failure, RoleRecord, Scaling
+from deeprec_ext.errors import DeepRecError
+
+SCHEMA_VERSION = 1
+VIEWS_KEPT = 200
+_SCHEMA = """
+CREATE TABLE meta     (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE blobs    (key TEXT PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE events   (sequence INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, type TEXT NOT NULL,
+                       role TEXT NOT NULL, epoch INTEGER NOT NULL, json TEXT NOT NULL);
+CREATE TABLE scalings (id INTEGER PRIMARY KEY AUTOINCREMENT, json TEXT NOT NULL, moved BLOB);
+CREATE TABLE views    (epoch INTEGER PRIMARY KEY, time REAL NOT NULL, view BLOB NOT NULL);
+CREATE TABLE roles    (name TEXT PRIMARY KEY, json TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE fenced   (incarnation TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE failures (id INTEGER PRIMARY KEY AUTOINCREMENT, json TEXT NOT NULL);
+CREATE TABLE totals   (incarnation TEXT PRIMARY KEY, examples INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class StoreError(DeepRecError):
+    """The store cannot be used; the message says what to do."""
+
+
+class Store:
+    """All of it. One writer: the AIMaster's event loop."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._path = path
+        if read_only and not path.exists():
+            raise StoreError(f"{path} does not exist: this is no run directory, or its AIMaster never started")
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise StoreError(f"{path} has schema {version}, this version knows {SCHEMA_VERSION}: use a newer deeprec-ext")
+        if read_only:
+            return
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        if version == 0:
+            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+        path.chmod(0o600)
+        self._depth = 0
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextlib.contextmanager
+    def transaction(self, *, durable: bool = False) -> Iterator[None]:
+        """All or nothing. `durable`: also survives a power cut. Nested ones join the outermost."""
+        if self._depth:
+            yield
+            return
+        if durable:
+            self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute("BEGIN IMMEDIATE")
+        self._depth = 1
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        else:
+            self._db.execute("COMMIT")
+        finally:
+            self._depth = 0
+            if durable:
+                self._db.execute("PRAGMA synchronous=NORMAL")
+
+    # ------------------------------------------------------------------------------------------------ key, value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        row = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
+        return default if row is None else json.loads(row[0])
+
+    def put(self, **values: Any) -> None:
+        rows = [(key, json.dumps(value)) for key, value in values.items()]
+        self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+
+    def blob(self, key: str) -> bytes:
+        row = self._db.execute("SELECT value FROM blobs WHERE key=?", (key,)).fetchone()
+        return b"" if row is None else bytes(row[0])
+
+    def put_blob(self, key: str, value: bytes) -> None:
+        self._db.execute("INSERT OR REPLACE INTO blobs VALUES (?, ?)", (key, value))
+
+    def next_incarnation(self) -> int:
+        """A number that grows with every start of the AIMaster on this store."""
+        with self.transaction(durable=True):
+            incarnation = int(self.get("aimaster_incarnation", 0)) + 1
+            self.put(aimaster_incarnation=incarnation)
+        return incarnation
+
+    # ------------------------------------------------------------------------------------------------ events
+
+    def add_event(self, time: float, type_: str, role: str, epoch: int, fields: Mapping[str, Any]) -> int:
+        row = (time, type_, role, epoch, json.dumps(fields))
+        return int(self._db.execute("INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?)", row).lastrowid or 0)
+
+    def events(self, after: int, limit: int = 500) -> list[tuple[int, float, str, str, int, str]]:
+        """(sequence, time, type, role, epoch, json), oldest first."""
+        query = "SELECT * FROM events WHERE sequence > ? ORDER BY sequence LIMIT ?"
+        return self._db.execute(query, (after, limit)).fetchall()
+
+    # ------------------------------------------------------------------------------------------------ scalings
+
+    def next_scaling_id(self) -> int:
+        identifier = int(self.get("scalings", 0)) + 1
+        self.put(scalings=identifier)
+        return identifier
+
+    def save_scaling(self, scaling: Scaling, moved: bytes | None = None) -> None:
+        """`moved`: the variables that move, a serialised Catalogue; None keeps what is there."""
+        query = (
+            "INSERT INTO scalings VALUES (?, ?, ?) ON CONFLICT(id) DO UPDATE SET json=excluded.json, "
+            "moved=coalesce(excluded.moved, moved)"
+        )
+        self._db.execute(query, (scaling.id, scaling.to_json(), moved))
+
+    def scalings(self) -> list[Scaling]:
+        return [Scaling.from_json(row[0]) for row in self._db.execute("SELECT json FROM scalings ORDER BY id")]
+
+    def moved(self, scaling_id: int) -> bytes:
+        row = self._db.execute("SELECT moved FROM scalings WHERE id=?", (scaling_id,)).fetchone()
+        return b"" if row is None or row[0] is None else bytes(row[0])
+
+    # ------------------------------------------------------------------------------------------------ membership
+
+    def save_view(self, epoch: int, time: float, view: bytes) -> None:
+        self._db.execute("INSERT OR REPLACE INTO views VALUES (?, ?, ?)", (epoch, time, view))
+        self._db.execute("DELETE FROM views WHERE epoch <= ?", (epoch - VIEWS_KEPT,))
+
+    def save_role(self, record: RoleRecord) -> None:
+        self._db.execute("INSERT OR REPLACE INTO roles VALUES (?, ?)", (record.name, json.dumps(asdict(record))))
+
+    def roles(self) -> list[RoleRecord]:
+        return [RoleRecord(**json.loads(row[0])) for row in self._db.execute("SELECT json FROM roles")]
+
+    def fence(self, incarnation: str, name: str) -> None:
+        self._db.execute("INSERT OR IGNORE INTO fenced VALUES (?, ?)", (incarnation, name))
+
+    def is_fenced(self, incarnation: str) -> bool:
+        return self._db.execute("SELECT 1 FROM fenced WHERE incarnation=?", (incarnation,)).fetchone() is not None
+
+    # ------------------------------------------------------------------------------------------------ measurements
+
+    def save_failure(self, failure: Failure) -> Failure:
+        """Inserts it when its id is 0; returns it with its id."""
+        if failure.id == 0:
+            identifier = int(self._db.execute("INSERT INTO failures VALUES (NULL, '{}')").lastrowid or 0)
+            failure = Failure(**{**asdict(failure), "id": identifier})
+        self._db.execute("UPDATE failures SET json=? WHERE id=?", (json.dumps(asdict(failure)), failure.id))
+        return failure
+
+    def failures(self) -> list[Failure]:
+        return [Failure(**json.loads(row[0])) for row in self._db.execute("SELECT json FROM failures ORDER BY id")]
+
+    def save_totals(self, examples: Iterable[tuple[str, int]]) -> None:
+        """Examples per incarnation, the highest ever told."""
+        query = (
+            "INSERT INTO totals VALUES (?, ?) ON CONFLICT(incarnation) DO UPDATE SET "
+            "examples=max(examples, excluded.examples)"
+        )
+        with self.transaction():
+            self._db.executemany(query, examples)
+
+    def examples(self) -> int:
+        return int(self._db.execute("SELECT coalesce(sum(examples), 0) FROM totals").fetchone()[0])

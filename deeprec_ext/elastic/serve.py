@@ -1,0 +1,174 @@
+"""A parameter server: `python -m deeprec_ext.elastic.serve`. It never runs the user's script.
+
+A TensorFlow server that knows nobody, an agent, and one thread that carries out the AIMaster's commands: pulling slots
+here (`Mover`), destroying what has moved away, leaving.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from deeprec_ext import env
+from deeprec_ext.elastic import process
+from deeprec_ext.elastic.agent import Agent, Identity
+from deeprec_ext.elastic.migration import Mover, destroy
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger("deeprec_ext")
+
+
+class ParameterServer:
+    """One PS of a job."""
+
+    def __init__(self) -> None:
+        self._server, address = process.start_server()
+        self._target = f"grpc://{address}"
+        self.identity = Identity.of_this_process(address)
+        self.agent = Agent(self.identity, self, tf.__version__)
+        self.leaving = threading.Event()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._task = -1
+        self._settings = pb.AgentSettings()
+        self._movers: dict[int, Mover] = {}  # by scaling
+        self._armed: dict[int, list[pb.Variable]] = {}
+
+    # -- the agent's handler
+
+    def registered(self, reply: pb.RegisterReply) -> None:
+        if self._task != reply.task:
+            log.info("%s serves task %d at %s", self.identity.name, reply.task, self._target)
+        self._task, self._settings = reply.task, reply.settings
+        self.agent.known_epoch = reply.view.epoch
+
+    def fenced(self, reason: str) -> None:
+        log.error("%s; this PS ends", reason)
+        os._exit(75)
+
+    def beat(self) -> pb.Heartbeat:
+        return pb.Heartbeat(epoch=self.agent.known_epoch)
+
+    def receive(self, message: pb.MasterMessage) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "publish":
+            self.agent.known_epoch = max(self.agent.known_epoch, message.publish.view.epoch)
+        elif kind == "command":
+            command = message.command
+            self._jobs.put(lambda: self._carry_out(command))
+
+    # -- commands, in the main thread
+
+    def serve(self) -> None:
+        """Until told to leave."""
+        while (job := self._jobs.get()) is not None:
+            job()
+        self.agent.close()
+
+    def stop(self) -> None:
+        self.leaving.set()
+        self._jobs.put(None)
+
+    def _carry_out(self, command: pb.Command) -> None:
+        kind = command.WhichOneof("command")
+        try:
+            if kind == "copy":
+                self.agent.ack(command.id, copy=self._copy(command.copy))
+                return
+            if kind == "destroy":
+                destroy(self._target, self._task, self.identity.address, command.destroy.variables)
+            elif kind == "leave":
+                log.info("leaving the job: %s", command.leave.reason)
+                self.stop()
+            else:
+                raise DeepRecError(f"a PS does not know the command {kind!r}")
+        except Exception as error:
+            log.exception("command %s failed", kind)
+            self.agent.ack(command.id, f"{type(error).__name__}: {error}"[:1000])
+        else:
+            self.agent.ack(command.id)
+
+    def _copy(self, copy: pb.Copy) -> pb.CopyResult:
+        started = time.monotonic()
+        result = pb.CopyResult()
+        if copy.phase == pb.Copy.ARM:
+            self._forget_movers(except_for=copy.scaling_id)
+            ps = {member.task: member.address for member in copy.ps}
+            mover = Mover(self._target, self._task, ps, copy.moves, self._settings.copy_chunk_bytes or 8 << 20)
+            self._movers[copy.scaling_id] = mover
+            result.variables = mover.arm(self._settings.verify_copies)
+            result.skipped.extend(mover.skipped)
+        elif copy.phase == pb.Copy.ABORT:
+            self._forget_movers()
+            destroy(
+                self._target, self._task, self.identity.address,
+                [_without_bitmap(move.variable) for move in copy.moves],
+            )  # fmt: skip
+        else:
+            mover = self._movers.get(copy.scaling_id)
+            if mover is None:
+                raise DeepRecError(f"scaling {copy.scaling_id} was not armed on {self.identity.name}")
+            if copy.phase == pb.Copy.FIRST:
+                result.bytes = mover.first()
+            elif copy.phase == pb.Copy.DIRTY:
+                result.bytes, result.remaining_bytes = mover.dirty()
+            else:
+                result.bytes, result.remaining_bytes = mover.final()
+                result.checksummed = mover.verify()
+                threading.Timer(5.0, self._forget_movers, [None, copy.scaling_id]).start()
+        result.seconds = time.monotonic() - started
+        log.info(
+            "copy %s of scaling %d: %d bytes, %d dirty, %.3f s",
+            pb.Copy.Phase.Name(copy.phase), copy.scaling_id, result.bytes, result.remaining_bytes, result.seconds,
+        )  # fmt: skip
+        return result
+
+    def _forget_movers(self, except_for: int | None = None, only: int | None = None) -> None:
+        """Closes the sessions of other scalings; outside the pause."""
+        for scaling_id in list(self._movers):
+            if scaling_id != except_for and (only is None or scaling_id == only):
+                mover = self._movers.pop(scaling_id)
+                threading.Thread(target=mover.close, name="deeprec-close", daemon=True).start()
+
+
+def _without_bitmap(variable: pb.Variable) -> pb.Variable:
+    """Bitmaps belong to the source: when a scaling is rolled back trainers may still mark there."""
+    copy = pb.Variable()
+    copy.CopyFrom(variable)
+    copy.bitmap = ""
+    return copy
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m deeprec_ext.elastic.serve", description="A PS of an elastic job.")
+    parser.add_argument("--load", action="append", default=[], metavar="LIB", help="library of custom ops to load")
+    options = parser.parse_args(arguments)
+    process.setup_logging()
+    if env.aimaster_address() is None:
+        print("deeprec-ext: a PS is started by `deeprec-ext run` or the operator, not by hand", file=sys.stderr)
+        return 2
+    for library in options.load:
+        tf.load_op_library(library)
+    server = ParameterServer()
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+    try:
+        server.agent.start()
+    except DeepRecError as error:
+        print(f"deeprec-ext: {error}", file=sys.stderr)
+        return 1
+    server.serve()
+    sys.stdout.flush()
+    os._exit(0)  # the TensorFlow server cannot be stopped
+
+
+if __name__ == "__main__":
+    sys.exit(main())

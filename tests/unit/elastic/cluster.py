@@ -1,0 +1,105 @@
+"""A small cluster in one process: TensorFlow servers for PS and a trainer, and a home for elastic sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from deeprec_ext import graph as passes
+from deeprec_ext.elastic.gate import Gate
+from deeprec_ext.elastic.migration import Mover, destroy
+from deeprec_ext.elastic.runner import Runner
+from deeprec_ext.elastic.session import ElasticSession, Wanted
+from deeprec_ext.elastic.view import ClusterView, elastic_config
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+v1 = tf.compat.v1
+
+
+def server() -> tuple[object, str]:
+    one = v1.train.Server({"localhost": ["127.0.0.1:0"]}, job_name="localhost", task_index=0)
+    return one, one.target.removeprefix("grpc://")
+
+
+class LocalCluster:
+    """`count` PS servers and a trainer's server."""
+
+    def __init__(self, count: int) -> None:
+        made = [server() for _ in range(count)]
+        self._servers = [one for one, _ in made]
+        self.ps = {task: address for task, (_, address) in enumerate(made)}
+        self._trainer, self.trainer = server()
+
+    def view(self, *slot_map: int, epoch: int = 1) -> ClusterView:
+        used = {task: self.ps[task] for task in set(slot_map)}
+        return ClusterView(epoch, used, tuple(slot_map), live=True)
+
+    def config(self) -> v1.ConfigProto:
+        return elastic_config(self.ps, None, ("chief", 0, self.trainer))
+
+
+class FakeHome:
+    """Does what `Trainer` does for a session, at the word of the test."""
+
+    generation = 0
+
+    def __init__(self, cluster: LocalCluster, view: ClusterView) -> None:
+        self.cluster, self.gate, self.runner = cluster, Gate(), Runner()
+        self.failures: list[Exception] = []
+        self.sessions: list[ElasticSession] = []
+        self.refusals: list[str] = []
+        self.retired: list[object] = []
+        self.set(view)
+
+    def set(self, view: ClusterView, tracked: Mapping[str, str] | None = None) -> Wanted:
+        self._wanted = self.make(view, tracked or {})
+        return self._wanted
+
+    def make(self, view: ClusterView, tracked: Mapping[str, str]) -> Wanted:
+        context = passes.Context(slot_map=view.slot_map, tracked=tracked, worker_device="/job:chief/task:0", dedup="off")
+        member = ("chief", 0, self.cluster.trainer)
+        return Wanted(
+            view.placement, context, lambda base: elastic_config(view.ps, base, member), "grpc://" + self.cluster.trainer
+        )
+
+    def wanted(self) -> Wanted:
+        return self._wanted
+
+    def next_view(self, error: Exception, failed: Wanted) -> bool:
+        self.failures.append(error)
+        return self._wanted.key != failed.key
+
+    def opened(self, session: ElasticSession) -> None:
+        self.sessions.append(session)
+
+    def closed(self, session: ElasticSession) -> None:
+        self.sessions.remove(session)
+
+    def refused(self, reason: str) -> None:
+        self.refusals.append(reason)
+
+    def retire(self, sessions: list[object]) -> None:
+        self.retired += sessions
+
+
+def movers(cluster: LocalCluster, catalogue: pb.Catalogue, old: ClusterView, new: ClusterView) -> dict[int, Mover]:
+    """One armed mover for each PS that gets slots."""
+    made = {}
+    for target in sorted(set(new.slot_map)):
+        moves = [
+            pb.Move(variable=variable, source_task=old.slot_map[variable.slot])
+            for variable in catalogue.variables
+            if new.slot_map[variable.slot] == target != old.slot_map[variable.slot]
+        ]
+        if moves:
+            ps = {**old.ps, **new.ps}
+            made[target] = Mover("grpc://" + cluster.ps[target], target, ps, moves, 64 << 10)
+            made[target].arm(verify=True)
+    return made
+
+
+def destroy_moved(cluster: LocalCluster, catalogue: pb.Catalogue, old: ClusterView, new: ClusterView) -> None:
+    for task in sorted(set(old.slot_map)):
+        gone = [v for v in catalogue.variables if old.slot_map[v.slot] == task != new.slot_map[v.slot]]
+        destroy("grpc://" + cluster.ps[task], task, cluster.ps[task], gone)

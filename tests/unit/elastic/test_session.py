@@ -1,0 +1,158 @@
+"""ElasticSession and migration together, in one process: no AIMaster, no agent."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from cluster import FakeHome, LocalCluster, destroy_moved, movers  # noqa: E402
+
+from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
+
+v1 = tf.compat.v1
+ROWS, DIM, SLOTS = 20_000, 4, 4
+
+
+def build(resource: bool = True, one_shot: bool = False):
+    """A graph with two tables and a dense layer on four slots; each step uses the rows of its record number."""
+    setter = v1.train.replica_device_setter(SLOTS, worker_device="/job:chief/task:0")
+    with v1.device(setter), v1.variable_scope("m", use_resource=resource):
+        step = v1.train.get_or_create_global_step()
+        dataset = tf.data.Dataset.range(10**6).map(lambda i: tf.random.stateless_uniform([64], [i, 3], maxval=ROWS, dtype=tf.int64))
+        if one_shot:
+            iterator = v1.data.make_one_shot_iterator(dataset.enumerate())
+        else:
+            iterator = v1.data.make_initializable_iterator(dataset.enumerate())
+            v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+        record, ids = iterator.get_next()
+        tables = [v1.get_variable(f"table{i}", [ROWS, DIM], initializer=v1.ones_initializer()) for i in range(2)]
+        looked = tf.concat([v1.nn.embedding_lookup(table, ids) for table in tables], 1)
+        dense = v1.get_variable("dense", [2 * DIM, 1], initializer=v1.ones_initializer())
+        loss = tf.reduce_mean((looked @ dense) ** 2)
+        train = v1.train.AdagradOptimizer(0.1).minimize(loss, step)
+    return train, record, loss
+
+
+def elastic(home, graph):
+    session = ElasticSession("grpc://x", graph, None, home)
+    session.run(v1.global_variables_initializer())
+    session.run(v1.tables_initializer())
+    return session
+
+
+def values(session):
+    return session.run({variable.name: variable for variable in v1.global_variables()})
+
+
+@pytest.mark.parametrize("resource", [True, False])
+@pytest.mark.parametrize("one_shot", [True, False])
+def test_a_change_of_ps_while_another_thread_trains_loses_no_update_and_no_record(resource, one_shot):
+    cluster = LocalCluster(2)
+    one, two = cluster.view(0, 0, 0, 0), cluster.view(0, 1, 0, 1, epoch=2)
+    with tf.Graph().as_default() as graph:
+        train, record, _ = build(resource, one_shot)
+        home = FakeHome(cluster, one)
+        session = elastic(home, graph)
+        records = [session.run([train, record])[1] for _ in range(5)]
+        stop = threading.Event()
+
+        def loop():
+            while not stop.is_set():
+                records.append(session.run([train, record])[1])
+
+        for old, new in [(one, two), (two, one), (one, two)]:
+            catalogue = session.catalogue()
+            moved = {s for s in range(SLOTS) if old.slot_map[s] != new.slot_map[s]}
+            tracked = {v.name: v.bitmap for v in catalogue.variables if v.bitmap and v.slot in moved}
+            assert tracked
+            copies = movers(cluster, catalogue, old, new)
+            marking = home.make(old, tracked)
+            session.prepare(marking)
+            home.set(old, tracked)
+            session.exchange(marking)
+            assert home.gate.wait_past(10)
+            stop.clear()
+            thread = threading.Thread(target=loop)
+            thread.start()
+            for mover in copies.values():
+                mover.first()
+                mover.dirty()
+            session.prepare(home.make(new, {}))
+            home.gate.close(30)
+            assert home.gate.wait_idle(10)
+            for mover in copies.values():
+                mover.final()
+                assert mover.verify() > 0
+            destroy_moved(cluster, catalogue, old, new)
+            session.exchange(home.set(new))
+            home.gate.open()
+            stop.set()
+            thread.join(20)
+            assert not thread.is_alive()
+        assert not home.failures
+        assert records == list(range(len(records)))
+        assert session.run(v1.train.get_global_step()) == len(records)
+        got = values(session)
+        session.close()
+    expected = replay(len(records), resource)
+    assert got.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+def replay(steps, resource):
+    """The same steps on one unmoving PS."""
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, _ = build(resource)
+        session = elastic(FakeHome(cluster, cluster.view(0, 0, 0, 0)), graph)
+        for _ in range(steps):
+            session.run([train, record])
+        result = values(session)
+        session.close()
+    return result
+
+
+def test_a_stale_session_gets_an_error_and_is_run_again_on_the_next_view():
+    cluster = LocalCluster(2)
+    one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)
+    with tf.Graph().as_default() as graph:
+        train, record, _ = build()
+        home = FakeHome(cluster, one)
+        session = elastic(home, graph)
+        for _ in range(3):
+            session.run([train, record])
+        catalogue = session.catalogue()
+        for mover in movers(cluster, catalogue, one, two).values():
+            mover.first()
+            mover.final()
+        destroy_moved(cluster, catalogue, one, two)
+        original, waiting = home.next_view, home.make(two, {})
+
+        def next_view(error, failed):
+            home._wanted = waiting
+            return original(error, failed)
+
+        home.next_view = next_view
+        step = session.run([train, v1.train.get_global_step()])[1]
+        assert len(home.failures) == 1
+        assert step >= 3
+        session.close()
+
+
+def test_a_graph_with_a_queue_on_a_ps_is_refused_by_name():
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        with v1.device("/job:ps/task:0"):
+            queue = v1.FIFOQueue(10, tf.int64)
+            put = queue.enqueue(1)
+        home = FakeHome(cluster, cluster.view(0))
+        session = ElasticSession("grpc://x", graph, None, home)
+        with pytest.raises(Exception, match="(?i)queue"):
+            session.run(put)
+        assert home.refusals
+        session.close()
