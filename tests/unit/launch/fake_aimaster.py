@@ -54,7 +54,9 @@ class Fake(rpc.AdminServicer):
     async def Status(self, request: pb2.StatusRequest, context: object) -> pb2.StatusReply:
         reply = pb2.StatusReply(
             job=self.arguments.job, state="training", epoch=1, slots=self.arguments.slots,
-            aimaster_incarnation=self.incarnation, scalings=self.scalings, last_step=10_000,
+            steps_per_second=50, examples_per_second=6400,
+            slot_map=[i % self.arguments.ps for i in range(self.arguments.slots)],
+            aimaster_incarnation=self.incarnation, scalings=self.scalings, last_step=1_000,
         )  # fmt: skip
         if (self.workdir / "refuse").exists():
             reply.state, reply.failure = "failed", "the script was refused: use another"
@@ -68,6 +70,8 @@ class Fake(rpc.AdminServicer):
             role.incarnation = str(progress["incarnation"])
             if progress["incarnation"] == pod.pid:
                 role.heartbeat.step, role.heartbeat.training = progress["step"], progress["step"] > 0
+                role.heartbeat.rss_bytes, role.heartbeat.steps_per_second = 300 << 20, 48.3 * (progress["step"] > 0)
+                role.cpu_percent = 33
             reply.step = max(reply.step, progress["step"])
         return reply
 

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from deeprec_ext.cli.report import final_line, scaling_row
+from deeprec_ext.cli.table import describe_scaling, eta_seconds, plain_line, render, slots_text
+from deeprec_ext.launch.events import ScriptedEvent
+from deeprec_ext.launch.job import Scene
+from deeprec_ext.launch.script import Progress
+from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+
+
+def text_of(renderable) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=140, color_system=None).print(renderable)
+    return stream.getvalue()
+
+
+def status(**changes) -> pb2.StatusReply:
+    reply = pb2.StatusReply(
+        job="demo", state="scaling", epoch=3, step=1200, last_step=5000, steps_per_second=100, examples_per_second=12800,
+        slots=8, slot_map=[0, 0, 0, 0, 1, 1, 1, 1], **changes,
+    )  # fmt: skip
+    beat = pb2.Heartbeat(
+        step=1200, steps_per_second=50.5, examples_per_second=6400, rss_bytes=500_000_000, training=True
+    )
+    reply.roles.add(name="chief-0", role=pb2.CHIEF, state="running", pid=12, heartbeat=beat, cpu_percent=87)
+    reply.roles.add(name="ps-10", role=pb2.PS, state="starting", pid=14)
+    reply.roles.add(
+        name="ps-2", role=pb2.PS, state="running", pid=13, slots=[0, 1, 2, 5], heartbeat=pb2.Heartbeat(rss_bytes=1)
+    )
+    return reply
+
+
+RUNNING = pb2.ScalingStatus(
+    id=1, kind="scale-up", role="ps", from_count=2, to_count=4, state="PREPARE", detail="first copy 12 MB"
+)
+
+
+def scene(reply: pb2.StatusReply | None, **changes) -> Scene:
+    return Scene("demo", Path("/runs/demo"), 65.0, reply, **changes)
+
+
+def test_the_table_shows_job_scaling_progress_and_roles_in_order():
+    text = text_of(render(scene(status(scalings=[RUNNING])), ["14:00:00 registered ps-10"]))
+    assert "demo  scaling  epoch 3  2 PS, 8 slots  1:05" in text
+    assert "scale-up ps 2 → 4: PREPARE first copy 12 MB" in text
+    assert "step 1,200 / 5,000" in text
+    assert "38.0 s left" in text
+    assert "0-2,5" in text
+    assert text.index("ps-2") < text.index("ps-10") < text.index("chief-0")
+    chief = next(line for line in text.splitlines() if "chief-0" in line)
+    assert chief.split() == ["chief-0", "running", "12", "1,200", "50.5", "6,400", "500", "MB", "87"]
+    assert text.rstrip().endswith("14:00:00 registered ps-10")
+
+
+def test_before_the_first_answer_there_is_a_picture_too():
+    pods = (pb2.PodStatus(name="aimaster", state="running", pid=7),)
+    text = text_of(render(scene(None, pods=pods)))
+    assert "starting" in text
+    assert "waiting for the AIMaster" in text
+    assert "aimaster" in text
+
+
+def test_the_launcher_knows_better_which_process_runs():
+    pods = (
+        pb2.PodStatus(name="chief-0", state="exited", restarting=True, pid=12, restarts=2),
+        pb2.PodStatus(name="ps-2", state="exited", deleted=True, pid=13),
+    )
+    text = text_of(render(scene(status(), pods=pods)))
+    assert "restarting" in text
+    assert "ps-2" not in text
+
+
+def test_scripted_events_are_counted():
+    script = (
+        Progress(ScriptedEvent("rebalance", at_step=1), fired=True, outcome="committed"),
+        Progress(ScriptedEvent("kill", "ps-1", at_step=600), fired=True),
+    )
+    assert "events 1/2 done; now: kill ps-1 at step 600" in text_of(render(scene(status(), script=script)))
+
+
+def test_the_plain_line_says_the_same():
+    line = plain_line(scene(status(scalings=[RUNNING])))
+    assert line == (
+        "[1:05] scaling, step 1200/5000, 100.0 steps/s, epoch 3, 2 PS, 1 trainers, scale-up ps 2 → 4: PREPARE first copy 12 MB"
+    )
+
+
+def test_an_ended_scaling_tells_its_outcome():
+    one = pb2.ScalingStatus(
+        kind="scale-up", role="ps", from_count=1, to_count=2, outcome="rolled_back", reason="ps-1 never came up"
+    )
+    assert describe_scaling(one) == "scale-up ps 1 → 2: rolled_back (ps-1 never came up)"
+    one = pb2.ScalingStatus(
+        kind="rebalance", role="ps", from_count=2, to_count=2, outcome="committed", pause_seconds=[0.02, 0.05]
+    )
+    assert describe_scaling(one) == "rebalance ps: committed, pause 50 ms"
+
+
+def test_without_a_speed_there_is_no_time_left():
+    assert eta_seconds(pb2.StatusReply(step=1, last_step=10)) is None
+    assert eta_seconds(pb2.StatusReply(step=1, steps_per_second=1)) is None
+    assert slots_text([]) == ""
+
+
+def test_the_final_summary_is_readable():
+    row = scaling_row(
+        {"kind": "scale-up", "role": "ps", "from": 2, "to": 4, "outcome": "committed", "bytes_moved": 12_000_000,
+         "bytes_resent": 0, "slots_moved": 4, "pause_seconds": {"p50": 0.05, "max": 0.06}, "seconds": 2.0}
+    )  # fmt: skip
+    assert row == ["scale-up ps 2 → 4", "committed", "50 ms", "60 ms", "12 MB", "0 B", "4", "2.0 s"]
+    line = final_line({"status": "succeeded", "steps": 1000, "seconds": 10.0}, Path("/runs/demo"))
+    assert line == "succeeded; 1,000 steps in 10.0 s; all of it is in /runs/demo"

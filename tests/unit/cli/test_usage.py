@@ -1,0 +1,125 @@
+"""Bad usage: exit code 2, one line on stderr, nothing started."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from deeprec_ext.cli.logs import last_lines
+from deeprec_ext.cli.main import COMMANDS, main
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print('hi')\n")
+
+
+RUN = ["--", "python", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["run", "--ps", "0", *RUN], "--ps 0"),
+        (["run", "--ps", "9", "--slots", "8", *RUN], "lower --ps or raise --slots"),
+        (["run", "--", "python", "missing.py"], "missing.py: no such script"),
+        (["run"], "nothing to run"),
+        (["run", "--events", "none.yaml", *RUN], "none.yaml"),
+        (["run", "--setting", "x=1", *RUN], "--setting x"),
+        (["run", "--resume", *RUN], "--resume"),
+        (["run", "--unknown", *RUN], "unrecognized"),
+        (["run", "--ps", "two", *RUN], "--ps"),
+        (["status", "nowhere"], "no such run directory"),
+        (["status", "."], "no job.json"),
+        (["scale", ".", "--ps", "2", "--workers", "2"], "not allowed with"),
+        (["scale", "."], "required"),
+        (["nonsense"], "nonsense"),
+        ([], "required"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_2(words, part, capsys, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    try:
+        code = main(words)
+    except SystemExit as error:
+        code = error.code
+    captured = capsys.readouterr()
+    assert code == 2
+    assert part in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_dry_run_says_what_would_start_and_starts_nothing(capsys, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    assert main(["run", "--dry-run", "--json", "--workers", "0", "--evaluator", *RUN]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["roles"] == ["aimaster", "ps-0", "ps-1", "chief-0", "evaluator-0"]
+    assert plan["limits"]["slots"] == 8
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "aimaster"])
+def test_every_command_has_help(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert end.value.code == 0
+    assert "usage: deeprec-ext" in capsys.readouterr().out
+
+
+def test_an_ended_job_shows_its_summary(tmp_path, capsys):
+    (tmp_path / "job.json").write_text('{"job": "j", "aimaster": "127.0.0.1:1"}')
+    (tmp_path / "summary.json").write_text(
+        '{"status": "succeeded", "steps": 7, "seconds": 1.5, "metrics": {"auc": 0.9}}'
+    )
+    assert main(["status", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "metrics: auc 0.9" in out
+    assert "succeeded; 7 steps in 1.5 s" in out
+    assert main(["scale", str(tmp_path), "--ps", "2"]) == 2
+    assert "the job has ended" in capsys.readouterr().err
+
+
+def test_logs_shows_the_last_lines(tmp_path, capsys):
+    (tmp_path / "job.json").write_text('{"job": "j", "aimaster": "127.0.0.1:1"}')
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "ps-0.log").write_text("".join(f"line {number}\n" for number in range(50)))
+    assert main(["logs", str(tmp_path), "ps-0", "--lines", "2", "--follow"]) == 0
+    assert capsys.readouterr().out == "line 48\nline 49\n"
+    assert main(["logs", str(tmp_path), "ps-7"]) == 2
+    assert "there are ps-0" in capsys.readouterr().err
+
+
+def test_last_lines_of_a_file_longer_than_one_block(tmp_path):
+    path = tmp_path / "long"
+    path.write_bytes(b"".join(b"%060d\n" % number for number in range(5000)))
+    with path.open("rb") as file:
+        lines, end = last_lines(file, 3000)
+    assert len(lines) == 3000
+    assert int(lines[0]) == 2000
+    assert end == 61 * 5000
+
+
+def test_the_command_line_does_not_import_tensorflow():
+    import subprocess
+
+    code = "import sys, deeprec_ext.cli.main as m; m.build_parser(); sys.exit('tensorflow' in sys.modules)"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=sys.path[0] or None, check=False, env=_environment()
+        ).returncode
+        == 0
+    )
+
+
+def _environment():
+    import os
+    from pathlib import Path
+
+    import deeprec_ext
+
+    return {**os.environ, "PYTHONPATH": str(Path(deeprec_ext.__file__).parent.parent)}

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+
+from deeprec_ext.errors import UsageError
+from deeprec_ext.launch.events import ScriptedEvent, load_events, parse_events
+
+
+def test_the_events_of_the_design_are_understood_in_file_order():
+    text = """
+- {at_step: 200, scale: {ps: 4}}
+- {at_step: 400, scale: {workers: 1}}
+- {at_step: 500, rebalance: true}
+- {at_step: 550, replace: ps-1}
+- {at_step: 600, kill: ps-1}
+- {at_step: 700, kill: aimaster}
+- {at_seconds: 30, hang: worker-1}
+"""
+    assert parse_events(text) == (
+        ScriptedEvent("scale", "ps", 4, at_step=200),
+        ScriptedEvent("scale", "workers", 1, at_step=400),
+        ScriptedEvent("rebalance", at_step=500),
+        ScriptedEvent("replace", "ps-1", at_step=550),
+        ScriptedEvent("kill", "ps-1", at_step=600),
+        ScriptedEvent("kill", "aimaster", at_step=700),
+        ScriptedEvent("hang", "worker-1", at_seconds=30.0),
+    )
+
+
+def test_an_unknown_key_is_named_with_its_line_and_the_allowed_ones():
+    with pytest.raises(UsageError) as error:
+        parse_events("- {at_step: 1, rebalance: true}\n- {at_stp: 200, scale: {ps: 4}}\n", "demo.yaml")
+    message = str(error.value)
+    assert message.startswith("demo.yaml, line 2 (event 2): unknown key `at_stp`")
+    assert "at_step, at_seconds, scale, rebalance, replace, kill, hang" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("{at_step: 1}", "must be a list"),
+        ("- at_step", "must be a mapping"),
+        ("- {at_step: 1}", "exactly one of scale"),
+        ("- {rebalance: true}", "exactly one of at_step"),
+        ("- {at_step: 1, at_seconds: 1, rebalance: true}", "`at_step` and `at_seconds` given"),
+        ("- {at_step: 1, kill: ps-0, hang: ps-1}", "`kill` and `hang` given"),
+        ("- {at_step: 1, at_step: 2, rebalance: true}", "`at_step` is given twice"),
+        ("- {at_step: 1.5, rebalance: true}", "must be a whole number"),
+        ("- {at_step: -1, rebalance: true}", "0 or more"),
+        ("- {at_step: true, rebalance: true}", "must be a whole number"),
+        ("- {at_seconds: soon, rebalance: true}", "must be a number"),
+        ("- {at_step: 1, rebalance: false}", "must be true"),
+        ("- {at_step: 1, scale: 4}", "must be {ps: N} or {workers: N}"),
+        ("- {at_step: 1, scale: {ps: 2, workers: 2}}", "must be {ps: N} or {workers: N}"),
+        ("- {at_step: 1, scale: {servers: 2}}", "unknown key `servers` in `scale`; allowed are ps, workers"),
+        ("- {at_step: 1, scale: {ps: 0}}", "1 or more"),
+        ("- {at_step: 1, scale: {workers: -1}}", "0 or more"),
+        ("- {at_step: 1, kill: ps1}", "must name a role"),
+        ("- {at_step: 1, kill: [ps-1]}", "must name a role"),
+        ("- {at_step: 1, replace: chief-0}", "works for a PS or a worker"),
+        ("- {at_step: 1, scale: {ps: 4}", "no valid YAML"),
+        ("- !!python/object:os.system {}", "exactly one of"),
+        ("- {at_step: !!python/name:os.system , rebalance: true}", "no valid YAML"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_to_do(text, part):
+    with pytest.raises(UsageError) as error:
+        parse_events(text)
+    assert part in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_empty_file_is_no_event():
+    assert parse_events("") == ()
+
+
+def test_a_file_that_is_not_there_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_events(tmp_path / "missing.yaml")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="no text file"):
+        load_events(tmp_path / "binary")
+
+
+def test_an_event_is_due_at_its_step_or_its_time():
+    by_step, by_time = ScriptedEvent("rebalance", at_step=10), ScriptedEvent("rebalance", at_seconds=2.5)
+    assert not by_step.due(9, 100.0)
+    assert by_step.due(10, 0.0)
+    assert not by_time.due(100, 2.4)
+    assert by_time.due(0, 2.5)
+    assert str(by_time) == "rebalance at 2.5 s"

@@ -1,0 +1,124 @@
+"""Run directory, logs, events and summary as files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from deeprec_ext.errors import UsageError
+from deeprec_ext.launch.ending import Outcome
+from deeprec_ext.launch.eventlog import EventTail, format_event
+from deeprec_ext.launch.events import ScriptedEvent
+from deeprec_ext.launch.logs import last_line, tail
+from deeprec_ext.launch.plan import parse_settings, split_setting
+from deeprec_ext.launch.pods import Pod
+from deeprec_ext.launch.ports import check_free
+from deeprec_ext.launch.process import marker
+from deeprec_ext.launch.rundir import RunDirectory, check_directory, default_directory
+from deeprec_ext.launch.script import Progress
+from deeprec_ext.launch.summary import merge_summary
+
+
+def test_a_directory_with_a_job_needs_resume_and_resume_needs_a_job(tmp_path):
+    with pytest.raises(UsageError, match=r"no aimaster\.db"):
+        check_directory(tmp_path, resume=True)
+    check_directory(tmp_path, resume=False)
+    (tmp_path / "aimaster.db").touch()
+    with pytest.raises(UsageError, match="add --resume"):
+        check_directory(tmp_path, resume=False)
+    check_directory(tmp_path, resume=True)
+
+
+def test_certificates_are_for_their_owner_only(tmp_path):
+    directory = RunDirectory(tmp_path / "run")
+    directory.make()
+    assert directory.certificates.stat().st_mode & 0o777 == 0o700
+
+
+def test_only_one_launcher_at_a_time(tmp_path):
+    directory = RunDirectory(tmp_path)
+    assert not directory.in_use()
+    with directory.lock():
+        assert directory.in_use()
+        with pytest.raises(UsageError, match="a job is running in it"):
+            directory.lock()
+    assert not directory.in_use()
+
+
+def test_a_default_directory_never_exists_yet(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = default_directory("train", now=0)
+    first.mkdir(parents=True)
+    assert default_directory("train", now=0).name == f"{first.name}-2"
+
+
+def test_the_tail_is_the_last_starts_traceback(tmp_path):
+    log = tmp_path / "chief-0.log"
+    lines = [marker("chief-0", 1), "Traceback (most recent call last)", "old", marker("chief-0", 2), "hello",
+             "Traceback (most recent call last):", "  File x", "ImportError: no"]  # fmt: skip
+    log.write_text("\n".join(lines) + "\n")
+    assert tail(log) == lines[-3:]
+    assert last_line(log) == "ImportError: no"
+    assert tail(tmp_path / "none.log") == []
+
+
+def test_events_are_read_as_they_grow_and_only_whole_lines(tmp_path):
+    path = tmp_path / "events.jsonl"
+    events = EventTail(path)
+    assert events.poll() == []
+    path.write_text('{"type": "a"}\n{"type": ')
+    assert [event["type"] for event in events.poll()] == ["a"]
+    with path.open("a") as file:
+        file.write('"b"}\nbroken\n')
+    assert [event["type"] for event in events.poll()] == ["b"]
+
+
+def test_an_event_is_one_line_whether_its_fields_are_nested_or_not():
+    nested = format_event({"time": 0, "type": "registered", "role": "ps-1", "epoch": 3, "json": '{"pid": 7}'})
+    assert nested.endswith("registered ps-1 (epoch 3) pid=7")
+    assert nested == format_event({"time": 0, "type": "registered", "role": "ps-1", "epoch": 3, "pid": 7})
+
+
+def test_a_summary_has_all_keys_of_the_contract_and_the_launchers_counts(tmp_path):
+    pod = Pod("ps-0", "ps", 0, tmp_path / "ps-0.log", starts=3, restarts=2)
+    script = [Progress(ScriptedEvent("rebalance", at_step=1), fired=True, outcome="committed"),
+              Progress(ScriptedEvent("kill", "ps-0", at_step=9))]  # fmt: skip
+    stored = {"steps": 10, "roles": {"ps-1": {"started": 1, "restarted": 0}}, "status": "training"}
+    summary = merge_summary(stored, Outcome("failed", "why"), [pod], script, 2.5)
+    assert {
+        "status",
+        "steps",
+        "examples",
+        "seconds",
+        "roles",
+        "scaling",
+        "failures",
+        "data",
+        "metrics",
+        "estimator",
+    } <= set(summary)
+    assert (summary["status"], summary["reason"], summary["steps"]) == ("failed", "why", 10)
+    assert summary["roles"] == {"ps-0": {"started": 3, "restarted": 2}, "ps-1": {"started": 1, "restarted": 0}}
+    assert summary["events_left"] == 1
+    json.dumps(summary)
+
+
+def test_settings_are_typed_and_named():
+    settings = parse_settings([split_setting("heartbeat_seconds=2"), split_setting("verify_copies=true")])
+    assert (settings.heartbeat_seconds, settings.verify_copies) == (2.0, True)
+    with pytest.raises(UsageError, match="no such setting; there are heartbeat_seconds"):
+        parse_settings([("heartbeat", "1")])
+    with pytest.raises(UsageError, match="must be a whole number"):
+        parse_settings([("restarts_max", "many")])
+    with pytest.raises(UsageError, match="write name=value"):
+        split_setting("verify_copies")
+
+
+def test_a_port_in_use_is_one_clear_line():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(UsageError, match="already in use"):
+        check_free(server.getsockname()[1], "--port")
+    with pytest.raises(UsageError, match="from 1 to 65535"):
+        check_free(70000, "--port")
