@@ -111,9 +111,11 @@ async def _run(plan: RunPlan, display: Display) -> Result:
 
 
 def exit_code(result: Result) -> int:
-    """0 done; 1 failed, or scripted events are left; 130 stopped by Ctrl-C."""
+    """0 done; 1 failed, or scripted events are left; 2 the script was refused; 130 stopped by Ctrl-C."""
     if result.outcome.status == STOPPED:
         return INTERRUPTED
+    if result.refused:
+        return 2
     return 0 if result.outcome.status == SUCCEEDED and not result.events_left else 1
 
 

@@ -68,6 +68,7 @@ class Result:
     outcome: Outcome
     summary: dict[str, Any]
     events_left: tuple[str, ...]
+    refused: bool = False  # the script cannot be made elastic: bad usage, not bad luck
 
 
 class Job:
@@ -78,6 +79,7 @@ class Job:
         self._display = display
         self._ending = Ending()
         self._ending_step = ""
+        self._refused = False
         self._hurry = asyncio.Event()
         self._began = time.monotonic()
         port = plan.aimaster_port or free_port()
@@ -143,7 +145,7 @@ class Job:
             )
         )  # fmt: skip
         if verdict.action is restart.Action.FAIL_JOB:
-            self._ending.set(Outcome(FAILED, f"{pod.name} {verdict.reason}", tuple(tail(pod.log))))
+            self._ending.set(self._why(pod, verdict))
         elif verdict.action in (restart.Action.RESTART, restart.Action.GIVE_UP):
             what = "starting it again" if verdict.action is restart.Action.RESTART else "given up"
             self._display.say(f"{pod.name} {verdict.reason}; {what}")
@@ -151,9 +153,19 @@ class Job:
             self._ending.set(Outcome(SUCCEEDED))
         return verdict
 
+    def _why(self, pod: Pod, verdict: restart.Verdict) -> Outcome:
+        """A refusal explains the exit better than its log does."""
+        status = self._observer.latest
+        if pod.role != "aimaster" and status is not None and status.state == "failed" and status.failure:
+            return Outcome(FAILED, status.failure)
+        return Outcome(FAILED, f"{pod.name} {verdict.reason}", tuple(tail(pod.log)))
+
     def _notice_failure(self, status: pb2.StatusReply) -> None:
         if status.state == "failed":
-            self._ending.set(Outcome(FAILED, status.failure or "the AIMaster reports the job as failed"))
+            names = [role.name for role in status.roles if role.state == "failed"]
+            detail = tail(self._plan.directory.log(names[0])) if names else []
+            reason = status.failure or "the AIMaster reports the job as failed"
+            self._ending.set(Outcome(FAILED, reason, tuple(detail)))
 
     def _notice_bug(self, task: asyncio.Task[None]) -> None:
         """A task of ours that dies would leave the job running blindly."""
@@ -168,6 +180,7 @@ class Job:
 
     def _refresh(self, script: Script) -> None:
         for event in self._events.poll():
+            self._refused = self._refused or event.get("type") == "refusal"
             self._display.event(event)
         self._display.update(self._scene(script))
 
@@ -231,7 +244,8 @@ class Job:
         stored = read_stored(self._plan.directory, self._observer.latest)
         summary = merge_summary(stored, outcome, self._pods.all(), script.progress, self._seconds())
         write_json(self._plan.directory.summary, summary)
-        return Result(outcome, summary, tuple(str(item.event) for item in script.left))
+        left = tuple(str(item.event) for item in script.left)
+        return Result(outcome, summary, left, outcome.status == FAILED and self._refused)
 
 
 def describe(plan: RunPlan, aimaster: str, launcher: str) -> dict[str, Any]:

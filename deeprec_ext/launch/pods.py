@@ -50,7 +50,7 @@ class Pod:
         return pb2.PodStatus(
             name=self.name, state="running" if self.running else "exited", pid=self.pid, exit_code=self.exit_code,
             restarting=self.restarting, restarts=self.restarts, deleted=self.deleted,
-            last_line=last_line(self.log) if not self.running and self.exit_code else "",
+            last_line=last_line(self.log) if not self.running and self.exit_code and not self.deleted else "",
         )  # fmt: skip
 
 
@@ -121,12 +121,18 @@ class Pods:
 
     async def stop(self, names: list[str], grace_seconds: float) -> None:
         """Delete them and wait until they are gone."""
+        names = [name for name in names if self._alive(name)]
         for name in names:
             self.delete(name, grace_seconds)
         if not await self.wait_exited(names, grace_seconds + 5.0):
             for name in names:
                 self.delete(name, 0)
             await self.wait_exited(names, 10.0)
+
+    def _alive(self, name: str) -> bool:
+        """Running, or about to run again."""
+        pod = self._pods.get(name)
+        return pod is not None and pod.supervisor is not None and not pod.supervisor.done()
 
     def signal(self, name: str, number: int) -> bool:
         """Send a signal to a running role; False if it does not run."""

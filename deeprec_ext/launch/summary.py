@@ -7,6 +7,8 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deeprec_ext.aimaster.summary import summarize_directory
+from deeprec_ext.errors import DeepRecError
 from deeprec_ext.launch.ending import Outcome
 from deeprec_ext.launch.pods import Pod
 from deeprec_ext.launch.rundir import RunDirectory
@@ -54,13 +56,12 @@ def read_stored(directory: RunDirectory, last: pb2.StatusReply | None) -> dict[s
 
     Never raises: a summary with gaps is better than none.
     """
-    said = {"steps": last.step, "metrics": dict(last.metrics)} if last is not None else {}
+    said: dict[str, Any] = {"steps": last.step, "metrics": dict(last.metrics)} if last is not None else {}
     if not directory.store.exists():
         return said
     try:
-        from deeprec_ext.aimaster.summary import read_summary
-
-        return {**said, **read_summary(directory.store)}
-    except (ImportError, OSError, ValueError, KeyError, sqlite3.Error) as error:
+        stored = summarize_directory(directory.path, status="", seconds=0.0, roles={})
+    except (DeepRecError, OSError, ValueError, KeyError, sqlite3.Error) as error:
         _log.warning("%s cannot be read (%s); the summary has gaps", directory.store, error)
         return said
+    return {**stored, "steps": max(stored["steps"], said.get("steps", 0))}
