@@ -1,8 +1,8 @@
 """Commands to agents and their acknowledgements.
 
-Every registered incarnation has one *outbox*: a bounded queue that its stream empties. It outlives a broken stream: when
-the same incarnation connects again, commands without an ack are sent again (agents answer a command id twice without
-doing it twice). When the incarnation is fenced or exits, the outbox is closed and everybody who waits for it is told.
+Every registered incarnation has one *outbox*: a bounded queue that its stream empties. It outlives a broken stream:
+when the same incarnation connects again, commands without an ack are sent again (agents answer a command id twice
+without doing it twice). When the incarnation is fenced or exits, the outbox is closed and whoever waits for it is told.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Union
 
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -31,7 +31,7 @@ class MissingAckError(CommandError):
     """Somebody did not ack in time."""
 
 
-Wire = pb.MasterMessage | bytes
+Wire = Union[pb.MasterMessage, bytes]
 """A message, or one already serialised because thousands get the same."""
 
 
@@ -49,7 +49,7 @@ class Outbox:
         self._wake = asyncio.Event()
 
     def put(self, message: Wire, kind: str = "") -> None:
-        """Queues a message; one of the same non-empty `kind` that waits already is dropped (only the last view counts)."""
+        """Queues a message in place of those of the same non-empty `kind` (only the last view counts)."""
         if self.closed:
             return
         if kind:

@@ -63,8 +63,10 @@ class EventLog:
                 continue
             if not follow:
                 return
-            if not self._store.events(after, 1):  # an event may have come while the page was being sent
-                await self.changed.until(lambda: bool(self._store.events(after, 1)), 5.0)
+            await self._next(after)
+
+    async def _next(self, after: int) -> None:
+        await self.changed.until(lambda: bool(self._store.events(after, 1)), 5.0)
 
     def close(self) -> None:
         self._file.close()

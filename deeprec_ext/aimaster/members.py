@@ -99,7 +99,7 @@ class Members:
         The caller has made sure that there is a record of the name.
         """
         if self._store.is_fenced(request.incarnation):
-            raise StaleError(f"{name} {request.incarnation[:8]} has been replaced and may not come back; end the process")
+            raise StaleError(f"{name} {request.incarnation[:8]} has been replaced and may not come back: end it")
         now, record = self._clock.monotonic(), self.records[name]
         old = self._members.get(name)
         if old is not None and old.incarnation == request.incarnation:
@@ -164,7 +164,8 @@ class Members:
         late = []
         for member in self._members.values():
             settings = self._settings
-            limit = settings.ps_heartbeat_limit_seconds if member.role == pb.PS else settings.worker_heartbeat_limit_seconds
+            ps = member.role == pb.PS
+            limit = settings.ps_heartbeat_limit_seconds if ps else settings.worker_heartbeat_limit_seconds
             if member.admitted and not member.said_goodbye and now - member.seen > limit:
                 late.append((member, now - member.seen))
         return late

@@ -1,7 +1,7 @@
 """Which slots move where: the fewest bytes that keep the slot map balanced by bytes. Pure.
 
 A map is *balanced* when its largest PS load is at most 1.05 x the best balance found for that number of PS (longest
-processing time first, then pairwise improvement). Among balanced maps the one that moves the fewest bytes is searched by
+processing time first, then pairwise improvement). Among balanced maps the one that moves the fewest bytes is found by
 branch and bound: slots in descending size, home first; the lower bound of a branch is what overfull PS must still give
 away. Below about 14 slots the search is exhaustive; beyond, it improves greedy solutions within a node budget. Equal
 bytes: fewer slots. Slots without bytes are then spread evenly by count, which costs nothing.
@@ -55,7 +55,7 @@ def plan(slot_bytes: Sequence[int], slot_map: Sequence[int], tasks: Sequence[int
     heavy.sort(key=lambda slot: (-weights[slot], slot))
     sizes, homes = [weights[slot] for slot in heavy], [home[slot] for slot in heavy]
     result = list(home)
-    for slot, number in zip(heavy, _cheapest(sizes, homes, len(tasks)), strict=True):
+    for slot, number in zip(heavy, _cheapest(sizes, homes, len(tasks))):
         result[slot] = number
     _spread_empty([slot for slot in range(len(weights)) if weights[slot] == 0], result, len(tasks))
     return make_plan(slot_bytes, slot_map, [tasks[number] for number in result])
@@ -77,7 +77,7 @@ def initial_map(slots: int, ps: int) -> tuple[int, ...]:
 
 def _loads(sizes: Sequence[int], where: Sequence[int], count: int) -> list[int]:
     loads = [0] * count
-    for size, number in zip(sizes, where, strict=True):
+    for size, number in zip(sizes, where):
         loads[number] += size
     return loads
 
@@ -127,7 +127,7 @@ def _longest_first(sizes: Sequence[int], count: int) -> list[int]:
 def _relabel(sizes: Sequence[int], homes: Sequence[int], where: Sequence[int], count: int) -> list[int]:
     """The same partition with the labels that keep most bytes at home (greedy matching)."""
     kept: dict[tuple[int, int], int] = {}
-    for size, home, number in zip(sizes, homes, where, strict=True):
+    for size, home, number in zip(sizes, homes, where):
         if home >= 0:
             kept[number, home] = kept.get((number, home), 0) + size
     label: dict[int, int] = {}
@@ -142,7 +142,7 @@ def _relabel(sizes: Sequence[int], homes: Sequence[int], where: Sequence[int], c
 
 
 def _cost(sizes: Sequence[int], homes: Sequence[int], where: Sequence[int]) -> tuple[int, int]:
-    moved = [size for size, home, number in zip(sizes, homes, where, strict=True) if home != number]
+    moved = [size for size, home, number in zip(sizes, homes, where) if home != number]
     return sum(moved), len(moved)
 
 
@@ -157,16 +157,18 @@ def _evict(indices: list[int], sizes: Sequence[int], excess: int) -> list[int]:
             if new not in table or len(table[new]) > len(chosen) + 1:
                 table[new] = (*chosen, i)
         if len(sums) > 4_000:
-            sums = dict(list(sorted(sums.items()))[::2])
+            sums = dict(sorted(sums.items())[::2])
     return list(done[min(done)]) if done else list(indices)
 
 
-def _repair(sizes: Sequence[int], homes: Sequence[int], count: int, limit: int, chance: random.Random | None) -> list[int] | None:  # fmt: skip
+def _repair(
+    sizes: Sequence[int], homes: Sequence[int], count: int, limit: int, chance: random.Random | None
+) -> list[int] | None:
     """Evicts the least from every overfull PS and packs it elsewhere; None when it does not fit."""
     where = list(homes)
     pool = [i for i, home in enumerate(homes) if home < 0]
     loads = [0] * count
-    for size, home in zip(sizes, homes, strict=True):
+    for size, home in zip(sizes, homes):
         if home >= 0:
             loads[home] += size
     for number in range(count):
@@ -221,7 +223,7 @@ class _Search:
         self.homeless = [0] * (len(sizes) + 1)  # bytes of drained PS from slot i on
         for i in range(len(sizes) - 1, -1, -1):
             self.homeless[i] = self.homeless[i + 1] + (sizes[i] if homes[i] < 0 else 0)
-        for size, home in zip(sizes, homes, strict=True):
+        for size, home in zip(sizes, homes):
             if home >= 0:
                 self.waiting[home] += size
         self.nodes = 0

@@ -47,7 +47,7 @@ class Store:
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
-            raise StoreError(f"{path} has schema {version}, this version knows {SCHEMA_VERSION}: use a newer deeprec-ext")
+            raise StoreError(f"{path} has schema {version}, known is {SCHEMA_VERSION}: use a newer deeprec-ext")
         if read_only:
             return
         self._db.execute("PRAGMA journal_mode=WAL")

@@ -1,1 +1,1 @@
-"""Who may talk to whom: the per-job authority (`authority`) and gRPC credentials made from its files (`credentials`)."""
+"""Who may talk to whom: the per-job `authority`, and gRPC `credentials` made from its files."""

@@ -1,7 +1,7 @@
 """The certificate authority of one job: made by the launcher (or the operator), kept in the job's `certs` directory.
 
 One certificate per *role*, not per process: what a process may do follows from what it is, and roles scale without
-issuing anything. `cryptography` is imported on first use, so that processes that only use certificates need not have it.
+issuing anything. `cryptography` is imported on first use: processes that only use certificates need not have it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def _names(common_name: str, job: str) -> x509.Name:
     ])  # fmt: skip
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float) -> x509.CertificateBuilder:  # fmt: skip
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float
+) -> x509.CertificateBuilder:
     from cryptography import x509
 
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -69,8 +71,8 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
 def create_certificates(directory: str | Path, job: str) -> Path:
     """Makes the authority and all role certificates of `job` in `directory` (mode 0700); returns the directory.
 
-    Files: `ca.pem`, `ca-key.pem`, and `<role>.pem`, `<role>-key.pem` for each role of `credentials.ROLES`. Keys have mode
-    0600. An authority that is there already is kept (a resumed run): then only the role certificates are made anew.
+    Files: `ca.pem`, `ca-key.pem`, and `<role>.pem`, `<role>-key.pem` for each role of `credentials.ROLES`. Keys have
+    mode 0600. An authority that is there already is kept (a resumed run): then only the role certificates are made anew.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization

@@ -12,7 +12,7 @@ from deeprec_ext.aimaster import planner
 
 
 def loads(slot_bytes: list[int], slot_map: tuple[int, ...], tasks: list[int]) -> list[int]:
-    return [sum(b for b, t in zip(slot_bytes, slot_map, strict=True) if t == task) for task in tasks]
+    return [sum(b for b, t in zip(slot_bytes, slot_map) if t == task) for task in tasks]
 
 
 def brute_force(slot_bytes: list[int], slot_map: list[int], tasks: list[int], max_load: int) -> int:
@@ -20,7 +20,7 @@ def brute_force(slot_bytes: list[int], slot_map: list[int], tasks: list[int], ma
     best = None
     for candidate in itertools.product(tasks, repeat=len(slot_map)):
         if max(loads(slot_bytes, candidate, tasks)) <= max_load:
-            cost = sum(b for b, old, new in zip(slot_bytes, slot_map, candidate, strict=True) if old != new)
+            cost = sum(b for b, old, new in zip(slot_bytes, slot_map, candidate) if old != new)
             best = cost if best is None else min(best, cost)
     assert best is not None
     return best

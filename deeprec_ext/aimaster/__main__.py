@@ -1,0 +1,3 @@
+from deeprec_ext.aimaster.main import main
+
+raise SystemExit(main())

@@ -1,0 +1,47 @@
+"""The gRPC service `Admin`: status, scaling, events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import grpc
+import grpc.aio
+
+from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.scalings import QueueFullError, Scalings
+from deeprec_ext.aimaster.service import refuse
+from deeprec_ext.aimaster.status import status
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+
+
+class AdminService(rpc.AdminServicer):
+    def __init__(self, job: Job, scalings: Scalings) -> None:
+        self._job, self._scalings = job, scalings
+
+    async def Status(self, request: pb.StatusRequest, context: grpc.aio.ServicerContext) -> pb.StatusReply:
+        return status(self._job, self._scalings)
+
+    async def Scale(self, request: pb.ScaleRequest, context: grpc.aio.ServicerContext) -> pb.ScaleReply:
+        try:
+            return await self._scalings.request(request)
+        except QueueFullError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+            raise
+        except DeepRecError as error:
+            await refuse(context, error)
+
+    async def Events(self, request: pb.EventsRequest, context: grpc.aio.ServicerContext) -> AsyncIterator[pb.Event]:
+        async for event in self._job.events.follow(request.after, request.follow):
+            yield event
+
+    async def Graph(self, request: pb.CatalogueRequest, context: grpc.aio.ServicerContext) -> pb.GraphReply:
+        return pb.GraphReply(catalogue=self._job.catalogue, passes_json=self._job.store.blob("passes").decode() or "[]")
+
+    async def Finish(self, request: pb.FinishRequest, context: grpc.aio.ServicerContext) -> pb.FinishReply:
+        job = self._job
+        job.members.flush()
+        job.store.put(finish={"status": request.status, "reason": request.reason})
+        job.end("failed" if request.status == "failed" else "finished", request.reason)
+        return pb.FinishReply()

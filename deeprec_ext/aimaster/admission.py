@@ -1,0 +1,119 @@
+"""Register: who may take part, and when.
+
+The first PS get tasks 0..P-1 in the order of their index, so nobody is answered before all of them are there. Between
+PAUSE and the end of COMMIT nobody new enters: it would train on a view that is about to end. While a PS is lost no
+trainer enters: its session would block on the dead one.
+"""
+
+from __future__ import annotations
+
+from deeprec_ext.aimaster.facts import PsInfo, role_name
+from deeprec_ext.aimaster.healing import Healing
+from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.members import Member
+from deeprec_ext.aimaster.view import Cluster, first_view, take_task
+from deeprec_ext.errors import ProtocolError, StaleError, UsageError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.settings import PROTOCOL_MAJOR
+
+CERTIFICATE_OF: dict[int, str] = {pb.PS: "ps", pb.CHIEF: "trainer", pb.WORKER: "trainer", pb.EVALUATOR: "trainer"}
+
+
+def check_request(request: pb.RegisterRequest, job_name: str, certificate: str | None) -> str:
+    """The name of the role. Raises ProtocolError or UsageError when the request cannot be right."""
+    name = role_name(request.role, request.index)
+    if request.protocol_major != PROTOCOL_MAJOR:
+        raise ProtocolError(
+            f"{name} speaks protocol {request.protocol_major}, this AIMaster speaks {PROTOCOL_MAJOR}: "
+            "install the same major version of deeprec-ext on both sides"
+        )
+    if request.job and request.job != job_name:
+        raise UsageError(f"{name} belongs to job {request.job!r}, this AIMaster serves {job_name!r}")
+    if certificate is not None and CERTIFICATE_OF.get(request.role) != certificate:
+        raise PermissionError(f"the certificate {certificate!r} may not register {name}")
+    if not request.incarnation:
+        raise UsageError(f"{name} registered without an incarnation")
+    return name
+
+
+class Admission:
+    def __init__(self, job: Job, healing: Healing) -> None:
+        self._job, self._healing = job, healing
+
+    async def register(self, request: pb.RegisterRequest, certificate: str | None) -> pb.RegisterReply:
+        """Returns when the process may take part. Raises ProtocolError, UsageError, StaleError, PermissionError."""
+        job = self._job
+        name = check_request(request, job.spec.name, certificate)
+        if request.known_aimaster > job.incarnation:
+            job.stale.set()
+            known = request.known_aimaster
+            raise StaleError(f"{name} knows AIMaster {known}, this one is {job.incarnation}: it is stale")
+        record = job.members.record(name)
+        if record is None:
+            raise UsageError(f"{name} was not asked for in job {job.spec.name!r}")
+        if not record.wanted and record.incarnation != request.incarnation:
+            raise StaleError(f"{name} has been scaled away; end the process")
+        before = job.members.get(name)
+        if before is not None and before.incarnation != request.incarnation:
+            self._healing.died(name, "exited and came back as another process")
+        elif before is None and record.state == "running" and record.incarnation not in ("", request.incarnation):
+            self._healing.died(name, "exited while no AIMaster was there")
+        member = job.members.arrive(request, name)
+        job.event("registered", name, pid=request.pid, again=member.admitted, address=request.address)
+        self._form()
+        job.changed.notify()
+        await job.changed.until(lambda: bool(member.outbox.closed) or self._may_enter(member), None)
+        if member.outbox.closed:
+            raise StaleError(f"{name} {member.incarnation[:8]}: {member.outbox.closed}")
+        return self._admit(member)
+
+    def _may_enter(self, member: Member) -> bool:
+        job = self._job
+        if member.admitted:
+            return True
+        if not job.cluster.formed or job.gate_closed:
+            return False
+        return member.role == pb.PS or not job.cluster.lost
+
+    def _form(self) -> None:
+        """Makes the first view once all of its PS are there."""
+        job = self._job
+        names = job.members.wanted(pb.PS)
+        present = [member for name in names if (member := job.members.get(name)) is not None]
+        if job.cluster.formed or not names or len(present) < len(names):
+            return
+        cluster: Cluster = job.cluster
+        infos = []
+        for member in present:
+            cluster, member.task = take_task(cluster)
+            infos.append(PsInfo(member.task, member.name, member.address, member.incarnation))
+        with job.store.transaction():
+            for member in present:
+                job.members.update(member.name, task=member.task)
+            job.set_cluster(first_view(cluster, tuple(infos), job.spec.slots))
+        job.event("view_formed", ps=len(infos), slots=job.spec.slots)
+
+    def _admit(self, member: Member) -> pb.RegisterReply:
+        job = self._job
+        if member.role == pb.PS and member.task < 0:
+            cluster, member.task = take_task(job.cluster)
+            job.set_cluster(cluster)
+        job.members.admit(member)
+        if member.is_trainer:
+            job.publish_soon()
+        job.changed.notify()
+        return pb.RegisterReply(
+            aimaster_incarnation=job.incarnation, view=job.view(), task=member.task, settings=self._settings(),
+            has_evaluator=job.spec.evaluator,
+        )  # fmt: skip
+
+    def _settings(self) -> pb.AgentSettings:
+        settings = self._job.settings
+        return pb.AgentSettings(
+            heartbeat_seconds=settings.heartbeat_seconds,
+            ps_heartbeat_limit_seconds=settings.ps_heartbeat_limit_seconds,
+            worker_heartbeat_limit_seconds=settings.worker_heartbeat_limit_seconds,
+            verify_copies=settings.verify_copies,
+            copy_chunk_bytes=settings.copy_chunk_bytes,
+            dedup=settings.dedup,
+        )

@@ -1,0 +1,294 @@
+"""A change of PS, state by state: the table of docs/architecture.md as code.
+
+Trainers that die meanwhile drop out of what is waited for; a target or source that dies rolls the scaling back. The
+decision (`_decide`) has no await between the look at the lease and the commit of the transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+
+from deeprec_ext.aimaster import commands
+from deeprec_ext.aimaster.commands import CommandError
+from deeprec_ext.aimaster.facts import PsInfo
+from deeprec_ext.aimaster.machine import State, limit_seconds
+from deeprec_ext.aimaster.members import Member
+from deeprec_ext.aimaster.planning import moves_of, wanted_map
+from deeprec_ext.aimaster.scaling import RefusedScalingError, Run, StepError
+from deeprec_ext.aimaster.view import take_epoch
+from deeprec_ext.errors import UnreachableError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+CAUGHT = (CommandError, StepError, UnreachableError)
+DESTROY_SECONDS = 5.0
+"""Sources are told to destroy what moved; one that does not answer is dead or hung, and is dealt with as such."""
+
+SHRINKING = 0.8
+"""A round of pre-copy that leaves more than this share of the last remainder does not pay."""
+
+
+class PsChange:
+    def __init__(self, run: Run) -> None:
+        self._run, self._job = run, run.job
+        self._moved = pb.Catalogue.FromString(run.job.store.moved(run.scaling.id))
+        self._prepare_end = 0.0
+        self._lease_end = 0.0
+
+    # ------------------------------------------------------------------------------------------------ members
+
+    def _ps(self, task: int) -> Member | None:
+        return next((m for m in self._job.members if m.role == pb.PS and m.task == task and m.admitted), None)
+
+    def _members_by_task(self, tasks: Sequence[int]) -> dict[str, Member]:
+        """Raises StepError when one is gone."""
+        found = {}
+        for task in tasks:
+            member = self._ps(task)
+            if member is None:
+                raise StepError(f"the PS with task {task} is gone")
+            found[member.name] = member
+        return found
+
+    def _moves(self) -> dict[int, list[pb.Move]]:
+        """By target task."""
+        return moves_of(self._moved.variables, self._run.scaling.old_map, self._run.scaling.new_map)
+
+    def _targets(self) -> dict[str, Member]:
+        return self._members_by_task(sorted(self._moves()))
+
+    def _moved_slots(self) -> list[int]:
+        s = self._run.scaling
+        return [slot for slot in range(len(s.new_map)) if s.old_map[slot] != s.new_map[slot]]
+
+    def _new_view(self) -> pb.View:
+        s, job = self._run.scaling, self._job
+        new = dataclasses.replace(job.cluster, epoch=s.epoch, ps=s.targets, slot_map=s.new_map, marked=())
+        return new.to_proto(job.workers())
+
+    # ------------------------------------------------------------------------------------------------ before COMMIT
+
+    async def until_decided(self) -> None:
+        """ACQUIRE to the decision. Raises one of CAUGHT: roll back; RefusedScalingError: nothing was begun."""
+        await self._acquire()
+        if self._run.scaling.outcome:
+            return
+        await self._prepare()
+        await self._pause()
+        await self._final_copy()
+        self._decide()
+
+    async def _acquire(self) -> None:
+        run, job, s = self._run, self._job, self._run.scaling
+        planned = await wanted_map(job, s.added, s.drained, s.replace)
+        available, needed = run.pods.backend.available_memory(), planned.bytes + job.settings.copy_chunk_bytes
+        if available is not None and planned.bytes and needed > available:
+            raise RefusedScalingError(
+                f"the targets need {needed / 1e6:.0f} MB for the copies and {available / 1e6:.0f} MB are available: "
+                "free memory, or move less at a time"
+            )
+        job.notice(s.id, pb.ScalingNotice.BEGUN)
+        await run.acquire(limit_seconds(State.ACQUIRE, job.settings) or 0.0)
+        planned = await wanted_map(job, s.added, s.drained, s.replace)  # now with the real task numbers
+        if not planned.moves and not s.added and not s.drained:
+            job.notice(s.id, pb.ScalingNotice.ROLLED_BACK)
+            run.finish("committed", "already balanced: nothing to move")
+            return
+        staying = [ps for ps in job.cluster.ps if ps.name not in s.drained]
+        new = [m for name in s.added if (m := job.members.get(name)) is not None]
+        infos = [PsInfo(m.task, m.name, m.address, m.incarnation) for m in new]
+        slots = {move.slot for move in planned.moves}
+        self._moved = pb.Catalogue(
+            variables=[v for v in job.catalogue.variables if v.slot in slots], fingerprint=job.catalogue.fingerprint
+        )
+        cluster, epoch = take_epoch(job.cluster)
+        with job.store.transaction():
+            job.set_cluster(cluster)
+            run.update(
+                old_map=job.cluster.slot_map, new_map=planned.slot_map, targets=(*staying, *infos), epoch=epoch,
+                slots_moved=len(planned.moves), moved=self._moved.SerializeToString(),
+            )  # fmt: skip
+
+    async def _prepare(self) -> None:
+        run, job = self._run, self._job
+        job.hold_views = True
+        limit = limit_seconds(State.PREPARE, job.settings) or 0.0
+        self._prepare_end = run.now() + limit
+        run.enter(State.PREPARE, "targets make their variables", armed=True)
+        ps = {member.task: member for member in (*job.cluster.ps, *run.scaling.targets)}
+        moves = self._moves()
+        arm: dict[str, asyncio.Future[pb.Ack]] = {}
+        for name, member in self._targets().items():
+            arm |= run.send(
+                {name: member},
+                copy=pb.Copy(phase=pb.Copy.ARM, scaling_id=run.scaling.id, moves=moves[member.task],
+                             ps=[info.to_proto() for info in ps.values()]),
+            )  # fmt: skip
+        await commands.gather(arm, self._left(), "Copy(ARM)")
+        rows = any(variable.update == pb.Variable.ROWS for variable in self._moved.variables)
+        if rows:
+            await self._mark(self._moved_slots())
+        view = self._new_view()
+        trainers = job.members.trainers()
+        prepared = asyncio.ensure_future(
+            run.ask(trainers, self._left(), "Prepare", may_die=True, prepare=pb.Prepare(view=view))
+        )
+        try:
+            run.update(detail="first copy")
+            acks = await self._copy(pb.Copy.FIRST, self._left())
+            run.update(bytes_moved=run.scaling.bytes_moved + sum(ack.copy.bytes for ack in acks))
+            if rows and self._moves():
+                await self._dirty_rounds()
+            late = not prepared.done()
+            run.update(detail="sessions are being prepared")
+            await prepared
+            if late and rows:
+                await self._dirty_round("last round")
+        finally:
+            if not prepared.cancel() and not prepared.cancelled():
+                prepared.exception()  # retrieved: another error came first
+
+    def _left(self) -> float:
+        return max(0.0, self._prepare_end - self._run.now())
+
+    async def _mark(self, slots: list[int]) -> None:
+        run, job = self._run, self._job
+        run.update(marked=True, detail="dirty rows are marked")
+        job.set_cluster(dataclasses.replace(job.cluster, marked=tuple(slots)))
+        await run.ask(job.members.trainers(), self._left(), "Mark", may_die=True, mark=pb.Mark(slots=slots))
+
+    async def _copy(self, phase: pb.Copy.Phase, timeout_seconds: float) -> list[pb.Ack]:
+        run = self._run
+        command = pb.Copy(phase=phase, scaling_id=run.scaling.id)
+        what = f"Copy({pb.Copy.Phase.Name(phase)})"
+        acks = await run.ask(self._targets(), timeout_seconds, what, may_die=False, copy=command)
+        return list(acks.values())
+
+    async def _dirty_round(self, detail: str) -> int:
+        acks = await self._copy(pb.Copy.DIRTY, self._left())
+        remaining = sum(ack.copy.remaining_bytes for ack in acks)
+        resent = self._run.scaling.bytes_resent + sum(ack.copy.bytes for ack in acks)
+        self._run.update(bytes_resent=resent, detail=f"{detail}: {remaining / 1e6:.1f} MB dirty")
+        return remaining
+
+    async def _dirty_rounds(self) -> None:
+        settings = self._job.settings
+        before: int | None = None
+        for number in range(settings.dirty_rounds_max):
+            remaining = await self._dirty_round(f"round {number + 1} of pre-copy")
+            if remaining <= settings.dirty_small_bytes:
+                return
+            if before is not None and remaining > SHRINKING * before:
+                return
+            before = remaining
+
+    async def _pause(self) -> None:
+        run, job = self._run, self._job
+        run.enter(State.PAUSE)
+        job.gate_closed = True
+        settings = job.settings
+        self._lease_end = run.now() + settings.lease_seconds  # before the first trainer can have got it
+        limit = min(settings.pause_limit_seconds, settings.lease_seconds)
+        pause = pb.Pause(lease_seconds=settings.lease_seconds)
+        await run.ask(job.members.trainers(), limit, "Pause", may_die=True, pause=pause)
+
+    async def _final_copy(self) -> None:
+        run = self._run
+        run.enter(State.FINAL_COPY)
+        left = self._lease_end - self._job.settings.commit_margin_seconds - run.now()
+        acks = await self._copy(pb.Copy.FINAL, max(0.0, left))
+        run.scaling = dataclasses.replace(
+            run.scaling,
+            bytes_moved=run.scaling.bytes_moved + sum(ack.copy.bytes for ack in acks),
+            bytes_resent=run.scaling.bytes_resent + sum(ack.copy.remaining_bytes for ack in acks),
+        )  # persisted with the decision
+
+    def _decide(self) -> None:
+        """The point of no return: state and view in one transaction that also waits for the disk."""
+        run, job, s = self._run, self._job, self._run.scaling
+        moved = {v.name: v for v in self._moved.variables}
+        slots = set(self._moved_slots())
+        now = {v.name: v for v in job.catalogue.variables if v.slot in slots}
+        if now.keys() != moved.keys():
+            raise StepError("the variables of the model changed while they were being moved; ask again")
+        if job.cluster.lost or not job.cluster.live:
+            raise StepError("the model is not live any more")
+        if any(self._ps(ps.task) is None for ps in s.targets):
+            raise StepError("a PS of the new view is gone")
+        if self._lease_end - run.now() < job.settings.commit_margin_seconds:
+            raise StepError(f"less than {job.settings.commit_margin_seconds:g} s of the pause's lease were left")
+        with job.store.transaction(durable=True):
+            run.enter(State.COMMIT)
+            job.set_cluster(
+                dataclasses.replace(
+                    job.cluster, epoch=s.epoch, ps=s.targets, slot_map=s.new_map, marked=(),
+                    next_epoch=max(job.cluster.next_epoch, s.epoch + 1),
+                )  # fmt: skip
+            )
+
+    # ------------------------------------------------------------------------------------------------ back
+
+    async def roll_back(self, reason: str) -> None:
+        """To the old view. Every part is idempotent: a new AIMaster does all of it again."""
+        run, job = self._run, self._job
+        limit = job.settings.release_limit_seconds
+        run.update(detail=f"rolling back: {reason}", reason=reason)
+        trainers = job.members.trainers()
+        if run.scaling.armed:
+            run.send(trainers, resume=pb.Resume())
+        job.gate_closed = False
+        job.changed.notify()
+        if run.scaling.marked:  # before the bitmaps go: a run that marks would fail without them
+            job.set_cluster(dataclasses.replace(job.cluster, marked=()))
+            await run.insist(run.send(job.members.trainers(), mark=pb.Mark()), limit, "Mark([])")
+        if run.scaling.armed:
+            moves = self._moves()
+            futures: dict[str, asyncio.Future[pb.Ack]] = {}
+            for task in moves:
+                member = self._ps(task)
+                if member is not None:
+                    abort = pb.Copy(phase=pb.Copy.ABORT, scaling_id=run.scaling.id, moves=moves[task])
+                    futures |= run.send({member.name: member}, copy=abort)
+            await run.insist(futures, limit, "Copy(ABORT)")
+        await run.delete_added()
+        for name in run.scaling.added:
+            job.members.drop(name, "the scaling was rolled back")
+        job.hold_views = False
+        job.notice(run.scaling.id, pb.ScalingNotice.ROLLED_BACK)
+        run.finish("rolled_back", reason)
+        job.publish_soon()
+
+    # ------------------------------------------------------------------------------------------------ forward
+
+    async def go_forward(self) -> None:
+        """From COMMIT or RELEASE to the end, whatever happens."""
+        run, job = self._run, self._job
+        if run.state is State.COMMIT:
+            job.gate_closed = job.hold_views = True
+            try:
+                await self._commit()
+            finally:
+                job.gate_closed = job.hold_views = False
+                job.changed.notify()
+            run.enter(State.RELEASE)
+        job.notice(run.scaling.id, pb.ScalingNotice.COMMITTED)
+        job.publish_soon()
+        await run.release(limit_seconds(State.RELEASE, job.settings) or 0.0)
+        run.finish("committed")
+
+    async def _commit(self) -> None:
+        run, job, s = self._run, self._job, self._run.scaling
+        sources: dict[int, list[pb.Variable]] = {}
+        for variable in self._moved.variables:
+            sources.setdefault(s.old_map[variable.slot], []).append(variable)
+        futures: dict[str, asyncio.Future[pb.Ack]] = {}
+        for task, variables in sources.items():
+            member = self._ps(task)
+            if member is not None:
+                futures |= run.send({member.name: member}, destroy=pb.Destroy(variables=variables))
+        await run.insist(futures, DESTROY_SECONDS, "Destroy")
+        trainers = job.members.trainers()
+        commits = run.send(trainers, commit=pb.Commit(view=job.view()))
+        job.publish(without=frozenset(trainers))
+        await run.insist(commits, job.settings.lease_seconds, "Commit")

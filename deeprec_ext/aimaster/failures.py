@@ -1,0 +1,104 @@
+"""What died or hung, and how long it took to notice and to train again: the `failures` of summary.json."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from deeprec_ext.aimaster.facts import Failure, parse_name
+from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.members import Member
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+OPEN_MAX = 100
+
+
+@dataclass
+class _Open:
+    """A failure that has not been recovered from yet."""
+
+    failure: Failure
+    step: int  # the highest before it
+    incarnation: str  # of the one that died
+    first: dict[str, int] = field(default_factory=dict)  # trainer -> first step it told in the new epoch
+    trained: set[str] = field(default_factory=set)
+
+
+def cause_of_exit(exit_code: int) -> str:
+    """`137` → `killed by signal 9`."""
+    if exit_code > 128:
+        return f"killed by signal {exit_code - 128}"
+    return f"exited with code {exit_code}"
+
+
+class Failures:
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._open: list[_Open] = []
+        self._epoch = 0  # trainers must be here to count as recovered from a lost PS; 0: no such view yet
+        self._trouble: dict[int, float] = {}  # task -> Unix seconds of the first complaint of a worker
+
+    def trouble(self, tasks: list[int]) -> None:
+        """A worker's run failed because of these PS: it may know before the AIMaster does."""
+        for task in tasks[:100]:
+            self._trouble.setdefault(task, self._job.clock.wall())
+
+    def add(self, name: str, cause: str, member: Member | None, task: int = -1) -> None:
+        """Records it. The moment of death is the end of the stream, or the last sign of life."""
+        clock = self._job.clock
+        now, died = clock.wall(), clock.wall()
+        if member is not None:
+            last = member.seen if member.stream_lost is None or cause == "hung" else member.stream_lost
+            died = now - max(0.0, clock.monotonic() - last)
+        known = min(now, max(died, self._trouble.pop(task, now)))
+        failure = self._job.store.save_failure(Failure(0, name, cause, died, known - died))
+        self._job.event("failure", name, cause=cause, detected_seconds=round(known - died, 3))
+        if len(self._open) < OPEN_MAX:
+            self._open.append(_Open(failure, self._job.members.step, member.incarnation if member else ""))
+
+    def replaced(self, epoch: int) -> None:
+        """The view in which every lost PS is replaced."""
+        self._epoch = epoch
+        for entry in self._open:
+            entry.first.clear()
+            entry.trained.clear()
+
+    def restored(self, step: int) -> None:
+        """The model is live again, from this step."""
+        for entry in self._open:
+            if parse_name(entry.failure.name)[0] == pb.PS:
+                lost = max(0, entry.step - step)
+                entry.failure = self._job.store.save_failure(dataclasses.replace(entry.failure, steps_lost=lost))
+
+    def observe(self, member: Member) -> None:
+        """A trainer's heartbeat: has everybody made a step again?"""
+        if not self._open or not member.is_trainer:
+            return
+        for entry in list(self._open):
+            role = parse_name(entry.failure.name)[0]
+            if role == pb.PS:
+                done = self._all_train(entry, member)
+            else:
+                done = member.name == entry.failure.name and member.heartbeat.training
+                done = done and member.incarnation != entry.incarnation
+            if done:
+                self._open.remove(entry)
+                seconds = self._job.clock.wall() - entry.failure.died
+                failure = dataclasses.replace(entry.failure, recovered_seconds=seconds)
+                self._job.store.save_failure(failure)
+                self._job.event(
+                    "recovered", failure.name, seconds=round(seconds, 3), steps_lost=failure.steps_lost
+                )  # fmt: skip
+
+    def _all_train(self, entry: _Open, member: Member) -> bool:
+        heartbeat, job = member.heartbeat, self._job
+        if not self._epoch or heartbeat.epoch < self._epoch or not job.cluster.live or job.cluster.lost:
+            return False
+        first = entry.first.setdefault(member.name, heartbeat.step)
+        if heartbeat.training and heartbeat.step > first:
+            entry.trained.add(member.name)
+        return entry.trained >= {name for name in job.members.trainers() if job.members.records[name].wanted}
+
+    @property
+    def open(self) -> bool:
+        return bool(self._open)

@@ -1,0 +1,136 @@
+"""The job: its parts, the agreed cluster, and how a view reaches everybody.
+
+Everything runs on one asyncio loop, so state changes between two awaits are atomic. The parts:
+
+- `admission` answers Register, `inbox` handles what agents say, `pods` what the backend says,
+- `scalings` queues requests and drives one at a time through `machine`'s states (`changes`: PS, `workers`: workers),
+- `healing` replaces what died or hung, `recovery` continues after this process itself was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from typing import Any
+
+from deeprec_ext.aimaster.clock import Clock, SystemClock
+from deeprec_ext.aimaster.commands import Commander
+from deeprec_ext.aimaster.events import EventLog
+from deeprec_ext.aimaster.facts import JobSpec
+from deeprec_ext.aimaster.members import Members
+from deeprec_ext.aimaster.signals import Signal
+from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.view import Cluster, advance
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+PUBLISH_DELAY_SECONDS = 0.1
+"""Workers often come in crowds: their views are merged. Nobody waits for such a view."""
+
+
+class Job:
+    """State shared by the parts. Whoever changes it calls `changed.notify()`."""
+
+    def __init__(self, spec: JobSpec, store: Store, clock: Clock | None = None) -> None:
+        self.spec, self.store = spec, store
+        self.settings = spec.settings
+        self.clock = clock or SystemClock()
+        self.resumed = store.get("aimaster_incarnation") is not None
+        self.incarnation = store.next_incarnation()
+        self.commander = Commander(self.incarnation)
+        self.events = EventLog(store, spec.workdir / "events.jsonl", self.clock)
+        self.members = Members(store, spec.settings, self.clock)
+        self.cluster = Cluster.from_json(text) if (text := store.get("cluster")) else Cluster()
+        self.catalogue = pb.Catalogue.FromString(store.blob("catalogue"))
+        self.ending: str = store.get("ending", "")  # finishing, finished, failed
+        self.failure: str = store.get("failure", "")
+        self.changed = Signal()
+        self.gate_closed = False  # PAUSE to COMMIT: nobody new may take part
+        self.hold_views = False  # PREPARE to COMMIT: the next epoch belongs to the scaling
+        self.stale: asyncio.Event = asyncio.Event()  # a newer AIMaster exists: end
+        self._published: object = None
+        self._publishing: asyncio.Task[None] | None = None
+        if store.get("started") is None:
+            store.put(started=self.clock.wall(), job=spec.name, slots=spec.slots)
+        self.started: float = store.get("started")
+
+    def event(self, type_: str, role: str = "", **fields: Any) -> None:
+        self.events.add(type_, role, self.cluster.epoch, **fields)
+
+    # ------------------------------------------------------------------------------------------------ the cluster
+
+    def workers(self) -> list[pb.WorkerMember]:
+        """Trainers that take part and shall stay, as views list them."""
+        staying = [m for m in self.members.trainers().values() if self.members.records[m.name].wanted]
+        return [pb.WorkerMember(name=m.name, incarnation=m.incarnation) for m in sorted(staying, key=lambda m: m.name)]
+
+    def view(self) -> pb.View:
+        return self.cluster.to_proto(self.workers())
+
+    def set_cluster(self, cluster: Cluster) -> None:
+        """Persists it; does not tell anybody."""
+        new_epoch = cluster.epoch != self.cluster.epoch
+        self.cluster = cluster
+        with self.store.transaction():
+            self.store.put(cluster=cluster.to_json())
+            if new_epoch:
+                self.store.save_view(cluster.epoch, self.clock.wall(), self.view().SerializeToString())
+        self.changed.notify()
+
+    def publish(self, *, without: frozenset[str] = frozenset()) -> None:
+        """Sends the present view to everybody who takes part, except to `without` (they get it as a Commit)."""
+        view = self.view()
+        self._published = self._membership()
+        message = pb.MasterMessage(aimaster_incarnation=self.incarnation, publish=pb.Publish(view=view))
+        wire = message.SerializeToString()  # once, not once per agent
+        for member in self.members:
+            if member.admitted and member.name not in without:
+                member.outbox.put(wire, "publish")
+        self.event("view_published", ps=len(view.ps), workers=len(view.workers), generation=view.generation)
+
+    def advance(self, **changes: Any) -> None:
+        """A new epoch with these changes, published at once."""
+        self.set_cluster(advance(dataclasses.replace(self.cluster, **changes)))
+        self.publish()
+
+    def _membership(self) -> object:
+        return [(worker.name, worker.incarnation) for worker in self.workers()]
+
+    def publish_soon(self) -> None:
+        """The workers may have changed: a new epoch a little later, unless a scaling is going to publish one."""
+        if self._publishing is None or self._publishing.done():
+            self._publishing = asyncio.get_running_loop().create_task(self._publish_later())
+
+    async def _publish_later(self) -> None:
+        await asyncio.sleep(PUBLISH_DELAY_SECONDS)
+        if self.cluster.formed and not self.hold_views and self._membership() != self._published:
+            self.advance()
+
+    def notice(self, scaling_id: int, phase: pb.ScalingNotice.Phase) -> None:
+        notice = pb.ScalingNotice(scaling_id=scaling_id, phase=phase)
+        wire = pb.MasterMessage(aimaster_incarnation=self.incarnation, scaling=notice).SerializeToString()
+        for member in self.members.trainers().values():
+            member.outbox.put(wire)
+
+    # ------------------------------------------------------------------------------------------------ the end
+
+    def end(self, state: str, reason: str = "") -> None:
+        """`finishing`, `finished` or `failed`; the first failure and the last state count."""
+        if self.ending in ("finished", "failed") and state != "finished":
+            return
+        self.ending = self.ending if self.ending == "failed" else state
+        self.failure = self.failure or reason
+        self.store.put(ending=self.ending, failure=self.failure)
+        self.event(f"job_{state}", reason=reason)
+        self.changed.notify()
+
+    def close(self) -> None:
+        if self._publishing is not None:
+            self._publishing.cancel()
+        for member in self.members:
+            member.outbox.detach()
+        self.members.flush()
+        self.events.close()
+        self.store.close()

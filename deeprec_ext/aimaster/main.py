@@ -1,0 +1,113 @@
+"""`python -m deeprec_ext.aimaster`: the AIMaster of one job as a process."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from deeprec_ext.aimaster.backend import LauncherBackend
+from deeprec_ext.aimaster.facts import JobSpec
+from deeprec_ext.aimaster.server import AIMaster
+from deeprec_ext.errors import DeepRecError, UsageError
+from deeprec_ext.settings import Settings
+
+log = logging.getLogger("deeprec_ext.aimaster")
+EXIT_FAILED, EXIT_USAGE = 1, 2
+
+
+def parse_settings(pairs: Sequence[str]) -> Settings:
+    """`["lease_seconds=10", "verify_copies=true"]` → Settings. Raises UsageError naming the bad one."""
+    fields = {field.name: field for field in dataclasses.fields(Settings)}
+    values: dict[str, object] = {}
+    for pair in pairs:
+        name, _, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if name not in fields:
+            raise UsageError(f"--setting {pair}: there is no setting {name!r}; there are {', '.join(fields)}")
+        default = fields[name].default
+        try:
+            if isinstance(default, bool):
+                values[name] = {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+            elif isinstance(default, int):
+                values[name] = int(text)
+            elif isinstance(default, float):
+                values[name] = float(text)
+            else:
+                values[name] = text
+        except (ValueError, KeyError):
+            raise UsageError(f"--setting {pair}: {text!r} is no {type(default).__name__}") from None
+    return Settings(**values)  # type: ignore[arg-type]
+
+
+def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
+    """Raises UsageError; argparse's own errors exit with 2."""
+    parser = argparse.ArgumentParser(prog="python -m deeprec_ext.aimaster", description=__doc__)
+    parser.add_argument("--job", required=True, help="name of the job")
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
+    parser.add_argument("--workdir", required=True, type=Path, help="run directory: aimaster.db and events.jsonl")
+    parser.add_argument("--launcher", required=True, metavar="HOST:PORT", help="where pods come from")
+    parser.add_argument("--certs", help="directory of the certificates; without it there is no TLS (tests only)")
+    parser.add_argument("--ps", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1, help="beside the chief")
+    parser.add_argument("--slots", type=int, help="default: 2 x max PS, at least 8")
+    parser.add_argument("--min-ps", type=int, default=1)
+    parser.add_argument("--max-ps", type=int, default=0, help="default: as many as slots")
+    parser.add_argument("--min-workers", type=int, default=0)
+    parser.add_argument("--max-workers", type=int, default=1000)
+    parser.add_argument("--evaluator", action="store_true")
+    parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext.settings")
+    options = parser.parse_args(arguments)
+    slots = options.slots or max(8, 2 * max(options.ps, options.max_ps))
+    if options.ps < 1:
+        raise UsageError(f"--ps {options.ps}: a job needs at least one PS")
+    if options.ps > slots or options.max_ps > slots:
+        raise UsageError(f"--ps {max(options.ps, options.max_ps)} is more than the {slots} slots; raise --slots")
+    if options.workers < 0:
+        raise UsageError(f"--workers {options.workers}: give 0 or more")
+    spec = JobSpec(
+        name=options.job, workdir=options.workdir, slots=slots, ps=options.ps, workers=options.workers,
+        evaluator=options.evaluator, min_ps=options.min_ps, max_ps=options.max_ps, min_workers=options.min_workers,
+        max_workers=options.max_workers, settings=parse_settings(options.setting),
+    )  # fmt: skip
+    return options, spec
+
+
+async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
+    """Until a signal, a newer AIMaster, or an error; returns the exit code."""
+    spec.workdir.mkdir(parents=True, exist_ok=True)
+    backend = LauncherBackend(options.launcher, spec.name, options.certs)
+    master = AIMaster(spec, backend, options.certs)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    port = await master.start(options.listen)
+    log.info("AIMaster %d of job %s listens at port %d", master.job.incarnation, spec.name, port)
+    waits = [loop.create_task(event.wait()) for event in (stop, master.job.stale, master.broken)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    if master.job.stale.is_set():
+        log.error("agents know a newer AIMaster than %d: this one is stale and ends", master.job.incarnation)
+    await master.stop()
+    return 0 if stop.is_set() else EXIT_FAILED
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    line = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+    logging.basicConfig(level=logging.INFO, format=line, stream=sys.stderr)
+    try:
+        options, spec = parse(sys.argv[1:] if arguments is None else arguments)
+        return asyncio.run(serve(options, spec))
+    except UsageError as error:
+        print(f"aimaster: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except DeepRecError as error:
+        print(f"aimaster: {error}", file=sys.stderr)
+        return EXIT_FAILED

@@ -1,0 +1,138 @@
+"""Pods as the job wants them, and what the backend says about them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from deeprec_ext.aimaster.backend import PodBackend, PodState
+from deeprec_ext.aimaster.facts import TRAINERS, RoleRecord
+from deeprec_ext.aimaster.failures import cause_of_exit
+from deeprec_ext.aimaster.healing import Healing
+from deeprec_ext.aimaster.job import Job
+from deeprec_ext.errors import UnreachableError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger(__name__)
+KILL_SECONDS = 10.0
+
+
+class Pods:
+    def __init__(self, job: Job, backend: PodBackend, healing: Healing) -> None:
+        self._job, self.backend, self._healing = job, backend, healing
+        self.seen: dict[str, PodState] = {}
+        self._restarting: dict[str, asyncio.Task[None]] = {}
+        healing.restart = self.restart
+
+    # ------------------------------------------------------------------------------------------------ acting
+
+    async def create(self, name: str) -> None:
+        """Raises UnreachableError."""
+        self.seen.pop(name, None)
+        self._job.members.request(name)
+        self._job.event("pod_requested", name)
+        await self.backend.create(name)
+
+    async def remove(self, name: str, grace_seconds: float) -> None:
+        """The pod is not wanted any more; idempotent."""
+        record = self._job.members.record(name)
+        if record is not None and record.wanted:
+            self._job.members.update(name, wanted=False, state=record.state if record.ended else "leaving")
+        await self.backend.delete(name, grace_seconds)
+
+    def restart(self, name: str) -> None:
+        """Kills the pod and, if it is still wanted, starts it again; in the background."""
+        if name not in self._restarting:
+            task = asyncio.get_running_loop().create_task(self._restart(name))
+            self._restarting[name] = task
+            task.add_done_callback(lambda _: self._restarting.pop(name, None))
+
+    async def _restart(self, name: str) -> None:
+        try:
+            await self.backend.delete(name, 0.0)
+            await self._job.changed.until(lambda: self.exited(name), KILL_SECONDS)
+            record = self._job.members.record(name)
+            if record is not None and record.wanted and not self._job.ending:
+                self.seen.pop(name, None)
+                await self.backend.create(name)
+        except UnreachableError as error:
+            log.error("%s could not be started again: %s", name, error)
+
+    def exited(self, name: str) -> bool:
+        state = self.seen.get(name)
+        return state is not None and state.state == "exited" and not state.restarting
+
+    async def wait_exit(self, names: tuple[str, ...], timeout_seconds: float) -> list[str]:
+        """Waits for the pods to exit; returns those that did not."""
+        await self._job.changed.until(lambda: all(self.exited(name) for name in names), timeout_seconds)
+        return [name for name in names if not self.exited(name)]
+
+    def close(self) -> None:
+        for task in list(self._restarting.values()):
+            task.cancel()
+
+    # ------------------------------------------------------------------------------------------------ listening
+
+    async def watch(self) -> None:
+        """Runs for ever."""
+        async for state in self.backend.watch():
+            try:
+                self.apply(state)
+            except Exception:
+                log.exception("the change of pod %s could not be handled", state.name)
+
+    def apply(self, state: PodState) -> None:
+        """One report of the backend; the same report twice does nothing."""
+        record = self._job.members.record(state.name)
+        if record is None or self.seen.get(state.name) == state:
+            return
+        self.seen[state.name] = state
+        if state.state == "running":
+            self._running(record, state)
+        else:
+            self._exited(record, state)
+        self._job.changed.notify()
+
+    def _running(self, record: RoleRecord, state: PodState) -> None:
+        members = self._job.members
+        member = members.get(record.name)
+        another = record.pod_pid not in (0, state.pid) and record.state == "running"
+        if another and (member is None or member.pod_pid == record.pod_pid):
+            self._healing.died(record.name, "exited unseen")  # between two watches
+            record = members.records[record.name]
+        fresh = record.ended or record.state == "requested"
+        members.update(
+            record.name, pod_pid=state.pid, restarts=state.restarts, state="starting" if fresh else record.state
+        )
+        if member is not None and member.pod_pid == 0:
+            member.pod_pid = state.pid
+
+    def _exited(self, record: RoleRecord, state: PodState) -> None:
+        job, name = self._job, record.name
+        cause = cause_of_exit(state.exit_code)
+        member = job.members.get(name)
+        registered = member is not None or record.state == "running"
+        ends_well = state.exit_code == 0 and record.role != pb.PS and not state.restarting
+        expected = not record.wanted or state.deleted or ends_well or bool(job.ending)
+        job.event("exited", name, cause=cause, restarting=state.restarting, last_line=state.last_line)
+        if registered:
+            self._healing.died(name, cause, count=not expected)
+        final = "starting" if state.restarting else "exited" if expected else "failed"
+        job.members.update(name, state=final, restarts=state.restarts, pod_pid=0)
+        if record.role in TRAINERS:
+            job.publish_soon()
+        if record.role == pb.CHIEF and ends_well:
+            self._finish()
+        elif not expected and not state.restarting:
+            line = f": {state.last_line}" if state.last_line else ""
+            job.end("failed", f"{name} {cause} and is not started again{line}")
+
+    def _finish(self) -> None:
+        """The chief has ended: the job is done, the workers may go."""
+        job = self._job
+        if job.ending:
+            return
+        job.end("finishing")
+        for member in job.members.trainers().values():
+            if member.role == pb.WORKER:
+                job.commander.send(member.outbox, leave=pb.Leave(reason="the chief has finished"))

@@ -1,0 +1,65 @@
+"""The first minutes: of a job (asking for the pods of the first view), or of an AIMaster that was killed.
+
+A restarted AIMaster knows from its store who took part. It waits, bounded, until they have registered again, because a
+half-done scaling can only be undone or finished with them. Who does not come back is treated as hung. What is done with
+the scaling is the `recovery` column of `machine.RULES`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from deeprec_ext.aimaster.facts import role_name
+from deeprec_ext.aimaster.healing import Healing
+from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.pods import Pods
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger(__name__)
+SETTLE_SECONDS = 15.0
+"""How long a restarted AIMaster waits for those it knew: agents try again every second or so."""
+
+
+def first_names(job: Job) -> list[str]:
+    """The pods of the first view."""
+    spec = job.spec
+    names = [role_name(pb.PS, index) for index in range(spec.ps)]
+    names.append(role_name(pb.CHIEF, 0))
+    names += [role_name(pb.WORKER, index) for index in range(spec.workers)]
+    if spec.evaluator:
+        names.append(role_name(pb.EVALUATOR, 0))
+    return names
+
+
+async def start(job: Job, pods: Pods) -> None:
+    """First start: records all names at once, then asks for the pods. Raises UnreachableError."""
+    job.event("job_started", job=job.spec.name, slots=job.spec.slots, ps=job.spec.ps, workers=job.spec.workers)
+    names = first_names(job)
+    with job.store.transaction():
+        for name in names:
+            job.members.request(name)
+    for name in names:
+        await pods.backend.create(name)
+
+
+async def settle(job: Job, pods: Pods, healing: Healing, timeout_seconds: float = SETTLE_SECONDS) -> None:
+    """After a restart: waits for those who took part, then replaces those who did not come back."""
+    job.event("aimaster_restarted", incarnation=job.incarnation)
+    known = [r.name for r in job.members.records.values() if r.state in ("running", "leaving") and r.incarnation]
+
+    def back(name: str) -> bool:
+        member = job.members.get(name)
+        connected = member is not None and member.outbox.generation > 0
+        return connected or pods.exited(name) or job.members.records[name].state not in ("running", "leaving")
+
+    if job.ending:
+        return
+    await job.changed.until(lambda: all(back(name) for name in known), timeout_seconds)
+    for name in known:
+        record = job.members.records[name]
+        if not back(name) and record.wanted and job.members.get(name) is None:
+            healing.hung(name, timeout_seconds)
+    for record in list(job.members.records.values()):
+        if record.wanted and not record.ended and record.name not in pods.seen:
+            await pods.backend.create(record.name)  # asked for, and perhaps never heard: idempotent
+    job.publish_soon()

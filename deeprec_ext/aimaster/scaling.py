@@ -1,0 +1,157 @@
+"""One scaling under way: its record, its transitions, and sending commands to many with a deadline.
+
+Bytes are counted so: `bytes_moved` is the first copy, `bytes_resent` the dirty rows sent again. An ack of FIRST reports
+its bytes as the first copy, an ack of DIRTY as resent. FINAL copies dense variables for the first time and the last
+dirty rows again: its ack's `bytes` are the dense bytes and its `remaining_bytes` the dirty bytes it sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from deeprec_ext.aimaster import commands
+from deeprec_ext.aimaster.facts import Scaling
+from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.machine import State, check_edge
+from deeprec_ext.aimaster.members import Member
+from deeprec_ext.aimaster.pods import Pods
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger(__name__)
+NEW_POD_GRACE_SECONDS = 5.0
+
+
+class StepError(DeepRecError):
+    """A state cannot reach its end: roll back with this reason."""
+
+
+class RefusedScalingError(DeepRecError):
+    """The scaling must not be tried."""
+
+
+class Run:
+    """A scaling in the hands of its driver. What it changes is persisted at once."""
+
+    def __init__(self, job: Job, pods: Pods, scaling: Scaling) -> None:
+        self.job, self.pods, self.scaling = job, pods, scaling
+        self._loop = asyncio.get_running_loop()
+        self.began = self.now()
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    @property
+    def state(self) -> State:
+        return State(self.scaling.state)
+
+    # ------------------------------------------------------------------------------------------------ record
+
+    def update(self, *, moved: bytes | None = None, **changes: Any) -> None:
+        self.scaling = dataclasses.replace(self.scaling, **changes)
+        self.job.store.save_scaling(self.scaling, moved)
+        self.job.changed.notify()
+
+    def enter(self, state: State, detail: str = "", **changes: Any) -> None:
+        """Persists the next state before anything of it is done."""
+        comment = check_edge(self.state, state)
+        self.update(state=state.value, detail=detail or comment, **changes)
+        self.job.event("scaling_state", scaling=self.scaling.id, state=state.value, detail=self.scaling.detail)
+
+    def finish(self, outcome: str, reason: str = "") -> None:
+        """To STEADY, with the outcome."""
+        seconds = self.job.clock.wall() - self.scaling.started if self.scaling.started else 0.0
+        if self.state is not State.STEADY:
+            check_edge(self.state, State.STEADY)
+        reason = reason or self.scaling.reason
+        self.update(
+            state=State.STEADY.value, detail=outcome, outcome=outcome, reason=reason, seconds=max(0.0, seconds)
+        )
+        s = self.scaling
+        self.job.event(
+            "scaling_ended", scaling=s.id, kind=s.kind, target=s.role, from_count=s.from_count, to_count=s.to_count,
+            outcome=outcome, reason=reason, bytes_moved=s.bytes_moved, bytes_resent=s.bytes_resent,
+            slots_moved=s.slots_moved, seconds=round(s.seconds, 3),
+        )  # fmt: skip
+
+    def add_pause(self, report: pb.PauseReport) -> None:
+        self.update(**pause_changes(self.scaling, report))
+
+    # ------------------------------------------------------------------------------------------------ commands
+
+    def send(self, members: Mapping[str, Member], **command: Any) -> dict[str, asyncio.Future[pb.Ack]]:
+        return {name: self.job.commander.send(member.outbox, **command) for name, member in members.items()}
+
+    async def ask(
+        self, members: Mapping[str, Member], timeout_seconds: float, what: str, *, may_die: bool, **command: Any
+    ) -> dict[str, pb.Ack]:
+        """Sends the same command to all and waits for all acks. Raises CommandError."""
+        names: Iterable[str] = members if may_die else ()
+        return await commands.gather(self.send(members, **command), timeout_seconds, what, may_die=names)
+
+    async def insist(
+        self, futures: Mapping[str, asyncio.Future[pb.Ack]], timeout_seconds: float, what: str
+    ) -> None:
+        """Waits for acks where there is no way back: who does not answer is noted, and dealt with as failed later."""
+        results = await asyncio.gather(
+            *(commands.gather({name: future}, timeout_seconds, what) for name, future in futures.items()),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, commands.CommandError):
+                self.job.event("warning", text=f"scaling {self.scaling.id}: {result}")
+            elif isinstance(result, BaseException):
+                raise result
+
+    # ------------------------------------------------------------------------------------------------ pods
+
+    async def acquire(self, timeout_seconds: float) -> None:
+        """Creates the new pods that are not there yet and waits until they are registered."""
+        job, added = self.job, self.scaling.added
+        for name in added:
+            record = job.members.record(name)
+            if record is None or not record.wanted or record.ended:
+                await self.pods.create(name)
+        self.update(detail=f"waiting for {', '.join(added)}" if added else "")
+
+        def there(name: str) -> bool:
+            member = job.members.get(name)
+            return member is not None and member.admitted
+
+        if not await job.changed.until(lambda: all(there(name) for name in added), timeout_seconds):
+            late = ", ".join(name for name in added if not there(name))
+            raise StepError(f"{late} did not register within {timeout_seconds:.0f} s")
+
+    async def delete_added(self) -> None:
+        for name in self.scaling.added:
+            await self.pods.remove(name, NEW_POD_GRACE_SECONDS)
+
+    async def release(self, timeout_seconds: float) -> None:
+        """Tells the drained to leave, waits for their exit, then removes their pods."""
+        job, drained = self.job, self.scaling.drained
+        for name in drained:
+            record, member = job.members.record(name), job.members.get(name)
+            if record is not None:
+                state = record.state if record.ended else "leaving"
+                job.members.update(name, wanted=False, state=state)
+            if member is not None:
+                job.commander.send(member.outbox, leave=pb.Leave(reason=f"scaling {self.scaling.id}"))
+        registered = tuple(name for name in drained if job.members.get(name) is not None)
+        late = await self.pods.wait_exit(registered, timeout_seconds)
+        for name in drained:
+            if name in late:
+                job.event("warning", name, text=f"did not exit within {timeout_seconds:.0f} s and is killed")
+            await self.pods.remove(name, 0.0 if name in late else NEW_POD_GRACE_SECONDS)
+            job.members.drop(name, "scaled away")
+
+
+def pause_changes(scaling: Scaling, report: pb.PauseReport) -> dict[str, Any]:
+    """The fields of a record that a worker's report changes."""
+    return {
+        "pause_seconds": (*scaling.pause_seconds, report.pause_seconds),
+        "gate_waits": scaling.gate_waits + report.gate_waits,
+    }

@@ -1,0 +1,113 @@
+"""All parts wired together, and the gRPC server around them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+
+from deeprec_ext.aimaster import recovery
+from deeprec_ext.aimaster.admin import AdminService
+from deeprec_ext.aimaster.admission import Admission
+from deeprec_ext.aimaster.authorisation import Authorisation
+from deeprec_ext.aimaster.backend import PodBackend
+from deeprec_ext.aimaster.clock import Clock
+from deeprec_ext.aimaster.facts import JobSpec
+from deeprec_ext.aimaster.failures import Failures
+from deeprec_ext.aimaster.healing import Healing
+from deeprec_ext.aimaster.inbox import Inbox
+from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.pods import Pods
+from deeprec_ext.aimaster.scalings import Scalings
+from deeprec_ext.aimaster.service import AgentsService, agents_handlers
+from deeprec_ext.aimaster.store import Store
+from deeprec_ext.errors import UsageError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security import credentials
+
+log = logging.getLogger(__name__)
+STOP_SECONDS = 1.0
+
+
+class AIMaster:
+    """One AIMaster. `start`, then wait for `ended`, then `stop`."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        backend: PodBackend,
+        certs: str | None,
+        *,
+        clock: Clock | None = None,
+        settle_seconds: float = recovery.SETTLE_SECONDS,
+    ) -> None:
+        self.job = job = Job(spec, Store(spec.workdir / "aimaster.db"), clock)
+        self._backend, self._certs, self._settle_seconds = backend, certs, settle_seconds
+        failures = Failures(job)
+        self._healing = Healing(job, failures)
+        self.pods = Pods(job, backend, self._healing)
+        self.scalings = Scalings(job, self.pods)
+        self._healing.abort = self.scalings.abort
+        self._healing.blocked = self.scalings.blocks_healing
+        admission = Admission(job, self._healing)
+        self._agents = AgentsService(job, admission, Inbox(job, failures, self.scalings.pause_reported))
+        self._admin = AdminService(job, self.scalings)
+        self._server: grpc.aio.Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.broken = asyncio.Event()  # a task that must run for ever has ended
+
+    async def start(self, listen: str) -> int:
+        """Serves, then starts or recovers the job in the background; returns the port. Raises UsageError."""
+        server = grpc.aio.server(
+            options=credentials.SERVER_OPTIONS, interceptors=[Authorisation(tls=self._certs is not None)]
+        )
+        server.add_generic_rpc_handlers((agents_handlers(self._agents),))
+        rpc.add_AdminServicer_to_server(self._admin, server)  # type: ignore[no-untyped-call]
+        health = HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(health, server)
+        services = [pb.DESCRIPTOR.services_by_name[name].full_name for name in ("Agents", "Admin")]
+        names = [*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, server)
+        for name in ("", *services):
+            await health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        try:
+            port = credentials.add_port(server, listen, "aimaster", self._certs)
+        except RuntimeError as error:
+            raise UsageError(f"the AIMaster cannot listen at {listen}: the port is in use; give another") from error
+        await server.start()
+        self._server = server
+        for coroutine in (self._begin(), self.pods.watch(), self._healing.watch_heartbeats(), self._healing.replace()):
+            task = asyncio.get_running_loop().create_task(coroutine)
+            task.add_done_callback(self._task_done)
+            self._tasks.append(task)
+        return port
+
+    async def _begin(self) -> None:
+        """Start or recover, then scalings for ever."""
+        if self.job.resumed and self.job.members.records:
+            await recovery.settle(self.job, self.pods, self._healing, self._settle_seconds)
+        else:
+            await recovery.start(self.job, self.pods)
+        await self.scalings.run()
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            log.error("the AIMaster cannot go on", exc_info=task.exception())
+            self.broken.set()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.pods.close()
+        for member in self.job.members:
+            member.outbox.detach()
+        if self._server is not None:
+            await self._server.stop(STOP_SECONDS)
+        await self._backend.close()
+        self.job.close()

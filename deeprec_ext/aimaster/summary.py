@@ -1,0 +1,81 @@
+"""`summary.json` (DESIGN section 9) from the store alone: also after the AIMaster is gone."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deeprec_ext.aimaster.facts import Failure, Scaling, parse_name
+from deeprec_ext.aimaster.store import Store
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+
+def _scaling(scaling: Scaling) -> dict[str, Any]:
+    pauses = scaling.pause_seconds
+    return {
+        "kind": scaling.kind,
+        "role": scaling.role,
+        "from": scaling.from_count,
+        "to": scaling.to_count,
+        "epoch": scaling.epoch,
+        "bytes_moved": scaling.bytes_moved,
+        "bytes_resent": scaling.bytes_resent,
+        "slots_moved": scaling.slots_moved,
+        "pause_seconds": {
+            "p50": statistics.median(pauses) if pauses else None,
+            "max": max(pauses) if pauses else None,
+        },
+        "seconds": scaling.seconds,
+        "outcome": scaling.outcome or "rolled_back",
+        "reason": scaling.reason or ("" if scaling.outcome else f"the job ended in {scaling.state}"),
+        "gate_waits": scaling.gate_waits,
+    }
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    role, index = parse_name(failure.name)
+    return {
+        "role": pb.Role.Name(role).lower(),
+        "id": index,
+        "cause": failure.cause,
+        "detected_seconds": failure.detected_seconds,
+        "recovered_seconds": failure.recovered_seconds,
+        "steps_lost": failure.steps_lost,
+    }
+
+
+def summarize(store: Store, *, status: str, seconds: float, roles: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """The dictionary of summary.json.
+
+    Args:
+        store: of the job, may be read-only.
+        status: how the job ended, as the launcher knows it.
+        seconds: wall time of the run.
+        roles: role -> {"started", "restarted"}, counted by the launcher.
+    """
+    metrics = store.get("metrics", {})
+    return {
+        "status": status,
+        "steps": int(store.get("step", 0)),
+        "examples": store.examples(),
+        "seconds": seconds,
+        "roles": {role: dict(counts) for role, counts in roles.items()},
+        "scaling": [_scaling(scaling) for scaling in store.scalings()],
+        "failures": [_failure(failure) for failure in store.failures()],
+        "data": None,
+        "metrics": metrics,
+        "estimator": {"mape_holdout": None},
+    }
+
+
+def summarize_directory(
+    workdir: Path, *, status: str, seconds: float, roles: Mapping[str, Mapping[str, int]]
+) -> dict[str, Any]:
+    """The same from a run directory. Raises StoreError when it has no `aimaster.db`."""
+    store = Store(workdir / "aimaster.db", read_only=True)
+    try:
+        return summarize(store, status=status, seconds=seconds, roles=roles)
+    finally:
+        store.close()

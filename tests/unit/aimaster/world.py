@@ -1,0 +1,292 @@
+"""A job in one process: a real AIMaster behind a real port, with agents and a pod backend that only pretend."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import grpc.aio
+
+from deeprec_ext.aimaster.backend import PodState
+from deeprec_ext.aimaster.facts import JobSpec, parse_name
+from deeprec_ext.aimaster.server import AIMaster
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security import credentials
+from deeprec_ext.settings import PROTOCOL_MAJOR, Settings
+
+SETTINGS = Settings(
+    heartbeat_seconds=0.05, ps_heartbeat_limit_seconds=5, worker_heartbeat_limit_seconds=5, acquire_limit_seconds=3,
+    prepare_limit_seconds=3, pause_limit_seconds=0.4, lease_seconds=1.5, commit_margin_seconds=0.2,
+    release_limit_seconds=0.5, dirty_small_bytes=10,
+)  # fmt: skip
+SLOT_BYTES = 1000
+INCARNATIONS = itertools.count(1)
+
+
+def catalogue(slots: int = 8) -> pb.Catalogue:
+    """One table and one dense variable a slot."""
+    variables = []
+    for slot in range(slots):
+        variables.append(
+            pb.Variable(name=f"table{slot}", slot=slot, update=pb.Variable.ROWS, bytes=SLOT_BYTES - 100, shape=[9, 25])
+        )
+        variables.append(pb.Variable(name=f"dense{slot}", slot=slot, update=pb.Variable.DENSE, bytes=100, shape=[25]))
+    return pb.Catalogue(variables=variables, fingerprint="v1")
+
+
+class FakeAgent:
+    """Acks every command at once, unless its kind is in `mute` or a copy phase is; remembers what it was told."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        self.role, self.index = parse_name(name)
+        self.incarnation = f"{name}#{next(INCARNATIONS)}"
+        self.told: list[str] = []
+        self.commands: list[pb.Command] = []
+        self.mute: set[str] = set(world.mute.get(name, ()))
+        self.fails: dict[str, str] = dict(world.fails.get(name, {}))
+        self.view = pb.View()
+        self.task_number = -1
+        self.known_aimaster = 0
+        self.step = 10
+        self.registered = 0
+        self.errors: list[str] = []
+        self.call: grpc.aio.StreamStreamCall | None = None
+        self._task = asyncio.get_running_loop().create_task(self._live())
+
+    async def _live(self) -> None:
+        while True:
+            try:
+                await self._connect()
+            except grpc.aio.AioRpcError as error:
+                self.errors.append(f"{error.code().name}: {error.details()}")
+                if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
+                    return
+            await asyncio.sleep(0.03)
+
+    def request(self) -> pb.RegisterRequest:
+        return pb.RegisterRequest(
+            protocol_major=PROTOCOL_MAJOR, job="job", role=self.role, index=self.index, incarnation=self.incarnation,
+            address=f"{self.name}:1", pid=1, known_epoch=self.view.epoch, known_task=self.task_number,
+            known_aimaster=self.known_aimaster,
+        )  # fmt: skip
+
+    async def _connect(self) -> None:
+        async with credentials.open_aio_channel(self.world.address, "aimaster.job", "ps", None) as channel:
+            stub = rpc.AgentsStub(channel)
+            reply = await stub.Register(self.request(), timeout=30)
+            self.registered += 1
+            self.view, self.task_number, self.known_aimaster = reply.view, reply.task, reply.aimaster_incarnation
+            self.call = stub.Stream()
+            await self.say(hello=pb.Hello(incarnation=self.incarnation))
+            if self.role == pb.CHIEF:
+                await self.say(live=pb.ModelLive(generation=self.view.generation, step=self.step))
+                await self.say(catalogue=self.world.catalogue)
+            beats = asyncio.ensure_future(self._beat())
+            try:
+                async for message in self.call:
+                    await self._receive(message)
+            finally:
+                beats.cancel()
+
+    async def say(self, **message: object) -> None:
+        assert self.call is not None
+        await self.call.write(pb.AgentMessage(**message))
+
+    async def _beat(self) -> None:
+        while True:
+            if "heartbeat" not in self.mute:
+                self.step += 1 if self.role in (pb.CHIEF, pb.WORKER) else 0
+                beat = pb.Heartbeat(step=self.step, epoch=self.view.epoch, training=True, examples=10 * self.step)
+                await self.say(heartbeat=beat)
+            await asyncio.sleep(SETTINGS.heartbeat_seconds)
+
+    async def _receive(self, message: pb.MasterMessage) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "publish":
+            old, self.view = self.view, message.publish.view
+            self.told.append("publish")
+            if self.role == pb.CHIEF and self.view.generation > old.generation:
+                await self.say(live=pb.ModelLive(generation=self.view.generation, step=5))
+        elif kind == "scaling":
+            self.told.append(pb.ScalingNotice.Phase.Name(message.scaling.phase))
+        else:
+            await self._obey(message.command)
+
+    async def _obey(self, command: pb.Command) -> None:
+        kind = command.WhichOneof("command")
+        name = pb.Copy.Phase.Name(command.copy.phase) if kind == "copy" else str(kind)
+        self.told.append(name)
+        self.commands.append(command)
+        if name in self.mute:
+            return
+        if name == "leave":
+            self.world.backend.exit(self.name, 0)
+            return
+        if name == "commit":
+            self.view = command.commit.view
+        result = {"FIRST": pb.CopyResult(bytes=900), "DIRTY": pb.CopyResult(bytes=50, remaining_bytes=5),
+                  "FINAL": pb.CopyResult(bytes=100, remaining_bytes=7)}  # fmt: skip
+        error = self.fails.get(name, "")
+        ack = pb.Ack(command_id=command.id, ok=not error, error=error, copy=result.get(name))
+        await self.say(ack=ack)
+        if name == "commit":
+            await self.say(pause=pb.PauseReport(scaling_id=1, pause_seconds=0.05))
+
+    def command(self, kind: str) -> pb.Command:
+        return next(c for c in reversed(self.commands) if c.WhichOneof("command") == kind)
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+
+class FakeBackend:
+    """Pods are fake agents. `stillborn`: names whose pod runs but never registers."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.pods: dict[str, PodState] = {}
+        self.agents: dict[str, FakeAgent] = {}
+        self.deleted: list[str] = []
+        self.stillborn: set[str] = set()
+        self.restarts_by_itself = True
+        self.memory: int | None = None
+        self._pids = itertools.count(1000)
+        self._watchers: set[asyncio.Queue[PodState]] = set()
+
+    def _report(self, state: PodState) -> None:
+        self.pods[state.name] = state
+        for queue in self._watchers:
+            queue.put_nowait(state)
+
+    async def create(self, name: str) -> None:
+        old = self.pods.get(name)
+        if old is not None and old.state == "running":
+            return
+        self._report(PodState(name, "running", pid=next(self._pids), restarts=old.restarts if old else 0))
+        if name not in self.stillborn:
+            self.agents[name] = FakeAgent(self._world, name)
+
+    async def delete(self, name: str, grace_seconds: float) -> None:
+        self.deleted.append(name)
+        self.exit(name, 137, deleted=True)
+
+    def exit(self, name: str, code: int, *, deleted: bool = False, restarting: bool = False) -> None:
+        state = self.pods.get(name)
+        agent = self.agents.pop(name, None)
+        if agent is not None:
+            agent.stop()
+        if state is not None and state.state == "running":
+            self._report(
+                dataclasses.replace(state, state="exited", exit_code=code, deleted=deleted, restarting=restarting)
+            )
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL, and the launcher starts it again."""
+        self.exit(name, 137, restarting=True)
+        await asyncio.sleep(0)
+        self._report(dataclasses.replace(self.pods[name], state="running", pid=next(self._pids), restarting=False,
+                                         restarts=self.pods[name].restarts + 1))  # fmt: skip
+        self.agents[name] = FakeAgent(self._world, name)
+
+    async def watch(self) -> AsyncIterator[PodState]:
+        queue: asyncio.Queue[PodState] = asyncio.Queue()
+        for state in self.pods.values():
+            queue.put_nowait(state)
+        self._watchers.add(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._watchers.discard(queue)
+
+    def available_memory(self) -> int | None:
+        return self.memory
+
+    async def close(self) -> None:
+        pass
+
+
+class World:
+    """One job and everything around it."""
+
+    def __init__(self, workdir: Path, **spec: object) -> None:
+        values: dict[str, object] = {"slots": 8, "ps": 2, "workers": 1, "settings": SETTINGS, **spec}
+        self.spec = JobSpec(name="job", workdir=workdir, **values)  # type: ignore[arg-type]
+        self.mute: dict[str, set[str]] = {}
+        self.fails: dict[str, dict[str, str]] = {}
+        self.catalogue = catalogue()
+        self.backend = FakeBackend(self)
+        self.address = "127.0.0.1:0"
+        self.master: AIMaster = None  # type: ignore[assignment]
+
+    async def start(self) -> None:
+        self.master = AIMaster(self.spec, self.backend, None, settle_seconds=1.0)
+        port = await self.master.start(self.address)
+        self.address = f"127.0.0.1:{port}"
+
+    async def crash(self) -> None:
+        """The AIMaster dies without a word; pods and agents stay."""
+        for task in self.master._tasks:
+            task.cancel()
+        await asyncio.gather(*self.master._tasks, return_exceptions=True)
+        assert self.master._server is not None
+        await self.master._server.stop(None)
+        self.master.job.store.close()
+
+    async def training(self) -> None:
+        await self.until(lambda: self.master.job.cluster.live and bool(self.master.job.catalogue.variables))
+        expected = 1 + self.spec.workers
+        await self.until(lambda: len(self.master.job.view().workers) >= expected)
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 6.0) -> None:
+        for _ in range(int(seconds / 0.01)):
+            if condition():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"not in time; status: {(await self.status())}")
+
+    async def scale(self, **request: object) -> pb.ScaleReply:
+        async with credentials.open_aio_channel(self.address, "aimaster.job", "admin", None) as channel:
+            return await rpc.AdminStub(channel).Scale(pb.ScaleRequest(**request), timeout=5)
+
+    async def status(self) -> pb.StatusReply:
+        async with credentials.open_aio_channel(self.address, "aimaster.job", "admin", None) as channel:
+            return await rpc.AdminStub(channel).Status(pb.StatusRequest(), timeout=5)
+
+    async def ended(self, number: int = 1, seconds: float = 8.0) -> pb.ScalingStatus:
+        """The scaling with this id, once it has an outcome."""
+
+        def found() -> pb.ScalingStatus | None:
+            records = [s for s in self.master.scalings.ended if s.id == number]
+            return records[0].to_proto() if records else None
+
+        await self.until(lambda: found() is not None, seconds)
+        result = found()
+        assert result is not None
+        return result
+
+    def agent(self, name: str) -> FakeAgent:
+        return self.backend.agents[name]
+
+    async def stop(self) -> None:
+        for agent in self.backend.agents.values():
+            agent.stop()
+        await self.master.stop()
+
+
+@contextlib.asynccontextmanager
+async def world(workdir: Path, **spec: object) -> AsyncIterator[World]:
+    """A job that trains; ended whatever happens."""
+    it = World(workdir, **spec)
+    await it.start()
+    try:
+        await it.training()
+        yield it
+    finally:
+        await it.stop()
