@@ -84,6 +84,7 @@ def final_line(summary: Mapping[str, Any], directory: Path) -> str:
     """`succeeded; 10,000 steps in 1:12; all of it is in runs/…`."""
     status = str(summary.get("status") or "ended")
     reason = f": {summary['reason']}" if summary.get("reason") else ""
-    steps = f"{summary.get('steps') or 0:,} steps in {format_seconds(summary.get('seconds') or 0.0)}"
+    took = f" in {format_seconds(summary['seconds'])}" if summary.get("seconds") else ""
+    steps = f"{summary.get('steps') or 0:,} steps{took}"
     where = f"logs in {directory / 'logs'}" if status == FAILED else f"all of it is in {directory}"
     return f"{status}{reason}; {steps}; {where}"

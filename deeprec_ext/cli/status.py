@@ -19,6 +19,7 @@ from deeprec_ext.launch.rundir import RunDirectory
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 
 _WATCH_SECONDS = 0.5
+_WIDTH = 160
 _PATIENCE_SECONDS = 10.0
 """The AIMaster may be just being restarted."""
 
@@ -77,7 +78,10 @@ async def _once(directory: RunDirectory, as_json: bool) -> None:
     if as_json:
         print_json(as_dict(status))
     else:
-        Console().print(render(scene_of(directory, status), _last_events(directory)))
+        console = Console()
+        if not console.is_terminal:
+            console.width = _WIDTH  # nothing is cut off in a file
+        console.print(render(scene_of(directory, status), _last_events(directory)))
 
 
 async def _watch(directory: RunDirectory, as_json: bool) -> None:

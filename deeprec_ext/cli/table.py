@@ -98,7 +98,7 @@ def progress(scene: Scene) -> RenderableType:
     grid.add_row(
         ProgressBar(total=status.last_step, completed=min(status.step, status.last_step), width=30),
         Text(f"step {status.step:,} / {status.last_step:,}"), Text(speed),
-        Text(f"{format_seconds(left)} left" if left is not None else "", style="dim"),
+        Text(f"{format_seconds(max(1.0, left))} left" if left is not None else "", style="dim"),
     )  # fmt: skip
     return grid
 

@@ -16,8 +16,11 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
-AIMASTER_SILENCE_SECONDS = 10.0
-"""An AIMaster that has answered before and does not for so long is hung: it is killed and started again."""
+AIMASTER_SILENCE_SECONDS = 15.0
+"""An AIMaster that has answered before and does not for so long is hung: it is killed and started again.
+
+Longer than a stall on an overloaded machine.
+"""
 AIMASTER_START_SECONDS = 60.0
 
 
