@@ -17,6 +17,13 @@ if os.environ.get("DEEPREC_EXT_AIMASTER") and os.environ.get("DEEPREC_EXT_ROLE")
     importlib.import_module("deeprec_ext.autoload").install()
 
 
+def __getattr__(name: str) -> Any:
+    """`deeprec_ext.elastic_partitioner`, imported on first use."""
+    if name == "elastic_partitioner":
+        return importlib.import_module("deeprec_ext.elastic.partitioner").elastic_partitioner
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def report_metrics(metrics: Mapping[str, Any], step: int = 0) -> None:
     """Reports numbers of the job (an AUC, a loss) for its summary; a no-op outside an elastic job.
 

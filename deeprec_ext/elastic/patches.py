@@ -155,6 +155,14 @@ def estimator_imported(module: Any) -> None:
     executor = module._TrainingExecutor
     module._DELAY_SECS_PER_WORKER = module._MAX_DELAY_SECS = 0
     executor._start_std_server = lambda self, config: None
+    start_training = executor._start_distributed_training
+
+    @functools.wraps(start_training)
+    def start_distributed_training(self: Any, *args: Any, **kwargs: Any) -> Any:
+        trainer.asked_to_train = True
+        return start_training(self, *args, **kwargs)
+
+    executor._start_distributed_training = start_distributed_training
     evaluate = executor._Evaluator.evaluate_and_export
 
     @functools.wraps(evaluate)

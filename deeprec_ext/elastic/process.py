@@ -83,7 +83,8 @@ def setup_logging() -> None:
 
 def _at_exit(one: Trainer) -> None:
     crashed = getattr(sys, "last_value", None) is not None
-    trained_nothing = not one.had_session and one.identity.role != "evaluator" and not one.leaving.is_set()
+    expected = one.identity.role == "evaluator" or one.leaving.is_set() or one.asked_to_train or one.model_is_live
+    trained_nothing = not one.had_session and not expected
     if trained_nothing and not crashed and one.refusal is None:
         one.refused(EAGER)
     one.finish()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -290,7 +291,12 @@ class ElasticSession(v1.Session):
             if placed is not None and placed.key == (wanted.key, exported.version):
                 self._made_for, self._made_version = wanted, exported.version
                 return placed
-            fresh = self._prepared.pop((wanted.key, exported.version), None) or self._build(wanted, exported)
+            fresh = self._prepared.pop((wanted.key, exported.version), None)
+            if fresh is None:
+                started = time.monotonic()
+                fresh = self._build(wanted, exported)
+                if self._placed is not None:
+                    log.info("built a session between two runs, in %.2f s", time.monotonic() - started)
             old = self._install(fresh, wanted)
         if old is not None and self._home is not None:
             self._home.retire([old])

@@ -59,6 +59,7 @@ class Trainer:
         self.leaving = threading.Event()
         self.agent = Agent(identity, self, tf.__version__)
         self.had_session = False
+        self.asked_to_train = False  # Estimator may find that all steps are done and open no session
         self.examples_given: int | None = None
         self.has_evaluator = False
         self.refusal: str | None = None
@@ -108,6 +109,10 @@ class Trainer:
             if self._failure is not None:
                 raise self._failure
             return bool(self._view and self._view.live)
+
+    @property
+    def model_is_live(self) -> bool:
+        return self._view is not None and self._view.live
 
     @property
     def chief(self) -> bool:
