@@ -1,7 +1,8 @@
-"""How many records a step consumes, as far as the graph itself tells."""
+"""How many records, and how many ids of one lookup, a step consumes, as far as the graph itself tells."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -9,7 +10,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.python.framework import tensor_util
 
 from deeprec_ext.graph import attributes
-from deeprec_ext.graph.index import GraphIndex, op_name
+from deeprec_ext.graph.index import GraphIndex, op_name, output_number
 
 _BATCHES = frozenset({"BatchDataset", "BatchDatasetV2", "ParallelBatchDataset", "MapAndBatchDataset", "PaddedBatchDataset",
                       "PaddedBatchDatasetV2", "ExperimentalMapAndBatchDataset"})  # fmt: skip
@@ -54,17 +55,23 @@ def _nearest_batch(nodes: dict[str, NodeDef], start: Iterable[str]) -> int:
     return 0
 
 
+def _batch_in_function(index: GraphIndex, name: str) -> int:
+    function = index.functions.get(name)
+    return 0 if function is None else _nearest_batch({n.name: n for n in function.node_def}, function.ret.values())
+
+
 def _candidates(index: GraphIndex, wanted: dict[str, list[NodeDef]]) -> Iterator[int]:
     for node in wanted.get("IteratorGetNext", ()):
         for shape in node.attr["output_shapes"].list.shape:
             if not shape.unknown_rank and len(shape.dim) > 0:
                 yield shape.dim[0].size
     for node in wanted.get("MakeIterator", ()):
-        yield _nearest_batch(index.nodes, [op_name(node.input[0])])
+        dataset = index.nodes[op_name(node.input[0])]
+        # A one-shot iterator that has been converted gets its dataset from a function.
+        called = dataset.attr["f"].func.name if dataset.op == "StatefulPartitionedCall" else ""
+        yield _batch_in_function(index, called) if called else _nearest_batch(index.nodes, [dataset.name])
     for node in wanted.get("OneShotIterator", ()):
-        function = index.functions.get(node.attr["dataset_factory"].func.name)
-        if function is not None:
-            yield _nearest_batch({n.name: n for n in function.node_def}, function.ret.values())
+        yield _batch_in_function(index, node.attr["dataset_factory"].func.name)
     for op in _DEQUEUES:
         for node in wanted.get(op, ()):
             yield _constant(index.nodes, node.input[1])
@@ -79,3 +86,36 @@ def batch_size(graph_def: GraphDef | GraphIndex) -> int:
         if node.op in kinds:
             wanted.setdefault(node.op, []).append(node)
     return next((size for size in _candidates(index, wanted) if size > 0), 0)
+
+
+# Ops that make one id of each value of their first input.
+_ONE_EACH = frozenset(
+    "Identity Reshape Cast EnsureShape FloorMod Mod AsString Maximum Minimum StringToHashBucketFast StringToHashBucketStrong "
+    "StringToHashBucket AddV2 Sub FloorDiv ExpandDims Squeeze".split()
+)
+_SECOND = frozenset({"LookupTableFindV2", "Select", "SelectV2"})  # the same, of their second input
+
+
+def ids_per_step(index: GraphIndex, ids: str, records: int) -> int:
+    """How many ids a tensor has in one step: one per record, or as many as the input's shape says; 0 if unknown.
+
+    Args:
+      records: records of one step, from `batch_size`; 0 if unknown.
+    """
+    parts = 1
+    for _ in range(24):
+        node = index.nodes[op_name(ids)]
+        if node.op == "IteratorGetNext":
+            shapes = node.attr["output_shapes"].list.shape
+            number = output_number(ids)
+            if number < len(shapes) and not shapes[number].unknown_rank and shapes[number].dim:
+                sizes = [dim.size for dim in shapes[number].dim]
+                first = sizes[0] if sizes[0] > 0 else records
+                return first * math.prod(max(1, size) for size in sizes[1:]) // parts
+            break
+        if node.op == "DynamicPartition":
+            parts *= max(1, node.attr["num_partitions"].i)
+        elif node.op not in _ONE_EACH and node.op not in _SECOND:
+            break
+        ids = index.inputs(node.name)[1 if node.op in _SECOND else 0]
+    return records // parts

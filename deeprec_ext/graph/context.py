@@ -27,6 +27,9 @@ class Context:
     worker_device: str = ""
     """The device of this process in the cluster, e.g. /job:worker/task:1."""
 
+    iterator_scope: str = ""
+    """Put before the shared names of iterators: tells those of two graphs in one process apart. Must not change in swaps."""
+
 
 @dataclass(frozen=True)
 class Report:

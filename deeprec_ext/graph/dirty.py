@@ -81,7 +81,9 @@ def _mark(index: GraphIndex, write: Write, bitmap: _Bitmap, device: str) -> Node
     handle = _entered(index, bitmap.handle, attributes.kind(tf.resource), write.frames)
     value = _entered(index, bitmap.true if write.by_rows else bitmap.all, _BOOL, write.frames)
     if write.by_rows:
-        indices = index.inputs(node.name)[attributes.input_of(node, "indices")]
+        number = attributes.input_of(node, "indices")
+        assert number is not None  # find_writes looked
+        indices = index.inputs(node.name)[number]
         return index.add(
             node.name + "__mark",
             "ResourceScatterUpdate",

@@ -53,13 +53,15 @@ class NamedIterators:
                 found.append(node.name)
             elif op == "OneShotIterator":
                 one_shot.append(node.name)
-        index = rewriting.index if found or one_shot else None
+        if not found and not one_shot:
+            return 0, "none"
+        index = rewriting.index
         for name in one_shot:
             rewriting.initializers.append(_convert(index, name))
         for name in [*found, *one_shot]:
             node = index.nodes[name]
             if not node.attr["shared_name"].s:
-                node.attr["shared_name"].CopyFrom(text(name))
+                node.attr["shared_name"].CopyFrom(text(rewriting.context.iterator_scope + name))
             if "container" not in node.attr:
                 node.attr["container"].CopyFrom(text(""))
             rewriting.drops.append(index.add(name + "__drop", "DestroyResourceOp", node.device, [name]).name)

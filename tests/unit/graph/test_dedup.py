@@ -158,8 +158,23 @@ def test_lookups_inside_loops_still_run(cluster, setter, v2):
         assert session.run(total.name, {ids.name: [[1, 1, 2]]}) == 4 * 3 * DIM
 
 
-def test_auto_leaves_narrow_rows_alone():
-    assert not pays(4, 2048) and not pays(4, 0)
+def test_auto_wants_wide_rows_and_many_ids_or_more_ids_than_rows():
+    assert pays(32, 20_000, 2048) and pays(256, 20_000, 512) and pays(32, 10, 1100)
+    assert not pays(4, 20_000, 100_000) and not pays(32, 20_000, 512) and not pays(256, 20_000, 0)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize(("batch", "changed"), [(4096, True), (128, False)])
+def test_auto_reads_the_number_of_ids_off_the_input(setter, batch, changed, parts):
+    with tf.Graph().as_default() as graph, v1.device(setter):
+        data = tf.data.Dataset.range(100).map(lambda i: tf.stack([tf.as_string(i)] * 2)).batch(batch)
+        ids = tf.strings.to_hash_bucket_fast(v1.data.make_one_shot_iterator(data).get_next(), ROWS)
+        with v1.variable_scope("auto", partitioner=v1.fixed_size_partitioner(parts)):
+            wide, narrow = v1.get_variable("wide", [ROWS, DIM]), v1.get_variable("narrow", [ROWS, 1])
+        loss = tf.reduce_sum(v1.nn.embedding_lookup(wide, ids)) + tf.reduce_sum(v1.nn.embedding_lookup(narrow, ids))
+        v1.train.AdagradOptimizer(0.1).minimize(loss)
+    result = report(rewrite(graph.as_graph_def(), Context(TWO_PS)))
+    assert bool(result.changed) == changed, result.detail
 
 
 def test_off_changes_nothing(setter):
