@@ -11,6 +11,7 @@ from deeprec_ext.aimaster.facts import PsInfo, role_name
 from deeprec_ext.aimaster.healing import Healing
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.members import Member
+from deeprec_ext.aimaster.planning import tracked
 from deeprec_ext.aimaster.view import Cluster, first_view, take_task
 from deeprec_ext.errors import ProtocolError, StaleError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -104,7 +105,7 @@ class Admission:
         job.changed.notify()
         return pb.RegisterReply(
             aimaster_incarnation=job.incarnation, view=job.view(), task=member.task, settings=self._settings(),
-            has_evaluator=job.spec.evaluator,
+            has_evaluator=job.spec.evaluator, tracked=tracked(job.catalogue.variables, job.cluster.marked),
         )  # fmt: skip
 
     def _settings(self) -> pb.AgentSettings:

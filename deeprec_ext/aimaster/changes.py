@@ -15,7 +15,7 @@ from deeprec_ext.aimaster.commands import CommandError
 from deeprec_ext.aimaster.facts import PsInfo
 from deeprec_ext.aimaster.machine import State, limit_seconds
 from deeprec_ext.aimaster.members import Member
-from deeprec_ext.aimaster.planning import moves_of, wanted_map
+from deeprec_ext.aimaster.planning import moves_of, tracked, wanted_map
 from deeprec_ext.aimaster.scaling import RefusedScalingError, Run, StepError
 from deeprec_ext.aimaster.view import take_epoch
 from deeprec_ext.errors import UnreachableError
@@ -156,7 +156,8 @@ class PsChange:
         run, job = self._run, self._job
         run.update(marked=True, detail="dirty rows are marked")
         job.set_cluster(dataclasses.replace(job.cluster, marked=tuple(slots)))
-        await run.ask(job.members.trainers(), self._left(), "Mark", may_die=True, mark=pb.Mark(slots=slots))
+        mark = pb.Mark(slots=slots, tracked=tracked(self._moved.variables, slots))
+        await run.ask(job.members.trainers(), self._left(), "Mark", may_die=True, mark=mark)
 
     async def _copy(self, phase: pb.Copy.Phase, timeout_seconds: float) -> list[pb.Ack]:
         run = self._run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from deeprec_ext.aimaster import planner
 from deeprec_ext.aimaster.job import Job
@@ -27,6 +27,11 @@ def moves_of(variables: Iterable[pb.Variable], old: Sequence[int], new: Sequence
         if source != target:
             moves.setdefault(target, []).append(pb.Move(variable=variable, source_task=source))
     return moves
+
+
+def tracked(variables: Iterable[pb.Variable], slots: Collection[int]) -> dict[str, str]:
+    """variable -> bitmap of every table on these slots whose dirty rows are marked."""
+    return {v.name: v.bitmap for v in variables if v.slot in slots and v.update == pb.Variable.ROWS and v.bitmap}
 
 
 async def wanted_map(job: Job, added: Sequence[str], drained: Sequence[str], replace: str = "") -> planner.Plan:
