@@ -11,6 +11,8 @@ METADATA := pyproject.toml setup.py
 DATA ?=
 # Where the demo leaves its run.
 DEMO_DIR ?= runs/demo
+# Long enough for four changes one after the other; on a machine with many cores take more.
+DEMO_STEPS ?= 14000
 PYTEST_ARGS ?=
 
 .PHONY: help
@@ -55,8 +57,8 @@ install: $(VENV)/installed-tf  ## Create .venv and install the package with Tens
 demo: $(VENV)/installed-tf  ## Train Wide & Deep while PS go 1→3→2 and workers 1→3→2 (about two minutes)
 	rm -rf $(DEMO_DIR)
 	PATH="$(CURDIR)/$(BIN):$$PATH" deeprec-ext run --workdir $(DEMO_DIR) --events examples/census_wide_deep/demo.yaml \
-	    --ps 1 --workers 1 --max-ps 3 --max-workers 3 -- \
-	    python examples/census_wide_deep/train.py $(if $(DATA),--data $(DATA))
+	    --ps 1 --workers 1 -- \
+	    python examples/census_wide_deep/train.py --steps $(DEMO_STEPS) $(if $(DATA),--data $(DATA))
 
 # --------------------------------------------------------------------------------------------------------------- check
 
