@@ -161,6 +161,9 @@ class Job:
         return Outcome(FAILED, f"{pod.name} {verdict.reason}", tuple(tail(pod.log)))
 
     def _notice_failure(self, status: pb2.StatusReply) -> None:
+        if status.state == "finished" and self._ending.outcome is None:  # nobody but we finish a job
+            reason = "the AIMaster's store says that this job has ended already; choose another --workdir"
+            self._ending.set(Outcome(FAILED, reason))
         if status.state == "failed":
             names = [role.name for role in status.roles if role.state == "failed"]
             detail = tail(self._plan.directory.log(names[0])) if names else []

@@ -12,8 +12,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import grpc
 import psutil
 import pytest
+
+from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security.credentials import open_channel, server_name
 
 FAKES = Path(__file__).parent.parent / "unit" / "launch"
 TRAINER = ["python", str(FAKES / "fake_trainer.py")]
@@ -241,3 +246,52 @@ def test_no_port_stays_behind(start, wait_until):
             return True
 
         wait_until(closed, 5.0, f"{name}'s port to be closed")
+
+
+def test_a_hung_aimaster_is_killed_and_started_again(start, tmp_path):
+    events = tmp_path / "events.yaml"
+    events.write_text("- {at_step: 5, hang: aimaster}\n")
+    run = start("--events", str(events), command=[*TRAINER, "400", "0.02"])
+    output = run.end()
+    assert run.process.returncode == 0, output
+    assert run.summary()["roles"]["aimaster"] == {"started": 2, "restarted": 1}
+    assert run.summary()["events"][0]["outcome"] == "recovered"
+
+
+def test_a_trainer_may_not_start_or_stop_processes(start, wait_until):
+    run = start()
+    wait_until(lambda: run.step("chief-0"), what="a step")
+    address = json.loads((run.directory / "job.json").read_text())["launcher"]
+    for role, code in (("trainer", grpc.StatusCode.PERMISSION_DENIED), ("admin", grpc.StatusCode.INVALID_ARGUMENT)):
+        channel = open_channel(address, server_name("launcher", "run"), role, run.directory / "certs")
+        with channel, pytest.raises(grpc.RpcError) as error:
+            rpc.LauncherStub(channel).Create(pb2.Pod(name="sh", role=pb2.WORKER), timeout=10)
+        assert error.value.code() is code
+    run.process.send_signal(signal.SIGINT)
+    run.end()
+
+
+def test_the_other_commands_find_the_job_by_its_directory(start, wait_until):
+    run = start()
+    wait_until(lambda: run.step("chief-0"), what="a step")
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "deeprec_ext.cli.main", *words], capture_output=True, text=True, timeout=30, check=False,
+            env={**os.environ, "PYTHONPATH": str(FAKES.parent.parent.parent)},
+        )  # fmt: skip
+
+    status = command("status", str(run.directory), "--json")
+    assert json.loads(status.stdout)["state"] == "training", status
+    assert "chief-0" in command("status", str(run.directory)).stdout
+    assert (
+        json.loads(command("scale", str(run.directory), "--workers", "2", "--wait", "--json").stdout)["outcome"]
+        == "committed"
+    )
+    assert command("scale", str(run.directory), "--workers", "1").stdout == "already that size\n"
+    refused = command("scale", str(run.directory), "--replace", "ps-9")
+    assert (refused.returncode, refused.stderr) == (2, "deeprec-ext: there is no ps-9\n")
+    assert "worker-1, start 1" in command("logs", str(run.directory), "worker-1").stdout
+    run.process.send_signal(signal.SIGINT)
+    run.end()
+    assert json.loads(command("status", str(run.directory), "--json").stdout)["status"] == "stopped"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from deeprec_ext.cli import main, run
+from deeprec_ext.launch import observer
 from deeprec_ext.launch.plan import RunPlan
 
 HERE = Path(__file__).parent
@@ -23,4 +24,5 @@ def fake_plan(arguments: object) -> RunPlan:
 
 if __name__ == "__main__":
     run.make_plan = fake_plan
+    observer.AIMASTER_SILENCE_SECONDS = 1.0
     sys.exit(main.main())
