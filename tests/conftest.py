@@ -75,11 +75,12 @@ def adult(shared: Path) -> Path:
 def _processes_of(test: str) -> dict[int, psutil.Process]:
     """Children of this process, and whatever a child of a test has left behind: pytest names the test in its environment."""
     found = {child.pid: child for child in psutil.Process().children(recursive=True)}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0] == test:
-                found[process.pid] = process
-    found.pop(os.getpid(), None)
+    mark = f"PYTEST_CURRENT_TEST={test} (".encode()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError, psutil.Error):
+                if mark in Path(entry.path, "environ").read_bytes():
+                    found[int(entry.name)] = psutil.Process(int(entry.name))
     return {pid: process for pid, process in found.items() if not _is_harmless(process)}
 
 
