@@ -21,7 +21,7 @@ from deeprec_ext.settings import PROTOCOL_MAJOR, Settings
 
 SETTINGS = Settings(
     heartbeat_seconds=0.05, ps_heartbeat_limit_seconds=5, worker_heartbeat_limit_seconds=5, acquire_limit_seconds=3,
-    prepare_limit_seconds=3, pause_limit_seconds=0.4, lease_seconds=1.5, commit_margin_seconds=0.2,
+    prepare_limit_seconds=3, pause_limit_seconds=1.0, lease_seconds=4.0, commit_margin_seconds=0.2,
     release_limit_seconds=0.5, dirty_small_bytes=10,
 )  # fmt: skip
 SLOT_BYTES = 1000
@@ -57,6 +57,7 @@ class FakeAgent:
         self.registered = 0
         self.errors: list[str] = []
         self.call: grpc.aio.StreamStreamCall | None = None
+        self._writing = asyncio.Lock()
         self._task = asyncio.get_running_loop().create_task(self._live())
 
     async def _live(self) -> None:
@@ -96,7 +97,8 @@ class FakeAgent:
 
     async def say(self, **message: object) -> None:
         assert self.call is not None
-        await self.call.write(pb.AgentMessage(**message))
+        async with self._writing:  # grpc.aio takes one write at a time
+            await self.call.write(pb.AgentMessage(**message))
 
     async def _beat(self) -> None:
         while True:
@@ -152,6 +154,7 @@ class FakeBackend:
         self._world = world
         self.pods: dict[str, PodState] = {}
         self.agents: dict[str, FakeAgent] = {}
+        self.everybody: dict[str, FakeAgent] = {}  # also those that are gone
         self.deleted: list[str] = []
         self.stillborn: set[str] = set()
         self.restarts_by_itself = True
@@ -170,7 +173,10 @@ class FakeBackend:
             return
         self._report(PodState(name, "running", pid=next(self._pids), restarts=old.restarts if old else 0))
         if name not in self.stillborn:
-            self.agents[name] = FakeAgent(self._world, name)
+            self._spawn(name)
+
+    def _spawn(self, name: str) -> None:
+        self.agents[name] = self.everybody[name] = FakeAgent(self._world, name)
 
     async def delete(self, name: str, grace_seconds: float) -> None:
         self.deleted.append(name)
@@ -192,7 +198,7 @@ class FakeBackend:
         await asyncio.sleep(0)
         self._report(dataclasses.replace(self.pods[name], state="running", pid=next(self._pids), restarting=False,
                                          restarts=self.pods[name].restarts + 1))  # fmt: skip
-        self.agents[name] = FakeAgent(self._world, name)
+        self._spawn(name)
 
     async def watch(self) -> AsyncIterator[PodState]:
         queue: asyncio.Queue[PodState] = asyncio.Queue()
