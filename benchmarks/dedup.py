@@ -83,7 +83,9 @@ def loopback_bytes() -> int:
     return 0
 
 
-def stepper(target: str, config: v1.ConfigProto, definition: v1.GraphDef, train: str, first: list[str]) -> Callable[[], None]:
+def stepper(
+    target: str, config: v1.ConfigProto, definition: v1.GraphDef, train: str, first: list[str]
+) -> Callable[[], None]:
     """A session of its own that has run `first`; calling the result makes one step."""
     graph = tf.Graph()
     with graph.as_default():
@@ -192,7 +194,9 @@ def main() -> None:
             if not arguments.json:
                 print("  ".join(f"{rows[-1][c]!s:>12}" for c in COLUMNS), flush=True)
         if arguments.json:
-            print(json.dumps({"benchmark": "dedup", "ps": arguments.ps, "fields": FIELDS, "rows": ROWS, "settings": rows}))
+            print(
+                json.dumps({"benchmark": "dedup", "ps": arguments.ps, "fields": FIELDS, "rows": ROWS, "settings": rows})
+            )
     finally:
         for process in processes:
             process.kill()

@@ -47,8 +47,9 @@ def text(value: str) -> AttrValue:
     return AttrValue(s=value.encode())
 
 
-def tensor(value: Any, dtype: Any = None) -> AttrValue:
-    """The value of a Const."""
+@lru_cache(maxsize=4096)
+def tensor(value: bool | int | tuple[int, ...], dtype: Any = None) -> AttrValue:
+    """The value of a Const; shared by all who ask for the same, so never to be changed."""
     return AttrValue(tensor=tf.make_tensor_proto(value, dtype))
 
 

@@ -12,8 +12,10 @@ from tensorflow.python.framework import tensor_util
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, op_name, output_number
 
-_BATCHES = frozenset({"BatchDataset", "BatchDatasetV2", "ParallelBatchDataset", "MapAndBatchDataset", "PaddedBatchDataset",
-                      "PaddedBatchDatasetV2", "ExperimentalMapAndBatchDataset"})  # fmt: skip
+_BATCHES = frozenset(
+    "BatchDataset BatchDatasetV2 ParallelBatchDataset MapAndBatchDataset ExperimentalMapAndBatchDataset "  # noqa: SIM905
+    "PaddedBatchDataset PaddedBatchDatasetV2".split()
+)
 _DEQUEUES = frozenset({"QueueDequeueManyV2", "QueueDequeueMany", "QueueDequeueUpToV2", "QueueDequeueUpTo"})
 
 
@@ -78,7 +80,7 @@ def _candidates(index: GraphIndex, wanted: dict[str, list[NodeDef]]) -> Iterator
 
 
 def batch_size(graph_def: GraphDef | GraphIndex) -> int:
-    """Records per step: of the first source that states it (iterator shapes, batching datasets, dequeues); 0 if none does."""
+    """Records per step, of the first source that states it: iterator shapes, batching datasets, dequeues; else 0."""
     index = graph_def if isinstance(graph_def, GraphIndex) else GraphIndex(graph_def)
     kinds = {"IteratorGetNext", "MakeIterator", "OneShotIterator"} | _DEQUEUES
     wanted: dict[str, list[NodeDef]] = {}
@@ -90,8 +92,8 @@ def batch_size(graph_def: GraphDef | GraphIndex) -> int:
 
 # Ops that make one id of each value of their first input.
 _ONE_EACH = frozenset(
-    "Identity Reshape Cast EnsureShape FloorMod Mod AsString Maximum Minimum StringToHashBucketFast StringToHashBucketStrong "
-    "StringToHashBucket AddV2 Sub FloorDiv ExpandDims Squeeze".split()
+    "Identity Reshape Cast EnsureShape FloorMod Mod AsString Maximum Minimum StringToHashBucketFast "  # noqa: SIM905
+    "StringToHashBucketStrong StringToHashBucket AddV2 Sub FloorDiv ExpandDims Squeeze".split()
 )
 _SECOND = frozenset({"LookupTableFindV2", "Select", "SelectV2"})  # the same, of their second input
 

@@ -1,8 +1,8 @@
 """The variable catalogue: what lies on the slots, how large it is and how training updates it.
 
-`ROWS` (pre-copied by rows while training runs) is what no op of the training step writes as a whole; every other write, a
-restore for example, marks all rows. `DENSE` is copied in the pause, so it had better be small: large tables among it are
-named in a warning with the remedy.
+`ROWS` (pre-copied by rows while training runs) is what no op of the training step writes as a whole; every other write,
+a restore for example, marks all rows. `DENSE` is copied in the pause, so it had better be small: large tables among it
+are named in a warning with the remedy.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def _looked_up(index: GraphIndex, variable: str, upstream: Collection[str]) -> b
     )
 
 
-def _facts(index: GraphIndex, upstream: Collection[str], writes: list[Write], nodes: dict[str, VariableNode]) -> dict[str, _Facts]:
+def _facts(
+    index: GraphIndex, upstream: Collection[str], writes: list[Write], nodes: dict[str, VariableNode]
+) -> dict[str, _Facts]:
     dense: set[str] = set()
     by_rows: set[str] = set()
     for write in writes:
@@ -60,7 +62,8 @@ def _facts(index: GraphIndex, upstream: Collection[str], writes: list[Write], no
             (by_rows if write.by_rows else dense).update(nodes[v].name for v in write.variables)
     looked_up = {variable.name for node, variable in nodes.items() if _looked_up(index, node, upstream)}
     return {
-        v.name: _Facts(v, variable_bytes(v), v.name in dense, v.name in by_rows, v.name in looked_up) for v in nodes.values()
+        v.name: _Facts(v, variable_bytes(v), v.name in dense, v.name in by_rows, v.name in looked_up)
+        for v in nodes.values()
     }
 
 
@@ -72,8 +75,8 @@ def _bitmaps(facts: dict[str, _Facts], writes: list[Write], nodes: dict[str, Var
         if write.by_rows and names:
             table = owner.get(names[0], names[0])
             for name in names:
-                same = facts[name].node.rows == facts[table].node.rows and facts[name].node.slot == facts[table].node.slot
-                if same:
+                one, other = facts[name].node, facts[table].node
+                if one.rows == other.rows and one.slot == other.slot:
                     owner.setdefault(name, table)
     return {name: owner.get(name, name) + BITMAP_SUFFIX for name, fact in facts.items() if fact.tracked}
 
@@ -86,8 +89,9 @@ def _warnings(facts: dict[str, _Facts]) -> list[str]:
     found = []
     unknown = sorted(name for name, f in facts.items() if f.bytes == 0 and f.node.dimensions is None)
     if unknown:
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         found.append(
-            f"the shape of {', '.join(unknown[:5])}{' and others' if len(unknown) > 5 else ''} is not known before the run: "
+            f"the shape of {', '.join(unknown[:5])}{more} is not known before the run: "
             "copied whole while training pauses, and not counted when slots are balanced; declare the shape"
         )
     tables = [f for f in facts.values() if f.dense and (f.by_rows or f.looked_up) and f.bytes >= SMALLEST_TABLE_BYTES]
@@ -97,8 +101,8 @@ def _warnings(facts: dict[str, _Facts]) -> list[str]:
         more = f" and {len(tables) - 5} more" if len(tables) > 5 else ""
         found.append(
             f"the optimizer writes every row of these tables and slots in each step, as Adam does: {named}{more}; "
-            f"{_megabytes(sum(f.bytes for f in tables))} are copied while training pauses. Use a lazy Adam or Adagrad, which "
-            "update only the rows looked up, and they are copied before the pause"
+            f"{_megabytes(sum(f.bytes for f in tables))} are copied while training pauses. "
+            "Use a lazy Adam or Adagrad, which update only the rows looked up, and they are copied before the pause"
         )
     return found
 

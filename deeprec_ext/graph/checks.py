@@ -1,4 +1,4 @@
-"""What cannot be made elastic is refused by name: state on a PS that is not a variable cannot be moved to another PS."""
+"""What cannot be made elastic is refused by name: on a PS, only variables can be moved to another PS."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ _REFUSED = (
         "an accumulator, as SyncReplicasOptimizer makes it",
         "train asynchronously: pass the inner optimizer itself instead of SyncReplicasOptimizer",
     ),
-    (
-        r"(FIFO|RandomShuffle|PaddingFIFO|Priority)Queue(V2)?$",
-        "a queue",
-        "use tf.data for the input, or " + _ON_WORKER,
-    ),
+    (r"(FIFO|RandomShuffle|PaddingFIFO|Priority)Queue(V2)?$", "a queue", "use tf.data for the input, or " + _ON_WORKER),
     (r"Barrier$", "a barrier", _ON_WORKER),
     (r"Stack(V2)?$", "a stack", _ON_WORKER),
     (
@@ -32,9 +28,13 @@ _REFUSED = (
         _ON_WORKER + ", or hash the keys into the rows of a variable",
     ),
     (r"(Anonymous)?(Mutable)?HashTable(V2)?$", "a lookup table", _ON_WORKER),
-    (r"BoostedTrees\w*ResourceHandleOp$", "a boosted-trees ensemble", "boosted trees cannot be trained elastically; use stock TensorFlow"),
+    (
+        r"BoostedTrees\w*ResourceHandleOp$",
+        "a boosted-trees ensemble",
+        "boosted trees cannot be trained elastically; use stock TensorFlow",
+    ),
     (r"(Iterator(V2)?|OneShotIterator)$", "a dataset iterator", _ON_WORKER),
-)  # fmt: skip
+)
 _COMPILED = tuple((re.compile(pattern), what, remedy) for pattern, what, remedy in _REFUSED)
 _TOKENS = re.compile(r"sync_token_q|sync_replicas")
 
@@ -59,5 +59,6 @@ def check(graph_def: GraphDef | GraphIndex) -> None:
     if _TOKENS.search(worst.name) or _TOKENS.search(worst.attr["shared_name"].s.decode()):
         what, remedy = "the token queue of SyncReplicasOptimizer", _REFUSED[0][2]
     raise errors.RefusedError(
-        f"'{worst.name}' ({worst.op}) on {worst.device} is {what}; its state cannot move when parameter servers change: {remedy}"
+        f"'{worst.name}' ({worst.op}) on {worst.device} is {what}; "
+        f"its state cannot move when parameter servers change: {remedy}"
     )

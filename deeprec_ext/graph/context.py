@@ -28,7 +28,7 @@ class Context:
     """The device of this process in the cluster, e.g. /job:worker/task:1."""
 
     iterator_scope: str = ""
-    """Put before the shared names of iterators: tells those of two graphs in one process apart. Must not change in swaps."""
+    """Put before the shared names of iterators: tells two graphs of one process apart. Must not change with a swap."""
 
 
 @dataclass(frozen=True)

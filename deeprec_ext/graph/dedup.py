@@ -71,7 +71,8 @@ class Deduplicate:
     def apply(self, rewriting: Rewriting) -> tuple[int, str]:
         index = rewriting.index
         variables: dict[str, VariableNode] = variables_on_ps(index)
-        found = find_lookups(index, variables)
+        here = rewriting.context.worker_device
+        found = find_lookups(index, variables, here)
         lookups = found
         if rewriting.context.dedup != "on":
             lookups = _worth(index, found)
@@ -84,7 +85,7 @@ class Deduplicate:
             look_up_unique(index, lookup, known[key])
         moved = inserted = 0
         for write in find_writes(index, variables):
-            merge = find_merge(index, write)
+            merge = find_merge(index, write, here)
             if merge is None:
                 continue
             move(index, merge)

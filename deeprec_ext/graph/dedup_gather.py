@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,9 +19,10 @@ _GATHERS = frozenset({"ResourceGather", "GatherV2", "Gather"})
 _INT32 = attributes.kind(tf.int32)
 # Ops between a `Unique` and a lookup that keep unique ids unique: reshaping, and splitting a table over its parts.
 _KEEP_UNIQUE = frozenset(
-    "Identity Reshape Cast DynamicPartition Select SelectV2 Maximum Minimum Sub FloorDiv FloorMod AddV2 Mul "
+    "Identity Reshape Cast DynamicPartition Select SelectV2 Maximum Minimum Sub FloorDiv FloorMod AddV2 Mul "  # noqa: SIM905
     "ExpandDims Squeeze".split()
 )
+_PROCESS = re.compile(r"/(?:job|task):[^/]*")
 _FAR_ENOUGH = 24  # nodes looked at in the search for a Unique; the arithmetic of a partitioned lookup has about 15
 
 
@@ -64,8 +66,8 @@ def base_of(index: GraphIndex, tensor: str) -> str:
 
 
 def process_of(device: str) -> str:
-    """`/job:worker/task:1/device:CPU:0` -> `/job:worker/task:1` (with the replica, where it is named)."""
-    return device.split("/device:")[0].split("/cpu:")[0].split("/gpu:")[0]
+    """`/job:worker/replica:0/task:1/device:CPU:0` -> `/job:worker/task:1`."""
+    return "".join(_PROCESS.findall(device))
 
 
 def unique_already(index: GraphIndex, tensor: str) -> bool:
@@ -108,14 +110,18 @@ def _along_rows(index: GraphIndex, node: NodeDef) -> bool:
     return axis.op == "Const" and int(tensor_util.MakeNdarray(axis.attr["value"].tensor)) == 0
 
 
-def find_lookups(index: GraphIndex, variables: Mapping[str, VariableNode]) -> list[Lookup]:
-    """Gathers of a variable's rows on a PS whose ids come from a worker and may repeat, and whose rows no PS consumes."""
+def find_lookups(index: GraphIndex, variables: Mapping[str, VariableNode], here: str = "") -> list[Lookup]:
+    """Gathers of a variable's rows on a PS whose ids come from a worker and may repeat, and whose rows no PS consumes.
+
+    Args:
+      here: the device of this process, which is where ops without a device run.
+    """
     found = []
     for name, node in index.nodes.items():
         if node.op not in _GATHERS or not on_ps(node.device):
             continue
         params, ids = index.inputs(name)[:2]
-        worker = process_of(index.nodes[op_name(ids)].device)
+        worker = process_of(index.nodes[op_name(ids)].device or here)
         if not worker.startswith("/job:") or on_ps(worker):
             continue
         variable = _variable_behind(index, params, variables)
@@ -128,7 +134,7 @@ def find_lookups(index: GraphIndex, variables: Mapping[str, VariableNode]) -> li
     return found
 
 
-def _constant(index: GraphIndex, name: str, device: str, value: int | list[int], beside: str) -> str:
+def _constant(index: GraphIndex, name: str, device: str, value: int | tuple[int, ...], beside: str) -> str:
     """A Const in the while loop of `beside`, if that is in one: ops may not mix frames."""
     control = ["^" + op_name(beside)] if index.has_frames else []
     return index.add(name, "Const", device, control, dtype=_INT32, value=attributes.tensor(value, tf.int32)).name
@@ -137,7 +143,7 @@ def _constant(index: GraphIndex, name: str, device: str, value: int | list[int],
 def add_uniques(index: GraphIndex, ids: str, kind: AttrValue, device: str) -> Uniques:
     """Adds the ops that find the unique ids of a tensor, on the worker."""
     name = op_name(ids) + "__unique"
-    minus = _constant(index, name + "_minus", device, [-1], ids)
+    minus = _constant(index, name + "_minus", device, (-1,), ids)
     flat = index.add(name + "_flat", "Reshape", device, [ids, minus], T=kind, Tshape=_INT32).name
     unique = index.add(name, "Unique", device, [flat], T=kind, out_idx=_INT32).name
     return Uniques(unique, unique + ":1", {})

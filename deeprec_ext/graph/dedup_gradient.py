@@ -14,7 +14,7 @@ from deeprec_ext.graph.writes import Write
 
 _INT32 = attributes.kind(tf.int32)
 # What optimizers put between a gradient and its merge, and the merge itself: pure, and as quick on a worker.
-_MOVABLE = frozenset("Unique UnsortedSegmentSum Shape StridedSlice Const Neg Mul RealDiv Cast Reshape Identity".split())
+_MOVABLE = frozenset("Unique UnsortedSegmentSum Shape StridedSlice Const Neg Mul RealDiv Cast Reshape Identity".split())  # noqa: SIM905
 _MOST_MOVED = 32
 _SUMS = frozenset({"ResourceScatterAdd", "ResourceScatterSub", "ScatterAdd", "ScatterSub"})
 # What makes values and indices of a gradient of lookups (one, or several concatenated): both have a row per id.
@@ -51,7 +51,8 @@ def _upstream_on_ps(index: GraphIndex, roots: list[str]) -> tuple[dict[str, Node
         if not on_ps(node.device):
             sources.append(node)
             continue
-        if node.op not in _MOVABLE or len(moved) >= _MOST_MOVED or any(on_ps(n.device) for n in index.colocated_with(name)):
+        anchored = any(on_ps(n.device) for n in index.colocated_with(name))
+        if node.op not in _MOVABLE or anchored or len(moved) >= _MOST_MOVED:
             return None
         moved[name] = node
         stack.extend(index.inputs(name))
@@ -63,8 +64,12 @@ def _input(index: GraphIndex, node: NodeDef, *names: str) -> str | None:
     return next((index.inputs(node.name)[n] for n in numbers if n is not None), None)
 
 
-def find_merge(index: GraphIndex, write: Write) -> Merge | None:
-    """The merge of one update; None if its gradient is not made on exactly one worker, or repeats no rows."""
+def find_merge(index: GraphIndex, write: Write, here: str = "") -> Merge | None:
+    """The merge of one update; None if its gradient is not made on exactly one worker, or repeats no rows.
+
+    Args:
+      here: the device of this process, which is where ops without a device run.
+    """
     node = write.node
     values, indices = _input(index, node, "grad", "updates"), _input(index, node, "indices")
     if not write.by_rows or values is None or indices is None:
@@ -73,7 +78,7 @@ def find_merge(index: GraphIndex, write: Write) -> Merge | None:
     if found is None:
         return None
     moved, sources = found
-    workers = {process_of(n.device) for n in sources if n.device}
+    workers = {process_of(n.device or here) for n in sources} - {""}
     if len(workers) != 1:
         return None
     unique = moved.get(op_name(indices))
@@ -81,9 +86,12 @@ def find_merge(index: GraphIndex, write: Write) -> Merge | None:
         indices = index.inputs(unique.name)[0]
         if unique.attr["out_idx"].type != tf.int32.as_datatype_enum or op_name(indices) in moved:
             return None
-    elif unique is not None or node.op not in _SUMS or index.nodes[op_name(indices)].op not in _GRADIENTS:
-        return None
-    elif not any(n.op in _GRADIENTS and n.name != op_name(indices) for n in sources):
+    elif (
+        unique is not None
+        or node.op not in _SUMS
+        or index.nodes[op_name(indices)].op not in _GRADIENTS
+        or not any(n.op in _GRADIENTS and n.name != op_name(indices) for n in sources)
+    ):
         return None
     if unique_already(index, indices):
         return None

@@ -2,7 +2,7 @@
 
 *Mark after apply.* A mark set before the update is applied could be cleared by a concurrent snapshot, and the row would
 be lost; so each mark has a control dependency on its write, and whoever waits for the write waits for the mark as well.
-The reader does the opposite: read marks, clear them, read rows. Writes by rows mark their indices; all others mark everything.
+The reader does the opposite: read marks, clear them, read rows. Writes by rows mark their indices, all others all.
 
 A bitmap covers a variable and its optimizer slots when one op writes them at the same indices. Bitmaps live on the
 variable's device, outside the user's collections, savers and initialisers; whoever tracks creates them, all True.
@@ -46,7 +46,7 @@ class _Bitmap:
     @property
     def all(self) -> str:
         if self._all is None:
-            device, rows = self._variable.device, attributes.tensor([self._variable.rows], tf.int64)
+            device, rows = self._variable.device, attributes.tensor((self._variable.rows,), tf.int64)
             size = self._index.add(self.handle + "_rows", "Const", device, dtype=attributes.kind(tf.int64), value=rows)
             self._all = self._index.add(
                 self.handle + "_all",
@@ -130,4 +130,5 @@ class DirtyRows:
             rewriting.marks[write.node.name] = marks
             by_rows += write.by_rows
         changed = sum(map(len, rewriting.marks.values()))
-        return changed, f"{len(bitmaps)} bitmaps, {by_rows} writes by rows, {len(rewriting.marks) - by_rows} of everything"
+        whole = len(rewriting.marks) - by_rows
+        return changed, f"{len(bitmaps)} bitmaps, {by_rows} writes by rows, {whole} of everything"

@@ -97,7 +97,7 @@ class GraphIndex:
         return self._colocated.get(name, [])
 
     def upstream(self, names: Iterable[str]) -> set[str]:
-        """The names of all nodes that these ops or tensors depend on, themselves included; unknown names are ignored."""
+        """All nodes that these ops or tensors depend on, themselves included; unknown ones are ignored."""
         inputs = self._inputs
         stack = [name for name in map(op_name, names) if name in inputs]
         seen = set(stack)

@@ -24,12 +24,7 @@ def _convert(index: GraphIndex, name: str) -> str:
     node = index.nodes[name]
     factory = node.attr["dataset_factory"]
     dataset = index.add(
-        name + "__dataset",
-        "StatefulPartitionedCall",
-        node.device,
-        f=factory,
-        Tin=kinds([]),
-        Tout=kinds([tf.variant]),
+        name + "__dataset", "StatefulPartitionedCall", node.device, f=factory, Tin=kinds([]), Tout=kinds([tf.variant])
     )
     node.op = "IteratorV2"
     del node.attr["dataset_factory"]

@@ -48,7 +48,7 @@ class _Registry:
         with self._lock:
             names = [p.name for p in self.passes]
             if new.name in names:
-                raise errors.UsageError(f"a graph pass named '{new.name}' is registered already; give yours another name")
+                raise errors.UsageError(f"a graph pass '{new.name}' is registered already; give yours another name")
             if before is not None and after is not None:
                 raise errors.UsageError("register_pass takes before= or after=, not both")
             anchor = before or after

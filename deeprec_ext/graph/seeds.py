@@ -1,4 +1,4 @@
-"""Seeds: a random op with a fixed seed restarts its sequence in each new session; mixing in the swap count prevents that.
+"""Seeds: a random op with a fixed seed restarts its sequence in each new session, unless the swap count is mixed in.
 
 Without it, dropout masks and sampled negatives of the first steps would be drawn again after each change. Stateless ops
 and dataset functions are left alone: their sequences live outside the session.

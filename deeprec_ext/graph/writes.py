@@ -1,8 +1,8 @@
 """Which ops write which variables, and how: the ground of the dirty rows and of the catalogue.
 
 A variable is a handle (`VarHandleOp`) or a reference (`Variable`, `VariableV2`). Its tensor is followed through the
-graph; a consumer reads it, hands it on, writes some rows of it, or writes it in a way nobody can see: everything that is not
-known to read counts as a write of all rows, so an unknown op costs bytes in a migration, never rows.
+graph; a consumer reads it, hands it on, writes some rows of it, or writes it in a way nobody can see: everything that is
+not known to read counts as a write of all rows, so an unknown op costs bytes in a migration, never rows.
 """
 
 from __future__ import annotations
@@ -198,5 +198,3 @@ def find_writes(index: GraphIndex, variables: Iterable[str]) -> list[Write]:
         Write(node, by_rows, tuple(dict.fromkeys(inputs[n] for n in sorted(inputs))), frames)
         for node, by_rows, inputs, frames in found.values()
     ]
-
-

@@ -22,7 +22,8 @@ class Cluster:
     """One worker and two PS, each a server that knows nobody."""
 
     def __init__(self) -> None:
-        servers = [v1.train.Server({"localhost": ["127.0.0.1:0"]}, job_name="localhost", task_index=0) for _ in range(3)]
+        alone = {"localhost": ["127.0.0.1:0"]}
+        servers = [v1.train.Server(alone, job_name="localhost", task_index=0) for _ in range(3)]
         self.servers = servers
         addresses = [server.target.removeprefix("grpc://") for server in servers]
         self.target = servers[0].target

@@ -35,7 +35,9 @@ def model(scope, setter, optimizer, parts=1, use_resource=True, sparse=False, dt
                 for f in range(FIELDS)
             ]
             found.append(tf.reduce_sum(v1.nn.embedding_lookup(shared, ids), 1))
-            found.append(tf.reduce_sum(tf.reshape(v1.nn.embedding_lookup(shared, tf.reshape(ids, [-1])), [-1, FIELDS, DIM]), 1))
+            found.append(
+                tf.reduce_sum(tf.reshape(v1.nn.embedding_lookup(shared, tf.reshape(ids, [-1])), [-1, FIELDS, DIM]), 1)
+            )
             if sparse:
                 sparse_ids = tf.sparse.from_dense(tf.cast(ids, tf.int64))
                 found.append(v1.nn.safe_embedding_lookup_sparse(shared, sparse_ids))
@@ -80,7 +82,9 @@ def test_a_step_computes_the_same(cluster, setter, name, use_resource, parts):
         same(stock_end[variable], our_end[variable], **near)
 
 
-@pytest.mark.parametrize("ids", [np.zeros([0, FIELDS]), np.zeros([1, FIELDS]), np.arange(2 * FIELDS).reshape(2, FIELDS)])
+@pytest.mark.parametrize(
+    "ids", [np.zeros([0, FIELDS]), np.zeros([1, FIELDS]), np.arange(2 * FIELDS).reshape(2, FIELDS)]
+)
 def test_odd_batches(cluster, setter, ids):
     graph_def, init, step, values = model(f"odd_{len(ids)}", setter, OPTIMIZERS["sgd"], dtype=tf.int32)
     results = [rewrite(graph_def, Context(TWO_PS, {}, dedup=d)) for d in ("off", "on")]
@@ -106,7 +110,9 @@ def test_no_duplicate_crosses(setter):
         updates = on_ps(definition, "ResourceSparseApplyAdagrad") + on_ps(definition, "ResourceScatterAdd")
         assert len(updates) == FIELDS + 1
         for update in updates:
-            index, values = (nodes[update].input[4], nodes[update].input[3]) if name == "adagrad" else nodes[update].input[1:3]
+            index, values = (
+                (nodes[update].input[4], nodes[update].input[3]) if name == "adagrad" else nodes[update].input[1:3]
+            )
             assert nodes[index].op == "Unique" and nodes[values].op == "UnsortedSegmentSum"
 
 
@@ -141,7 +147,11 @@ def test_marks_take_the_unique_ids(cluster, setter):
 def test_lookups_inside_loops_still_run(cluster, setter, v2):
     (v1.enable_control_flow_v2 if v2 else v1.disable_control_flow_v2)()
     try:
-        with tf.Graph().as_default() as graph, v1.device(setter), v1.variable_scope(f"dedup_loop_{v2}", use_resource=True):
+        with (
+            tf.Graph().as_default() as graph,
+            v1.device(setter),
+            v1.variable_scope(f"dedup_loop_{v2}", use_resource=True),
+        ):
             table = v1.get_variable("t", [ROWS, DIM], initializer=v1.ones_initializer())
             ids = v1.placeholder(tf.int64, [None, FIELDS], name="ids")
             total = tf.while_loop(
@@ -181,3 +191,13 @@ def test_off_changes_nothing(setter):
     graph_def, *_ = model("dedup_off", setter, OPTIMIZERS["adagrad"])
     result = rewrite(graph_def, Context((0, 1, 2, 3), {}, dedup="off"))
     assert result.definition.SerializeToString(deterministic=True) == graph_def.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("worker", ["/job:chief/task:0", ""])
+def test_ids_without_a_device_are_made_by_this_process(worker):
+    with tf.Graph().as_default() as graph, v1.device(v1.train.replica_device_setter(4, worker_device="")):
+        ids = v1.placeholder(tf.int64, [None])
+        loss = tf.reduce_sum(v1.nn.embedding_lookup(v1.get_variable("t", [ROWS, DIM]), ids))
+        v1.train.AdagradOptimizer(0.1).minimize(loss)
+    result = rewrite(graph.as_graph_def(), Context(TWO_PS, dedup="on", worker_device=worker))
+    assert report(result).changed == (2 if worker else 0)

@@ -69,8 +69,11 @@ def values(session, catalogue):
                 continue
             op = session.graph.get_operation_by_name(nodes[variable.name])
             with v1.device(op.device):
-                read = tf.raw_ops.ReadVariableOp(resource=op.outputs[0], dtype=variable.dtype) if op.type == "VarHandleOp" else tf.identity(op.outputs[0])
-            found[variable.name] = read
+                found[variable.name] = (
+                    tf.identity(op.outputs[0])
+                    if variable.reference
+                    else tf.raw_ops.ReadVariableOp(resource=op.outputs[0], dtype=variable.dtype)
+                )
     return session.run(found)
 
 
@@ -83,7 +86,7 @@ def changed_rows(before, after, name):
 
 
 def run_steps(cluster, graph_def, step, init, ids=(5, 9, 9, 2), tracked=None):
-    """Initialises, clears the bitmaps, makes one step; returns catalogue, values before and after, marks by variable."""
+    """Initialises, clears the bitmaps, makes one step; returns catalogue, values before and after, marks."""
     catalogue = build_catalogue(graph_def, [step])
     if tracked is None:
         tracked = {v.name: v.bitmap for v in catalogue.variables if v.bitmap}
@@ -204,7 +207,8 @@ def test_writes_inside_loops_and_branches_are_marked(cluster, setter, control_fl
                     return [i + 1 + tf.cast(tf.gather(only_read, i)[0], tf.int32)]
 
             (loop,) = tf.nest.flatten(tf.while_loop(lambda i: i < 3, body, [tf.constant(0)]))
-            branch = tf.cond(loop > 0, lambda: _after(branched.assign_add(tf.ones([ROWS, DIM]), read_value=False)), lambda: 0)
+            ones = tf.ones([ROWS, DIM])
+            branch = tf.cond(loop > 0, lambda: _after(branched.assign_add(ones, read_value=False)), lambda: 0)
             total = tf.add(loop, branch, name="total")
             init = v1.global_variables_initializer()
     finally:

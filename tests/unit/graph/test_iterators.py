@@ -41,7 +41,8 @@ def test_the_next_session_goes_on_where_the_last_one_stopped(cluster, one_shot):
 
 def test_a_one_shot_iterator_with_a_stateful_dataset_runs(cluster):
     with tf.Graph().as_default() as graph, v1.device(WORKER):
-        data = tf.data.Dataset.range(10).shuffle(10, seed=3).map(lambda i: tf.random.uniform([]) + tf.cast(i, tf.float32))
+        data = tf.data.Dataset.range(10).shuffle(10, seed=3)
+        data = data.map(lambda i: tf.random.uniform([]) + tf.cast(i, tf.float32))
         batch = v1.data.make_one_shot_iterator(data.batch(10)).get_next()
     result = rewrite(graph.as_graph_def(), Context((0,)))
     with cluster.open(result.definition) as session:
@@ -66,3 +67,14 @@ def test_a_session_on_the_spot_keeps_its_iterators_and_loses_every_job():
         tf.graph_util.import_graph_def(result.definition, name="")
     with v1.Session(graph=graph) as session:
         assert session.run(batch).tolist() == [0, 2]
+
+
+def test_two_graphs_of_one_process_are_told_apart(cluster):
+    graph_def, batch, own = pipeline("apart", one_shot=False)
+    one, two = (rewrite(graph_def, Context((0, 0), iterator_scope=scope)) for scope in ("train/", "other/"))
+    with cluster.open(one.definition) as first, cluster.open(two.definition) as second:
+        first.run(own)
+        second.run(own)
+        assert first.run(batch).tolist() == second.run(batch).tolist() == [0, 2]
+        first.run(one.drops)
+        second.run(two.drops)

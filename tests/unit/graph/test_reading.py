@@ -33,7 +33,8 @@ def test_tables_go_by_rows_and_small_or_dense_variables_whole(setter):
     graph_def, step = model(setter)
     catalogue = build_catalogue(graph_def, [step])
     by_name = {v.name: v for v in catalogue.variables}
-    assert {n for n, v in by_name.items() if v.update == Variable.ROWS} == {f"m/t{f}{s}" for f in range(3) for s in ("", "/Adagrad")}
+    by_rows = {n for n, v in by_name.items() if v.update == Variable.ROWS}
+    assert by_rows == {f"m/t{f}{s}" for f in range(3) for s in ("", "/Adagrad")}
     table = by_name["m/t1"]
     assert (table.bytes, list(table.shape), table.dtype) == (8192 * 8 * 4, [8192, 8], tf.float32.as_datatype_enum)
     assert table.bitmap == by_name["m/t1/Adagrad"].bitmap == "m/t1@dirty" and table.slot == by_name["m/t1/Adagrad"].slot
