@@ -53,7 +53,8 @@ def test_a_wheel_carries_the_protocol_and_the_autoload_file(root: Path, tmp_path
     wanted = {"deeprec_ext/proto/deeprec_ext.proto", "deeprec_ext/py.typed", "deeprec_ext/_autoload/sitecustomize.py"}
     program = (
         "from setuptools import setup; import sys;"
-        f"sys.argv = ['setup.py', '-q', 'egg_info', '-e', {str(tmp_path)!r}, 'build', '-b', {str(tmp_path / 'build')!r}]; setup()"
+        f"sys.argv = ['setup.py', '-q', 'egg_info', '-e', {str(tmp_path)!r}, 'build', '-b', {str(tmp_path / 'build')!r}];"
+        "setup()"
     )
     result = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=120)
     if "No module named 'setuptools'" in result.stderr:
