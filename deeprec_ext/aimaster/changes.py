@@ -219,14 +219,13 @@ class PsChange:
             raise StepError("a PS of the new view is gone")
         if self._lease_end - run.now() < job.settings.commit_margin_seconds:
             raise StepError(f"less than {job.settings.commit_margin_seconds:g} s of the pause's lease were left")
+        decided = dataclasses.replace(
+            job.cluster, epoch=s.epoch, ps=s.targets, slot_map=s.new_map, marked=(),
+            next_epoch=max(job.cluster.next_epoch, s.epoch + 1),
+        )  # fmt: skip
         with job.store.transaction(durable=True):
             run.enter(State.COMMIT)
-            job.set_cluster(
-                dataclasses.replace(
-                    job.cluster, epoch=s.epoch, ps=s.targets, slot_map=s.new_map, marked=(),
-                    next_epoch=max(job.cluster.next_epoch, s.epoch + 1),
-                )  # fmt: skip
-            )
+            job.set_cluster(decided)
 
     # ------------------------------------------------------------------------------------------------ back
 

@@ -117,12 +117,11 @@ class Members:
         )  # fmt: skip
         self._members[name] = member
         state = record.state if known and not record.ended else "starting" if record.wanted else "leaving"
-        self.save(
-            dataclasses.replace(
-                record, state=state, incarnation=request.incarnation, address=request.address, pid=request.pid,
-                task=member.task,
-            )  # fmt: skip
-        )
+        changed = dataclasses.replace(
+            record, state=state, incarnation=request.incarnation, address=request.address, pid=request.pid,
+            task=member.task,
+        )  # fmt: skip
+        self.save(changed)
         return member
 
     def admit(self, member: Member) -> None:

@@ -40,9 +40,7 @@ def parse_request(job: Job, request: pb.ScaleRequest, waiting: Sequence[Scaling]
     if before == count:
         return None
     kind = "scale-up" if count > before else "scale-down"
-    return Scaling(
-        0, kind, role, want=count, asked_reason=request.reason, from_count=before, to_count=count
-    )
+    return Scaling(0, kind, role, want=count, asked_reason=request.reason, from_count=before, to_count=count)
 
 
 def _check_limits(job: Job, role: str, count: int) -> None:

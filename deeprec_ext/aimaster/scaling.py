@@ -68,9 +68,7 @@ class Run:
         if self.state is not State.STEADY:
             check_edge(self.state, State.STEADY)
         reason = reason or self.scaling.reason
-        self.update(
-            state=State.STEADY.value, detail=outcome, outcome=outcome, reason=reason, seconds=max(0.0, seconds)
-        )
+        self.update(state=State.STEADY.value, detail=outcome, outcome=outcome, reason=reason, seconds=max(0.0, seconds))
         s = self.scaling
         self.job.event(
             "scaling_ended", scaling=s.id, kind=s.kind, target=s.role, from_count=s.from_count, to_count=s.to_count,
@@ -93,9 +91,7 @@ class Run:
         names: Iterable[str] = members if may_die else ()
         return await commands.gather(self.send(members, **command), timeout_seconds, what, may_die=names)
 
-    async def insist(
-        self, futures: Mapping[str, asyncio.Future[pb.Ack]], timeout_seconds: float, what: str
-    ) -> None:
+    async def insist(self, futures: Mapping[str, asyncio.Future[pb.Ack]], timeout_seconds: float, what: str) -> None:
         """Waits for acks where there is no way back: who does not answer is noted, and dealt with as failed later."""
         results = await asyncio.gather(
             *(commands.gather({name: future}, timeout_seconds, what) for name, future in futures.items()),

@@ -23,10 +23,7 @@ def _scaling(scaling: Scaling) -> dict[str, Any]:
         "bytes_moved": scaling.bytes_moved,
         "bytes_resent": scaling.bytes_resent,
         "slots_moved": scaling.slots_moved,
-        "pause_seconds": {
-            "p50": statistics.median(pauses) if pauses else None,
-            "max": max(pauses) if pauses else None,
-        },
+        "pause_seconds": {"p50": statistics.median(pauses) if pauses else None, "max": max(pauses) if pauses else None},
         "seconds": scaling.seconds,
         "outcome": scaling.outcome or "rolled_back",
         "reason": scaling.reason or ("" if scaling.outcome else f"the job ended in {scaling.state}"),

@@ -58,6 +58,7 @@ class FakeAgent:
         self.errors: list[str] = []
         self.call: grpc.aio.StreamStreamCall | None = None
         self._writing = asyncio.Lock()
+        self._broken = False
         self._task = asyncio.get_running_loop().create_task(self._live())
 
     async def _live(self) -> None:
@@ -68,6 +69,10 @@ class FakeAgent:
                 self.errors.append(f"{error.code().name}: {error.details()}")
                 if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
                     return
+            except asyncio.CancelledError:
+                if not self._broken:
+                    raise
+                self._broken = False
             await asyncio.sleep(0.03)
 
     def request(self) -> pb.RegisterRequest:
@@ -139,6 +144,12 @@ class FakeAgent:
         await self.say(ack=ack)
         if name == "commit":
             await self.say(pause=pb.PauseReport(scaling_id=1, pause_seconds=0.05))
+
+    def break_stream(self) -> None:
+        """The connection breaks; the agent connects again."""
+        assert self.call is not None
+        self._broken = True
+        self.call.cancel()
 
     def command(self, kind: str) -> pb.Command:
         return next(c for c in reversed(self.commands) if c.WhichOneof("command") == kind)
@@ -276,6 +287,11 @@ class World:
         result = found()
         assert result is not None
         return result
+
+    async def heard(self, name: str, what: str) -> None:
+        """Waits until the last thing this agent was told, views apart, is `what`."""
+        told = self.backend.everybody[name].told
+        await self.until(lambda: [t for t in told if t != "publish"][-1:] == [what])
 
     def agent(self, name: str) -> FakeAgent:
         return self.backend.agents[name]

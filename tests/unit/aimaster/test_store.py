@@ -1,0 +1,88 @@
+"""The store survives what its process does not."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from deeprec_ext.aimaster.clock import SystemClock
+from deeprec_ext.aimaster.events import EventLog
+from deeprec_ext.aimaster.facts import PsInfo, RoleRecord, Scaling
+from deeprec_ext.aimaster.store import Store, StoreError
+from deeprec_ext.aimaster.view import Cluster, first_view, replace_lost, take_task
+
+
+def test_records_come_back_as_they_were(tmp_path: Path) -> None:
+    store = Store(tmp_path / "aimaster.db")
+    scaling = Scaling(
+        1, "scale-up", "ps", added=("ps-2",), targets=(PsInfo(0, "ps-0", "a:1", "i"),), pause_seconds=(0.5,)
+    )
+    store.save_scaling(scaling, b"moved")
+    store.save_scaling(scaling)
+    store.save_role(RoleRecord("ps-0", task=3))
+    store.close()
+    again = Store(tmp_path / "aimaster.db")
+    assert again.scalings() == [scaling] and again.moved(1) == b"moved"
+    assert again.roles() == [RoleRecord("ps-0", task=3)]
+    again.close()
+
+
+def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "aimaster.db")
+    with pytest.raises(ZeroDivisionError), store.transaction(durable=True):
+        store.put(state="COMMIT")
+        _ = 1 / 0
+    assert store.get("state") is None
+    store.close()
+
+
+def test_the_incarnation_grows_with_every_start(tmp_path: Path) -> None:
+    numbers = []
+    for _ in range(3):
+        store = Store(tmp_path / "aimaster.db")
+        numbers.append(store.next_incarnation())
+        store.close()
+    assert numbers == [1, 2, 3]
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "aimaster.db") as db:
+        db.execute("PRAGMA user_version=99")
+    with pytest.raises(StoreError, match="schema 99"):
+        Store(tmp_path / "aimaster.db")
+
+
+def test_no_run_directory_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no run directory"):
+        Store(tmp_path / "aimaster.db", read_only=True)
+
+
+def test_events_that_a_killed_process_did_not_append_are_appended_by_the_next(tmp_path: Path) -> None:
+    store, path = Store(tmp_path / "aimaster.db"), tmp_path / "events.jsonl"
+    log = EventLog(store, path, SystemClock())
+    log.add("one")
+    store.add_event(1.0, "two", "ps-0", 3, {"cause": "x"})  # killed before the line was written
+    log.close()
+    with path.open("a") as file:
+        file.write('{"torn')
+    EventLog(store, path, SystemClock()).close()
+    lines = path.read_text().splitlines()
+    assert [json.loads(line)["type"] for line in lines if line != '{"torn'] == ["one", "two"]
+    store.close()
+
+
+def test_a_view_round_trips_and_a_replacement_takes_over_the_slots() -> None:
+    cluster = Cluster()
+    members = []
+    for number in range(2):
+        cluster, task = take_task(cluster)
+        members.append(PsInfo(task, f"ps-{number}", f"h:{number}", f"i{number}"))
+    cluster = first_view(cluster, tuple(members), 4)
+    assert Cluster.from_json(cluster.to_json()) == cluster
+    cluster, task = take_task(cluster)
+    replaced = replace_lost(cluster, {"ps-1": PsInfo(task, "ps-1", "h:9", "i9")})
+    assert replaced.slot_map == (0, 2, 0, 2)
+    assert (replaced.epoch, replaced.generation, replaced.live) == (cluster.epoch + 1, cluster.generation + 1, False)
