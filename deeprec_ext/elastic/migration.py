@@ -12,20 +12,21 @@ Nothing but TensorFlow's own transport is on the wire: reads on the source's dev
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
-from deeprec_ext.elastic.variables import Facts, Located, bitmap_of, ps_device
+from deeprec_ext.elastic.ops import INT64, Ops, Program
+from deeprec_ext.elastic.variables import Facts, Located, bitmap_of, marked_rows, ps_device
 from deeprec_ext.elastic.view import elastic_config
+from deeprec_ext.graph.attributes import kind, shape
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 v1 = tf.compat.v1
-raw = tf.raw_ops
 log = logging.getLogger("deeprec_ext")
 
 DIRTY_ROUND_BYTES = 256 << 20
@@ -44,6 +45,15 @@ class _Moved:
     by_rows: bool
 
 
+@dataclass(frozen=True)
+class _Pair:
+    """The variable where it is and where it goes."""
+
+    moved: _Moved
+    source: Located
+    target: Located
+
+
 class Mover:
     """The copies of one scaling into one PS, compiled in advance.
 
@@ -52,7 +62,7 @@ class Mover:
       own_task: its task number.
       ps: task → address of the old and the new PS.
       moves: what to pull, from where.
-      chunk_bytes: most that one message of the first copy carries.
+      chunk_bytes: about how much one run of the first copy carries.
     """
 
     def __init__(
@@ -63,20 +73,18 @@ class Mover:
         self._moved = [
             _Moved(Facts.from_proto(m.variable), m.source_task, m.variable.update == pb.Variable.ROWS) for m in moves
         ]
-        self._graph = tf.Graph()
-        config = elastic_config(ps)
-        # These graphs are as they should be run; Grappler would only fold and fuse what is compiled once.
-        config.graph_options.rewrite_options.CopyFrom(rewriter_config_pb2.RewriterConfig(disable_meta_optimizer=True))
-        self._session = v1.Session(target, graph=self._graph, config=config)
-        self._first: list[tuple[Any, list[int]]] = []  # (callable, starts); each start is one message
-        self._dirty: Any = None
-        self._count: Any = None
-        self._dense: Any = None
-        self._sums: Any = None
+        self._program = Program(target, elastic_config(ps))
+        self._first: Callable[..., Any] | None = None
+        self._dirty: Callable[..., Any] | None = None
+        self._count: Callable[..., Any] | None = None
+        self._dense: Callable[..., Any] | None = None
+        self._sums: Callable[..., Any] | None = None
         self._row_bytes: list[int] = []
+        self._chunks = 0
+        self._table_bytes = 0
+        self._names: list[str] = []
         self.dense_bytes = 0
         self.skipped: list[str] = []
-        self._table_bytes = 0
 
     def arm(self, verify: bool) -> int:
         """Makes variables and bitmaps, builds the copies; returns how many variables will come.
@@ -85,98 +93,102 @@ class Mover:
         """
         if not self._moved:
             return 0
-        with self._graph.as_default():
-            sources = [Located(moved.facts, moved.source_task) for moved in self._moved]
-            ready = self._session.run([source.initialized() for source in sources])
-        pairs = [(m, source) for m, source, there in zip(self._moved, sources, ready) if there]
-        self.skipped = [m.facts.name for m, there in zip(self._moved, ready) if not there]
-        with self._graph.as_default():
-            placed = [(m, source, Located(m.facts, self._own)) for m, source in pairs]
-            tables = [one for one in placed if one[0].by_rows]
-            dense = [one for one in placed if not one[0].by_rows]
-            bitmaps = {
-                (m.facts.bitmap, m.source_task): Located(bitmap_of(m.facts), m.source_task) for m, _, _ in tables
-            }
-            make = [target.zeros() for _, _, target in tables] + [bitmap.zeros() for bitmap in bitmaps.values()]
-            if make:
-                self._session.run(make)
-            self._build_first(tables)
-            self._build_dirty(tables, bitmaps)
-            if dense:
-                self._dense = self._compile(targets=[target.assign(source.read()) for _, source, target in dense])
-                self.dense_bytes = sum(m.facts.bytes for m, _, _ in dense)
-            if verify and placed:
-                self._sums = self._compile(fetches=[x.checksum() for _, source, target in placed for x in (source, target)])
-        return len(placed)
+        look = Ops("look")
+        there = [Located(look, moved.facts, moved.source_task).initialized() for moved in self._moved]
+        self._program.load(look)
+        ready = self._program.compile(fetches=there)()
+        self.skipped = [moved.facts.name for moved, good in zip(self._moved, ready) if not good]
+        ops = Ops("copy")
+        pairs = [
+            _Pair(moved, Located(ops, moved.facts, moved.source_task), Located(ops, moved.facts, self._own))
+            for moved, good in zip(self._moved, ready)
+            if good
+        ]
+        tables = [pair for pair in pairs if pair.moved.by_rows]
+        dense = [pair for pair in pairs if not pair.moved.by_rows]
+        bitmaps: dict[tuple[str, int], Located] = {}
+        for pair in tables:
+            key = pair.moved.facts.bitmap, pair.moved.source_task
+            if key not in bitmaps:
+                bitmaps[key] = Located(ops, bitmap_of(pair.moved.facts), pair.moved.source_task)
+        make = [pair.target.zeros() for pair in tables] + [bitmap.zeros() for bitmap in bitmaps.values()]
+        chunk, first = self._add_first(ops, tables)
+        counts, sents, dirty = self._add_dirty(ops, tables, bitmaps)
+        copies = [pair.target.assign(pair.source.read()) for pair in dense]
+        sums = [one.checksum() for pair in pairs for one in (pair.source, pair.target)] if verify else []
+        self._program.load(ops)
+        if make:
+            self._program.compile(targets=make)()
+            self._first = self._program.compile(targets=first, feeds=[chunk])
+            self._dirty = self._program.compile(targets=dirty, fetches=[counts, sents])
+            self._count = self._program.compile(fetches=[counts])
+        if copies:
+            self._dense = self._program.compile(targets=copies)
+            self.dense_bytes = sum(pair.moved.facts.bytes for pair in dense)
+        if sums:
+            self._sums = self._program.compile(fetches=sums)
+            self._names = [pair.moved.facts.name for pair in pairs]
+        return len(pairs)
 
-    def _compile(self, targets: Sequence[Any] = (), fetches: Sequence[Any] = (), feeds: Sequence[Any] = ()) -> Any:
-        names = [getattr(target, "op", target).name for target in targets]
-        return self._session._make_callable_from_options(
-            config_pb2.CallableOptions(feed=[f.name for f in feeds], fetch=[f.name for f in fetches], target=names)
-        )
+    def _add_first(self, ops: Ops, tables: list[_Pair]) -> tuple[str, list[str]]:
+        """Chunk k takes the k-th part of the rows of every table, so that all tables end together."""
+        here = ps_device(self._own)
+        chunk = ops.add("Placeholder", device=here, dtype=INT64, shape=shape([]))
+        self._table_bytes = sum(pair.moved.facts.bytes for pair in tables)
+        self._chunks = max(1, math.ceil(self._table_bytes / self._chunk_bytes)) if tables else 0
+        copies = []
+        for pair in tables:
+            rows, where = pair.moved.facts.rows, pair.source.device
+            each, last = math.ceil(rows / self._chunks), ops.constant(rows, tf.int64, where)
+            start = ops.binary("Mul", chunk, ops.constant(each, tf.int64, where), where)
+            begin = ops.binary("Minimum", start, last, where)
+            after = ops.binary("AddV2", begin, ops.constant(each, tf.int64, where), where)
+            end = ops.binary("Minimum", after, last, where)
+            some = ops.add("Range", [begin, end, ops.constant(1, tf.int64, where)], where, Tidx=INT64)
+            copies.append(pair.target.scatter(some, pair.source.gather(some)))
+        return chunk, copies
 
-    def _build_first(self, tables: list[tuple[_Moved, Located, Located]]) -> None:
-        """Small tables travel together, large ones in chunks of rows."""
-        small = [one for one in tables if one[0].facts.bytes <= self._chunk_bytes]
-        large = [one for one in tables if one[0].facts.bytes > self._chunk_bytes]
-        batch: list[Any] = []
-        filled = 0
-        for moved, source, target in small:
-            if batch and filled + moved.facts.bytes > self._chunk_bytes:
-                self._first.append((self._compile(targets=batch), []))
-                batch, filled = [], 0
-            batch.append(target.assign(source.read()))
-            filled += moved.facts.bytes
-        if batch:
-            self._first.append((self._compile(targets=batch), []))
-        for moved, source, target in large:
-            count = max(1, self._chunk_bytes // max(1, moved.facts.row_bytes))
-            with v1.device(ps_device(self._own)):
-                start = v1.placeholder(tf.int64, [])
-            with v1.device(source.device):
-                rows = tf.range(start, tf.minimum(start + count, moved.facts.rows))
-            copy = target.scatter(rows, source.gather(rows))
-            self._first.append((self._compile(targets=[copy], feeds=[start]), list(range(0, moved.facts.rows, count))))
-        self._table_bytes = sum(moved.facts.bytes for moved, _, _ in tables)
-
-    def _build_dirty(
-        self, tables: list[tuple[_Moved, Located, Located]], bitmaps: dict[tuple[str, int], Located]
-    ) -> None:
+    def _add_dirty(
+        self, ops: Ops, tables: list[_Pair], bitmaps: dict[tuple[str, int], Located]
+    ) -> tuple[str, str, list[str]]:
         """One run takes the dirty rows of every table at once."""
         copies, counts, sents = [], [], []
         for key, bitmap in bitmaps.items():
-            group = [one for one in tables if (one[0].facts.bitmap, one[0].source_task) == key]
-            row_bytes = sum(moved.facts.row_bytes for moved, _, _ in group)
-            most = max(1, DIRTY_ROUND_BYTES // max(1, len(bitmaps) * row_bytes))
-            with v1.device(bitmap.device):
-                marked = tf.reshape(raw.Where(condition=bitmap.read()), [-1])
-                counts.append(tf.size(marked, tf.int64))
-                rows = marked[:most]
-                sents.append(tf.size(rows, tf.int64))
-                clear = bitmap.scatter(rows, tf.zeros_like(rows, tf.bool))
-            with tf.control_dependencies([clear]):
-                copies += [target.scatter(rows, source.gather(tf.identity(rows))) for _, source, target in group]
+            where = bitmap.device
+            group = [pair for pair in tables if (pair.moved.facts.bitmap, pair.moved.source_task) == key]
+            row_bytes = sum(pair.moved.facts.row_bytes for pair in group)
+            most = ops.constant(max(1, DIRTY_ROUND_BYTES // max(1, len(bitmaps) * row_bytes)), tf.int64, where)
+            marked = marked_rows(ops, bitmap)
+            count = ops.add("Size", [marked], where, T=INT64, out_type=INT64)
+            taken = ops.binary("Minimum", count, most, where)
+            begin = ops.constant((0,), tf.int64, where)
+            size = ops.add("ExpandDims", [taken, ops.constant(0, tf.int64, where)], where, T=INT64, Tdim=INT64)
+            rows = ops.add("Slice", [marked, begin, size], where, T=INT64, Index=INT64)
+            clear = bitmap.scatter(rows, ops.constant(False, tf.bool, where))
+            copies += [pair.target.scatter(rows, pair.source.gather(rows, (clear,))) for pair in group]
+            counts.append(count)
+            sents.append(taken)
             self._row_bytes.append(row_bytes)
-        if bitmaps:
-            with v1.device(ps_device(self._own)):
-                counted, sent = tf.stack(counts), tf.stack(sents)
-            self._dirty = self._compile(targets=copies, fetches=[counted, sent])
-            self._count = self._compile(fetches=[counted])
+        if not bitmaps:
+            return "", "", []
+        number = kind(tf.int64)
+        packed = [
+            ops.add("Pack", some, ps_device(self._own), T=number, N=v1.AttrValue(i=len(some))) for some in (counts, sents)
+        ]
+        return packed[0], packed[1], copies
 
     # -- the copies
 
     def first(self) -> int:
         """The first copy of the tables; returns bytes. Training goes on."""
-        for run, starts in self._first:
-            if not starts:
-                run()
-            for start in starts:
-                run(start)
+        if self._first is not None:
+            for chunk in range(self._chunks):
+                self._first(chunk)
         return self._table_bytes
 
     def dirty(self) -> tuple[int, int]:
         """One round: (bytes sent, bytes that are dirty after it)."""
-        if self._dirty is None:
+        if self._dirty is None or self._count is None:
             return 0, 0
         _, sent = self._dirty()
         (remaining,) = self._count()
@@ -206,31 +218,28 @@ class Mover:
         if self._sums is None:
             return 0
         sums = self._sums()
-        names = [moved.facts.name for moved in self._moved if moved.facts.name not in set(self.skipped)]
-        for name, here, there in zip(names, sums[::2], sums[1::2]):
+        for name, here, there in zip(self._names, sums[::2], sums[1::2]):
             if here != there:
                 raise RuntimeError(f"{name} differs after the final copy: checksum {here} at the source, {there} here")
-        return len(names)
+        return len(self._names)
 
     def close(self) -> None:
-        self._session.close()
+        self._program.close()
 
 
 def destroy(target: str, own_task: int, address: str, variables: Sequence[pb.Variable]) -> None:
     """Destroys variables and their bitmaps on this PS. Idempotent."""
     started = time.monotonic()
-    with tf.Graph().as_default() as graph:
-        doomed: list[Any] = []
-        bitmaps: set[str] = set()
-        for variable in variables:
-            facts = Facts.from_proto(variable)
-            doomed.append(Located(facts, own_task).destroy())
-            if facts.bitmap and facts.bitmap not in bitmaps:
-                bitmaps.add(facts.bitmap)
-                doomed.append(Located(bitmap_of(facts), own_task).destroy())
+    ops, doomed, bitmaps = Ops(), [], set()
+    for variable in variables:
+        facts = Facts.from_proto(variable)
+        doomed.append(Located(ops, facts, own_task).destroy())
+        if facts.bitmap and facts.bitmap not in bitmaps:
+            bitmaps.add(facts.bitmap)
+            doomed.append(Located(ops, bitmap_of(facts), own_task).destroy())
     if doomed:
-        config = elastic_config({own_task: address})
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
-        with v1.Session(target, graph=graph, config=config) as session:
-            session.run(doomed)
+        program = Program(target, elastic_config({own_task: address}))
+        program.load(ops)
+        program.compile(targets=doomed)()
+        program.close()
     log.info("destroyed %d variables in %.3f s", len(variables), time.monotonic() - started)

@@ -62,7 +62,7 @@ class Placed:
         self._lock = threading.Lock()
         self._callables: OrderedDict[Signature, Callable[..., list[Any]]] = OrderedDict()
         self._graph = tf.Graph()
-        _import(self._graph, rewritten.definition)
+        import_definition(self._graph, rewritten.definition)
         self._session = v1.Session(target, graph=self._graph, config=config)
 
     def callable(self, signature: Signature) -> Callable[..., list[Any]]:
@@ -152,7 +152,7 @@ class Placed:
         self._session._session = None
 
 
-def _import(graph: tf.Graph, definition: v1.GraphDef) -> None:
+def import_definition(graph: tf.Graph, definition: v1.GraphDef) -> None:
     """GraphDef into the C graph alone; `tf.graph_util.import_graph_def` would wrap each node in Python."""
     started = time.perf_counter()
     options = c_api_util.ScopedTFImportGraphDefOptions()

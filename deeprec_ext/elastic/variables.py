@@ -7,15 +7,13 @@ Two families behave alike here: resource variables (a handle op with a shared na
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from deeprec_ext.elastic.ops import BOOL, INT64, Ops
+from deeprec_ext.graph.attributes import flag, kind, shape, text
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-
-v1 = tf.compat.v1
-raw = tf.raw_ops
 
 
 def ps_device(task: int) -> str:
@@ -52,75 +50,88 @@ class Facts:
 
 
 class Located:
-    """A variable on one PS; its methods add ops to the default graph, on that PS.
+    """A variable on one PS; its methods add nodes to `ops`, on that PS, and return their names."""
 
-    The handle op is made once per device and graph by whoever makes this object.
-    """
+    def __init__(self, ops: Ops, facts: Facts, task: int) -> None:
+        self._ops, self.facts, self.device = ops, facts, ps_device(task)
+        self._dtype = kind(facts.dtype)
+        self.handle = ops.add(
+            "VariableV2" if facts.reference else "VarHandleOp", device=self.device, dtype=self._dtype,
+            shape=shape(facts.shape), container=text(facts.container), shared_name=text(facts.name),
+        )  # fmt: skip
 
-    def __init__(self, facts: Facts, task: int) -> None:
-        self.facts, self.device = facts, ps_device(task)
-        with v1.device(self.device):
-            if facts.reference:
-                self.handle = raw.VariableV2(
-                    shape=facts.shape, dtype=facts.dtype, container=facts.container, shared_name=facts.name
-                )
-            else:
-                self.handle = raw.VarHandleOp(
-                    dtype=facts.dtype, shape=facts.shape, container=facts.container, shared_name=facts.name
-                )
+    def initialized(self) -> str:
+        if self.facts.reference:
+            return self._ops.add("IsVariableInitialized", [self.handle], self.device, dtype=self._dtype)
+        return self._ops.add("VarIsInitializedOp", [self.handle], self.device)
 
-    def initialized(self) -> Any:
-        with v1.device(self.device):
-            if self.facts.reference:
-                return raw.IsVariableInitialized(ref=self.handle)
-            return raw.VarIsInitializedOp(resource=self.handle)
+    def read(self, after: tuple[str, ...] = ()) -> str:
+        if self.facts.reference:
+            return self._ops.add("Identity", [self.handle], self.device, after, T=self._dtype)
+        return self._ops.add("ReadVariableOp", [self.handle], self.device, after, dtype=self._dtype)
 
-    def read(self) -> Any:
-        with v1.device(self.device):
-            if self.facts.reference:
-                return raw.Identity(input=self.handle)
-            return raw.ReadVariableOp(resource=self.handle, dtype=self.facts.dtype)
+    def gather(self, rows: str, after: tuple[str, ...] = ()) -> str:
+        """The values of these rows (int64)."""
+        inputs = [self.handle, rows]
+        if self.facts.reference:
+            return self._ops.add("Gather", inputs, self.device, after, Tparams=self._dtype, Tindices=INT64)
+        return self._ops.add("ResourceGather", inputs, self.device, after, dtype=self._dtype, Tindices=INT64)
 
-    def gather(self, rows: Any) -> Any:
-        with v1.device(self.device):
-            if self.facts.reference:
-                return raw.Gather(params=self.handle, indices=rows)
-            return raw.ResourceGather(resource=self.handle, indices=rows, dtype=self.facts.dtype)
+    def assign(self, value: str) -> str:
+        inputs = [self.handle, value]
+        if self.facts.reference:
+            return self._ops.add("Assign", inputs, self.device, T=self._dtype, validate_shape=flag(False))
+        return self._ops.add("AssignVariableOp", inputs, self.device, dtype=self._dtype)
 
-    def assign(self, value: Any) -> Any:
-        with v1.device(self.device):
-            if self.facts.reference:
-                return raw.Assign(ref=self.handle, value=value, validate_shape=False).op
-            return raw.AssignVariableOp(resource=self.handle, value=value)
+    def scatter(self, rows: str, values: str) -> str:
+        inputs = [self.handle, rows, values]
+        if self.facts.reference:
+            return self._ops.add("ScatterUpdate", inputs, self.device, T=self._dtype, Tindices=INT64)
+        return self._ops.add("ResourceScatterUpdate", inputs, self.device, dtype=self._dtype, Tindices=INT64)
 
-    def scatter(self, rows: Any, values: Any) -> Any:
-        with v1.device(self.device):
-            if self.facts.reference:
-                return raw.ScatterUpdate(ref=self.handle, indices=rows, updates=values).op
-            return raw.ResourceScatterUpdate(resource=self.handle, indices=rows, updates=values)
-
-    def zeros(self) -> Any:
+    def zeros(self) -> str:
         """Makes the variable, with its memory, where it is missing."""
-        with v1.device(self.device):
-            return self.assign(raw.Fill(dims=tf.constant(self.facts.shape, tf.int64), value=tf.zeros([], self.facts.dtype)))
+        dims = self._ops.constant(self.facts.shape, tf.int64, self.device)
+        zero = self._ops.constant(_zero(self.facts.dtype), self.facts.dtype, self.device)
+        return self.assign(self._ops.add("Fill", [dims, zero], self.device, T=self._dtype, index_type=INT64))
 
-    def destroy(self) -> Any:
+    def destroy(self) -> str:
         """Idempotent. What still writes here gets an error afterwards, never a lost write."""
-        with v1.device(self.device):
-            if self.facts.reference:  # cannot be removed: without rows, every further update of it fails
-                return self.assign(tf.zeros([0], self.facts.dtype))
-            return raw.DestroyResourceOp(resource=self.handle, ignore_lookup_error=True)
+        if self.facts.reference:  # cannot be removed: without rows, every further update of it fails
+            dims = self._ops.constant((0,), tf.int64, self.device)
+            zero = self._ops.constant(_zero(self.facts.dtype), self.facts.dtype, self.device)
+            return self.assign(self._ops.add("Fill", [dims, zero], self.device, T=self._dtype, index_type=INT64))
+        return self._ops.add("DestroyResourceOp", [self.handle], self.device, ignore_lookup_error=flag(True))
 
-    def checksum(self) -> Any:
+    def checksum(self) -> str:
         """Of every bit and its position, as int64; 0 for types without bits of fixed size."""
-        with v1.device(self.device):
-            value = self.read()
-            if self.facts.dtype in (tf.string, tf.bool, tf.resource, tf.variant):
-                return tf.zeros([], tf.int64)
-            bits = tf.cast(tf.reshape(tf.bitcast(value, tf.uint8), [-1]), tf.int64)
-            return tf.reduce_sum(bits * (1 + tf.range(tf.size(bits, tf.int64)) % 65521))
+        ops, device, dtype = self._ops, self.device, self.facts.dtype
+        if dtype in (tf.string, tf.bool, tf.resource, tf.variant):
+            return ops.constant(0, tf.int64, device)
+        bits = tf.int32 if dtype.size % 4 == 0 else tf.uint8
+        cast = ops.add("Bitcast", [self.read()], device, T=self._dtype, type=kind(bits))
+        flat = ops.add("Reshape", [cast, ops.constant((-1,), tf.int64, device)], device, T=kind(bits), Tshape=INT64)
+        wide = ops.add("Cast", [flat], device, SrcT=kind(bits), DstT=INT64)
+        count = ops.add("Size", [wide], device, T=INT64, out_type=INT64)
+        zero, one = ops.constant(0, tf.int64, device), ops.constant(1, tf.int64, device)
+        place = ops.add("Range", [zero, count, one], device, Tidx=INT64)
+        weight = ops.binary("FloorMod", place, ops.constant(65521, tf.int64, device), device)
+        weighed = ops.binary("Mul", wide, ops.binary("AddV2", weight, one, device), device)
+        return ops.add("Sum", [weighed, ops.constant((0,), tf.int64, device)], device, T=INT64, Tidx=INT64)
+
+
+def _zero(dtype: tf.DType) -> object:
+    return "" if dtype == tf.string else False if dtype == tf.bool else 0
 
 
 def bitmap_of(facts: Facts) -> Facts:
     """The bitmap that covers a table: one bool a row."""
     return Facts(facts.bitmap, "", tf.bool, (facts.rows,), False, "")
+
+
+def marked_rows(ops: Ops, bitmap: Located) -> str:
+    """The rows whose bit is set, int64 [n]."""
+    where = ops.add("Where", [bitmap.read()], bitmap.device, T=BOOL)
+    return ops.add(
+        "Reshape", [where, ops.constant((-1,), tf.int64, bitmap.device)], bitmap.device, T=INT64, Tshape=INT64
+    )
