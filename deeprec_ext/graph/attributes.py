@@ -48,8 +48,13 @@ def text(value: str) -> AttrValue:
 
 
 @lru_cache(maxsize=4096)
-def tensor(value: bool | int | tuple[int, ...], dtype: Any = None) -> AttrValue:
-    """The value of a Const; shared by all who ask for the same, so never to be changed."""
+def integers(value: int | tuple[int, ...], dtype: Any) -> AttrValue:
+    """The value of a Const of integers; shared by all who ask for the same, so never to be changed."""
+    return tensor(value, dtype)
+
+
+def tensor(value: Any, dtype: Any = None) -> AttrValue:
+    """The value of a Const."""
     return AttrValue(tensor=tf.make_tensor_proto(value, dtype))
 
 

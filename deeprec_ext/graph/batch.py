@@ -13,7 +13,7 @@ from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, op_name, output_number
 
 _BATCHES = frozenset(
-    "BatchDataset BatchDatasetV2 ParallelBatchDataset MapAndBatchDataset ExperimentalMapAndBatchDataset "  # noqa: SIM905
+    "BatchDataset BatchDatasetV2 ParallelBatchDataset MapAndBatchDataset ExperimentalMapAndBatchDataset "
     "PaddedBatchDataset PaddedBatchDatasetV2".split()
 )
 _DEQUEUES = frozenset({"QueueDequeueManyV2", "QueueDequeueMany", "QueueDequeueUpToV2", "QueueDequeueUpTo"})
@@ -92,7 +92,7 @@ def batch_size(graph_def: GraphDef | GraphIndex) -> int:
 
 # Ops that make one id of each value of their first input.
 _ONE_EACH = frozenset(
-    "Identity Reshape Cast EnsureShape FloorMod Mod AsString Maximum Minimum StringToHashBucketFast "  # noqa: SIM905
+    "Identity Reshape Cast EnsureShape FloorMod Mod AsString Maximum Minimum StringToHashBucketFast "
     "StringToHashBucketStrong StringToHashBucket AddV2 Sub FloorDiv ExpandDims Squeeze".split()
 )
 _SECOND = frozenset({"LookupTableFindV2", "Select", "SelectV2"})  # the same, of their second input

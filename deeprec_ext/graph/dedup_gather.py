@@ -19,7 +19,7 @@ _GATHERS = frozenset({"ResourceGather", "GatherV2", "Gather"})
 _INT32 = attributes.kind(tf.int32)
 # Ops between a `Unique` and a lookup that keep unique ids unique: reshaping, and splitting a table over its parts.
 _KEEP_UNIQUE = frozenset(
-    "Identity Reshape Cast DynamicPartition Select SelectV2 Maximum Minimum Sub FloorDiv FloorMod AddV2 Mul "  # noqa: SIM905
+    "Identity Reshape Cast DynamicPartition Select SelectV2 Maximum Minimum Sub FloorDiv FloorMod AddV2 Mul "
     "ExpandDims Squeeze".split()
 )
 _PROCESS = re.compile(r"/(?:job|task):[^/]*")
@@ -137,7 +137,7 @@ def find_lookups(index: GraphIndex, variables: Mapping[str, VariableNode], here:
 def _constant(index: GraphIndex, name: str, device: str, value: int | tuple[int, ...], beside: str) -> str:
     """A Const in the while loop of `beside`, if that is in one: ops may not mix frames."""
     control = ["^" + op_name(beside)] if index.has_frames else []
-    return index.add(name, "Const", device, control, dtype=_INT32, value=attributes.tensor(value, tf.int32)).name
+    return index.add(name, "Const", device, control, dtype=_INT32, value=attributes.integers(value, tf.int32)).name
 
 
 def add_uniques(index: GraphIndex, ids: str, kind: AttrValue, device: str) -> Uniques:

@@ -14,7 +14,7 @@ from deeprec_ext.graph.writes import Write
 
 _INT32 = attributes.kind(tf.int32)
 # What optimizers put between a gradient and its merge, and the merge itself: pure, and as quick on a worker.
-_MOVABLE = frozenset("Unique UnsortedSegmentSum Shape StridedSlice Const Neg Mul RealDiv Cast Reshape Identity".split())  # noqa: SIM905
+_MOVABLE = frozenset("Unique UnsortedSegmentSum Shape StridedSlice Const Neg Mul RealDiv Cast Reshape Identity".split())
 _MOST_MOVED = 32
 _SUMS = frozenset({"ResourceScatterAdd", "ResourceScatterSub", "ScatterAdd", "ScatterSub"})
 # What makes values and indices of a gradient of lookups (one, or several concatenated): both have a row per id.

@@ -46,7 +46,7 @@ class _Bitmap:
     @property
     def all(self) -> str:
         if self._all is None:
-            device, rows = self._variable.device, attributes.tensor((self._variable.rows,), tf.int64)
+            device, rows = self._variable.device, attributes.integers((self._variable.rows,), tf.int64)
             size = self._index.add(self.handle + "_rows", "Const", device, dtype=attributes.kind(tf.int64), value=rows)
             self._all = self._index.add(
                 self.handle + "_all",
