@@ -49,6 +49,7 @@ class Job:
         self.changed = Signal()
         self.gate_closed = False  # PAUSE to COMMIT: nobody new may take part
         self.hold_views = False  # PREPARE to COMMIT: the next epoch belongs to the scaling
+        self.acquiring: frozenset[str] = frozenset()  # new pods of a scaling: their failure is not the job's
         self.stale: asyncio.Event = asyncio.Event()  # a newer AIMaster exists: end
         self._published: object = None
         self._publishing: asyncio.Task[None] | None = None
@@ -82,13 +83,13 @@ class Job:
     def publish(self, *, without: frozenset[str] = frozenset()) -> None:
         """Sends the present view to everybody who takes part, except to `without` (they get it as a Commit)."""
         view = self.view()
+        self.event("view_published", ps=len(view.ps), workers=len(view.workers), generation=view.generation)
         self._published = self._membership()
         message = pb.MasterMessage(aimaster_incarnation=self.incarnation, publish=pb.Publish(view=view))
         wire = message.SerializeToString()  # once, not once per agent
         for member in self.members:
             if member.admitted and member.name not in without:
                 member.outbox.put(wire, "publish")
-        self.event("view_published", ps=len(view.ps), workers=len(view.workers), generation=view.generation)
 
     def advance(self, **changes: Any) -> None:
         """A new epoch with these changes, published at once."""

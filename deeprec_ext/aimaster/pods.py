@@ -123,7 +123,7 @@ class Pods:
             job.publish_soon()
         if record.role == pb.CHIEF and ends_well:
             self._finish()
-        elif not expected and not state.restarting:
+        elif not expected and not state.restarting and name not in job.acquiring:
             line = f": {state.last_line}" if state.last_line else ""
             job.end("failed", f"{name} {cause} and is not started again{line}")
 

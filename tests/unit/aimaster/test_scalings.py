@@ -219,3 +219,16 @@ def test_the_summary_comes_from_the_store(tmp_path: Path) -> None:
 
     play(tmp_path, scenario)
     assert (tmp_path / "events.jsonl").read_text().count("scaling_state") == 6
+
+
+def test_a_new_ps_that_dies_again_and_again_does_not_fail_the_job(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        it.backend.stillborn.add("ps-2")
+        await it.scale(ps=3)
+        await it.until(lambda: "ps-2" in it.backend.pods)
+        it.backend.exit("ps-2", 1)
+        ended = await it.ended(seconds=2)
+        assert ended.outcome == "rolled_back" and "ps-2 ended before it registered" in ended.reason
+        assert (await it.status()).state == "training"
+
+    play(tmp_path, scenario)
