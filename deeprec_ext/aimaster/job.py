@@ -26,8 +26,9 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-PUBLISH_DELAY_SECONDS = 0.1
-"""Workers often come in crowds: their views are merged. Nobody waits for such a view."""
+PUBLISH_DELAY_SECONDS, PUBLISH_DELAY_PER_MEMBER_SECONDS = 0.1, 0.002
+"""Workers often come in crowds: their views are merged, and nobody waits for such a view. What is sent grows with the
+square of the members (a list of n workers to n agents: 60 MB for 1 000), so the delay grows with them too."""
 
 
 class Job:
@@ -105,7 +106,7 @@ class Job:
             self._publishing = asyncio.get_running_loop().create_task(self._publish_later())
 
     async def _publish_later(self) -> None:
-        await asyncio.sleep(PUBLISH_DELAY_SECONDS)
+        await asyncio.sleep(PUBLISH_DELAY_SECONDS + PUBLISH_DELAY_PER_MEMBER_SECONDS * len(self.members))
         if self.cluster.formed and not self.hold_views and self._membership() != self._published:
             self.advance()
 

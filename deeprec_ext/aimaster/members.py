@@ -86,6 +86,9 @@ class Members:
     def by_incarnation(self, incarnation: str) -> Member | None:
         return next((member for member in self._members.values() if member.incarnation == incarnation), None)
 
+    def __len__(self) -> int:
+        return len(self._members)
+
     def __iter__(self) -> Iterator[Member]:
         return iter(list(self._members.values()))
 

@@ -68,6 +68,7 @@ class Run:
         if self.state is not State.STEADY:
             check_edge(self.state, State.STEADY)
         reason = reason or self.scaling.reason
+        self.job.acquiring = frozenset()
         self.update(state=State.STEADY.value, detail=outcome, outcome=outcome, reason=reason, seconds=max(0.0, seconds))
         s = self.scaling
         self.job.event(
@@ -108,6 +109,7 @@ class Run:
     async def acquire(self, timeout_seconds: float) -> None:
         """Creates the new pods that are not there yet and waits until they are registered."""
         job, added = self.job, self.scaling.added
+        job.acquiring = frozenset(added)
         for name in added:
             record = job.members.record(name)
             if record is None or not record.wanted or record.ended:
@@ -118,7 +120,13 @@ class Run:
             member = job.members.get(name)
             return member is not None and member.admitted
 
-        if not await job.changed.until(lambda: all(there(name) for name in added), timeout_seconds):
+        def over() -> list[str]:
+            return [name for name in added if not there(name) and self.pods.exited(name)]
+
+        in_time = await job.changed.until(lambda: bool(over()) or all(there(name) for name in added), timeout_seconds)
+        if failed := over():
+            raise StepError(f"{', '.join(failed)} ended before it registered; see its log")
+        if not in_time:
             late = ", ".join(name for name in added if not there(name))
             raise StepError(f"{late} did not register within {timeout_seconds:.0f} s")
 

@@ -7,15 +7,25 @@ from collections.abc import Callable
 
 
 class Signal:
-    """Wakes everybody who waits when something has changed; they look at the state again."""
+    """Wakes those whose condition has become true when something has changed.
+
+    Conditions are looked at here, once per turn of the loop however often `notify` was called, and not by the waiting
+    tasks: a thousand registrations that wait for the first view must not each be woken by each other.
+    """
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._scheduled = False
 
     def notify(self) -> None:
-        waiters, self._waiters = self._waiters, set()
-        for waiter in waiters:
-            if not waiter.done():
+        if self._waiters and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._scheduled = False
+        for waiter, condition in list(self._waiters.items()):
+            if not waiter.done() and condition():
                 waiter.set_result(None)
 
     async def until(self, condition: Callable[[], bool], timeout_seconds: float | None) -> bool:
@@ -27,9 +37,9 @@ class Signal:
             if left is not None and left <= 0:
                 return False
             waiter: asyncio.Future[None] = loop.create_future()
-            self._waiters.add(waiter)
+            self._waiters[waiter] = condition
             try:
                 await asyncio.wait([waiter], timeout=left)
             finally:
-                self._waiters.discard(waiter)
+                self._waiters.pop(waiter, None)
         return True
