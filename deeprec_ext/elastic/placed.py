@@ -73,7 +73,7 @@ class Placed:
                 self._callables.move_to_end(signature)
                 return found
         options = config_pb2.CallableOptions(
-            feed=signature.feeds, fetch=signature.fetches, target=self._with_marks(signature.targets)
+            feed=signature.feeds, fetch=signature.fetches, target=[*signature.targets, *self._marks_of(signature)]
         )
         made = self._session._make_callable_from_options(options)
         with self._lock:
@@ -107,13 +107,13 @@ class Placed:
             if not self._wrapped:
                 self._graph._add_new_tf_operations(compute_devices=False)
                 self._wrapped = True
-        wanted = [*signature.fetches, *self._with_marks(signature.targets)]
+        wanted = [*signature.fetches, *signature.targets, *self._marks_of(signature)]
         results = self._session.run(wanted, dict(zip(signature.feeds, values)), options, metadata)
         return results[: len(signature.fetches)]
 
-    def _with_marks(self, targets: Sequence[str]) -> list[str]:
-        """An update that is run directly has no consumer that would wait for its mark."""
-        return [*targets, *(mark for target in targets for mark in self._marks.get(target, ()))]
+    def _marks_of(self, signature: Signature) -> list[str]:
+        """The marks of writes that are run or fetched directly: they have no consumer that would wait for them."""
+        return [mark for name in signature.names for mark in self._marks.get(name, ())] if self._marks else []
 
     def close(self, timeout_seconds: float = 2.0) -> bool:
         """Closes the session in a thread of its own, since that blocks where a PS is gone; then the session is left behind.

@@ -7,6 +7,8 @@ Flattening, feeding and error texts are the base class's; only the last step, `_
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import logging
 import threading
 import time
@@ -37,6 +39,9 @@ LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledE
 
 STALE = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError)
 """What a run ends with when its variables have moved away: never a lost write."""
+
+
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,7 @@ class ElasticSession(v1.Session):
         self._building = threading.RLock()
         self._initialized: set[str] = set()
         self._swaps = 0
+        self._scope = f"deeprec_ext/{next(_numbers)}/"  # two graphs of a process may call their iterators alike
         if home is not None:
             home.opened(self)
 
@@ -303,7 +309,7 @@ class ElasticSession(v1.Session):
         return fresh
 
     def _build(self, wanted: Wanted, exported: _Exported) -> Placed:
-        context = wanted.context if not self._swaps else _with_swaps(wanted.context, self._swaps)
+        context = dataclasses.replace(wanted.context, swaps=self._swaps, iterator_scope=self._scope)
         rewritten = passes.rewrite(exported.definition, context)
         self._swaps += 1
         return Placed((wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given))
@@ -383,7 +389,3 @@ def _local_config(base: v1.ConfigProto | None) -> v1.ConfigProto:
 
 
 _ON_THE_SPOT = Wanted(None, passes.Context(slot_map=None, tracked={}), _local_config, "")
-
-
-def _with_swaps(context: passes.Context, swaps: int) -> passes.Context:
-    return passes.Context(context.slot_map, context.tracked, swaps, context.dedup, context.worker_device)

@@ -68,6 +68,11 @@ class StepClock:
                     if window.steps_left <= 0:
                         self._finish()
 
+    def reached(self, global_step: int) -> None:
+        """The global step as read after the last step; a step itself reads it before or after its own update."""
+        with self._lock:
+            self.global_step = max(self.global_step, global_step)
+
     def begin_session(self) -> None:
         """A new session has been opened: the gap before its first step is no step."""
         with self._lock:

@@ -228,6 +228,7 @@ class Trainer:
     def finish(self) -> None:
         """The script ends."""
         self._send_pauses(flush=True)
+        self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
         self.agent.send(
             pb.AgentMessage(finished=pb.Finished(left=self.leaving.is_set(), had_session=self.had_session))
         )

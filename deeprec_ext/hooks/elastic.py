@@ -58,6 +58,11 @@ class ElasticTrainingHook(v1.train.SessionRunHook):
         if trainer.leaving.is_set():
             run_context.request_stop()
 
+    def end(self, session: Any) -> None:
+        """Not called when training ends with an error."""
+        if self._trainer is not None:
+            self._trainer.clock.reached(int(session.run(self._global_step)))
+
 
 def default_hooks() -> list[v1.train.SessionRunHook]:
     """The hooks that an elastic job wants, in their order; to be passed as `hooks=` where the script builds its own list."""
