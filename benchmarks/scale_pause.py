@@ -70,7 +70,13 @@ def _free_port() -> int:
 
 
 def elastic(
-    changes: Sequence[dict[str, int]], *, state: str, parts: int = 1, ps: int = 1, workers: int = 1, warm_steps: int = 200
+    changes: Sequence[dict[str, int]],
+    *,
+    state: str,
+    parts: int = 1,
+    ps: int = 1,
+    workers: int = 1,
+    warm_steps: int = 200,
 ) -> dict[str, Any]:
     """One job that goes through the changes and is then stopped; what its summary and its store say."""
     workdir = Path(tempfile.mkdtemp(prefix="scale-")) / "run"
@@ -223,7 +229,11 @@ def overhead(state: str, turns: int) -> dict[str, Any]:
 
         try:
             for name in recorded:
-                _until(lambda name=name: all(len(steps.read(recorded[name]).get(t, ())) > 100 for t in trainers), process, workdir)
+                _until(
+                    lambda name=name: all(len(steps.read(recorded[name]).get(t, ())) > 100 for t in trainers),
+                    process,
+                    workdir,
+                )
             send("stock", signal.SIGSTOP)
             order = ["elastic", "stock"]
             current = "elastic"
@@ -259,6 +269,11 @@ def overhead(state: str, turns: int) -> dict[str, Any]:
         "pairs": {"p25": _quantile(pairs, 0.25), "median": statistics.median(pairs), "p75": _quantile(pairs, 0.75)},
         "turns": turns,
     }
+
+
+def _warm(directory: Path, trainers: Sequence[str]) -> bool:
+    seen = steps.read(directory)
+    return all(len(seen.get(trainer, ())) > 100 for trainer in trainers)
 
 
 def _quantile(values: Sequence[float], q: float) -> float:
@@ -328,10 +343,14 @@ def table(result: dict[str, Any]) -> str:
         rows.append(("  of which standing at the gate", f"{p['gate_p50']:.3f} s (worst {p['gate_max']:.3f})", ""))
         worst = max(row["ratio"] for row in result["bytes"])
         resent = sum(row["resent"] for row in result["bytes"]) / max(1, sum(r["first_copy"] for r in result["bytes"]))
-        rows.append(("first-copy bytes / fewest, worst", f"{worst:.3f} (sent again: {resent:.1%})", "<= 1.05, aim 1.00"))
+        rows.append(
+            ("first-copy bytes / fewest, worst", f"{worst:.3f} (sent again: {resent:.1%})", "<= 1.05, aim 1.00")
+        )
     if "graph" in result:
         g = result["graph"]
-        rows.append(("18 000 ops / 2 700 ops", f"{g['ratio']:.2f} (at the gate {g['gate_ratio']:.2f})", "<= 1.5, aim 1.0"))
+        rows.append(
+            ("18 000 ops / 2 700 ops", f"{g['ratio']:.2f} (at the gate {g['gate_ratio']:.2f})", "<= 1.5, aim 1.0")
+        )
     if "stock_over_elastic" in result:
         rows.append(("stop-checkpoint-restart / elastic", f"{result['stock_over_elastic']:.0f}x", ">= 20x, aim 100x"))
     if "workers" in result:

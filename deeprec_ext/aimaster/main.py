@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import dataclasses
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -78,6 +79,16 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
     return options, spec
 
 
+def raise_file_limit() -> None:
+    """Every agent is a connection, and the usual soft limit of 1 024 files ends a large job in a busy accept loop."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            log.warning("the limit of open files stays at %d: %s", soft, error)
+
+
 async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
     """Until a signal, a newer AIMaster, or an error; returns the exit code."""
     spec.workdir.mkdir(parents=True, exist_ok=True)
@@ -104,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format=line, stream=sys.stderr)
     try:
         options, spec = parse(sys.argv[1:] if arguments is None else arguments)
+        raise_file_limit()
         return asyncio.run(serve(options, spec))
     except UsageError as error:
         print(f"aimaster: {error}", file=sys.stderr)

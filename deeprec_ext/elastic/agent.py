@@ -6,6 +6,7 @@ has; the agent registers again, with the same incarnation, until an AIMaster ans
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -106,10 +107,8 @@ class Agent:
             try:
                 return self._outbox.put_nowait(message)
             except queue.Full:
-                try:
+                with contextlib.suppress(queue.Empty):
                     self._outbox.get_nowait()
-                except queue.Empty:
-                    pass
 
     def ack(self, command_id: int, error: str = "", copy: pb.CopyResult | None = None) -> None:
         self.send(pb.AgentMessage(ack=pb.Ack(command_id=command_id, ok=not error, error=error, copy=copy)))

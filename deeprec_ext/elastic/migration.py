@@ -173,7 +173,8 @@ class Mover:
             return "", "", []
         number = kind(tf.int64)
         packed = [
-            ops.add("Pack", some, ps_device(self._own), T=number, N=v1.AttrValue(i=len(some))) for some in (counts, sents)
+            ops.add("Pack", some, ps_device(self._own), T=number, N=v1.AttrValue(i=len(some)))
+            for some in (counts, sents)
         ]
         return packed[0], packed[1], copies
 

@@ -64,7 +64,9 @@ class Program:
     def compile(self, targets: Sequence[str] = (), fetches: Sequence[str] = (), feeds: Sequence[str] = ()) -> Any:
         """A function of the fed values that runs the targets and returns the fetched arrays."""
         return self._session._make_callable_from_options(
-            config_pb2.CallableOptions(feed=[_tensor(f) for f in feeds], fetch=[_tensor(f) for f in fetches], target=targets)
+            config_pb2.CallableOptions(
+                feed=[_tensor(f) for f in feeds], fetch=[_tensor(f) for f in fetches], target=targets
+            )
         )
 
     def close(self) -> None:

@@ -16,9 +16,7 @@ PART_BYTES = 64 << 20
 """A part of a table is about so large: it moves in a fraction of a second."""
 
 
-def elastic_partitioner(
-    max_parts: int | None = None, part_bytes: int = PART_BYTES
-) -> Callable[..., list[int]]:
+def elastic_partitioner(max_parts: int | None = None, part_bytes: int = PART_BYTES) -> Callable[..., list[int]]:
     """A partitioner for `tf.compat.v1.variable_scope` that cuts a variable along its rows when it is large.
 
     Args:

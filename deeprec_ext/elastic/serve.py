@@ -41,7 +41,6 @@ class ParameterServer:
         self._task = -1
         self._settings = pb.AgentSettings()
         self._movers: dict[int, Mover] = {}  # by scaling
-        self._armed: dict[int, list[pb.Variable]] = {}
 
     # -- the agent's handler
 
@@ -114,9 +113,9 @@ class ParameterServer:
                 [_without_bitmap(move.variable) for move in copy.moves],
             )  # fmt: skip
         else:
-            mover = self._movers.get(copy.scaling_id)
-            if mover is None:
+            if copy.scaling_id not in self._movers:
                 raise DeepRecError(f"scaling {copy.scaling_id} was not armed on {self.identity.name}")
+            mover = self._movers[copy.scaling_id]
             if copy.phase == pb.Copy.FIRST:
                 result.bytes = mover.first()
             elif copy.phase == pb.Copy.DIRTY:

@@ -193,7 +193,9 @@ class ElasticSession(v1.Session):
         self._count(signature)
         while True:
             if self._generation != self._home.generation:
-                raise tf.errors.AbortedError(None, None, "variables were lost with a PS: the session has to be recovered")
+                raise tf.errors.AbortedError(
+                    None, None, "variables were lost with a PS: the session has to be recovered"
+                )
             if facts.remote:
                 with self._home.gate.passing():
                     placed = self._current()

@@ -17,7 +17,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import tensorflow as tf
 
@@ -105,7 +104,9 @@ class Trainer:
     def wait_live(self, timeout_seconds: float) -> bool:
         """Whether, within the time, the chief has said that the model is initialised."""
         with self._changed:
-            self._changed.wait_for(lambda: self._failure is not None or bool(self._view and self._view.live), timeout_seconds)
+            self._changed.wait_for(
+                lambda: self._failure is not None or bool(self._view and self._view.live), timeout_seconds
+            )
             if self._failure is not None:
                 raise self._failure
             return bool(self._view and self._view.live)
@@ -165,7 +166,9 @@ class Trainer:
         if lost:
             log.warning("a step failed: %s", str(error).splitlines()[0][:200] if str(error) else type(error).__name__)
             self.agent.send(
-                pb.AgentMessage(trouble=pb.PsTrouble(error=str(error)[:500], epoch=self._view.epoch if self._view else 0))
+                pb.AgentMessage(
+                    trouble=pb.PsTrouble(error=str(error)[:500], epoch=self._view.epoch if self._view else 0)
+                )
             )
         generation, deadline = self.generation, time.monotonic() + LOST_LIMIT_SECONDS
         with self._changed:
@@ -229,9 +232,7 @@ class Trainer:
         """The script ends."""
         self._send_pauses(flush=True)
         self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
-        self.agent.send(
-            pb.AgentMessage(finished=pb.Finished(left=self.leaving.is_set(), had_session=self.had_session))
-        )
+        self.agent.send(pb.AgentMessage(finished=pb.Finished(left=self.leaving.is_set(), had_session=self.had_session)))
         self.agent.close()
 
     # -- the agent's handler
@@ -240,7 +241,9 @@ class Trainer:
         self._settings = reply.settings
         self.has_evaluator = reply.has_evaluator
         with self._changed:
-            if not set(reply.tracked) <= set(self._tracked):  # more marks than needed do no harm, a rebuilt session would
+            if not set(reply.tracked) <= set(
+                self._tracked
+            ):  # more marks than needed do no harm, a rebuilt session would
                 self._tracked, self._wanted = dict(reply.tracked), None
         self._set_view(ClusterView.from_proto(reply.view))
 

@@ -57,10 +57,15 @@ class FakeHome:
         return self._wanted
 
     def make(self, view: ClusterView, tracked: Mapping[str, str]) -> Wanted:
-        context = passes.Context(slot_map=view.slot_map, tracked=tracked, worker_device="/job:chief/task:0", dedup="off")
+        context = passes.Context(
+            slot_map=view.slot_map, tracked=tracked, worker_device="/job:chief/task:0", dedup="off"
+        )
         member = ("chief", 0, self.cluster.trainer)
         return Wanted(
-            view.placement, context, lambda base: elastic_config(view.ps, base, member), "grpc://" + self.cluster.trainer
+            view.placement,
+            context,
+            lambda base: elastic_config(view.ps, base, member),
+            "grpc://" + self.cluster.trainer,
         )
 
     def wanted(self) -> Wanted:

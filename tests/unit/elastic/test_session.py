@@ -22,7 +22,9 @@ def build(resource: bool = True, one_shot: bool = False):
     setter = v1.train.replica_device_setter(SLOTS, worker_device="/job:chief/task:0")
     with v1.device(setter), v1.variable_scope("m", use_resource=resource):
         step = v1.train.get_or_create_global_step()
-        dataset = tf.data.Dataset.range(10**6).map(lambda i: tf.random.stateless_uniform([64], [i, 3], maxval=ROWS, dtype=tf.int64))
+        dataset = tf.data.Dataset.range(10**6).map(
+            lambda i: tf.random.stateless_uniform([64], [i, 3], maxval=ROWS, dtype=tf.int64)
+        )
         if one_shot:
             iterator = v1.data.make_one_shot_iterator(dataset.enumerate())
         else:
@@ -152,7 +154,7 @@ def test_a_graph_with_a_queue_on_a_ps_is_refused_by_name():
             put = queue.enqueue(1)
         home = FakeHome(cluster, cluster.view(0))
         session = ElasticSession("grpc://x", graph, None, home)
-        with pytest.raises(Exception, match="(?i)queue"):
+        with pytest.raises(Exception, match=r"(?i)queue"):
             session.run(put)
         assert home.refusals
         session.close()
