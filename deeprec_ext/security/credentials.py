@@ -36,8 +36,9 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
     *_COMMON,
     ("grpc.enable_http_proxy", 0),  # a proxy in the environment is for the internet, not for the job
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # min_reconnect_backoff_ms stays at its default: it also limits how long a handshake may take, and a busy host or a
+    # thousand agents at once need seconds; a small value makes a storm of connections that never get through.
 ]
 SERVER_OPTIONS: list[tuple[str, int]] = [
     *_COMMON,
