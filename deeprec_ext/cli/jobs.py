@@ -42,7 +42,8 @@ def as_dict(message: Message) -> dict[str, Any]:
     # the flag has another name from protobuf 5 on
     flags = ("always_print_fields_with_no_presence", "including_default_value_fields")
     flag = next(name for name in flags if name in inspect.signature(MessageToDict).parameters)
-    return dict(MessageToDict(message, preserving_proto_field_name=True, **{flag: True}))
+    options: dict[str, Any] = {flag: True}
+    return dict(MessageToDict(message, preserving_proto_field_name=True, **options))
 
 
 def print_json(values: Any) -> None:

@@ -203,7 +203,7 @@ class Agent:
             protocol_major=settings.PROTOCOL_MAJOR,
             protocol_minor=settings.PROTOCOL_MINOR,
             job=env.job(),
-            role=pb.Role.Value(self.identity.role.upper()),
+            role=self.identity.role.upper(),
             index=self.identity.index,
             incarnation=self.identity.incarnation,
             address=self.identity.address,

@@ -74,7 +74,8 @@ def parse_events(text: str, source: str = "events") -> tuple[ScriptedEvent, ...]
             events.append(_event(dict(_pairs(node, loader, where)), where))
         return tuple(events)
     except yaml.YAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if getattr(error, "problem_mark", None) else ""
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise UsageError(f"{source}{line}: no valid YAML: {problem}") from None
     finally:
