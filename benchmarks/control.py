@@ -34,6 +34,7 @@ import grpc.aio
 import psutil
 
 from deeprec_ext.aimaster.facts import parse_name
+from deeprec_ext.aimaster.main import raise_file_limit
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import authority, credentials
@@ -309,15 +310,19 @@ def main() -> int:
     parser.add_argument("--heartbeat", type=float, default=2.0, metavar="SECONDS")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of the steady window")
     parser.add_argument("--views", type=int, default=10, help="worker scalings, each publishes a view")
+    parser.add_argument("--workdir", help="keeps the logs there; default: a temporary directory")
     parser.add_argument("--json", action="store_true")
     for name in ("--address", "--certs", "--output", "--names"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--client", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    raise_file_limit()
     if options.client:
         asyncio.run(client(options))
         return 0
-    with tempfile.TemporaryDirectory(prefix="deeprec-control-") as workdir:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the children are ended
+    with contextlib.ExitStack() as stack:
+        workdir = options.workdir or stack.enter_context(tempfile.TemporaryDirectory(prefix="deeprec-control-"))
         result = asyncio.run(measure(options, Path(workdir)))
     result["targets"] = {
         f"AIMaster at most {TARGET_CORES} core": result["aimaster_cores"] <= TARGET_CORES,
