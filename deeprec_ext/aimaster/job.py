@@ -128,6 +128,11 @@ class Job:
         self.event(f"job_{state}", reason=reason)
         self.changed.notify()
 
+    def reopen(self) -> None:
+        """A stopped run is resumed: how it ended does not count any more."""
+        self.ending = self.failure = ""
+        self.store.put(ending="", failure="")
+
     def close(self) -> None:
         if self._publishing is not None:
             self._publishing.cancel()

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import logging
 
-from deeprec_ext.aimaster.facts import role_name
+from deeprec_ext.aimaster.facts import ROLE_NAMES, role_name
 from deeprec_ext.aimaster.healing import Healing
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.pods import Pods
+from deeprec_ext.aimaster.view import lose
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
+WATCH_SECONDS = 3.0
+"""The backend tells at once what runs; when it tells of no pod at all for so long, there is none."""
+
 SETTLE_SECONDS = 15.0
 """How long a restarted AIMaster waits for those it knew: agents try again every second or so."""
 
@@ -42,6 +46,29 @@ async def start(job: Job, pods: Pods) -> None:
         await pods.backend.create(name)
 
 
+async def start_again(job: Job, pods: Pods) -> None:
+    """The run was stopped and is resumed: not one pod of it exists. All names start anew, with their present number.
+
+    What was on the PS is gone, so the next generation begins when they have registered, from the last checkpoint.
+    Raises UnreachableError.
+    """
+    cluster = job.cluster
+    for ps in cluster.ps:
+        cluster = lose(cluster, ps.name)
+    names = [name for role in ROLE_NAMES.values() for name in job.members.wanted(role)]
+    with job.store.transaction():
+        for name in names:
+            record = job.members.records[name]
+            if record.incarnation:
+                job.store.fence(record.incarnation, name)
+            job.members.request(name)
+        job.set_cluster(cluster)
+        job.reopen()
+    job.event("job_resumed", roles=len(names))
+    for name in names:
+        await pods.backend.create(name)
+
+
 async def settle(job: Job, pods: Pods, healing: Healing, timeout_seconds: float = SETTLE_SECONDS) -> None:
     """After a restart: waits for those who took part, then replaces those who did not come back."""
     job.event("aimaster_restarted", incarnation=job.incarnation)
@@ -52,6 +79,9 @@ async def settle(job: Job, pods: Pods, healing: Healing, timeout_seconds: float 
         connected = member is not None and member.outbox.generation > 0
         return connected or pods.exited(name) or job.members.records[name].state not in ("running", "leaving")
 
+    if known and not await job.changed.until(lambda: bool(pods.seen), min(WATCH_SECONDS, timeout_seconds)):
+        await start_again(job, pods)
+        return
     if job.ending:
         return
     await job.changed.until(lambda: all(back(name) for name in known), timeout_seconds)

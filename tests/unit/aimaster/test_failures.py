@@ -27,6 +27,7 @@ def play(workdir: Path, scenario: Callable[[World], Awaitable[None]], **spec: ob
 
 def test_a_killed_ps_comes_back_with_a_new_task_and_the_next_generation(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
+        await it.until(lambda: it.master.job.members.step > 5)  # where the chief restores
         await it.backend.kill("ps-1")
         await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
         status = await it.status()

@@ -165,3 +165,21 @@ def test_a_stale_aimaster_ends(tmp_path: Path) -> None:
             await it.until(lambda: it.master.job.stale.is_set())
 
     asyncio.run(main())
+
+
+def test_a_stopped_run_is_resumed_with_its_present_size_and_the_next_generation(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            await it.scale(ps=3)
+            await it.ended()
+            it.master.job.end("failed", "stopped")
+            await it.crash()
+            for name in list(it.backend.agents):
+                it.backend.exit(name, 137)
+            it.backend.pods.clear()
+            await it.start()
+            await it.until(lambda: it.master.job.cluster.live and it.master.job.cluster.generation == 2)
+            status = await it.status()
+            assert sorted(set(status.slot_map)) == [3, 4, 5] and status.state == "training" and not status.failure
+
+    asyncio.run(main())
