@@ -67,6 +67,7 @@ class Inbox:
         if live.generation != job.cluster.generation or job.cluster.lost or job.cluster.live:
             return  # of a generation that is over, or said again
         self._failures.restored(live.step)
+        job.members.restored(live.step)
         job.event("model_live", member.name, step=live.step, generation=live.generation)
         if job.hold_views:
             job.set_cluster(dataclasses.replace(job.cluster, live=True))

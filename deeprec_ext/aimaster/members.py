@@ -53,6 +53,7 @@ class Members:
         self._members: dict[str, Member] = {}
         self.highest_step = int(store.get("step", 0))
         self.last_step = int(store.get("last_step", 0))
+        self._passed = 0  # highest step since the model was live; a worker that leaves takes its last report with it
         self._unsaved: dict[str, int] = {}  # incarnation -> examples
 
     # ------------------------------------------------------------------------------------------------ records
@@ -156,6 +157,7 @@ class Members:
         member.heartbeat = heartbeat
         if member.is_trainer:
             self.highest_step = max(self.highest_step, heartbeat.step)
+            self._passed = max(self._passed, heartbeat.step)
             self.last_step = max(self.last_step, heartbeat.last_step)
         if heartbeat.examples and member.role != pb.EVALUATOR:
             self._unsaved[member.incarnation] = heartbeat.examples
@@ -187,6 +189,9 @@ class Members:
 
     @property
     def step(self) -> int:
-        """The highest step that a present trainer reported; before one did, the highest ever."""
-        steps = [m.heartbeat.step for m in self._members.values() if m.is_trainer and m.heartbeat.step]
-        return max(steps, default=self.highest_step)
+        """The highest step that a trainer reported since the model was live; before one did, the highest ever."""
+        return self._passed or self.highest_step
+
+    def restored(self, step: int) -> None:
+        """The model is live from this step, which may be before what was reached."""
+        self._passed = step
