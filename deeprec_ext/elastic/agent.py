@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -37,6 +38,10 @@ RETRY_SECONDS = (0.1, 1.0)
 
 OUTBOX_MESSAGES = 10_000
 """Bound of the queue to the AIMaster; when it is unreachable for so long that it fills, the oldest go."""
+
+
+COMMANDS_REMEMBERED = 256
+"""Commands whose acks can be repeated; a scaling has about ten."""
 
 
 class Handler(Protocol):
@@ -82,6 +87,7 @@ class Agent:
         self._tensorflow_version = tensorflow_version
         self._outbox: queue.Queue[pb.AgentMessage | None] = queue.Queue(OUTBOX_MESSAGES)
         self._closing = threading.Event()
+        self._commands: OrderedDict[int, pb.AgentMessage | None] = OrderedDict()  # with the ack, once there is one
         self._thread: threading.Thread | None = None
         self._reply: pb.RegisterReply | None = None
         self.known_epoch = 0
@@ -111,7 +117,9 @@ class Agent:
                     self._outbox.get_nowait()
 
     def ack(self, command_id: int, error: str = "", copy: pb.CopyResult | None = None) -> None:
-        self.send(pb.AgentMessage(ack=pb.Ack(command_id=command_id, ok=not error, error=error, copy=copy)))
+        message = pb.AgentMessage(ack=pb.Ack(command_id=command_id, ok=not error, error=error, copy=copy))
+        self._commands[command_id] = message
+        self.send(message)
 
     def close(self, timeout_seconds: float = 2.0) -> None:
         """Sends what is queued, within the time, and ends the thread."""
@@ -157,12 +165,28 @@ class Agent:
                 if self._reply is not None and message.aimaster_incarnation < self._reply.aimaster_incarnation:
                     log.warning("ignored a message of a stale AIMaster (incarnation %d)", message.aimaster_incarnation)
                     continue
-                self._handler.receive(message)
+                if not self._known(message):
+                    self._handler.receive(message)
                 if self._closing.is_set():
                     return
         finally:
             ended.set()
             channel.close()
+
+    def _known(self, message: pb.MasterMessage) -> bool:
+        """A command that came before, over a stream that broke, is not carried out again; only its ack is sent again."""
+        if message.WhichOneof("message") != "command":
+            return False
+        command_id = message.command.id
+        if command_id not in self._commands:
+            self._commands[command_id] = None
+            if len(self._commands) > COMMANDS_REMEMBERED:
+                self._commands.popitem(last=False)
+            return False
+        ack = self._commands[command_id]
+        if ack is not None:
+            self.send(ack)
+        return True
 
     def _speak(self, ended: threading.Event) -> Iterator[pb.AgentMessage]:
         """What goes up the stream: hello, then queued messages, and a heartbeat whenever one is due."""
@@ -223,6 +247,8 @@ class Agent:
             channel.close()
         if known is not None and reply.aimaster_incarnation < known.aimaster_incarnation:
             raise UnreachableError("a stale AIMaster answered")
+        if known is not None and reply.aimaster_incarnation > known.aimaster_incarnation:
+            self._commands.clear()  # ids are unique per incarnation
         self._reply = reply
         if reply.settings.heartbeat_seconds > 0:
             self.heartbeat_seconds = reply.settings.heartbeat_seconds

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.protobuf import config_pb2
 
-from deeprec_ext.elastic.placed import import_definition
+from deeprec_ext.elastic.importing import import_definition
 from deeprec_ext.graph.attributes import kind, tensor
 
 v1 = tf.compat.v1

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
-from tensorflow.python.client import pywrap_tf_session as tf_session
-from tensorflow.python.framework import c_api_util
 
+from deeprec_ext.elastic.importing import import_definition
 from deeprec_ext.graph import Rewritten
 
 v1 = tf.compat.v1
@@ -150,14 +149,3 @@ class Placed:
             self._callables.clear()
         self._session._closed = True
         self._session._session = None
-
-
-def import_definition(graph: tf.Graph, definition: v1.GraphDef) -> None:
-    """GraphDef into the C graph alone; `tf.graph_util.import_graph_def` would wrap each node in Python."""
-    started = time.perf_counter()
-    options = c_api_util.ScopedTFImportGraphDefOptions()
-    tf_session.TF_ImportGraphDefOptionsSetValidateColocationConstraints(options.options, False)
-    with c_api_util.tf_buffer(definition.SerializeToString()) as buffer, graph._c_graph.get() as c_graph:
-        results = tf_session.TF_GraphImportGraphDefWithResults(c_graph, buffer, options.options)
-        c_api_util.ScopedTFImportGraphDefResults(results)
-    log.debug("imported %d nodes in %.3f s", len(definition.node), time.perf_counter() - started)

@@ -208,8 +208,17 @@ class Trainer:
 
     def step_completed(self, step: int) -> None:
         self.clock.completed(step)
+        if self.clock.steps == 3:
+            self._jobs.put(self._freeze)
         if self.clock.steps in (3, 50) or self.clock.steps % 1000 == 0:
             self._jobs.put(self.send_catalogue)
+
+    def _freeze(self) -> None:
+        """The user's graph lives as long as the job; with it, each full garbage collection stops the process for 0.2 s."""
+        if not self._frozen:
+            self._frozen = True
+            gc.collect()
+            gc.freeze()
 
     def send_catalogue(self) -> None:
         """Sends the variable catalogue when it is new: other steps may update other variables."""
@@ -370,9 +379,6 @@ class Trainer:
         wanted = self._wanted_for(view, {})
         for session in list(self._sessions):
             session.prepare(wanted)
-        if not self._frozen:
-            self._frozen = True
-            gc.freeze()  # the user's graph lives as long as the job: no later collection need look at it (0.2 s each)
 
     def _commit(self, command_id: int, view: ClusterView) -> None:
         """In the agent's thread: nothing here takes long when the session was prepared."""
