@@ -1,0 +1,327 @@
+"""Real jobs for the tests: `deeprec-ext run` with everything real, watched and steered from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security.credentials import open_channel, server_name
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
+COUNT = ("python", str(SCRIPTS / "count.py"))
+LONG = 120.0
+"""Deadline of what takes seconds on an idle machine."""
+
+
+class RealJob:
+    """One `deeprec-ext run`. Whatever is waited for, the end of the launcher fails the test with its output."""
+
+    def __init__(self, directory: Path, flags: tuple[str, ...], command: tuple[str, ...]) -> None:
+        self.directory = directory
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        self._output = directory.with_name(f"{directory.name}.out")
+        words = [
+            sys.executable,
+            "-m",
+            "deeprec_ext.cli.main",
+            "run",
+            "--workdir",
+            str(directory),
+            *flags,
+            "--",
+            *command,
+        ]
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("TF_CONFIG", "DEEPREC_"))
+        }
+        with self._output.open("w") as output:
+            self.process = subprocess.Popen(
+                words, stdout=output, stderr=subprocess.STDOUT, cwd=directory.parent,
+                env={**environment, "PYTHONPATH": str(ROOT)},
+            )  # fmt: skip
+        self._stub: rpc.AdminStub | None = None
+        self._stopped: set[int] = set()
+
+    # ------------------------------------------------------------------------------------------------ waiting
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = LONG, every: float = 0.05) -> Any:
+        """The first true value of the condition."""
+        deadline = time.monotonic() + seconds
+        while not (value := condition()):
+            if self.process.poll() is not None:
+                pytest.fail(f"the run ended while the test waited for {what}:\n{self.output[-3000:]}{self.tails()}")
+            if time.monotonic() > deadline:
+                pytest.fail(
+                    f"waited {seconds:g} s in vain for {what}; last events:\n{self.last_events()}{self.tails()}"
+                )
+            time.sleep(every)
+        return value
+
+    def happens(self, condition: Callable[[], Any], seconds: float, every: float = 0.01) -> bool:
+        """Whether it becomes true within the time."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(every)
+        return True
+
+    def end(self, seconds: float = LONG) -> int:
+        """Waits for the end; its exit code."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"the run did not end within {seconds:g} s; last events:\n{self.last_events()}{self.tails()}")
+
+    def last_events(self) -> str:
+        return "\n".join(json.dumps(event)[:300] for event in self.events()[-15:])
+
+    def tails(self) -> str:
+        logs = sorted((self.directory / "logs").glob("*.log"))
+        return "".join(f"\n--- {log.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs)
+
+    def close(self) -> None:
+        """After the test, whatever became of it."""
+        for pid in list(self._stopped):
+            self.go_on(pid)
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    # ------------------------------------------------------------------------------------------------ looking
+
+    def events(self, *types: str) -> list[dict[str, Any]]:
+        try:
+            lines = (self.directory / "events.jsonl").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # torn by a kill, or being written
+            if not types or event["type"] in types:
+                found.append(event)
+        return found
+
+    def states(self, scaling: int) -> list[str]:
+        """The states that a scaling has entered."""
+        return [event["state"] for event in self.events("scaling_state") if event["scaling"] == scaling]
+
+    def log(self, role: str) -> str:
+        try:
+            return (self.directory / "logs" / f"{role}.log").read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def summary(self) -> dict[str, Any]:
+        return json.loads((self.directory / "summary.json").read_text())
+
+    def _admin(self) -> rpc.AdminStub:
+        if self._stub is None:
+            described = json.loads((self.directory / "job.json").read_text())
+            certificates = self.directory / "certs"
+            channel = open_channel(
+                described["aimaster"], server_name("aimaster", described["job"]), "admin", certificates
+            )
+            self._stub = rpc.AdminStub(channel)
+        return self._stub
+
+    def status(self) -> pb.StatusReply | None:
+        """None while no AIMaster answers."""
+        if not (self.directory / "job.json").exists():
+            return None
+        try:
+            return self._admin().Status(pb.StatusRequest(), timeout=5)
+        except grpc.RpcError:
+            return None
+
+    def role(self, name: str) -> pb.RoleStatus | None:
+        status = self.status()
+        return next((role for role in status.roles if role.name == name), None) if status is not None else None
+
+    def running(self) -> dict[str, int]:
+        """role -> pid of everything that runs, but for the AIMaster."""
+        status = self.until(self.status, "the AIMaster's answer")
+        return {role.name: role.pid for role in status.roles if role.state == "running"}
+
+    def roles_of(self, kind: str) -> list[str]:
+        return sorted(name for name in self.running() if name.startswith(kind))
+
+    def step(self) -> int:
+        status = self.status()
+        return status.step if status is not None else 0
+
+    def steps_of(self, role: str) -> int:
+        """Steps that the role has counted itself (count.py)."""
+        import numpy as np
+
+        try:
+            return int(np.load(self.directory / "count" / f"{role}.npy", mmap_mode="r")[-3])
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def wait_training(self, *roles: str) -> None:
+        """Until each of them has made some more steps."""
+        for role in roles:
+            before = self.steps_of(role)
+            self.until(lambda role=role, before=before: self.steps_of(role) > before + 3, f"steps of {role}")
+
+    def wait_scalable(self) -> None:
+        """Until the AIMaster knows the model: from then on a scaling begins at once."""
+        self.until(lambda: (status := self.status()) is not None and status.live and sum(r.bytes for r in status.roles),
+                   "the catalogue")  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------ steering
+
+    def ask(self, **request: Any) -> pb.ScaleReply:
+        """Raises grpc.RpcError when it is refused."""
+        return self._admin().Scale(pb.ScaleRequest(**request), timeout=10)
+
+    def scaling(self, identifier: int) -> pb.ScalingStatus | None:
+        status = self.status()
+        return next((one for one in status.scalings if one.id == identifier), None) if status is not None else None
+
+    def wait_scaling(self, identifier: int, seconds: float = LONG) -> pb.ScalingStatus:
+        """Until it has ended."""
+        return self.until(
+            lambda: (one := self.scaling(identifier)) is not None and bool(one.outcome) and one,
+            f"the end of scaling {identifier}", seconds,
+        )  # fmt: skip
+
+    def scale(self, **request: Any) -> pb.ScalingStatus | None:
+        """Asks and waits; None: nothing to do."""
+        reply = self.ask(**request)
+        return self.wait_scaling(reply.scaling_id) if reply.scaling_id else None
+
+    def wait_state(self, identifier: int, state: str) -> None:
+        self.until(lambda: state in self.states(identifier), f"{state} of scaling {identifier}", every=0.001)
+
+    def pid(self, role: str) -> int:
+        """Of the running process, from the log's last start: also of one that has not registered, and of the AIMaster."""
+        starts = [line for line in self.log(role).splitlines() if line.startswith(f"--- deeprec-ext: {role}, start")]
+        return int(starts[-1].split("pid ")[1].split()[0].rstrip(",;:-")) if starts else 0
+
+    def stop(self, role: str) -> int:
+        """SIGSTOP; returns the pid for `go_on`."""
+        pid = self.pid(role)
+        os.kill(pid, signal.SIGSTOP)
+        self._stopped.add(pid)
+        return pid
+
+    def go_on(self, pid: int) -> None:
+        self._stopped.discard(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+    def kill(self, role: str) -> int:
+        """SIGKILL; the pid it had."""
+        pid = self.pid(role)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def kill_aimaster(self) -> None:
+        """And waits until another one answers."""
+        before = self.pid("aimaster")
+        os.kill(before, signal.SIGKILL)
+        self.until(lambda: self.pid("aimaster") not in (0, before), "another AIMaster")
+        self.until(self.status, "the answer of another AIMaster")
+
+    def put(self, name: str, content: object = "") -> Path:
+        """Writes a steering file of count.py; removing it ends its effect."""
+        path = self.directory / "count" / name
+        path.parent.mkdir(exist_ok=True)
+        draft = path.with_name(f".{name}")
+        draft.write_text(str(content))
+        draft.rename(path)
+        return path
+
+    def finish(self) -> int:
+        """All trainers of count.py stop, the chief last, so that its checkpoint holds everything; the exit code."""
+        trainers = [name for name in self.running() if name.startswith(("chief", "worker"))]
+        self.put("stop", json.dumps(trainers))
+        return self.end()
+
+    # ------------------------------------------------------------------------------------------------ the result
+
+    def check_counts(self, kills: dict[str, int] | None = None) -> int:
+        """The last checkpoint, as stock TensorFlow reads it, holds every update exactly once; returns the steps.
+
+        Args:
+            kills: how often a role was killed: each time one step may be done and not counted.
+        """
+        import numpy as np
+        import tensorflow as tf
+
+        from tests.behaviour.scripts import count
+
+        reader = tf.train.load_checkpoint(str(self.directory / "model"))
+        values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+        tables = {name: values[name] for name in count.SGD}
+        tables |= {f"{name}/Adagrad": values[f"{name}/Adagrad"] - 1.0 for name in count.ADAGRAD}
+        ledgers = {path.stem: np.load(path) for path in (self.directory / "count").glob("*.npy")}
+        steps = 0
+        for role, ledger in ledgers.items():
+            kind, _, index = role.partition("-")
+            block = 0 if kind == "chief" else 1 + int(index)
+            slack = (kills or {}).get(role, 0)
+            rows = slice(block * count.BLOCK, (block + 1) * count.BLOCK)
+            told, done, back = ledger[: count.BLOCK], int(ledger[count.BLOCK]), int(ledger[count.BLOCK + 2])
+            assert back == 0, f"{role}: the global step went back {back} times"
+            assert told.sum() == done * count.BATCH
+            for name, table in tables.items():
+                wrong = (table[rows] < told[:, None]) | (table[rows] > told[:, None] + slack)
+                assert not wrong.any(), _difference(role, name, table[rows], told, wrong)
+            for name in count.DENSE:
+                assert np.all((values[name][block] >= done) & (values[name][block] <= done + slack)), (
+                    f"{role}: {name} has {values[name][block]}, counted were {done}"
+                )
+            steps += done
+        slack = sum((kills or {}).values())
+        assert steps <= int(values["global_step"]) <= steps + slack
+        others = [block for block in range(count.BLOCKS) if not any(_block(role) == block for role in ledgers)]
+        for name, table in tables.items():
+            assert not table.reshape(count.BLOCKS, -1)[others].any(), f"{name} has updates that nobody made"
+        return steps
+
+
+def _block(role: str) -> int:
+    kind, _, index = role.partition("-")
+    return 0 if kind == "chief" else 1 + int(index)
+
+
+def _difference(role: str, name: str, table: Any, told: Any, wrong: Any) -> str:
+    rows = sorted({int(row) for row in wrong.nonzero()[0]})
+    some = ", ".join(f"row {row}: {table[row].tolist()} instead of {int(told[row])}" for row in rows[:5])
+    return f"{role}: {name} is wrong in {len(rows)} rows: {some}"
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,65 @@
+"""Twenty random changes in one run: nothing is lost, nothing is done twice, nobody is restarted."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.behaviour.jobs import COUNT
+
+pytestmark = pytest.mark.slow
+
+PS_MAX, WORKERS_MAX, CHANGES = 4, 3, 20
+
+
+def schedule(seed: int) -> list[str]:
+    """The kinds of the changes, in a random order; every kind several times."""
+    kinds = ["ps"] * 8 + ["rebalance"] * 2 + ["replace ps"] * 3 + ["workers"] * 5 + ["replace worker"] * 2
+    random.Random(seed).shuffle(kinds)
+    assert len(kinds) == CHANGES
+    return kinds
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [1])
+def test_twenty_random_changes_lose_no_update_and_restart_nobody(begin, seed):
+    dice = random.Random(seed)
+    job = begin("--ps", "2", "--workers", "2", "--setting", "verify_copies=true", command=(*COUNT, "--sleep", "0.004"))
+    job.wait_scalable()
+    ps, workers, step, moved = 2, 2, 0, 0
+    for kind in schedule(seed):
+        before = job.running()
+        request: dict[str, object] = {}
+        if kind == "ps":
+            ps = dice.choice([count for count in range(1, PS_MAX + 1) if count != ps])
+            request["ps"] = ps
+        elif kind == "workers" or (kind == "replace worker" and not workers):
+            workers = dice.choice([count for count in range(WORKERS_MAX + 1) if count != workers])
+            request["workers"] = workers
+        elif kind == "rebalance":
+            request["rebalance"] = True
+        else:
+            request["replace"] = dice.choice(job.roles_of("ps" if kind == "replace ps" else "worker"))
+        ended = job.scale(**request)
+        assert ended is not None, request
+        assert ended.outcome == "committed", (request, ended)
+        assert ended.slots_moved or ended.role == "worker" or ended.reason or kind == "rebalance", ended
+        moved += ended.slots_moved
+        after = job.running()
+        assert len([name for name in after if name.startswith("ps")]) == ps
+        assert len([name for name in after if name.startswith("worker")]) == workers
+        drained = before.keys() - after.keys()
+        same = {name for name in before if name in after}
+        assert all(before[name] == after[name] for name in same), (request, before, after)
+        assert len(drained) == (1 if "replace" in request else max(0, len(before) - len(after)))
+        job.wait_training(*(name for name in after if name.startswith(("chief", "worker"))))
+        assert job.step() >= step
+        step = job.step()
+    assert moved >= 20
+    assert job.finish() == 0, job.output
+    assert job.check_counts() > 100
+    summary = job.summary()
+    assert [one["outcome"] for one in summary["scaling"]] == ["committed"] * CHANGES
+    assert all(role["restarted"] == 0 for role in summary["roles"].values()), summary["roles"]
+    assert summary["failures"] == []
