@@ -21,6 +21,7 @@ import tensorflow as tf
 from deeprec_ext import env
 from deeprec_ext.elastic import process
 from deeprec_ext.elastic.agent import Agent, Identity
+from deeprec_ext.elastic.background import politely
 from deeprec_ext.elastic.migration import Mover, destroy
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -104,7 +105,7 @@ class ParameterServer:
             ps = {member.task: member.address for member in copy.ps}
             mover = Mover(self._target, self._task, ps, copy.moves, self._settings.copy_chunk_bytes or 8 << 20)
             self._movers[copy.scaling_id] = mover
-            result.variables = mover.arm(self._settings.verify_copies)
+            result.variables = politely(mover.arm, self._settings.verify_copies)
             result.skipped.extend(mover.skipped)
         elif copy.phase == pb.Copy.ABORT:
             self._forget_movers()
@@ -117,9 +118,9 @@ class ParameterServer:
                 raise DeepRecError(f"scaling {copy.scaling_id} was not armed on {self.identity.name}")
             mover = self._movers[copy.scaling_id]
             if copy.phase == pb.Copy.FIRST:
-                result.bytes = mover.first()
+                result.bytes = politely(mover.first)
             elif copy.phase == pb.Copy.DIRTY:
-                result.bytes, result.remaining_bytes = mover.dirty()
+                result.bytes, result.remaining_bytes = politely(mover.dirty)
             else:
                 result.bytes, result.remaining_bytes = mover.final()
                 result.checksummed = mover.verify()

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
+from deeprec_ext.elastic.background import politely
 from deeprec_ext.elastic.gate import Gate
 from deeprec_ext.elastic.placed import Placed, Signature
 from deeprec_ext.elastic.runner import AbandonedError, Runner
@@ -340,8 +341,7 @@ class ElasticSession(v1.Session):
         fresh = self._prepared.get(key)
         if fresh is None:
             fresh = self._build(wanted, exported)
-            for signature in self.recurring():
-                fresh.callable(signature)
+            politely(lambda: [fresh.callable(signature) for signature in self.recurring()])
             self._prepared[key] = fresh
         return fresh
 
