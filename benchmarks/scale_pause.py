@@ -154,11 +154,11 @@ def _pauses(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def fewest_bytes(sizes: Sequence[int], old: Sequence[int], tasks: Sequence[int], heaviest: int) -> int:
-    """Fewest bytes moved over ALL maps whose largest PS load is at most `heaviest`; by enumeration."""
+    """Fewest bytes moved over ALL maps that use every PS and whose largest load is at most `heaviest`; by enumeration."""
     best = sum(sizes)
     for slot_map in itertools.product(tasks, repeat=len(sizes)):
         moved = sum(size for size, before, after in zip(sizes, old, slot_map) if before != after)
-        if moved >= best:
+        if moved >= best or len(set(slot_map)) < len(tasks):
             continue
         loads = dict.fromkeys(tasks, 0)
         for size, task in zip(sizes, slot_map):

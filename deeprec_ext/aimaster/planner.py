@@ -4,7 +4,7 @@ A map is *balanced* when its largest PS load is at most 1.05 x the best balance 
 processing time first, then pairwise improvement). Among balanced maps the one that moves the fewest bytes is found by
 branch and bound: slots in descending size, home first; the lower bound of a branch is what overfull PS must still give
 away. Below about 14 slots the search is exhaustive; beyond, it improves greedy solutions within a node budget. Equal
-bytes: fewer slots. Slots without bytes are then spread evenly by count, which costs nothing.
+bytes: fewer slots. Slots without bytes are then spread evenly by count, which costs nothing, and every PS gets a slot.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def plan(slot_bytes: Sequence[int], slot_map: Sequence[int], tasks: Sequence[int
     for slot, number in zip(heavy, _cheapest(sizes, homes, len(tasks))):
         result[slot] = number
     _spread_empty([slot for slot in range(len(weights)) if weights[slot] == 0], result, len(tasks))
+    _use_all(weights, home, result, len(tasks))
     return make_plan(slot_bytes, slot_map, [tasks[number] for number in result])
 
 
@@ -73,6 +74,21 @@ def initial_map(slots: int, ps: int) -> tuple[int, ...]:
 
 
 # ------------------------------------------------------------------------------------------------------- internals
+
+
+def _use_all(weights: Sequence[int], home: Sequence[int], result: list[int], count: int) -> None:
+    """A PS that was asked for gets a slot, also where one slot outweighs all others and balance asks for no move.
+
+    The slot that costs least: one that moves anyway, else the lightest. The largest load cannot grow by that.
+    """
+    for number in range(count):
+        if number in result:
+            continue
+        spare = [slot for slot, owner in enumerate(result) if result.count(owner) > 1]
+        if not spare:
+            return
+        cost = {slot: 0 if result[slot] != home[slot] else weights[slot] for slot in spare}
+        result[min(spare, key=lambda slot: (cost[slot], weights[slot], slot))] = number
 
 
 def _loads(sizes: Sequence[int], where: Sequence[int], count: int) -> list[int]:

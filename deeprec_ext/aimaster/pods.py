@@ -121,6 +121,8 @@ class Pods:
         job.members.update(name, state=final, restarts=state.restarts, pod_pid=0)
         if record.role in TRAINERS:
             job.publish_soon()
+        if state.restarting and not record.wanted:
+            self.restart(name)  # it crashed on its way out: the backend is told not to start it again
         if record.role == pb.CHIEF and ends_well:
             self._finish()
         elif not expected and not state.restarting and name not in job.acquiring:
@@ -133,6 +135,7 @@ class Pods:
         if job.ending:
             return
         job.end("finishing")
+        self._healing.abort("the job has ended")
         for member in job.members.trainers().values():
             if member.role == pb.WORKER:
                 job.commander.send(member.outbox, leave=pb.Leave(reason="the chief has finished"))

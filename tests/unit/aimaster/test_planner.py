@@ -16,10 +16,10 @@ def loads(slot_bytes: list[int], slot_map: tuple[int, ...], tasks: list[int]) ->
 
 
 def brute_force(slot_bytes: list[int], slot_map: list[int], tasks: list[int], max_load: int) -> int:
-    """The fewest bytes over all maps whose largest load is at most `max_load`."""
+    """The fewest bytes over all maps that use every PS and whose largest load is at most `max_load`."""
     best = None
     for candidate in itertools.product(tasks, repeat=len(slot_map)):
-        if max(loads(slot_bytes, candidate, tasks)) <= max_load:
+        if len(set(candidate)) == len(tasks) and max(loads(slot_bytes, candidate, tasks)) <= max_load:
             cost = sum(b for b, old, new in zip(slot_bytes, slot_map, candidate) if old != new)
             best = cost if best is None else min(best, cost)
     assert best is not None
@@ -83,3 +83,10 @@ def test_empty_slots_spread_evenly_and_cost_nothing() -> None:
 def test_more_ps_than_slots_is_an_error() -> None:
     with pytest.raises(ValueError, match="cannot be spread"):
         planner.plan([1], [0], [0, 1])
+
+
+def test_every_ps_gets_a_slot_even_where_one_slot_outweighs_all_others() -> None:
+    sizes = [1000, 1, 2, 3, 0, 0, 0, 0]
+    result = planner.plan(sizes, [0, 1, 1, 1, 0, 1, 0, 1], [0, 1, 2])
+    assert set(result.slot_map) == {0, 1, 2}
+    assert result.bytes <= 1
