@@ -52,7 +52,7 @@ class RealJob:
         with self._output.open("w") as output:
             self.process = subprocess.Popen(
                 words, stdout=output, stderr=subprocess.STDOUT, cwd=directory.parent,
-                env={**environment, "PYTHONPATH": str(ROOT)},
+                env={**environment, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"},
             )  # fmt: skip
         self._stub: rpc.AdminStub | None = None
         self._stopped: set[int] = set()

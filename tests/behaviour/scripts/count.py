@@ -182,6 +182,7 @@ def main():
         v1.disable_v2_behavior()
     else:
         v1.disable_eager_execution()
+    v1.logging.set_verbosity(v1.logging.INFO)
     role, block = place()
     workdir = os.environ["DEEPREC_EXT_WORKDIR"]
     ledger = Ledger(os.path.join(workdir, "count"), role)
