@@ -48,6 +48,7 @@ class JobSpec:
     min_workers: int = 0
     max_workers: int = 1000
     settings: Settings = field(default_factory=Settings)
+    resume: bool = False  # nothing of the former run is alive
 
     @property
     def ps_limit(self) -> int:

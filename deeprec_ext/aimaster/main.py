@@ -62,6 +62,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
     parser.add_argument("--min-workers", type=int, default=0)
     parser.add_argument("--max-workers", type=int, default=1000)
     parser.add_argument("--evaluator", action="store_true")
+    parser.add_argument("--resume", action="store_true", help="the run was stopped: start all its roles anew")
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext.settings")
     options = parser.parse_args(arguments)
     slots = options.slots or max(8, 2 * max(options.ps, options.max_ps))
@@ -74,7 +75,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
     spec = JobSpec(
         name=options.job, workdir=options.workdir, slots=slots, ps=options.ps, workers=options.workers,
         evaluator=options.evaluator, min_ps=options.min_ps, max_ps=options.max_ps, min_workers=options.min_workers,
-        max_workers=options.max_workers, settings=parse_settings(options.setting),
+        max_workers=options.max_workers, settings=parse_settings(options.setting), resume=options.resume,
     )  # fmt: skip
     return options, spec
 

@@ -79,6 +79,8 @@ class AIMaster:
             port = credentials.add_port(server, listen, "aimaster", self._certs)
         except RuntimeError as error:
             raise UsageError(f"the AIMaster cannot listen at {listen}: the port is in use; give another") from error
+        if self.job.spec.resume:
+            self.job.reopen()  # before anybody can ask how the job stands
         await server.start()
         self._server = server
         for coroutine in (self._begin(), self.pods.watch(), self._healing.watch_heartbeats(), self._healing.replace()):
@@ -89,7 +91,9 @@ class AIMaster:
 
     async def _begin(self) -> None:
         """Start or recover, then scalings for ever."""
-        if self.job.resumed and self.job.members.records:
+        if self.job.spec.resume and self.job.members.records:
+            await recovery.start_again(self.job, self.pods)
+        elif self.job.resumed and self.job.members.records:
             await recovery.settle(self.job, self.pods, self._healing, self._settle_seconds)
         else:
             await recovery.start(self.job, self.pods)

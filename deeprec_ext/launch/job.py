@@ -127,7 +127,8 @@ class Job:
 
     def _command_of(self, pod: Pod) -> Command:
         if pod.role == "aimaster":
-            return aimaster_command(self._plan, self._aimaster, self._launcher)
+            first = pod.starts <= 1  # later starts are recoveries: the roles live
+            return aimaster_command(self._plan, self._aimaster, self._launcher, resume=self._plan.resume and first)
         return role_command(self._plan, self._aimaster, pod.role, pod.index)
 
     async def _judge(self, pod: Pod, code: int, by_signal: bool) -> restart.Verdict:
@@ -161,9 +162,6 @@ class Job:
         return Outcome(FAILED, f"{pod.name} {verdict.reason}", tuple(tail(pod.log)))
 
     def _notice_failure(self, status: pb2.StatusReply) -> None:
-        if status.state == "finished" and self._ending.outcome is None:  # nobody but we finish a job
-            reason = "the AIMaster's store says that this job has ended already; choose another --workdir"
-            self._ending.set(Outcome(FAILED, reason))
         if status.state == "failed":
             names = [role.name for role in status.roles if role.state == "failed"]
             detail = tail(self._plan.directory.log(names[0])) if names else []

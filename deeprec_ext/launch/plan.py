@@ -51,7 +51,7 @@ class RunPlan:
         return [*names, "evaluator-0"] if limits.evaluator else names
 
 
-def aimaster_command(plan: RunPlan, aimaster: str, launcher: str) -> Command:
+def aimaster_command(plan: RunPlan, aimaster: str, launcher: str, *, resume: bool = False) -> Command:
     """How the AIMaster is started; the arguments are those of `python -m deeprec_ext.aimaster`."""
     limits = plan.limits
     words = [
@@ -63,6 +63,8 @@ def aimaster_command(plan: RunPlan, aimaster: str, launcher: str) -> Command:
     ]  # fmt: skip
     if limits.evaluator:
         words.append("--evaluator")
+    if resume:
+        words.append("--resume")
     for name, value in plan.settings:
         words += ["--setting", f"{name}={value}"]
     return Command(tuple(words), aimaster_environment(), plan.directory.log("aimaster"))
