@@ -158,7 +158,7 @@ class Members:
         if member.is_trainer:
             self.highest_step = max(self.highest_step, heartbeat.step)
             self._passed = max(self._passed, heartbeat.step)
-            self.last_step = max(self.last_step, heartbeat.last_step)
+            self.last_step = heartbeat.last_step or self.last_step
         if heartbeat.examples and member.role != pb.EVALUATOR:
             self._unsaved[member.incarnation] = heartbeat.examples
 
