@@ -28,6 +28,12 @@ LONG = 120.0
 """Deadline of what takes seconds on an idle machine."""
 
 
+def environment() -> dict[str, str]:
+    """Of the launcher: nothing of another job in it, and a traceback for a process that crashes."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TF_CONFIG", "DEEPREC_"))}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
+
+
 class RealJob:
     """One `deeprec-ext run`. Whatever is waited for, the end of the launcher fails the test with its output."""
 
@@ -46,13 +52,10 @@ class RealJob:
             "--",
             *command,
         ]
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(("TF_CONFIG", "DEEPREC_"))
-        }
         with self._output.open("w") as output:
             self.process = subprocess.Popen(
                 words, stdout=output, stderr=subprocess.STDOUT, cwd=directory.parent,
-                env={**environment, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"},
+                env=environment(),
             )  # fmt: skip
         self._stub: rpc.AdminStub | None = None
         self._stopped: set[int] = set()
