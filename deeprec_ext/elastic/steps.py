@@ -19,6 +19,7 @@ class _Window:
     median_before: float
     waits_before: int
     longest: float = 0.0
+    longest_at: float = 0.0  # when that gap ended, on the clock
     steps: int = 0
     steps_left: int | None = None  # None while the scaling goes on
 
@@ -32,6 +33,7 @@ class Pause:
     median_step_seconds: float
     gate_waits: int
     steps: int
+    seconds_ago: float  # when its gap ended
 
 
 @dataclass
@@ -61,7 +63,8 @@ class StepClock:
             self._gaps.append(gap)
             window = self._window
             if window is not None:
-                window.longest = max(window.longest, gap)
+                if gap > window.longest:
+                    window.longest, window.longest_at = gap, now
                 window.steps += 1
                 if window.steps_left is not None:
                     window.steps_left -= 1
@@ -104,7 +107,8 @@ class StepClock:
         assert window is not None
         pause = max(0.0, window.longest - window.median_before)
         waits = self.gate_waits() - window.waits_before
-        self._done.append(Pause(window.scaling_id, pause, window.median_before, waits, window.steps))
+        ago = self.clock() - window.longest_at
+        self._done.append(Pause(window.scaling_id, pause, window.median_before, waits, window.steps, ago))
 
     def _median(self) -> float:
         return statistics.median(self._gaps) if self._gaps else 0.0

@@ -278,6 +278,10 @@ class Trainer:
 
     def _send_pauses(self, flush: bool = False) -> None:
         for pause in self.clock.take_pauses(flush):
+            log.info(
+                "scaling %d: longest pause %.3f s, %.1f s ago; %d runs waited at the gate",
+                pause.scaling_id, pause.pause_seconds, pause.seconds_ago, pause.gate_waits,
+            )  # fmt: skip
             report = pb.PauseReport(
                 scaling_id=pause.scaling_id,
                 pause_seconds=pause.pause_seconds,
