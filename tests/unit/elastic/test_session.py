@@ -9,9 +9,8 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from cluster import FakeHome, LocalCluster, destroy_moved, movers  # noqa: E402
-
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
+from tests.unit.elastic.cluster import FakeHome, LocalCluster, destroy_moved, movers  # noqa: E402
 
 v1 = tf.compat.v1
 ROWS, DIM, SLOTS = 20_000, 4, 4

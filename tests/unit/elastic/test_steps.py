@@ -1,0 +1,85 @@
+"""What a trainer says of its pauses, on a clock of the test."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from deeprec_ext.elastic.steps import STEPS_AFTER_COMMIT, StepClock
+
+
+class Training:
+    def __init__(self) -> None:
+        self.now, self.waits, self.step = 0.0, 0, 0
+        self.steps = StepClock(gate_waits=lambda: self.waits, clock=lambda: self.now)
+
+    def train(self, count: int, seconds: float = 0.1) -> None:
+        for _ in range(count):
+            self.now += seconds
+            self.step += 1
+            self.steps.completed(self.step)
+
+
+def test_the_pause_is_the_longest_gap_minus_the_median_before():
+    training = Training()
+    training.train(10)
+    training.steps.begin_scaling(7)
+    training.train(5)
+    training.train(1, seconds=0.6)
+    training.waits = 2
+    training.steps.end_scaling(7)
+    training.train(STEPS_AFTER_COMMIT - 1)
+    assert not training.steps.take_pauses()
+    training.train(1)
+    (pause,) = training.steps.take_pauses()
+    assert (pause.scaling_id, pause.gate_waits) == (7, 2)
+    assert pause.pause_seconds == pytest.approx(0.5)
+    assert pause.median_step_seconds == pytest.approx(0.1)
+    assert not training.steps.take_pauses()
+
+
+def test_a_gap_after_the_window_does_not_count():
+    training = Training()
+    training.train(10)
+    training.steps.begin_scaling(1)
+    training.steps.end_scaling(1)
+    training.train(STEPS_AFTER_COMMIT)
+    training.train(1, seconds=9)
+    assert training.steps.take_pauses()[0].pause_seconds == pytest.approx(0)
+
+
+def test_the_next_scaling_ends_the_window_of_the_one_before():
+    training = Training()
+    training.train(10)
+    training.steps.begin_scaling(1)
+    training.train(3)
+    training.steps.begin_scaling(2)
+    training.train(1, seconds=0.3)
+    assert [pause.scaling_id for pause in training.steps.take_pauses(flush=True)] == [1, 2]
+
+
+def test_a_worker_that_has_made_no_step_reports_no_pause():
+    training = Training()
+    training.steps.begin_scaling(1)
+    training.steps.end_scaling(1)
+    training.train(30)
+    assert not training.steps.take_pauses(flush=True)
+
+
+def test_the_time_between_two_sessions_is_no_step():
+    training = Training()
+    training.train(10)
+    training.steps.begin_session()
+    training.now += 60
+    training.train(10)
+    assert training.steps.median_step_seconds() == pytest.approx(0.1)
+
+
+def test_rates_fall_when_steps_stop():
+    training = Training()
+    training.steps.examples_per_step = 64
+    training.train(20)
+    assert training.steps.rates() == (pytest.approx(10), pytest.approx(640))
+    training.now += 100
+    assert training.steps.rates()[0] < 1
