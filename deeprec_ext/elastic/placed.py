@@ -46,10 +46,14 @@ class Placed:
       key: what it was made for (placement, marks, version of the user's graph); compared, never interpreted.
       rewritten: result of the graph passes; dropped after the import.
       target, config: as for `tf.compat.v1.Session`.
+      left_behind: set when the session is forgotten instead of closed: its kernels then hold the iterators for ever.
     """
 
-    def __init__(self, key: object, rewritten: Rewritten, target: str, config: v1.ConfigProto) -> None:
+    def __init__(
+        self, key: object, rewritten: Rewritten, target: str, config: v1.ConfigProto, left_behind: threading.Event
+    ) -> None:
         self.key = key
+        self._left_behind = left_behind
         self.reports = list(rewritten.reports)
         self.drops = list(rewritten.drops)
         self.initializers = list(rewritten.initializers)
@@ -143,6 +147,7 @@ class Placed:
     def leak(self) -> None:
         """Forgets the C session without deleting it: deleting would block (dead PS) or crash (live iterators)."""
         self.closed = True
+        self._left_behind.set()
         with self._lock:
             for made in self._callables.values():
                 made._handle = None  # type: ignore[attr-defined]

@@ -121,6 +121,7 @@ class ElasticSession(v1.Session):
         self._generation = home.generation if home is not None else 0
         self._prepared: dict[object, Placed] = {}
         self._kept: list[Placed] = []  # sessions in which an iterator was initialised
+        self._left_behind = threading.Event()  # some session could not be closed
         self._exported: _Exported | None = None
         self._facts: dict[Signature, _Facts] = {}
         self._uses: OrderedDict[Signature, int] = OrderedDict()
@@ -154,9 +155,15 @@ class ElasticSession(v1.Session):
         super().close()
         if self._home is not None:
             self._home.closed(self)
-        for one in [*self._kept, *self._prepared.values(), *([placed] if placed is not None else [])]:
+        for one in [*self._prepared.values(), *([placed] if placed is not None else [])]:
             one.close()
         self._prepared.clear()
+        for one in reversed(self._kept):  # after all whose kernels hold its iterators, or the process crashes
+            if self._left_behind.is_set():
+                one.leak()
+            else:
+                one.close()
+        self._kept.clear()
 
     def _drop_iterators(self, placed: Placed) -> None:
         """An iterator that is still there when its session is closed crashes the process later."""
@@ -315,7 +322,9 @@ class ElasticSession(v1.Session):
         context = dataclasses.replace(wanted.context, swaps=self._swaps, iterator_scope=self._scope)
         rewritten = passes.rewrite(exported.definition, context)
         self._swaps += 1
-        return Placed((wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given))
+        return Placed(
+            (wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given), self._left_behind
+        )
 
     def _install(self, fresh: Placed, wanted: Wanted) -> Placed | None:
         """Makes `fresh` the session of the next run; returns the one that may be closed now."""
