@@ -224,6 +224,26 @@ class RealJob:
     def wait_state(self, identifier: int, state: str) -> None:
         self.until(lambda: state in self.states(identifier), f"{state} of scaling {identifier}", every=0.001)
 
+    def stick(self, role: str) -> None:
+        """From now on the input of the role gives nothing: its run does not end (count.py --paced)."""
+        self.put(f"stick-{role}")
+
+    def unstick(self, role: str) -> None:
+        (self.directory / "count" / f"stick-{role}").unlink()
+
+    def hold_in_pause(self, scaling: int, role: str) -> None:
+        """A role that is stuck may do single steps until it marks its writes; then PAUSE waits for it."""
+
+        def paused() -> bool:
+            if "PAUSE" in self.states(scaling):
+                return True
+            one = self.scaling(scaling)
+            if one is not None and one.detail == "dirty rows are marked":  # Mark waits for the end of the run
+                self.put(f"pass-{role}")
+            return False
+
+        self.until(paused, f"PAUSE of scaling {scaling}", every=0.2)
+
     def pid(self, role: str) -> int:
         """Of the running process, from the log's last start: also of one that has not registered, and of the AIMaster."""
         starts = [line for line in self.log(role).splitlines() if line.startswith(f"--- deeprec-ext: {role}, start")]

@@ -5,8 +5,8 @@ gradient), 1 to the same rows of the accumulators of two more tables (Adagrad wi
 element of the dense variables. What the trainer knows to be done it counts in `count/<role>.npy`, which survives
 kill -9. So an update that a scaling loses, or does twice, shows as a difference in the final checkpoint.
 
-Files below `count/` steer it: `stop` (a JSON list of roles: everybody stops, the chief after these), `slow-<role>` (each
-step waits so many seconds inside the run), `stick-<role>` (the input gives nothing while the file is there).
+Files below `count/` steer it: `stop` (a JSON list of roles: everybody stops, the chief after these), `stick-<role>` (the
+input gives nothing, inside the run, while the file is there), `pass-<role>` (one step may pass nevertheless).
 """
 
 import argparse
@@ -58,8 +58,11 @@ class Ledger:
     def pace(self, ids):
         """Inside the run: the input of one step."""
         while self.ask(f"stick-{self.role}") is not None:
-            time.sleep(0.01)
-        time.sleep(float(self.ask(f"slow-{self.role}") or 0))
+            try:
+                os.remove(self.path(f"pass-{self.role}"))
+                break
+            except FileNotFoundError:
+                time.sleep(0.01)
         return ids
 
 
@@ -174,7 +177,7 @@ def main():
     parser.add_argument("--one-shot", action="store_true", help="a one-shot iterator (with --monitored)")
     parser.add_argument("--v1", action="store_true", help="disable_v2_behavior(): reference variables")
     parser.add_argument("--hook", action="store_true", help="add the hooks in the script")
-    parser.add_argument("--paced", action="store_true", help="the steering files slow- and stick- work")
+    parser.add_argument("--paced", action="store_true", help="the steering files stick- and pass- work")
     parser.add_argument("--sleep", type=float, default=0.002, help="seconds between two steps")
     parser.add_argument("--checkpoint-steps", type=int, default=10**9)
     arguments = parser.parse_args()
