@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _a_loop_for_python_3_9() -> Iterator[None]:
-    """There, an asyncio.Event belongs to the thread's loop from its making on, and asyncio.run leaves the thread without one."""
+    """There, an asyncio.Event belongs to the loop of its thread, and asyncio.run leaves the thread without one."""
     if sys.version_info >= (3, 10):
         yield
         return
