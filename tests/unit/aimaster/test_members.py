@@ -105,3 +105,15 @@ def test_cpu_and_totals_come_from_heartbeats_and_are_written_in_batches(
     members.flush()
     assert store.examples() == 200 and store.get("step") == 9
     assert members.step == 9
+
+
+def test_the_step_does_not_go_back_when_who_reported_it_leaves_but_when_the_model_was_restored(
+    members: Members,
+) -> None:
+    ahead, behind = arrive(members, "worker-0", "a"), arrive(members, "worker-1", "b")
+    members.beat(ahead, pb.Heartbeat(step=9))
+    members.beat(behind, pb.Heartbeat(step=7))
+    members.drop("worker-0", "scaled away")
+    assert members.step == 9
+    members.restored(4)
+    assert members.step == 4
