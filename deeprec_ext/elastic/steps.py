@@ -77,9 +77,9 @@ class StepClock:
             self.global_step = max(self.global_step, global_step)
 
     def begin_session(self) -> None:
-        """A new session has been opened: the gap before its first step is no step."""
+        """A new session has been opened: the gap before its first step is no step; it may start from a checkpoint."""
         with self._lock:
-            self._last = None
+            self._last, self.global_step = None, 0
 
     def begin_scaling(self, scaling_id: int) -> None:
         with self._lock:

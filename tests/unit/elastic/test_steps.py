@@ -83,3 +83,11 @@ def test_rates_fall_when_steps_stop():
     assert training.steps.rates() == (pytest.approx(10), pytest.approx(640))
     training.now += 100
     assert training.steps.rates()[0] < 1
+
+
+def test_a_new_session_may_be_behind_the_old_one():
+    training = Training()
+    training.steps.completed(900)
+    training.steps.begin_session()
+    training.steps.completed(501)  # the model was restored from the checkpoint of step 500
+    assert training.steps.global_step == 501
