@@ -187,8 +187,9 @@ def test_an_aimaster_that_cannot_start_ends_the_job(start, tmp_path, wait_until)
     again = start("--resume")
     output = again.end()
     assert again.process.returncode == 1
-    assert "aimaster exited with code 1 before it had started" in output
-    assert "Traceback" in output
+    assert "before it had started" in output
+    assert "aimaster.db cannot b" in output  # one line that names the file
+    assert "Traceback" not in output
 
 
 def test_scripted_events_run_in_order_and_a_killed_aimaster_returns_at_the_same_address(start, tmp_path, wait_until):
