@@ -146,7 +146,7 @@ class Pods:
         """All pods, then each one that changes. Ends when the watcher is too slow: it comes again and gets all."""
         queue: asyncio.Queue[pb2.PodStatus | None] = asyncio.Queue(_WATCH_QUEUE_MAX)
         for pod in self._pods.values():
-            if not pod.creating.locked():  # one that is being started would look like one that has exited: it is told soon
+            if not pod.creating.locked():  # one being started would look like one that has exited; it is told soon
                 queue.put_nowait(pod.status())
         self._watchers.add(queue)
         try:
