@@ -7,12 +7,34 @@ TensorFlow's own threads as always. A thread cannot take its niceness back witho
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
+
+_collecting = threading.Lock()
+_holders = 0
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """No cyclic garbage collection meanwhile: building a session makes many objects, and a full collection among them
+    holds the interpreter for a fifth of a second, in which no step can begin."""
+    global _holders
+    with _collecting:
+        _holders += 1
+        gc.disable()
+    try:
+        yield
+    finally:
+        with _collecting:
+            _holders -= 1
+            if not _holders:
+                gc.enable()
+
 
 NICENESS = 10
 """About a tenth of the processor time of a step, where both want it."""

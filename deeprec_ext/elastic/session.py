@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
-from deeprec_ext.elastic.background import politely
+from deeprec_ext.elastic.background import politely, without_collections
 from deeprec_ext.elastic.gate import Gate
 from deeprec_ext.elastic.placed import Placed, Signature
 from deeprec_ext.elastic.runner import AbandonedError, Runner
@@ -320,11 +320,12 @@ class ElasticSession(v1.Session):
 
     def _build(self, wanted: Wanted, exported: _Exported) -> Placed:
         context = dataclasses.replace(wanted.context, swaps=self._swaps, iterator_scope=self._scope)
-        rewritten = passes.rewrite(exported.definition, context)
-        self._swaps += 1
-        return Placed(
-            (wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given), self._left_behind
-        )
+        with without_collections():
+            rewritten = passes.rewrite(exported.definition, context)
+            self._swaps += 1
+            return Placed(
+                (wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given), self._left_behind
+            )
 
     def _install(self, fresh: Placed, wanted: Wanted) -> Placed | None:
         """Makes `fresh` the session of the next run; returns the one that may be closed now."""

@@ -43,6 +43,9 @@ LOST_LIMIT_SECONDS = 10.0
 RETIRE_LIMIT_SECONDS = 5.0
 """How long the runs of an exchanged session may take to end before it is closed or left behind."""
 
+CLOSE_AFTER_SECONDS = 0.5
+"""How long after an exchange the old session is closed: taking a large graph apart would slow down the first steps."""
+
 SWITCH_SECONDS = 0.0005
 """The interpreter's switch interval while sessions are built beside training (default 5 ms: a step would wait so long)."""
 
@@ -395,6 +398,7 @@ class Trainer:
         self.gate.open()
 
         def close() -> None:
+            time.sleep(CLOSE_AFTER_SECONDS)
             _retire(before)
             for session in list(self._sessions):
                 _retire(session.drop_prepared())
