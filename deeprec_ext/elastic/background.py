@@ -17,14 +17,17 @@ T = TypeVar("T")
 
 _collecting = threading.Lock()
 _holders = 0
+_were_on = True
 
 
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
     """No cyclic garbage collection meanwhile: building a session makes many objects, and a full collection among them
     holds the interpreter for a fifth of a second, in which no step can begin."""
-    global _holders
+    global _holders, _were_on
     with _collecting:
+        if not _holders:
+            _were_on = gc.isenabled()
         _holders += 1
         gc.disable()
     try:
@@ -32,7 +35,7 @@ def without_collections() -> Iterator[None]:
     finally:
         with _collecting:
             _holders -= 1
-            if not _holders:
+            if not _holders and _were_on:
                 gc.enable()
 
 
