@@ -83,12 +83,7 @@ def cluster(
                 log = stack.enter_context(open(logs / f"{job}-{index}.log", "ab"))
                 what = [sys.executable, "-m", "benchmarks.stock.serve"] if job == "ps" else list(command)
                 process = subprocess.Popen(
-                    what,
-                    env=env,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    stdin=subprocess.DEVNULL,
-                    start_new_session=True,  # like the launcher's: Linux shares the processor among sessions
+                    what, env=env, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
                 )
                 (running.servers if job == "ps" else running.trainers)[f"{job}-{index}"] = process
         yield running

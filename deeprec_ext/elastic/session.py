@@ -143,7 +143,9 @@ class ElasticSession(v1.Session):
         return lambda *values, **keywords: self.run(fetches, dict(zip(feeds, values)), **keywords)
 
     def partial_run_setup(self, *_: Any, **__: Any) -> Any:
-        raise RefusedError("partial_run is not elastic: a run that is half done cannot be moved; use run or make_callable")
+        raise RefusedError(
+            "partial_run is not elastic: a run that is half done cannot be moved; use run or make_callable"
+        )
 
     def close(self) -> None:
         """Destroys the named iterators, then closes; never blocks for long, whatever became of the PS."""

@@ -1,8 +1,8 @@
 """What stands between the launcher and a role for some milliseconds: `python -I -S child.py LAUNCHER_PID PROGRAM ARG...`.
 
-It asks the kernel to kill the role when the launcher dies, whatever it dies of, and becomes the role. It is a program of
-its own, and no `preexec_fn`, because running Python between fork and exec of a process with gRPC threads can deadlock.
-Only the standard library, and nothing of this package: it must start fast.
+It makes a process group of its own, asks the kernel to kill the role when the launcher dies, whatever it dies of, and
+becomes the role. It is a program of its own, and no `preexec_fn`, because running Python between fork and exec of a process
+with gRPC threads can deadlock. Only the standard library, and nothing of this package: it must start fast.
 """
 
 import ctypes
@@ -15,6 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     launcher = int(sys.argv[1])
+    os.setpgid(0, 0)  # the launcher signals the group, and Ctrl-C at the terminal reaches the launcher alone
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != launcher:  # it died before the request: nobody would kill us any more
         sys.exit(1)
