@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -262,13 +262,3 @@ def _registration_error(name: str, error: grpc.RpcError) -> Exception:
     if code in (grpc.StatusCode.ABORTED, grpc.StatusCode.PERMISSION_DENIED):
         return StaleError(f"the AIMaster does not want {name} any more: {details}")
     return UnreachableError(f"{name} could not register with the AIMaster: {code.name}: {details}")
-
-
-def ready_when(condition: Callable[[], bool], seconds: float, poll_seconds: float = 0.02) -> bool:
-    """Polls until the condition holds or the time is up; whether it held."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(poll_seconds)
-    return True

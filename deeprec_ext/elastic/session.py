@@ -377,11 +377,6 @@ class ElasticSession(v1.Session):
             self._prepared.clear()
             return dropped
 
-    def keep_prepared(self, placed: Placed) -> None:
-        """Puts a session back that may be wanted again (without marks, after a migration that is rolled back)."""
-        with self._building:
-            self._prepared[placed.key] = placed
-
     def catalogue(self) -> Any:
         """The variable catalogue of the graph, from what the training loop runs; None before it has made steps."""
         exported, recurring = self._exported, self.recurring()

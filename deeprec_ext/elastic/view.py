@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import tensorflow as tf
@@ -39,9 +39,6 @@ class ClusterView:
         """What a session depends on; a view that differs only in its workers or epoch needs no new session."""
         used = sorted(set(self.slot_map))
         return self.slot_map, tuple((task, self.ps.get(task)) for task in used), self.generation
-
-    def with_marks(self, slots: frozenset[int]) -> ClusterView:
-        return replace(self, marked_slots=slots)
 
 
 def elastic_config(
