@@ -59,3 +59,43 @@ class Settings:
 
     dedup: str = "auto"
     """Look up unique ids only: `auto` (where it pays), `on`, `off`."""
+
+    peer_backup: str = "auto"
+    """Backups of every slot in another PS's memory: `auto` (on when the job has more than one PS) or `off`."""
+
+    peer_backup_seconds: float = 5.0
+    """How often they are refreshed by dirty rows: the most a lost PS can forget. Bytes grow with the rows touched."""
+
+    peer_backup_steps: int = 0
+    """Refresh every so many global steps instead; 0: by time."""
+
+    disk_backup: str = ""
+    """Directory of incremental disk backups, anything that tf.io.gfile writes; empty: none."""
+
+    disk_backup_seconds: float = 60.0
+    """How often a cut (base or delta) is written to the disk backup."""
+
+    disk_backup_keep: int = 2
+    """Chains (a base with its deltas) kept in the disk backup; older ones are removed."""
+
+    disk_backup_limit_seconds: float = 600.0
+    """How long one cut may take before it is given up."""
+
+    ps_failover: str = "promote"
+    """What a lost PS's slots come back on: `promote` (the survivors that hold the peer backups) or `replace` (a new PS, from
+    the disk backup or the last checkpoint)."""
+
+    replace_lost_ps: bool = True
+    """After a promotion, start a new PS in the background and move slots to it, so that the job has its size again."""
+
+    lost_ack_seconds: float = 0.5
+    """How long a failover waits for the trainers' highest steps before it goes on without the late ones."""
+
+    standby_sessions_max: int = 4
+    """Sessions a trainer prepares in advance for the loss of single PS; each costs the memory of a graph. 0: none."""
+
+    lease_ahead_seconds: float = 60.0
+    """Work a worker holds in leased shards: training goes on so long without an AIMaster."""
+
+    shard_failures_max: int = 3
+    """A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside."""

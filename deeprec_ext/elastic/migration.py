@@ -1,10 +1,8 @@
 """Migration: the PS that gets a slot pulls its variables from the PS that has it, while training goes on.
 
 ARM makes the target variables and the bitmaps of dirty rows and compiles every copy. FIRST copies tables in chunks of rows.
-Each round of DIRTY takes the marked rows: read the bitmap, clear *the bits that were read*, then read the rows. A row
-that is updated before its bit is cleared is read after the update; one that is updated later sets its bit again (a mark
-follows its update). So no update is lost between rounds, and when training stands still one more round (FINAL) and the
-dense variables complete the copy.
+Each round of DIRTY takes the rows that were marked meanwhile (`collector` says why none is missed). When training stands
+still one more round (FINAL) and the dense variables complete the copy.
 
 Nothing but TensorFlow's own transport is on the wire: reads on the source's device, writes on the target's.
 """
@@ -20,8 +18,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from deeprec_ext.elastic.collector import Marks, all_bitmaps
 from deeprec_ext.elastic.ops import INT64, Ops, Program
-from deeprec_ext.elastic.variables import Facts, Located, bitmap_of, marked_rows, ps_device
+from deeprec_ext.elastic.variables import Facts, Located, bitmap_of, ps_device
 from deeprec_ext.elastic.view import elastic_config
 from deeprec_ext.graph.attributes import kind, shape
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -86,10 +85,11 @@ class Mover:
         self.dense_bytes = 0
         self.skipped: list[str] = []
 
-    def arm(self, verify: bool) -> int:
+    def arm(self, verify: bool, tracked: bool = False) -> int:
         """Makes variables and bitmaps, builds the copies; returns how many variables will come.
 
-        Variables that are not initialised on their source are left out, and named in `skipped`.
+        Variables that are not initialised on their source are left out, and named in `skipped`. `tracked`: the tables are
+        marked at any time, so they have bitmaps and need them here as well.
         """
         if not self._moved:
             return 0
@@ -106,14 +106,18 @@ class Mover:
         ]
         tables = [pair for pair in pairs if pair.moved.by_rows]
         dense = [pair for pair in pairs if not pair.moved.by_rows]
-        bitmaps: dict[tuple[str, int], Located] = {}
+        marks: dict[tuple[str, int], Marks] = {}
+        make = [pair.target.zeros() for pair in tables]
         for pair in tables:
-            key = pair.moved.facts.bitmap, pair.moved.source_task
-            if key not in bitmaps:
-                bitmaps[key] = Located(ops, bitmap_of(pair.moved.facts), pair.moved.source_task)
-        make = [pair.target.zeros() for pair in tables] + [bitmap.zeros() for bitmap in bitmaps.values()]
+            bitmap, source = bitmap_of(pair.moved.facts), pair.moved.source_task
+            if (bitmap.name, source) not in marks:
+                one = marks[bitmap.name, source] = Marks(ops, bitmap, source)
+                make += [one.forget("move")] if tracked else [bits.zeros() for bits in one.all()]
+                if tracked:
+                    make += [bits.zeros() for bits in Marks(ops, bitmap, self._own).all()]
         chunk, first = self._add_first(ops, tables)
-        counts, sents, dirty = self._add_dirty(ops, tables, bitmaps)
+        counts, sents, dirty = self._add_dirty(ops, tables, marks)
+        waiting = self._pack(ops, [bits.waiting("move") for bits in marks.values()]) if marks else ""
         copies = [pair.target.assign(pair.source.read()) for pair in dense]
         sums = [one.checksum() for pair in pairs for one in (pair.source, pair.target)] if verify else []
         self._program.load(ops)
@@ -121,7 +125,7 @@ class Mover:
             self._program.compile(targets=make)()
             self._first = self._program.compile(targets=first, feeds=[chunk])
             self._dirty = self._program.compile(targets=dirty, fetches=[counts, sents])
-            self._count = self._program.compile(fetches=[counts])
+            self._count = self._program.compile(fetches=[waiting])
         if copies:
             self._dense = self._program.compile(targets=copies)
             self.dense_bytes = sum(pair.moved.facts.bytes for pair in dense)
@@ -149,34 +153,26 @@ class Mover:
         return chunk, copies
 
     def _add_dirty(
-        self, ops: Ops, tables: list[_Pair], bitmaps: dict[tuple[str, int], Located]
+        self, ops: Ops, tables: list[_Pair], marks: dict[tuple[str, int], Marks]
     ) -> tuple[str, str, list[str]]:
         """One run takes the dirty rows of every table at once."""
         copies, counts, sents = [], [], []
-        for key, bitmap in bitmaps.items():
-            where = bitmap.device
+        for key, bits in marks.items():
+            where = bits.device
             group = [pair for pair in tables if (pair.moved.facts.bitmap, pair.moved.source_task) == key]
             row_bytes = sum(pair.moved.facts.row_bytes for pair in group)
-            most = ops.constant(max(1, DIRTY_ROUND_BYTES // max(1, len(bitmaps) * row_bytes)), tf.int64, where)
-            marked = marked_rows(ops, bitmap)
-            count = ops.add("Size", [marked], where, T=INT64, out_type=INT64)
-            taken = ops.binary("Minimum", count, most, where)
-            begin = ops.constant((0,), tf.int64, where)
-            size = ops.add("ExpandDims", [taken, ops.constant(0, tf.int64, where)], where, T=INT64, Tdim=INT64)
-            rows = ops.add("Slice", [marked, begin, size], where, T=INT64, Index=INT64)
-            clear = bitmap.scatter(rows, ops.constant(False, tf.bool, where))
-            copies += [pair.target.scatter(rows, pair.source.gather(rows, (clear,))) for pair in group]
-            counts.append(count)
-            sents.append(taken)
+            most = ops.constant(max(1, DIRTY_ROUND_BYTES // max(1, len(marks) * row_bytes)), tf.int64, where)
+            taken = bits.take("move", most)
+            copies += [pair.target.scatter(taken.rows, pair.source.gather(taken.rows, taken.after)) for pair in group]
+            counts.append(taken.count)
+            sents.append(taken.taken)
             self._row_bytes.append(row_bytes)
-        if not bitmaps:
+        if not marks:
             return "", "", []
-        number = kind(tf.int64)
-        packed = [
-            ops.add("Pack", some, ps_device(self._own), T=number, N=v1.AttrValue(i=len(some)))
-            for some in (counts, sents)
-        ]
-        return packed[0], packed[1], copies
+        return self._pack(ops, counts), self._pack(ops, sents), copies
+
+    def _pack(self, ops: Ops, some: list[str]) -> str:
+        return ops.add("Pack", some, ps_device(self._own), T=kind(tf.int64), N=v1.AttrValue(i=len(some)))
 
     # -- the copies
 
@@ -237,7 +233,7 @@ def destroy(target: str, own_task: int, address: str, variables: Sequence[pb.Var
         doomed.append(Located(ops, facts, own_task).destroy())
         if facts.bitmap and facts.bitmap not in bitmaps:
             bitmaps.add(facts.bitmap)
-            doomed.append(Located(ops, bitmap_of(facts), own_task).destroy())
+            doomed += [Located(ops, bits, own_task).destroy() for bits in all_bitmaps(bitmap_of(facts))]
     if doomed:
         program = Program(target, elastic_config({own_task: address}))
         program.load(ops)

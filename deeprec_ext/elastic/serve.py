@@ -105,7 +105,7 @@ class ParameterServer:
             ps = {member.task: member.address for member in copy.ps}
             mover = Mover(self._target, self._task, ps, copy.moves, self._settings.copy_chunk_bytes or 8 << 20)
             self._movers[copy.scaling_id] = mover
-            result.variables = politely(mover.arm, self._settings.verify_copies)
+            result.variables = politely(mover.arm, self._settings.verify_copies, copy.tracked)
             result.skipped.extend(mover.skipped)
         elif copy.phase == pb.Copy.ABORT:
             self._forget_movers()

@@ -83,11 +83,11 @@ class Located:
             return self._ops.add("Assign", inputs, self.device, T=self._dtype, validate_shape=flag(False))
         return self._ops.add("AssignVariableOp", inputs, self.device, dtype=self._dtype)
 
-    def scatter(self, rows: str, values: str) -> str:
+    def scatter(self, rows: str, values: str, after: tuple[str, ...] = ()) -> str:
         inputs = [self.handle, rows, values]
         if self.facts.reference:
-            return self._ops.add("ScatterUpdate", inputs, self.device, T=self._dtype, Tindices=INT64)
-        return self._ops.add("ResourceScatterUpdate", inputs, self.device, dtype=self._dtype, Tindices=INT64)
+            return self._ops.add("ScatterUpdate", inputs, self.device, after, T=self._dtype, Tindices=INT64)
+        return self._ops.add("ResourceScatterUpdate", inputs, self.device, after, dtype=self._dtype, Tindices=INT64)
 
     def zeros(self) -> str:
         """Makes the variable, with its memory, where it is missing."""
@@ -129,9 +129,9 @@ def bitmap_of(facts: Facts) -> Facts:
     return Facts(facts.bitmap, "", tf.bool, (facts.rows,), False, "")
 
 
-def marked_rows(ops: Ops, bitmap: Located) -> str:
+def marked_rows(ops: Ops, bitmap: Located, after: tuple[str, ...] = ()) -> str:
     """The rows whose bit is set, int64 [n]."""
-    where = ops.add("Where", [bitmap.read()], bitmap.device, T=BOOL)
+    where = ops.add("Where", [bitmap.read(after)], bitmap.device, T=BOOL)
     return ops.add(
         "Reshape", [where, ops.constant((-1,), tf.int64, bitmap.device)], bitmap.device, T=INT64, Tshape=INT64
     )

@@ -40,7 +40,7 @@ class WorkerMember(_message.Message):
     def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class View(_message.Message):
-    __slots__ = ("epoch", "ps", "slot_map", "workers", "live", "generation", "marked_slots")
+    __slots__ = ("epoch", "ps", "slot_map", "workers", "live", "generation", "marked_slots", "backup_map")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PS_FIELD_NUMBER: _ClassVar[int]
     SLOT_MAP_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +48,7 @@ class View(_message.Message):
     LIVE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MARKED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    BACKUP_MAP_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     ps: _containers.RepeatedCompositeFieldContainer[PsMember]
     slot_map: _containers.RepeatedScalarFieldContainer[int]
@@ -55,7 +56,8 @@ class View(_message.Message):
     live: bool
     generation: int
     marked_slots: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, epoch: _Optional[int] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[WorkerMember, _Mapping]]] = ..., live: bool = ..., generation: _Optional[int] = ..., marked_slots: _Optional[_Iterable[int]] = ...) -> None: ...
+    backup_map: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, epoch: _Optional[int] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[WorkerMember, _Mapping]]] = ..., live: bool = ..., generation: _Optional[int] = ..., marked_slots: _Optional[_Iterable[int]] = ..., backup_map: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("protocol_major", "protocol_minor", "job", "role", "index", "incarnation", "address", "pid", "host", "known_epoch", "known_task", "known_aimaster", "tensorflow_version", "resident_slots")
@@ -90,20 +92,22 @@ class RegisterRequest(_message.Message):
     def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., job: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., known_epoch: _Optional[int] = ..., known_task: _Optional[int] = ..., known_aimaster: _Optional[int] = ..., tensorflow_version: _Optional[str] = ..., resident_slots: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AgentSettings(_message.Message):
-    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup")
+    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max")
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PS_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WORKER_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     VERIFY_COPIES_FIELD_NUMBER: _ClassVar[int]
     COPY_CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEDUP_FIELD_NUMBER: _ClassVar[int]
+    STANDBY_SESSIONS_MAX_FIELD_NUMBER: _ClassVar[int]
     heartbeat_seconds: float
     ps_heartbeat_limit_seconds: float
     worker_heartbeat_limit_seconds: float
     verify_copies: bool
     copy_chunk_bytes: int
     dedup: str
-    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ...) -> None: ...
+    standby_sessions_max: int
+    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked")
@@ -129,7 +133,7 @@ class RegisterReply(_message.Message):
     def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ..., tracked: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Variable(_message.Message):
-    __slots__ = ("name", "container", "dtype", "shape", "slot", "reference", "update", "bitmap", "bytes")
+    __slots__ = ("name", "container", "dtype", "shape", "slot", "reference", "update", "bitmap", "bytes", "saved_name", "slice")
     class Update(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UPDATE_UNSPECIFIED: _ClassVar[Variable.Update]
@@ -147,6 +151,8 @@ class Variable(_message.Message):
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     BITMAP_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    SAVED_NAME_FIELD_NUMBER: _ClassVar[int]
+    SLICE_FIELD_NUMBER: _ClassVar[int]
     name: str
     container: str
     dtype: int
@@ -156,17 +162,21 @@ class Variable(_message.Message):
     update: Variable.Update
     bitmap: str
     bytes: int
-    def __init__(self, name: _Optional[str] = ..., container: _Optional[str] = ..., dtype: _Optional[int] = ..., shape: _Optional[_Iterable[int]] = ..., slot: _Optional[int] = ..., reference: bool = ..., update: _Optional[_Union[Variable.Update, str]] = ..., bitmap: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
+    saved_name: str
+    slice: str
+    def __init__(self, name: _Optional[str] = ..., container: _Optional[str] = ..., dtype: _Optional[int] = ..., shape: _Optional[_Iterable[int]] = ..., slot: _Optional[int] = ..., reference: bool = ..., update: _Optional[_Union[Variable.Update, str]] = ..., bitmap: _Optional[str] = ..., bytes: _Optional[int] = ..., saved_name: _Optional[str] = ..., slice: _Optional[str] = ...) -> None: ...
 
 class Catalogue(_message.Message):
-    __slots__ = ("variables", "fingerprint", "warnings")
+    __slots__ = ("variables", "fingerprint", "warnings", "global_step")
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
     variables: _containers.RepeatedCompositeFieldContainer[Variable]
     fingerprint: str
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., fingerprint: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    global_step: str
+    def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., fingerprint: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., global_step: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("step", "steps_per_second", "examples_per_second", "step_seconds", "rss_bytes", "cpu_seconds", "gate_waits", "training", "examples", "last_step", "epoch")
@@ -211,16 +221,20 @@ class CopyResult(_message.Message):
     def __init__(self, bytes: _Optional[int] = ..., remaining_bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., variables: _Optional[int] = ..., checksummed: _Optional[int] = ..., skipped: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Ack(_message.Message):
-    __slots__ = ("command_id", "ok", "error", "copy")
+    __slots__ = ("command_id", "ok", "error", "copy", "step", "files")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     COPY_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
     command_id: int
     ok: bool
     error: str
     copy: CopyResult
-    def __init__(self, command_id: _Optional[int] = ..., ok: bool = ..., error: _Optional[str] = ..., copy: _Optional[_Union[CopyResult, _Mapping]] = ...) -> None: ...
+    step: int
+    files: _containers.RepeatedCompositeFieldContainer[BackupFile]
+    def __init__(self, command_id: _Optional[int] = ..., ok: bool = ..., error: _Optional[str] = ..., copy: _Optional[_Union[CopyResult, _Mapping]] = ..., step: _Optional[int] = ..., files: _Optional[_Iterable[_Union[BackupFile, _Mapping]]] = ...) -> None: ...
 
 class PauseReport(_message.Message):
     __slots__ = ("scaling_id", "pause_seconds", "median_step_seconds", "gate_waits", "steps")
@@ -252,22 +266,240 @@ class MetricsReport(_message.Message):
     def __init__(self, metrics: _Optional[_Mapping[str, float]] = ..., step: _Optional[int] = ...) -> None: ...
 
 class PsTrouble(_message.Message):
-    __slots__ = ("tasks", "error", "epoch")
+    __slots__ = ("tasks", "error", "epoch", "step")
     TASKS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     tasks: _containers.RepeatedScalarFieldContainer[int]
     error: str
     epoch: int
-    def __init__(self, tasks: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    step: int
+    def __init__(self, tasks: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
 class ModelLive(_message.Message):
-    __slots__ = ("generation", "step")
+    __slots__ = ("generation", "step", "ledger", "fresh")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
     generation: int
     step: int
-    def __init__(self, generation: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+    ledger: bytes
+    fresh: bool
+    def __init__(self, generation: _Optional[int] = ..., step: _Optional[int] = ..., ledger: _Optional[bytes] = ..., fresh: bool = ...) -> None: ...
+
+class BackupReport(_message.Message):
+    __slots__ = ("guard", "slots", "bytes", "full_bytes", "seconds", "age_seconds", "first", "error")
+    GUARD_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FULL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    guard: int
+    slots: _containers.RepeatedScalarFieldContainer[int]
+    bytes: int
+    full_bytes: int
+    seconds: float
+    age_seconds: float
+    first: bool
+    error: str
+    def __init__(self, guard: _Optional[int] = ..., slots: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ..., full_bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., age_seconds: _Optional[float] = ..., first: bool = ..., error: _Optional[str] = ...) -> None: ...
+
+class BackupWish(_message.Message):
+    __slots__ = ("peer", "peer_seconds", "peer_steps", "disk_path", "disk_seconds")
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    PEER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PEER_STEPS_FIELD_NUMBER: _ClassVar[int]
+    DISK_PATH_FIELD_NUMBER: _ClassVar[int]
+    DISK_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    peer: bool
+    peer_seconds: float
+    peer_steps: int
+    disk_path: str
+    disk_seconds: float
+    def __init__(self, peer: bool = ..., peer_seconds: _Optional[float] = ..., peer_steps: _Optional[int] = ..., disk_path: _Optional[str] = ..., disk_seconds: _Optional[float] = ...) -> None: ...
+
+class BackupFile(_message.Message):
+    __slots__ = ("name", "bytes", "crc32", "slot", "rows", "raw_bytes", "whole")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CRC32_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    RAW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    bytes: int
+    crc32: int
+    slot: int
+    rows: int
+    raw_bytes: int
+    whole: bool
+    def __init__(self, name: _Optional[str] = ..., bytes: _Optional[int] = ..., crc32: _Optional[int] = ..., slot: _Optional[int] = ..., rows: _Optional[int] = ..., raw_bytes: _Optional[int] = ..., whole: bool = ...) -> None: ...
+
+class DataFile(_message.Message):
+    __slots__ = ("path", "bytes", "records")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    bytes: int
+    records: int
+    def __init__(self, path: _Optional[str] = ..., bytes: _Optional[int] = ..., records: _Optional[int] = ...) -> None: ...
+
+class Dataset(_message.Message):
+    __slots__ = ("name", "files", "epochs", "shuffle", "seed", "shard_records", "reader", "set_aside", "purpose")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    SHARD_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    READER_FIELD_NUMBER: _ClassVar[int]
+    SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
+    PURPOSE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    files: _containers.RepeatedCompositeFieldContainer[DataFile]
+    epochs: int
+    shuffle: bool
+    seed: int
+    shard_records: int
+    reader: str
+    set_aside: bool
+    purpose: str
+    def __init__(self, name: _Optional[str] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping]]] = ..., epochs: _Optional[int] = ..., shuffle: bool = ..., seed: _Optional[int] = ..., shard_records: _Optional[int] = ..., reader: _Optional[str] = ..., set_aside: bool = ..., purpose: _Optional[str] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("id", "kind", "file", "shard", "epoch", "first_record", "records", "begin_byte", "end_byte", "done", "seed")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[Lease.Kind]
+        SCAN: _ClassVar[Lease.Kind]
+        DATA: _ClassVar[Lease.Kind]
+    KIND_UNSPECIFIED: Lease.Kind
+    SCAN: Lease.Kind
+    DATA: Lease.Kind
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_RECORD_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_BYTE_FIELD_NUMBER: _ClassVar[int]
+    END_BYTE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    kind: Lease.Kind
+    file: int
+    shard: int
+    epoch: int
+    first_record: int
+    records: int
+    begin_byte: int
+    end_byte: int
+    done: int
+    seed: int
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[Lease.Kind, str]] = ..., file: _Optional[int] = ..., shard: _Optional[int] = ..., epoch: _Optional[int] = ..., first_record: _Optional[int] = ..., records: _Optional[int] = ..., begin_byte: _Optional[int] = ..., end_byte: _Optional[int] = ..., done: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
+
+class LeaseProgress(_message.Message):
+    __slots__ = ("lease", "done")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    done: int
+    def __init__(self, lease: _Optional[int] = ..., done: _Optional[int] = ...) -> None: ...
+
+class LeaseFailure(_message.Message):
+    __slots__ = ("lease", "error")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    error: str
+    def __init__(self, lease: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+
+class Scanned(_message.Message):
+    __slots__ = ("lease", "begins", "records", "end_byte")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    END_BYTE_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    begins: _containers.RepeatedScalarFieldContainer[int]
+    records: _containers.RepeatedScalarFieldContainer[int]
+    end_byte: int
+    def __init__(self, lease: _Optional[int] = ..., begins: _Optional[_Iterable[int]] = ..., records: _Optional[_Iterable[int]] = ..., end_byte: _Optional[int] = ...) -> None: ...
+
+class DataRequest(_message.Message):
+    __slots__ = ("sequence", "dataset", "declare", "progress", "returned", "failed", "scanned", "want", "replayed_records", "records_per_second", "rewinds")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    DECLARE_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    RETURNED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_FIELD_NUMBER: _ClassVar[int]
+    WANT_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    REWINDS_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    dataset: str
+    declare: Dataset
+    progress: _containers.RepeatedCompositeFieldContainer[LeaseProgress]
+    returned: _containers.RepeatedScalarFieldContainer[int]
+    failed: _containers.RepeatedCompositeFieldContainer[LeaseFailure]
+    scanned: _containers.RepeatedCompositeFieldContainer[Scanned]
+    want: int
+    replayed_records: int
+    records_per_second: float
+    rewinds: int
+    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., declare: _Optional[_Union[Dataset, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[LeaseProgress, _Mapping]]] = ..., returned: _Optional[_Iterable[int]] = ..., failed: _Optional[_Iterable[_Union[LeaseFailure, _Mapping]]] = ..., scanned: _Optional[_Iterable[_Union[Scanned, _Mapping]]] = ..., want: _Optional[int] = ..., replayed_records: _Optional[int] = ..., records_per_second: _Optional[float] = ..., rewinds: _Optional[int] = ...) -> None: ...
+
+class DataReply(_message.Message):
+    __slots__ = ("sequence", "dataset", "state", "leases", "fenced", "error", "rewinds", "retry_seconds")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[DataReply.State]
+        MORE: _ClassVar[DataReply.State]
+        DRAINED: _ClassVar[DataReply.State]
+        END: _ClassVar[DataReply.State]
+    STATE_UNSPECIFIED: DataReply.State
+    MORE: DataReply.State
+    DRAINED: DataReply.State
+    END: DataReply.State
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    REWINDS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    dataset: str
+    state: DataReply.State
+    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    fenced: _containers.RepeatedScalarFieldContainer[int]
+    error: str
+    rewinds: int
+    retry_seconds: float
+    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., state: _Optional[_Union[DataReply.State, str]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., fenced: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., rewinds: _Optional[int] = ..., retry_seconds: _Optional[float] = ...) -> None: ...
+
+class PositionRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PositionReply(_message.Message):
+    __slots__ = ("ledger",)
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    ledger: bytes
+    def __init__(self, ledger: _Optional[bytes] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("reason",)
@@ -296,7 +528,7 @@ class PassReport(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "ack", "catalogue", "pause", "metrics", "trouble", "live", "refusal", "finished", "log", "passes")
+    __slots__ = ("hello", "heartbeat", "ack", "catalogue", "pause", "metrics", "trouble", "live", "refusal", "finished", "log", "passes", "backup", "backup_wish", "data")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +541,9 @@ class AgentMessage(_message.Message):
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
     PASSES_FIELD_NUMBER: _ClassVar[int]
+    BACKUP_FIELD_NUMBER: _ClassVar[int]
+    BACKUP_WISH_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     ack: Ack
@@ -321,7 +556,10 @@ class AgentMessage(_message.Message):
     finished: Finished
     log: LogLine
     passes: PassReport
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., pause: _Optional[_Union[PauseReport, _Mapping]] = ..., metrics: _Optional[_Union[MetricsReport, _Mapping]] = ..., trouble: _Optional[_Union[PsTrouble, _Mapping]] = ..., live: _Optional[_Union[ModelLive, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., passes: _Optional[_Union[PassReport, _Mapping]] = ...) -> None: ...
+    backup: BackupReport
+    backup_wish: BackupWish
+    data: DataRequest
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., pause: _Optional[_Union[PauseReport, _Mapping]] = ..., metrics: _Optional[_Union[MetricsReport, _Mapping]] = ..., trouble: _Optional[_Union[PsTrouble, _Mapping]] = ..., live: _Optional[_Union[ModelLive, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., passes: _Optional[_Union[PassReport, _Mapping]] = ..., backup: _Optional[_Union[BackupReport, _Mapping]] = ..., backup_wish: _Optional[_Union[BackupWish, _Mapping]] = ..., data: _Optional[_Union[DataRequest, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("incarnation",)
@@ -369,10 +607,12 @@ class Mark(_message.Message):
     def __init__(self, slots: _Optional[_Iterable[int]] = ..., tracked: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Prepare(_message.Message):
-    __slots__ = ("view",)
+    __slots__ = ("view", "keep_marks")
     VIEW_FIELD_NUMBER: _ClassVar[int]
+    KEEP_MARKS_FIELD_NUMBER: _ClassVar[int]
     view: View
-    def __init__(self, view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
+    keep_marks: bool
+    def __init__(self, view: _Optional[_Union[View, _Mapping]] = ..., keep_marks: bool = ...) -> None: ...
 
 class Pause(_message.Message):
     __slots__ = ("lease_seconds",)
@@ -385,10 +625,20 @@ class Resume(_message.Message):
     def __init__(self) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("view",)
+    __slots__ = ("view", "keep_marks")
     VIEW_FIELD_NUMBER: _ClassVar[int]
+    KEEP_MARKS_FIELD_NUMBER: _ClassVar[int]
     view: View
-    def __init__(self, view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
+    keep_marks: bool
+    def __init__(self, view: _Optional[_Union[View, _Mapping]] = ..., keep_marks: bool = ...) -> None: ...
+
+class Lost(_message.Message):
+    __slots__ = ("tasks", "lease_seconds")
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    tasks: _containers.RepeatedScalarFieldContainer[int]
+    lease_seconds: float
+    def __init__(self, tasks: _Optional[_Iterable[int]] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
 
 class Move(_message.Message):
     __slots__ = ("variable", "source_task")
@@ -399,7 +649,7 @@ class Move(_message.Message):
     def __init__(self, variable: _Optional[_Union[Variable, _Mapping]] = ..., source_task: _Optional[int] = ...) -> None: ...
 
 class Copy(_message.Message):
-    __slots__ = ("phase", "scaling_id", "moves", "ps")
+    __slots__ = ("phase", "scaling_id", "moves", "ps", "tracked")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PHASE_UNSPECIFIED: _ClassVar[Copy.Phase]
@@ -418,17 +668,101 @@ class Copy(_message.Message):
     SCALING_ID_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
     PS_FIELD_NUMBER: _ClassVar[int]
+    TRACKED_FIELD_NUMBER: _ClassVar[int]
     phase: Copy.Phase
     scaling_id: int
     moves: _containers.RepeatedCompositeFieldContainer[Move]
     ps: _containers.RepeatedCompositeFieldContainer[PsMember]
-    def __init__(self, phase: _Optional[_Union[Copy.Phase, str]] = ..., scaling_id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ...) -> None: ...
+    tracked: bool
+    def __init__(self, phase: _Optional[_Union[Copy.Phase, str]] = ..., scaling_id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., tracked: bool = ...) -> None: ...
 
 class Destroy(_message.Message):
     __slots__ = ("variables",)
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     variables: _containers.RepeatedCompositeFieldContainer[Variable]
     def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ...) -> None: ...
+
+class Track(_message.Message):
+    __slots__ = ("variables",)
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    variables: _containers.RepeatedCompositeFieldContainer[Variable]
+    def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ...) -> None: ...
+
+class Guard(_message.Message):
+    __slots__ = ("id", "moves", "ps", "seconds")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    PS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    ps: _containers.RepeatedCompositeFieldContainer[PsMember]
+    seconds: float
+    def __init__(self, id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class Refresh(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Hold(_message.Message):
+    __slots__ = ("lease_seconds",)
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    lease_seconds: float
+    def __init__(self, lease_seconds: _Optional[float] = ...) -> None: ...
+
+class Promote(_message.Message):
+    __slots__ = ("slots", "step", "global_step")
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    slots: _containers.RepeatedScalarFieldContainer[int]
+    step: int
+    global_step: str
+    def __init__(self, slots: _Optional[_Iterable[int]] = ..., step: _Optional[int] = ..., global_step: _Optional[str] = ...) -> None: ...
+
+class WriteBackup(_message.Message):
+    __slots__ = ("path", "cut", "base", "variables", "aimaster_incarnation")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    AIMASTER_INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    cut: int
+    base: bool
+    variables: _containers.RepeatedCompositeFieldContainer[Variable]
+    aimaster_incarnation: int
+    def __init__(self, path: _Optional[str] = ..., cut: _Optional[int] = ..., base: bool = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., aimaster_incarnation: _Optional[int] = ...) -> None: ...
+
+class SealBackup(_message.Message):
+    __slots__ = ("path", "cut", "manifest_json", "remove")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_JSON_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    cut: int
+    manifest_json: str
+    remove: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, path: _Optional[str] = ..., cut: _Optional[int] = ..., manifest_json: _Optional[str] = ..., remove: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RestoreBackup(_message.Message):
+    __slots__ = ("path", "cut", "variables")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    cut: int
+    variables: _containers.RepeatedCompositeFieldContainer[Variable]
+    def __init__(self, path: _Optional[str] = ..., cut: _Optional[int] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ...) -> None: ...
+
+class FindBackup(_message.Message):
+    __slots__ = ("path", "fingerprint")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    fingerprint: str
+    def __init__(self, path: _Optional[str] = ..., fingerprint: _Optional[str] = ...) -> None: ...
 
 class Leave(_message.Message):
     __slots__ = ("reason",)
@@ -437,7 +771,7 @@ class Leave(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("id", "mark", "prepare", "pause", "resume", "commit", "copy", "destroy", "leave")
+    __slots__ = ("id", "mark", "prepare", "pause", "resume", "commit", "copy", "destroy", "leave", "lost", "track", "guard", "refresh", "hold", "promote", "write_backup", "seal_backup", "restore_backup", "find_backup")
     ID_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
@@ -447,6 +781,16 @@ class Command(_message.Message):
     COPY_FIELD_NUMBER: _ClassVar[int]
     DESTROY_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    TRACK_FIELD_NUMBER: _ClassVar[int]
+    GUARD_FIELD_NUMBER: _ClassVar[int]
+    REFRESH_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    PROMOTE_FIELD_NUMBER: _ClassVar[int]
+    WRITE_BACKUP_FIELD_NUMBER: _ClassVar[int]
+    SEAL_BACKUP_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_BACKUP_FIELD_NUMBER: _ClassVar[int]
+    FIND_BACKUP_FIELD_NUMBER: _ClassVar[int]
     id: int
     mark: Mark
     prepare: Prepare
@@ -456,19 +800,31 @@ class Command(_message.Message):
     copy: Copy
     destroy: Destroy
     leave: Leave
-    def __init__(self, id: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., copy: _Optional[_Union[Copy, _Mapping]] = ..., destroy: _Optional[_Union[Destroy, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+    lost: Lost
+    track: Track
+    guard: Guard
+    refresh: Refresh
+    hold: Hold
+    promote: Promote
+    write_backup: WriteBackup
+    seal_backup: SealBackup
+    restore_backup: RestoreBackup
+    find_backup: FindBackup
+    def __init__(self, id: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., copy: _Optional[_Union[Copy, _Mapping]] = ..., destroy: _Optional[_Union[Destroy, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., lost: _Optional[_Union[Lost, _Mapping]] = ..., track: _Optional[_Union[Track, _Mapping]] = ..., guard: _Optional[_Union[Guard, _Mapping]] = ..., refresh: _Optional[_Union[Refresh, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., promote: _Optional[_Union[Promote, _Mapping]] = ..., write_backup: _Optional[_Union[WriteBackup, _Mapping]] = ..., seal_backup: _Optional[_Union[SealBackup, _Mapping]] = ..., restore_backup: _Optional[_Union[RestoreBackup, _Mapping]] = ..., find_backup: _Optional[_Union[FindBackup, _Mapping]] = ...) -> None: ...
 
 class MasterMessage(_message.Message):
-    __slots__ = ("aimaster_incarnation", "publish", "scaling", "command")
+    __slots__ = ("aimaster_incarnation", "publish", "scaling", "command", "data")
     AIMASTER_INCARNATION_FIELD_NUMBER: _ClassVar[int]
     PUBLISH_FIELD_NUMBER: _ClassVar[int]
     SCALING_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
     aimaster_incarnation: int
     publish: Publish
     scaling: ScalingNotice
     command: Command
-    def __init__(self, aimaster_incarnation: _Optional[int] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., scaling: _Optional[_Union[ScalingNotice, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ...) -> None: ...
+    data: DataReply
+    def __init__(self, aimaster_incarnation: _Optional[int] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., scaling: _Optional[_Union[ScalingNotice, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ..., data: _Optional[_Union[DataReply, _Mapping]] = ...) -> None: ...
 
 class RoleStatus(_message.Message):
     __slots__ = ("name", "role", "state", "pid", "incarnation", "heartbeat", "heartbeat_age_seconds", "task", "slots", "bytes", "restarts", "cpu_percent")
@@ -538,8 +894,54 @@ class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class DataStatus(_message.Message):
+    __slots__ = ("name", "purpose", "records", "trained", "leased", "repeated", "stale", "epoch", "epochs", "set_aside")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PURPOSE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    REPEATED_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    purpose: str
+    records: int
+    trained: int
+    leased: int
+    repeated: int
+    stale: int
+    epoch: int
+    epochs: int
+    set_aside: int
+    def __init__(self, name: _Optional[str] = ..., purpose: _Optional[str] = ..., records: _Optional[int] = ..., trained: _Optional[int] = ..., leased: _Optional[int] = ..., repeated: _Optional[int] = ..., stale: _Optional[int] = ..., epoch: _Optional[int] = ..., epochs: _Optional[int] = ..., set_aside: _Optional[int] = ...) -> None: ...
+
+class BackupStatus(_message.Message):
+    __slots__ = ("peer", "unprotected_slots", "oldest_seconds", "disk_path", "disk_cut", "disk_seconds", "error", "bytes_sent", "refreshes")
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    UNPROTECTED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DISK_PATH_FIELD_NUMBER: _ClassVar[int]
+    DISK_CUT_FIELD_NUMBER: _ClassVar[int]
+    DISK_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    REFRESHES_FIELD_NUMBER: _ClassVar[int]
+    peer: bool
+    unprotected_slots: _containers.RepeatedScalarFieldContainer[int]
+    oldest_seconds: float
+    disk_path: str
+    disk_cut: int
+    disk_seconds: float
+    error: str
+    bytes_sent: int
+    refreshes: int
+    def __init__(self, peer: bool = ..., unprotected_slots: _Optional[_Iterable[int]] = ..., oldest_seconds: _Optional[float] = ..., disk_path: _Optional[str] = ..., disk_cut: _Optional[int] = ..., disk_seconds: _Optional[float] = ..., error: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., refreshes: _Optional[int] = ...) -> None: ...
+
 class StatusReply(_message.Message):
-    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live")
+    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -563,6 +965,8 @@ class StatusReply(_message.Message):
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     STEPS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    BACKUP_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: str
     epoch: int
@@ -579,7 +983,9 @@ class StatusReply(_message.Message):
     failure: str
     steps_per_second: float
     live: bool
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ...) -> None: ...
+    data: _containers.RepeatedCompositeFieldContainer[DataStatus]
+    backup: BackupStatus
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ..., data: _Optional[_Iterable[_Union[DataStatus, _Mapping]]] = ..., backup: _Optional[_Union[BackupStatus, _Mapping]] = ...) -> None: ...
 
 class ScaleRequest(_message.Message):
     __slots__ = ("ps", "workers", "rebalance", "replace", "dry_run", "reason")

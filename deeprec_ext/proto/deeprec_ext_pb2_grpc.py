@@ -25,6 +25,11 @@ class AgentsStub(object):
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.AgentMessage.SerializeToString,
                 response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MasterMessage.FromString,
                 )
+        self.Position = channel.unary_unary(
+                '/deeprec_ext.v1.Agents/Position',
+                request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionRequest.SerializeToString,
+                response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionReply.FromString,
+                )
 
 
 class AgentsServicer(object):
@@ -44,6 +49,13 @@ class AgentsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Position(self, request, context):
+        """Certificate `trainer`; for the sidecar of a checkpoint. Read it before the first row.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -56,6 +68,11 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.Stream,
                     request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.AgentMessage.FromString,
                     response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MasterMessage.SerializeToString,
+            ),
+            'Position': grpc.unary_unary_rpc_method_handler(
+                    servicer.Position,
+                    request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionRequest.FromString,
+                    response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -99,6 +116,23 @@ class Agents(object):
         return grpc.experimental.stream_stream(request_iterator, target, '/deeprec_ext.v1.Agents/Stream',
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.AgentMessage.SerializeToString,
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MasterMessage.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Position(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Agents/Position',
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionRequest.SerializeToString,
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
