@@ -9,6 +9,7 @@ Nothing but TensorFlow's own transport is on the wire: reads on the source's dev
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import time
@@ -22,6 +23,7 @@ from deeprec_ext.elastic.collector import Marks, all_bitmaps
 from deeprec_ext.elastic.ops import INT64, Ops, Program
 from deeprec_ext.elastic.variables import Facts, Located, bitmap_of, ps_device
 from deeprec_ext.elastic.view import elastic_config
+from deeprec_ext.errors import DeepRecError
 from deeprec_ext.graph.attributes import kind, shape
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -54,7 +56,7 @@ class _Pair:
 
 
 class Mover:
-    """The copies of one scaling into one PS, compiled in advance.
+    """The copies of some variables into one PS, compiled in advance: of a scaling, or a peer backup that is kept up.
 
     Args:
       target: `grpc://host:port` of the PS's own server.
@@ -62,17 +64,24 @@ class Mover:
       ps: task → address of the old and the new PS.
       moves: what to pull, from where.
       chunk_bytes: about how much one run of the first copy carries.
+      reader: whose dirty rows are taken (`collector.READERS`).
+      suffix: added to the names here; a copy that is there already under such a name is kept, and overwritten bit by bit.
+      timeout_seconds: of a single run; 0: none.
     """
 
     def __init__(
-        self, target: str, own_task: int, ps: dict[int, str], moves: Sequence[pb.Move], chunk_bytes: int
-    ) -> None:
+        self, target: str, own_task: int, ps: dict[int, str], moves: Sequence[pb.Move], chunk_bytes: int, *,
+        reader: str = "move", suffix: str = "", timeout_seconds: float = 0.0,
+    ) -> None:  # fmt: skip
         self._own = own_task
         self._chunk_bytes = chunk_bytes
+        self._reader, self._suffix = reader, suffix
         self._moved = [
             _Moved(Facts.from_proto(m.variable), m.source_task, m.variable.update == pb.Variable.ROWS) for m in moves
         ]
-        self._program = Program(target, elastic_config(ps))
+        config = elastic_config(ps)
+        config.operation_timeout_in_ms = int(1000 * timeout_seconds)
+        self._program = Program(target, config)
         self._first: Callable[..., Any] | None = None
         self._dirty: Callable[..., Any] | None = None
         self._count: Callable[..., Any] | None = None
@@ -83,6 +92,7 @@ class Mover:
         self._table_bytes = 0
         self._names: list[str] = []
         self.dense_bytes = 0
+        self.cancelled = False  # set by another thread: the first copy ends at once
         self.skipped: list[str] = []
 
     def arm(self, verify: bool, tracked: bool = False) -> int:
@@ -95,34 +105,39 @@ class Mover:
             return 0
         look = Ops("look")
         there = [Located(look, moved.facts, moved.source_task).initialized() for moved in self._moved]
+        here = [Located(look, self._renamed(moved.facts), self._own).initialized() for moved in self._moved]
         self._program.load(look)
-        ready = self._program.compile(fetches=there)()
+        ready, kept = (self._program.compile(fetches=some)() for some in (there, here))
         self.skipped = [moved.facts.name for moved, good in zip(self._moved, ready) if not good]
+        kept_names = {moved.facts.name for moved, known in zip(self._moved, kept) if known and self._suffix}
         ops = Ops("copy")
         pairs = [
-            _Pair(moved, Located(ops, moved.facts, moved.source_task), Located(ops, moved.facts, self._own))
+            _Pair(
+                moved, Located(ops, moved.facts, moved.source_task), Located(ops, self._renamed(moved.facts), self._own)
+            )
             for moved, good in zip(self._moved, ready)
             if good
         ]
         tables = [pair for pair in pairs if pair.moved.by_rows]
         dense = [pair for pair in pairs if not pair.moved.by_rows]
         marks: dict[tuple[str, int], Marks] = {}
-        make = [pair.target.zeros() for pair in tables]
+        make = [pair.target.zeros() for pair in tables if pair.moved.facts.name not in kept_names]
         for pair in tables:
             bitmap, source = bitmap_of(pair.moved.facts), pair.moved.source_task
             if (bitmap.name, source) not in marks:
                 one = marks[bitmap.name, source] = Marks(ops, bitmap, source)
-                make += [one.forget("move")] if tracked else [bits.zeros() for bits in one.all()]
+                make += [one.forget(self._reader)] if tracked else [bits.zeros() for bits in one.all()]
                 if tracked:
                     make += [bits.zeros() for bits in Marks(ops, bitmap, self._own).all()]
         chunk, first = self._add_first(ops, tables)
         counts, sents, dirty = self._add_dirty(ops, tables, marks)
-        waiting = self._pack(ops, [bits.waiting("move") for bits in marks.values()]) if marks else ""
+        waiting = self._pack(ops, [bits.waiting(self._reader) for bits in marks.values()]) if marks else ""
         copies = [pair.target.assign(pair.source.read()) for pair in dense]
         sums = [one.checksum() for pair in pairs for one in (pair.source, pair.target)] if verify else []
         self._program.load(ops)
         if make:
             self._program.compile(targets=make)()
+        if tables:
             self._first = self._program.compile(targets=first, feeds=[chunk])
             self._dirty = self._program.compile(targets=dirty, fetches=[counts, sents])
             self._count = self._program.compile(fetches=[waiting])
@@ -133,6 +148,9 @@ class Mover:
             self._sums = self._program.compile(fetches=sums)
             self._names = [pair.moved.facts.name for pair in pairs]
         return len(pairs)
+
+    def _renamed(self, facts: Facts) -> Facts:
+        return dataclasses.replace(facts, name=facts.name + self._suffix)
 
     def _add_first(self, ops: Ops, tables: list[_Pair]) -> tuple[str, list[str]]:
         """Chunk k takes the k-th part of the rows of every table, so that all tables end together."""
@@ -162,7 +180,7 @@ class Mover:
             group = [pair for pair in tables if (pair.moved.facts.bitmap, pair.moved.source_task) == key]
             row_bytes = sum(pair.moved.facts.row_bytes for pair in group)
             most = ops.constant(max(1, DIRTY_ROUND_BYTES // max(1, len(marks) * row_bytes)), tf.int64, where)
-            taken = bits.take("move", most)
+            taken = bits.take(self._reader, most)
             copies += [pair.target.scatter(taken.rows, pair.source.gather(taken.rows, taken.after)) for pair in group]
             counts.append(taken.count)
             sents.append(taken.taken)
@@ -180,6 +198,8 @@ class Mover:
         """The first copy of the tables; returns bytes. Training goes on."""
         if self._first is not None:
             for chunk in range(self._chunks):
+                if self.cancelled:
+                    raise DeepRecError("the copy was called off")
                 self._first(chunk)
         return self._table_bytes
 
@@ -193,6 +213,19 @@ class Mover:
 
     def _weigh(self, rows: Sequence[int]) -> int:
         return sum(int(count) * size for count, size in zip(rows, self._row_bytes))
+
+    def refresh(self) -> int:
+        """What changed since the last time: dirty rows and the dense variables whole; training goes on. Returns bytes."""
+        sent = 0
+        if self._dense is not None:
+            self._dense()
+            sent += self.dense_bytes
+        while self._dirty is not None:
+            marked, taken = self._dirty()
+            sent += self._weigh(taken)
+            if all(int(m) == int(t) for m, t in zip(marked, taken)):
+                break
+        return sent
 
     def final(self) -> tuple[int, int]:
         """While training stands still: (dense bytes, bytes of the dirty rows)."""

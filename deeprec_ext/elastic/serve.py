@@ -22,11 +22,18 @@ from deeprec_ext import env
 from deeprec_ext.elastic import process
 from deeprec_ext.elastic.agent import Agent, Identity
 from deeprec_ext.elastic.background import politely
+from deeprec_ext.elastic.guarding import Collecting, Guarding, make_bitmaps
 from deeprec_ext.elastic.migration import Mover, destroy
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
+
+HOLD_LIMIT_SECONDS = 5.0
+"""How long Hold waits for a collection of dirty marks that is under way."""
+
+COPIES = ("copy", "destroy", "leave")
+"""Commands that may take long and follow one another; the others must not wait behind them."""
 
 
 class ParameterServer:
@@ -39,9 +46,16 @@ class ParameterServer:
         self.agent = Agent(self.identity, self, tf.__version__)
         self.leaving = threading.Event()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._urgent: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._task = -1
         self._settings = pb.AgentSettings()
         self._movers: dict[int, Mover] = {}  # by scaling
+        self.collecting = Collecting()
+        self.guarding = Guarding(
+            self._target, lambda: self._task, lambda: self._settings.copy_chunk_bytes or 8 << 20, self.collecting,
+            self.agent.send,
+        )  # fmt: skip
+        threading.Thread(target=self._serve_urgent, name="deeprec-urgent", daemon=True).start()
 
     # -- the agent's handler
 
@@ -50,6 +64,7 @@ class ParameterServer:
             log.info("%s serves task %d at %s", self.identity.name, reply.task, self._target)
         self._task, self._settings = reply.task, reply.settings
         self.agent.known_epoch = reply.view.epoch
+        self.guarding.report_again()
 
     def fenced(self, reason: str) -> None:
         log.error("%s; this PS ends", reason)
@@ -64,9 +79,17 @@ class ParameterServer:
             self.agent.known_epoch = max(self.agent.known_epoch, message.publish.view.epoch)
         elif kind == "command":
             command = message.command
-            self._jobs.put(lambda: self._carry_out(command))
+            if command.copy.phase == pb.Copy.ABORT:
+                for mover in list(self._movers.values()):
+                    mover.cancelled = True
+            which = self._jobs if command.WhichOneof("command") in COPIES else self._urgent
+            which.put(lambda: self._carry_out(command))
 
-    # -- commands, in the main thread
+    # -- commands: copies in the main thread, what must not wait for them in another
+
+    def _serve_urgent(self) -> None:
+        while True:
+            self._urgent.get()()
 
     def serve(self) -> None:
         """Until told to leave."""
@@ -86,6 +109,17 @@ class ParameterServer:
                 return
             if kind == "destroy":
                 destroy(self._target, self._task, self.identity.address, command.destroy.variables)
+            elif kind == "track":
+                make_bitmaps(self._target, self._task, command.track.variables)
+            elif kind == "guard":
+                self.guarding.guard(command.guard)
+            elif kind == "refresh":
+                self.guarding.refresh()
+            elif kind == "promote":
+                self.guarding.promote(command.promote.slots, command.promote.step)
+            elif kind == "hold":
+                if not self.collecting.hold(command.hold.lease_seconds, HOLD_LIMIT_SECONDS):
+                    raise DeepRecError(f"a backup of {self.identity.name} did not end within {HOLD_LIMIT_SECONDS:g} s")
             elif kind == "leave":
                 log.info("leaving the job: %s", command.leave.reason)
                 self.stop()

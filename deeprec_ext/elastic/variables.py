@@ -95,13 +95,20 @@ class Located:
         zero = self._ops.constant(_zero(self.facts.dtype), self.facts.dtype, self.device)
         return self.assign(self._ops.add("Fill", [dims, zero], self.device, T=self._dtype, index_type=INT64))
 
-    def destroy(self) -> str:
+    def take_value(self) -> str:
+        """Its value without a copy, for whoever destroys the variable afterwards (a reference variable is copied)."""
+        if self.facts.reference:
+            return self.read()
+        return self.read((self._ops.add("DisableCopyOnRead", [self.handle], self.device),))
+
+    def destroy(self, after: tuple[str, ...] = ()) -> str:
         """Idempotent. What still writes here gets an error afterwards, never a lost write."""
         if self.facts.reference:  # cannot be removed: without rows, every further update of it fails
             dims = self._ops.constant((0,), tf.int64, self.device)
             zero = self._ops.constant(_zero(self.facts.dtype), self.facts.dtype, self.device)
-            return self.assign(self._ops.add("Fill", [dims, zero], self.device, T=self._dtype, index_type=INT64))
-        return self._ops.add("DestroyResourceOp", [self.handle], self.device, ignore_lookup_error=flag(True))
+            none = self._ops.add("Fill", [dims, zero], self.device, after, T=self._dtype, index_type=INT64)
+            return self.assign(none)
+        return self._ops.add("DestroyResourceOp", [self.handle], self.device, after, ignore_lookup_error=flag(True))
 
     def checksum(self) -> str:
         """Of every bit and its position, as int64; 0 for types without bits of fixed size."""

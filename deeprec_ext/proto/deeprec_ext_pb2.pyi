@@ -179,7 +179,7 @@ class Catalogue(_message.Message):
     def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., fingerprint: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., global_step: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("step", "steps_per_second", "examples_per_second", "step_seconds", "rss_bytes", "cpu_seconds", "gate_waits", "training", "examples", "last_step", "epoch")
+    __slots__ = ("step", "steps_per_second", "examples_per_second", "step_seconds", "rss_bytes", "cpu_seconds", "gate_waits", "training", "examples", "last_step", "epoch", "step_epoch", "step_age_seconds")
     STEP_FIELD_NUMBER: _ClassVar[int]
     STEPS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     EXAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +191,8 @@ class Heartbeat(_message.Message):
     EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     LAST_STEP_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STEP_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STEP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     step: int
     steps_per_second: float
     examples_per_second: float
@@ -202,7 +204,9 @@ class Heartbeat(_message.Message):
     examples: int
     last_step: int
     epoch: int
-    def __init__(self, step: _Optional[int] = ..., steps_per_second: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., training: bool = ..., examples: _Optional[int] = ..., last_step: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    step_epoch: int
+    step_age_seconds: float
+    def __init__(self, step: _Optional[int] = ..., steps_per_second: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., training: bool = ..., examples: _Optional[int] = ..., last_step: _Optional[int] = ..., epoch: _Optional[int] = ..., step_epoch: _Optional[int] = ..., step_age_seconds: _Optional[float] = ...) -> None: ...
 
 class CopyResult(_message.Message):
     __slots__ = ("bytes", "remaining_bytes", "seconds", "variables", "checksummed", "skipped")
@@ -689,16 +693,18 @@ class Track(_message.Message):
     def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ...) -> None: ...
 
 class Guard(_message.Message):
-    __slots__ = ("id", "moves", "ps", "seconds")
+    __slots__ = ("id", "moves", "ps", "seconds", "owned")
     ID_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
     PS_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OWNED_FIELD_NUMBER: _ClassVar[int]
     id: int
     moves: _containers.RepeatedCompositeFieldContainer[Move]
     ps: _containers.RepeatedCompositeFieldContainer[PsMember]
     seconds: float
-    def __init__(self, id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., seconds: _Optional[float] = ...) -> None: ...
+    owned: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., seconds: _Optional[float] = ..., owned: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Refresh(_message.Message):
     __slots__ = ()

@@ -1,0 +1,164 @@
+"""Peer backups between real TensorFlow servers of this process: kept up by dirty rows, promoted without a copy."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deeprec_ext.elastic.collector import Marks
+from deeprec_ext.elastic.guarding import Collecting, Guarding, make_bitmaps
+from deeprec_ext.elastic.ops import Ops, Program
+from deeprec_ext.elastic.variables import Facts, Located, bitmap_of
+from deeprec_ext.elastic.view import elastic_config
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tests.unit.elastic.cluster import LocalCluster
+
+ROWS, DIM = 1000, 16
+TABLE = pb.Variable(
+    name="table", dtype=tf.float32.as_datatype_enum, shape=[ROWS, DIM], slot=3, update=pb.Variable.ROWS,
+    bitmap="table@dirty", bytes=ROWS * DIM * 4,
+)  # fmt: skip
+DENSE = pb.Variable(name="w", dtype=tf.float32.as_datatype_enum, shape=[4], slot=3, update=pb.Variable.DENSE, bytes=16)
+STEP = pb.Variable(name="global_step", dtype=tf.int64.as_datatype_enum, shape=[], slot=3, update=pb.Variable.DENSE)
+VARIABLES = (TABLE, DENSE, STEP)
+
+
+class World:
+    """PS 0 owns the slot, PS 1 guards it."""
+
+    def __init__(self) -> None:
+        self.cluster = LocalCluster(2)
+        self.reports: list[pb.BackupReport] = []
+        self.changed = threading.Condition()
+        self.collecting = Collecting()
+        target = "grpc://" + self.cluster.ps[1]
+        self.guarding = Guarding(target, lambda: 1, lambda: 10_000, self.collecting, self.receive)
+        self.write("table", np.zeros((ROWS, DIM), np.float32))
+        self.write("w", np.zeros(4, np.float32))
+        self.write("global_step", np.int64(5))
+        make_bitmaps("grpc://" + self.cluster.ps[0], 0, VARIABLES)
+
+    def receive(self, message: pb.AgentMessage) -> None:
+        with self.changed:
+            self.reports.append(message.backup)
+            self.changed.notify_all()
+
+    def run(self, task: int, build: object, fetch: bool = False) -> object:
+        program = Program("grpc://" + self.cluster.ps[task], elastic_config(self.cluster.ps))
+        ops = Ops()
+        name = build(ops)  # type: ignore[operator]
+        program.load(ops)
+        result = program.compile(fetches=[name])() if fetch else program.compile(targets=[name])()
+        program.close()
+        return result[0] if fetch else None
+
+    def write(self, name: str, value: object) -> None:
+        facts = next(Facts.from_proto(v) for v in VARIABLES if v.name == name)
+
+        def build(ops: Ops) -> str:
+            one = Located(ops, facts, 0)
+            return one.assign(ops.constant(value, facts.dtype, one.device))
+
+        self.run(0, build)
+
+    def update(self, row: int, value: float) -> None:
+        """What a training step does: write the row, then mark it."""
+
+        def build(ops: Ops) -> str:
+            facts = Facts.from_proto(TABLE)
+            table, bitmap = Located(ops, facts, 0), Located(ops, bitmap_of(facts), 0)
+            index = ops.constant((row,), tf.int64, table.device)
+            values = ops.constant(np.full((1, DIM), value, np.float32), tf.float32, table.device)
+            return bitmap.scatter(index, ops.constant(True, tf.bool, table.device), (table.scatter(index, values),))
+
+        self.run(0, build)
+
+    def read(self, task: int, name: str) -> object:
+        facts = next(Facts.from_proto(v) for v in VARIABLES if v.name == name)
+        return self.run(task, lambda ops: Located(ops, facts, task).read(), fetch=True)
+
+    def guard(self, number: int = 1, seconds: float = 0.0) -> None:
+        self.guarding.guard(
+            pb.Guard(
+                id=number, moves=[pb.Move(variable=v, source_task=0) for v in VARIABLES], seconds=seconds,
+                ps=[pb.PsMember(task=task, address=address) for task, address in self.cluster.ps.items()],
+            )
+        )  # fmt: skip
+
+    def next_report(self, count: int) -> pb.BackupReport:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.reports) >= count, 30), self.reports
+            return self.reports[count - 1]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_refresh_sends_only_the_rows_touched_and_a_promotion_brings_all_of_them(world: World) -> None:
+    world.update(7, 1.5)
+    world.guard()
+    first = world.next_report(1)
+    assert first.first and list(first.slots) == [3] and first.full_bytes == TABLE.bytes + DENSE.bytes
+    world.update(8, 2.5)
+    world.update(9, 3.5)
+    world.write("w", np.arange(4, dtype=np.float32))
+    world.guarding.refresh()
+    second = world.next_report(2)
+    assert not second.first and not second.error
+    assert second.bytes == 2 * DIM * 4 + DENSE.bytes + 8  # two rows, the dense variables whole (the step: 8 bytes)
+    world.update(10, 4.5)  # after the last refresh: forgotten
+    world.guarding.promote([3], step=42)
+    table = world.read(1, "table")
+    assert [table[row][0] for row in (7, 8, 9, 10)] == [1.5, 2.5, 3.5, 0.0]  # type: ignore[index]
+    assert list(world.read(1, "w")) == [0, 1, 2, 3]  # type: ignore[call-overload]
+    assert world.read(1, "global_step") == 42
+    marks = world.run(1, lambda ops: Marks(ops, bitmap_of(Facts.from_proto(TABLE)), 1).waiting("peer"), fetch=True)
+    assert marks == 0
+    world.guarding.promote([3], step=42)  # again: an AIMaster that died meanwhile asks a second time
+    with pytest.raises(DeepRecError, match="no complete backup"):
+        world.guarding.promote([4], step=1)
+
+
+def test_the_global_step_does_not_go_back(world: World) -> None:
+    world.guard()
+    world.next_report(1)
+    world.guarding.promote([3], step=3)  # less than the backup knows
+    assert world.read(1, "global_step") == 5
+
+
+def test_refreshes_come_by_themselves_and_are_kept_out_by_a_hold(world: World) -> None:
+    world.guard(seconds=0.05)
+    world.next_report(3)
+    assert world.collecting.hold(5.0, 5.0)
+    with world.changed:
+        count = len(world.reports)
+        assert not world.changed.wait_for(lambda: len(world.reports) > count + 1, 0.5)  # one may have been under way
+    world.collecting.hold(0.0, 0.0)
+    world.next_report(count + 2)
+
+
+def test_a_slot_that_is_not_guarded_any_more_frees_its_memory_and_its_bitmaps(world: World) -> None:
+    world.guard()
+    world.next_report(1)
+    world.guarding.guard(pb.Guard(id=2))
+    copy = Facts.from_proto(pb.Variable(name="table@backup", dtype=TABLE.dtype, shape=TABLE.shape))
+    bitmap = bitmap_of(Facts.from_proto(TABLE))
+
+    def there() -> bool:
+        return any(
+            world.run(1, lambda ops, one=one: Located(ops, one, 1).initialized(), fetch=True) for one in (copy, bitmap)
+        )
+
+    for _ in range(200):
+        if not there():
+            break
+        threading.Event().wait(0.05)
+    assert not there()
+    with pytest.raises(DeepRecError):
+        world.guarding.promote([3], step=1)
