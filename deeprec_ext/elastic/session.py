@@ -383,7 +383,7 @@ class ElasticSession(v1.Session):
         if exported is None or not recurring:
             return None
         names = {name for signature in recurring for name in signature.names}
-        return passes.build_catalogue(exported.definition, names)
+        return passes.build_catalogue(exported.definition, names, passes.saved_names(self.graph))
 
     def batch_size(self) -> int:
         """Records per step, 0 if unknown."""

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from tensorflow.core.framework.graph_pb2 import GraphDef
 
 from deeprec_ext.graph.batch import batch_size
-from deeprec_ext.graph.catalogue import build_catalogue
+from deeprec_ext.graph.catalogue import Saved, build_catalogue, saved_names
 from deeprec_ext.graph.checks import check
 from deeprec_ext.graph.context import Context, Report, Rewritten
 from deeprec_ext.graph.index import GraphIndex, on_ps
@@ -32,12 +32,14 @@ __all__ = [
     "Report",
     "Rewriting",
     "Rewritten",
+    "Saved",
     "batch_size",
     "build_catalogue",
     "check",
     "register_pass",
     "registered_passes",
     "rewrite",
+    "saved_names",
     "touches_ps",
     "unregister_pass",
 ]

@@ -8,8 +8,9 @@ are named in a warning with the remedy.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
@@ -107,21 +108,60 @@ def _warnings(facts: dict[str, _Facts]) -> list[str]:
     return found
 
 
-def build_catalogue(graph_def: tf.compat.v1.GraphDef | GraphIndex, step_targets: Collection[str]) -> Catalogue:
+@dataclass(frozen=True)
+class Saved:
+    """How a graph's variables are called in its checkpoints: what a GraphDef does not tell."""
+
+    names: Mapping[str, tuple[str, str]]
+    """Shared name -> (name in a checkpoint, `shape_and_slice` of a part of a partitioned variable or empty)."""
+    global_step: str = ""
+    """Shared name of the global step; empty when the graph has none."""
+
+
+def saved_names(graph: tf.Graph) -> Saved:
+    """From the graph's collections: all global variables, as a Saver without arguments saves them."""
+    names = {}
+    for variable in graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES):
+        operation = _operation(variable)
+        if operation is not None:
+            info = variable._get_save_slice_info()
+            name, part = (info.full_name, info.spec) if info is not None else (operation.name, "")
+            names[_shared_name(operation)] = name, part
+    steps = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_STEP)
+    step = _operation(steps[0]) if steps else None
+    return Saved(names, _shared_name(step) if step is not None else "")
+
+
+def _operation(variable: Any) -> Any:
+    """The op that makes a variable; None for what is no variable of this graph (collections hold anything)."""
+    tensor = getattr(variable, "handle", variable)
+    return getattr(tensor, "op", None) if hasattr(variable, "_get_save_slice_info") else None
+
+
+def _shared_name(operation: Any) -> str:
+    return operation.node_def.attr["shared_name"].s.decode() or operation.name
+
+
+def build_catalogue(
+    graph_def: tf.compat.v1.GraphDef | GraphIndex, step_targets: Collection[str], saved: Saved | None = None
+) -> Catalogue:
     """The variables on /job:ps of a user's graph.
 
     Args:
       graph_def: the graph on slots, as the user built it, or an index of it.
       step_targets: names of the ops that one training step runs (the train op); what is upstream of them is "the step".
+      saved: names in a checkpoint; without them every variable is taken to be saved, whole, under its shared name.
     """
     index = graph_def if isinstance(graph_def, GraphIndex) else GraphIndex(graph_def)
     nodes = variables_on_ps(index)
     writes = find_writes(index, nodes)
     facts = _facts(index, index.upstream(map(op_name, step_targets)), writes, nodes)
     bitmaps = _bitmaps(facts, writes, nodes)
-    catalogue = Catalogue()
+    step = saved.global_step if saved is not None else ""
+    catalogue = Catalogue(global_step=step or ("global_step" if "global_step" in facts else ""))
     for name in sorted(facts):
         fact = facts[name]
+        saved_as, part = saved.names.get(name, ("", "")) if saved is not None else (name, "")
         catalogue.variables.append(
             Variable(
                 name=name,
@@ -133,11 +173,14 @@ def build_catalogue(graph_def: tf.compat.v1.GraphDef | GraphIndex, step_targets:
                 update=Variable.ROWS if name in bitmaps else Variable.DENSE,
                 bitmap=bitmaps.get(name, ""),
                 bytes=fact.bytes,
+                saved_name=saved_as,
+                slice=part,
             )
         )
     digest = hashlib.sha256()
     for variable in catalogue.variables:
         digest.update(variable.SerializeToString(deterministic=True))
+    digest.update(catalogue.global_step.encode())
     catalogue.fingerprint = digest.hexdigest()
     catalogue.warnings.extend(_warnings(facts))
     return catalogue
