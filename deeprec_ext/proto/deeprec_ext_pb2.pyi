@@ -225,20 +225,22 @@ class CopyResult(_message.Message):
     def __init__(self, bytes: _Optional[int] = ..., remaining_bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., variables: _Optional[int] = ..., checksummed: _Optional[int] = ..., skipped: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Ack(_message.Message):
-    __slots__ = ("command_id", "ok", "error", "copy", "step", "files")
+    __slots__ = ("command_id", "ok", "error", "copy", "step", "files", "backup_json")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     COPY_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
+    BACKUP_JSON_FIELD_NUMBER: _ClassVar[int]
     command_id: int
     ok: bool
     error: str
     copy: CopyResult
     step: int
     files: _containers.RepeatedCompositeFieldContainer[BackupFile]
-    def __init__(self, command_id: _Optional[int] = ..., ok: bool = ..., error: _Optional[str] = ..., copy: _Optional[_Union[CopyResult, _Mapping]] = ..., step: _Optional[int] = ..., files: _Optional[_Iterable[_Union[BackupFile, _Mapping]]] = ...) -> None: ...
+    backup_json: str
+    def __init__(self, command_id: _Optional[int] = ..., ok: bool = ..., error: _Optional[str] = ..., copy: _Optional[_Union[CopyResult, _Mapping]] = ..., step: _Optional[int] = ..., files: _Optional[_Iterable[_Union[BackupFile, _Mapping]]] = ..., backup_json: _Optional[str] = ...) -> None: ...
 
 class PauseReport(_message.Message):
     __slots__ = ("scaling_id", "pause_seconds", "median_step_seconds", "gate_waits", "steps")
@@ -727,18 +729,22 @@ class Promote(_message.Message):
     def __init__(self, slots: _Optional[_Iterable[int]] = ..., step: _Optional[int] = ..., global_step: _Optional[str] = ...) -> None: ...
 
 class WriteBackup(_message.Message):
-    __slots__ = ("path", "cut", "base", "variables", "aimaster_incarnation")
+    __slots__ = ("path", "cut", "base", "variables", "aimaster_incarnation", "id", "parent")
     PATH_FIELD_NUMBER: _ClassVar[int]
     CUT_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     AIMASTER_INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
     path: str
     cut: int
     base: bool
     variables: _containers.RepeatedCompositeFieldContainer[Variable]
     aimaster_incarnation: int
-    def __init__(self, path: _Optional[str] = ..., cut: _Optional[int] = ..., base: bool = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., aimaster_incarnation: _Optional[int] = ...) -> None: ...
+    id: str
+    parent: str
+    def __init__(self, path: _Optional[str] = ..., cut: _Optional[int] = ..., base: bool = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., aimaster_incarnation: _Optional[int] = ..., id: _Optional[str] = ..., parent: _Optional[str] = ...) -> None: ...
 
 class SealBackup(_message.Message):
     __slots__ = ("path", "cut", "manifest_json", "remove")
@@ -753,22 +759,28 @@ class SealBackup(_message.Message):
     def __init__(self, path: _Optional[str] = ..., cut: _Optional[int] = ..., manifest_json: _Optional[str] = ..., remove: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RestoreBackup(_message.Message):
-    __slots__ = ("path", "cut", "variables")
+    __slots__ = ("path", "cut", "variables", "id")
     PATH_FIELD_NUMBER: _ClassVar[int]
     CUT_FIELD_NUMBER: _ClassVar[int]
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
     path: str
     cut: int
     variables: _containers.RepeatedCompositeFieldContainer[Variable]
-    def __init__(self, path: _Optional[str] = ..., cut: _Optional[int] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ...) -> None: ...
+    id: str
+    def __init__(self, path: _Optional[str] = ..., cut: _Optional[int] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., id: _Optional[str] = ...) -> None: ...
 
 class FindBackup(_message.Message):
-    __slots__ = ("path", "fingerprint")
+    __slots__ = ("path", "fingerprint", "job", "before")
     PATH_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     path: str
     fingerprint: str
-    def __init__(self, path: _Optional[str] = ..., fingerprint: _Optional[str] = ...) -> None: ...
+    job: str
+    before: int
+    def __init__(self, path: _Optional[str] = ..., fingerprint: _Optional[str] = ..., job: _Optional[str] = ..., before: _Optional[int] = ...) -> None: ...
 
 class Leave(_message.Message):
     __slots__ = ("reason",)
