@@ -10,11 +10,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+TIED = (sys.executable, "-I", "-S", str(ROOT / "deeprec_ext" / "launch" / "child.py"))
+"""Then the pid of this process, then a program: it dies with us, whatever we die of."""
 
 
 def _addresses(count: int) -> list[str]:
@@ -32,6 +35,16 @@ class Cluster:
 
     servers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     trainers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    again: dict[str, Callable[[], subprocess.Popen[bytes]]] = field(default_factory=dict)
+    """Name → starts the same process with the same address once more."""
+
+    def respawn(self, server: str) -> float:
+        """kill -9 of a PS, and the same again at once, sooner than any supervisor; the moment before, in Unix seconds."""
+        struck = time.time()
+        self.servers[server].kill()
+        self.servers[server].wait()
+        self.servers[server] = self.again[server]()
+        return struck
 
     def request_stop(self) -> None:
         """Every trainer ends after its step; the chief writes a checkpoint first."""
@@ -82,8 +95,10 @@ def cluster(
                 }
                 log = stack.enter_context(open(logs / f"{job}-{index}.log", "ab"))
                 what = [sys.executable, "-m", "benchmarks.stock.serve"] if job == "ps" else list(command)
-                process = subprocess.Popen(
-                    what, env=env, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
-                )
-                (running.servers if job == "ps" else running.trainers)[f"{job}-{index}"] = process
+                start = partial(
+                    subprocess.Popen, [*TIED, str(os.getpid()), *what], env=env, stdout=log, stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                )  # fmt: skip
+                running.again[f"{job}-{index}"] = start
+                (running.servers if job == "ps" else running.trainers)[f"{job}-{index}"] = start()
         yield running

@@ -83,6 +83,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=16)
     parser.add_argument("--zipf", type=float, default=1.0, help="exponent of the distribution of ids; 0: uniform")
     parser.add_argument("--steps", type=int, default=1000, help="training steps of all workers together")
+    parser.add_argument("--checkpoint-seconds", type=int, default=3600, help="how often the chief writes a checkpoint")
     parser.add_argument(
         "--model-dir", help="where checkpoints go (default: below $DEEPREC_EXT_WORKDIR, else a temporary directory)"
     )
@@ -102,8 +103,8 @@ def main() -> None:
     state = arguments.state if arguments.state in models.STATE_BYTES else int(arguments.state)
     size = models.size_of(state, parts=arguments.parts, batch=arguments.batch, dim=arguments.dim, zipf=arguments.zipf)
     config = tf.estimator.RunConfig(
-        model_dir, save_checkpoints_secs=3600, save_summary_steps=None, log_step_count_steps=200, keep_checkpoint_max=2,
-        experimental_max_worker_delay_secs=0,
+        model_dir, save_checkpoints_secs=arguments.checkpoint_seconds, save_summary_steps=None, log_step_count_steps=200,
+        keep_checkpoint_max=2, experimental_max_worker_delay_secs=0,
     )  # fmt: skip
     estimator = tf.estimator.Estimator(models.model_fn, config=config, params={"size": size})
     seed = config.global_id_in_cluster or 0
