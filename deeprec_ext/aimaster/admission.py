@@ -11,7 +11,7 @@ from deeprec_ext.aimaster.facts import PsInfo, role_name
 from deeprec_ext.aimaster.healing import Healing
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.members import Member
-from deeprec_ext.aimaster.planning import tracked
+from deeprec_ext.aimaster.slots import tracked
 from deeprec_ext.aimaster.view import Cluster, first_view, take_task
 from deeprec_ext.errors import ProtocolError, StaleError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb

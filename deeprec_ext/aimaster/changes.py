@@ -15,8 +15,9 @@ from deeprec_ext.aimaster.commands import CommandError
 from deeprec_ext.aimaster.facts import PsInfo
 from deeprec_ext.aimaster.machine import State, limit_seconds
 from deeprec_ext.aimaster.members import Member
-from deeprec_ext.aimaster.planning import moves_of, tracked, wanted_map
+from deeprec_ext.aimaster.planning import wanted_map
 from deeprec_ext.aimaster.scaling import RefusedScalingError, Run, StepError
+from deeprec_ext.aimaster.slots import moves_of, tracked
 from deeprec_ext.aimaster.view import take_epoch
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -24,6 +25,9 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 CAUGHT = (CommandError, StepError, UnreachableError)
 DESTROY_SECONDS = 5.0
 """Sources are told to destroy what moved; one that does not answer is dead or hung, and is dealt with as such."""
+
+HOLD_SECONDS = 6.0
+"""How long backups may take to end their present collection of dirty marks before the final copy."""
 
 SHRINKING = 0.8
 """A round of pre-copy that leaves more than this share of the last remainder does not pay."""
@@ -64,8 +68,17 @@ class PsChange:
 
     def _new_view(self) -> pb.View:
         s, job = self._run.scaling, self._job
-        new = dataclasses.replace(job.cluster, epoch=s.epoch, ps=s.targets, slot_map=s.new_map, marked=())
+        new = dataclasses.replace(
+            job.cluster, epoch=s.epoch, ps=s.targets, slot_map=s.new_map, marked=self._marked_after()
+        )
         return new.to_proto(job.workers())
+
+    def _marked_after(self) -> tuple[int, ...]:
+        """Backups need the marks all the time; a migration alone only until it ends."""
+        return self._job.cluster.marked if self._job.marks_on else ()
+
+    def _all_ps(self) -> dict[str, Member]:
+        return {m.name: m for m in self._job.members if m.role == pb.PS and m.admitted}
 
     # ------------------------------------------------------------------------------------------------ before COMMIT
 
@@ -123,16 +136,18 @@ class PsChange:
             arm |= run.send(
                 {name: member},
                 copy=pb.Copy(phase=pb.Copy.ARM, scaling_id=run.scaling.id, moves=moves[member.task],
-                             ps=[info.to_proto() for info in ps.values()]),
+                             ps=[info.to_proto() for info in ps.values()], tracked=job.marks_on),
             )  # fmt: skip
         await commands.gather(arm, self._left(), "Copy(ARM)")
         rows = any(variable.update == pb.Variable.ROWS for variable in self._moved.variables)
-        if rows:
+        if rows and not job.marks_on:
             await self._mark(self._moved_slots())
         view = self._new_view()
         trainers = job.members.trainers()
         prepared = asyncio.ensure_future(
-            run.ask(trainers, self._left(), "Prepare", may_die=True, prepare=pb.Prepare(view=view))
+            run.ask(
+                trainers, self._left(), "Prepare", may_die=True, prepare=pb.Prepare(view=view, keep_marks=job.marks_on)
+            )
         )
         try:
             run.update(detail="first copy")
@@ -186,9 +201,12 @@ class PsChange:
 
     async def _pause(self) -> None:
         run, job = self._run, self._job
+        settings = job.settings
+        if job.marks_on:  # the final copy must be the only reader that collects dirty marks
+            hold = pb.Hold(lease_seconds=settings.lease_seconds + HOLD_SECONDS)
+            await run.ask(self._all_ps(), HOLD_SECONDS, "Hold", may_die=False, hold=hold)
         run.enter(State.PAUSE)
         job.gate_closed = True
-        settings = job.settings
         self._lease_end = run.now() + settings.lease_seconds  # before the first trainer can have got it
         limit = min(settings.pause_limit_seconds, settings.lease_seconds)
         pause = pb.Pause(lease_seconds=settings.lease_seconds)
@@ -220,7 +238,7 @@ class PsChange:
         if self._lease_end - run.now() < job.settings.commit_margin_seconds:
             raise StepError(f"less than {job.settings.commit_margin_seconds:g} s of the pause's lease were left")
         decided = dataclasses.replace(
-            job.cluster, epoch=s.epoch, ps=s.targets, slot_map=s.new_map, marked=(),
+            job.cluster, epoch=s.epoch, ps=s.targets, slot_map=s.new_map, marked=self._marked_after(),
             next_epoch=max(job.cluster.next_epoch, s.epoch + 1),
         )  # fmt: skip
         with job.store.transaction(durable=True):
@@ -251,8 +269,9 @@ class PsChange:
                     abort = pb.Copy(phase=pb.Copy.ABORT, scaling_id=run.scaling.id, moves=moves[task])
                     futures |= run.send({member.name: member}, copy=abort)
             await run.insist(futures, limit, "Copy(ABORT)")
+        self._hold_no_more()
         await run.delete_added()
-        for name in run.scaling.added:
+        for name in run.scaling.added if not run.scaling.returning else ():
             job.members.drop(name, "the scaling was rolled back")
         job.hold_views = False
         job.notice(run.scaling.id, pb.ScalingNotice.ROLLED_BACK)
@@ -260,6 +279,10 @@ class PsChange:
         job.publish_soon()
 
     # ------------------------------------------------------------------------------------------------ forward
+
+    def _hold_no_more(self) -> None:
+        if self._job.marks_on:
+            self._run.send(self._all_ps(), hold=pb.Hold())
 
     async def go_forward(self) -> None:
         """From COMMIT or RELEASE to the end, whatever happens."""
@@ -289,6 +312,8 @@ class PsChange:
                 futures |= run.send({member.name: member}, destroy=pb.Destroy(variables=variables))
         await run.insist(futures, DESTROY_SECONDS, "Destroy")
         trainers = job.members.trainers()
-        commits = run.send(trainers, commit=pb.Commit(view=job.view()))
+        job.backup_map = ()
+        commits = run.send(trainers, commit=pb.Commit(view=job.view(), keep_marks=job.marks_on))
         job.publish(without=frozenset(trainers))
+        self._hold_no_more()
         await run.insist(commits, job.settings.lease_seconds, "Commit")

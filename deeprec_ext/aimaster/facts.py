@@ -127,6 +127,11 @@ class Scaling:
     started: float = 0.0  # Unix seconds
     seconds: float = 0.0
 
+    @property
+    def returning(self) -> bool:
+        """A PS that was lost and promoted away is back, and gets slots again: it stays, whatever becomes of this."""
+        return self.kind == "replace" and not self.replace
+
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
 
@@ -157,4 +162,7 @@ class Failure:
     died: float
     detected_seconds: float
     recovered_seconds: float | None = None
-    steps_lost: int = 0
+    steps_lost: int = 0  # by which the model went back as a whole
+    recovered_by: str = ""  # promotion, disk backup, checkpoint; empty: a restart
+    backup_age_seconds: float = 0.0  # promotion: updates of the lost slots since then are forgotten
+    stale_records: int = 0  # promotion: records acknowledged since then

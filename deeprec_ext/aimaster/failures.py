@@ -20,8 +20,9 @@ class _Open:
     failure: Failure
     step: int  # the highest before it
     incarnation: str  # of the one that died
-    first: dict[str, int] = field(default_factory=dict)  # trainer -> first step it told in the new epoch
-    trained: set[str] = field(default_factory=set)
+    trained: dict[str, float] = field(
+        default_factory=dict
+    )  # trainer -> Unix seconds of its first step in the new epoch
 
 
 def cause_of_exit(exit_code: int) -> str:
@@ -60,8 +61,17 @@ class Failures:
         """The view in which every lost PS is replaced."""
         self._epoch = epoch
         for entry in self._open:
-            entry.first.clear()
             entry.trained.clear()
+
+    def recovered_by(self, how: str, age_seconds: float = 0.0, stale_records: int = 0) -> None:
+        """What the open failures of PS are being recovered by."""
+        for entry in self._open:
+            if parse_name(entry.failure.name)[0] == pb.PS:
+                entry.failure = self._job.store.save_failure(
+                    dataclasses.replace(
+                        entry.failure, recovered_by=how, backup_age_seconds=age_seconds, stale_records=stale_records
+                    )
+                )
 
     def restored(self, step: int) -> None:
         """The model is live again, from this step."""
@@ -76,28 +86,29 @@ class Failures:
             return
         for entry in list(self._open):
             role = parse_name(entry.failure.name)[0]
+            now = self._job.clock.wall()
             if role == pb.PS:
-                done = self._all_train(entry, member)
+                done = self._all_train(entry, member, now)
+                now = max(entry.trained.values(), default=now)
             else:
                 done = member.name == entry.failure.name and member.heartbeat.training
                 done = done and member.incarnation != entry.incarnation
             if done:
                 self._open.remove(entry)
-                seconds = self._job.clock.wall() - entry.failure.died
+                seconds = max(0.0, now - entry.failure.died)
                 failure = dataclasses.replace(entry.failure, recovered_seconds=seconds)
                 self._job.store.save_failure(failure)
                 self._job.event(
-                    "recovered", failure.name, seconds=round(seconds, 3), steps_lost=failure.steps_lost
+                    "recovered", failure.name, seconds=round(seconds, 3), steps_lost=failure.steps_lost,
+                    by=failure.recovered_by,
                 )  # fmt: skip
 
-    def _all_train(self, entry: _Open, member: Member) -> bool:
+    def _all_train(self, entry: _Open, member: Member, now: float) -> bool:
         heartbeat, job = member.heartbeat, self._job
-        if not self._epoch or heartbeat.epoch < self._epoch or not job.cluster.live or job.cluster.lost:
+        if not self._epoch or heartbeat.step_epoch < self._epoch or not job.cluster.live or job.cluster.lost:
             return False
-        first = entry.first.setdefault(member.name, heartbeat.step)
-        if heartbeat.training and heartbeat.step > first:
-            entry.trained.add(member.name)
-        return entry.trained >= {name for name in job.members.trainers() if job.members.records[name].wanted}
+        entry.trained.setdefault(member.name, now - heartbeat.step_age_seconds)
+        return entry.trained.keys() >= {name for name in job.members.trainers() if job.members.records[name].wanted}
 
     @property
     def open(self) -> bool:

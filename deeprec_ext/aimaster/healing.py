@@ -1,8 +1,12 @@
 """Replacing what died or hung.
 
-A PS takes the variables of its slots with it. The view is marked (`lost`, not live), a scaling before COMMIT is rolled
-back, and when a new incarnation has registered under the name it gets a new task, the slot map is rewritten to it and a
-view of the next generation is published: trainers make their sessions anew and the chief restores the last checkpoint.
+A PS takes the variables of its slots with it. The view is marked (`lost`) and a scaling before COMMIT is rolled back. Then
+
+- the survivors take the slots over from their peer backups (`promotion`), and when the PS is there again it gets slots by an
+  ordinary scaling; or, where a backup is missing,
+- trainers stand still until new incarnations of all lost PS have registered, and a view of the next generation is published:
+  sessions are made anew, and the model comes from the disk backup or, by the chief, from the last checkpoint.
+
 Something that hangs is killed first, so that it cannot write any more.
 """
 
@@ -12,14 +16,22 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from deeprec_ext.aimaster import promotion
+from deeprec_ext.aimaster.commands import CommandError
 from deeprec_ext.aimaster.facts import PsInfo
 from deeprec_ext.aimaster.failures import Failures
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.view import lose, replace_lost
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
 FLUSH_SECONDS = 1.0
 STALL_SECONDS = 1.0
+REPORTS_SECONDS = 5.0
+"""After a restart of the AIMaster, how long it waits for the PS to tell which backups they hold."""
+
+BRING_BACK_SECONDS = 10.0
+"""How long after a returned PS's scaling was rolled back it is tried again."""
 
 
 class Healing:
@@ -30,6 +42,10 @@ class Healing:
         self.restart: Callable[[str], None] = lambda name: None
         self.abort: Callable[[str], None] = lambda reason: None
         self.blocked: Callable[[], bool] = lambda: False
+        self.bring_back: Callable[[str], None] = lambda name: None
+        self.coming_back: Callable[[str], bool] = lambda name: True
+        self.remove: Callable[[str], None] = lambda name: None
+        self._began = job.clock.monotonic()
 
     def died(self, name: str, cause: str, *, count: bool = True) -> None:
         """A registered incarnation is over and nobody asked it to. `count`: it is a failure, not an end."""
@@ -59,17 +75,88 @@ class Healing:
         self.restart(name)
 
     async def replace(self) -> None:
-        """Runs for ever: publishes the next generation whenever all lost PS are replaced."""
+        """Runs for ever: heals the cluster whenever PS are lost."""
         job = self._job
         while True:
-            await job.changed.until(lambda: bool(job.cluster.lost) and self._replacements() is not None, None)
-            found = self._replacements()
-            if found is None:
+            await job.changed.until(lambda: bool(job.cluster.lost) and not self.blocked(), None)
+            lost = job.cluster.lost
+            planned = promotion.plan_promotion(job)
+            if planned is None and self._reports_may_come():
+                await job.changed.until(lambda: promotion.plan_promotion(job) is not None, REPORTS_SECONDS)
+                planned = promotion.plan_promotion(job)
+            if planned is not None and await self._promote(planned):
                 continue
-            job.set_cluster(replace_lost(job.cluster, found))
-            job.event("ps_replaced", ",".join(sorted(found)), generation=job.cluster.generation)
-            self._failures.replaced(job.cluster.epoch)
-            job.publish()
+            await self._restore(lost)
+
+    def _reports_may_come(self) -> bool:
+        """This AIMaster is new, and PS that survived it may hold backups."""
+        job = self._job
+        survivors = [ps for ps in job.cluster.ps if ps.name not in job.cluster.lost]
+        young = job.clock.monotonic() - self._began < REPORTS_SECONDS
+        return job.resumed and young and bool(survivors) and job.cluster.live and job.guards.wanted
+
+    async def _promote(self, planned: promotion.Promotion) -> bool:
+        job, began = self._job, self._job.clock.monotonic()
+        try:
+            await promotion.carry_out(job, planned)
+        except CommandError as error:
+            job.event("warning", text=f"the backups could not be promoted: {error}")
+            return False
+        stale = self._forgotten(planned.age_seconds)
+        self._failures.replaced(job.cluster.epoch)
+        self._failures.recovered_by("promotion", round(planned.age_seconds, 3), stale)
+        job.event(
+            "promoted", ",".join(planned.lost), slots=len(planned.slots), stale_records=stale,
+            backup_age_seconds=round(planned.age_seconds, 3), seconds=round(job.clock.monotonic() - began, 4),
+        )  # fmt: skip
+        if not job.settings.replace_lost_ps:
+            for name in planned.lost:
+                self.remove(name)
+        return True
+
+    def _forgotten(self, age_seconds: float) -> int:
+        """Records acknowledged since the oldest backup used."""
+        ledger = getattr(self._job, "ledger", None)
+        return int(ledger.forgotten(age_seconds)) if ledger is not None else 0
+
+    async def _restore(self, lost: tuple[str, ...]) -> None:
+        """Training stands still until all lost PS are replaced; then the next generation begins. Returns early when more
+
+        is lost meanwhile: then everything is looked at again."""
+        job, lease = self._job, self._job.settings.lease_seconds
+        tasks = [ps.task for ps in job.cluster.ps if ps.name in lost]
+        while (found := self._replacements()) is None:
+            if job.cluster.lost != lost:
+                return
+            if job.cluster.live:
+                await promotion.stop_trainers(job, tasks, lease)
+            await job.changed.until(lambda: self._replacements() is not None or job.cluster.lost != lost, lease / 2)
+        job.backup_map = ()
+        job.marks_are_off()
+        job.set_cluster(replace_lost(job.cluster, found))
+        job.event("ps_replaced", ",".join(sorted(found)), generation=job.cluster.generation)
+        self._failures.replaced(job.cluster.epoch)
+        self._failures.recovered_by("checkpoint")
+        job.publish()
+
+    async def bring_lost_back(self) -> None:
+        """Runs for ever: a PS whose slots others took over gets slots again when it has registered anew."""
+        job = self._job
+
+        def spare() -> list[str]:
+            if not job.cluster.live or job.cluster.lost or job.ending or self.blocked():
+                return []
+            return [
+                name for name in job.members.wanted(pb.PS)
+                if (member := job.members.get(name)) is not None and member.admitted
+                and job.cluster.by_name(name) is None and name not in job.acquiring and not self.coming_back(name)
+            ]  # fmt: skip
+
+        while True:
+            await job.changed.until(lambda: bool(spare()), None)
+            for name in spare():
+                self.bring_back(name)
+            await asyncio.sleep(BRING_BACK_SECONDS)
 
     def _replacements(self) -> dict[str, PsInfo] | None:
         """New incarnations of all lost PS; None while one is missing or a scaling must end first."""

@@ -58,7 +58,16 @@ class Inbox:
         self._job.store.put(metrics=dict(list(metrics.items())[:METRICS_MAX]))
         self._job.event("metrics", member.name, step=report.step, metrics=dict(report.metrics))
 
+    def _on_backup(self, member: Member, report: pb.BackupReport) -> None:
+        self._job.guards.report(member, report)
+
+    def _on_backup_wish(self, member: Member, wish: pb.BackupWish) -> None:
+        if wish != self._job.wish:
+            self._job.wish = wish
+            self._job.store.put_blob("backup_wish", wish.SerializeToString())
+
     def _on_trouble(self, member: Member, trouble: pb.PsTrouble) -> None:
+        self._job.members.highest_step = max(self._job.members.highest_step, trouble.step)
         self._failures.trouble(list(trouble.tasks))
         self._job.event("trouble", member.name, tasks=list(trouble.tasks), error=trouble.error[:TEXT_MAX])
 

@@ -18,6 +18,7 @@ from deeprec_ext.aimaster.clock import Clock, SystemClock
 from deeprec_ext.aimaster.commands import Commander
 from deeprec_ext.aimaster.events import EventLog
 from deeprec_ext.aimaster.facts import JobSpec
+from deeprec_ext.aimaster.guards import Guards
 from deeprec_ext.aimaster.members import Members
 from deeprec_ext.aimaster.signals import Signal
 from deeprec_ext.aimaster.store import Store
@@ -51,6 +52,10 @@ class Job:
         self.gate_closed = False  # PAUSE to COMMIT: nobody new may take part
         self.hold_views = False  # PREPARE to COMMIT: the next epoch belongs to the scaling
         self.acquiring: frozenset[str] = frozenset()  # new pods of a scaling: their failure is not the job's
+        self.marking = False  # marks are being turned on: no scaling begins
+        self.backup_map: tuple[int, ...] = ()  # slot -> who would take it over, as published
+        self.wish = pb.BackupWish.FromString(store.blob("backup_wish"))
+        self.guards = Guards(self)
         self.stale: asyncio.Event = asyncio.Event()  # a newer AIMaster exists: end
         self._published: object = None
         self._publishing: asyncio.Task[None] | None = None
@@ -69,7 +74,9 @@ class Job:
         return [pb.WorkerMember(name=m.name, incarnation=m.incarnation) for m in sorted(staying, key=lambda m: m.name)]
 
     def view(self) -> pb.View:
-        return self.cluster.to_proto(self.workers())
+        view = self.cluster.to_proto(self.workers())
+        view.backup_map.extend(self.backup_map)
+        return view
 
     def set_cluster(self, cluster: Cluster) -> None:
         """Persists it; does not tell anybody."""
@@ -80,6 +87,48 @@ class Job:
             if new_epoch:
                 self.store.save_view(cluster.epoch, self.clock.wall(), self.view().SerializeToString())
         self.changed.notify()
+
+    # ------------------------------------------------------------------------------------------------ backups
+
+    @property
+    def peer_backup(self) -> bool:
+        """Whether slots are to have backups on other PS. The command line wins over the script's BackupHook."""
+        setting = self.settings.peer_backup
+        asked = self.wish.peer if self.wish.HasField("peer") else True
+        return setting == "on" or (setting == "auto" and asked)
+
+    @property
+    def backup_seconds(self) -> float:
+        return self.wish.peer_seconds or self.settings.peer_backup_seconds
+
+    @property
+    def backup_steps(self) -> int:
+        """Refresh every so many global steps; 0: by time."""
+        return int(self.settings.peer_backup_steps or self.wish.peer_steps)
+
+    @property
+    def disk_backup(self) -> str:
+        """Directory of the disk backup; empty: none."""
+        return self.settings.disk_backup or self.wish.disk_path
+
+    @property
+    def disk_backup_seconds(self) -> float:
+        return self.wish.disk_seconds or self.settings.disk_backup_seconds
+
+    @property
+    def marks_on(self) -> bool:
+        """Whether every trainer marks every table of the present catalogue, at any time."""
+        return bool(self.catalogue.fingerprint) and self.store.get("marks", "") == self.catalogue.fingerprint
+
+    def set_marked(self, slots: tuple[int, ...]) -> None:
+        """Who registers from now on marks these slots' tables from its first step on."""
+        self.set_cluster(dataclasses.replace(self.cluster, marked=slots))
+
+    def marks_are_on(self) -> None:
+        self.store.put(marks=self.catalogue.fingerprint)
+
+    def marks_are_off(self) -> None:
+        self.store.put(marks="")
 
     def publish(self, *, without: frozenset[str] = frozenset()) -> None:
         """Sends the present view to everybody who takes part, except to `without` (they get it as a Commit)."""

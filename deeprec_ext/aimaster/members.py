@@ -38,6 +38,7 @@ class Member:
     heartbeat_at: float | None = None
     cpu_percent: float = 0.0
     known_epoch: int = 0
+    host: str = ""
 
     @property
     def is_trainer(self) -> bool:
@@ -117,7 +118,7 @@ class Members:
         member = Member(
             name=name, role=request.role, incarnation=request.incarnation, address=request.address,
             outbox=Outbox(name), seen=now, pod_pid=record.pod_pid, task=record.task if known else -1,
-            known_epoch=request.known_epoch, admitted=known and record.state in ("running", "leaving"),
+            known_epoch=request.known_epoch, host=request.host, admitted=known and record.state in ("running", "leaving"),
         )  # fmt: skip
         self._members[name] = member
         state = record.state if known and not record.ended else "starting" if record.wanted else "leaving"

@@ -1,37 +1,13 @@
-"""From the job's state to a plan: sizes of slots, the PS of the new map, the variables that move."""
+"""From the job's state to a plan: the PS of the new map and what moves."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 
 from deeprec_ext.aimaster import planner
 from deeprec_ext.aimaster.job import Job
-from deeprec_ext.proto import deeprec_ext_pb2 as pb
-
-
-def slot_bytes(variables: Iterable[pb.Variable], slots: int) -> list[int]:
-    """[S] bytes of the variables of each slot."""
-    sizes = [0] * slots
-    for variable in variables:
-        if 0 <= variable.slot < slots:
-            sizes[variable.slot] += variable.bytes
-    return sizes
-
-
-def moves_of(variables: Iterable[pb.Variable], old: Sequence[int], new: Sequence[int]) -> dict[int, list[pb.Move]]:
-    """Every variable of a slot that changes its owner, by the task of the target."""
-    moves: dict[int, list[pb.Move]] = {}
-    for variable in variables:
-        source, target = old[variable.slot], new[variable.slot]
-        if source != target:
-            moves.setdefault(target, []).append(pb.Move(variable=variable, source_task=source))
-    return moves
-
-
-def tracked(variables: Iterable[pb.Variable], slots: Collection[int]) -> dict[str, str]:
-    """variable -> bitmap of every table on these slots whose dirty rows are marked."""
-    return {v.name: v.bitmap for v in variables if v.slot in slots and v.update == pb.Variable.ROWS and v.bitmap}
+from deeprec_ext.aimaster.slots import slot_bytes
 
 
 async def wanted_map(job: Job, added: Sequence[str], drained: Sequence[str], replace: str = "") -> planner.Plan:

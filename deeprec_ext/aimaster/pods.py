@@ -58,6 +58,13 @@ class Pods:
         except UnreachableError as error:
             log.error("%s could not be started again: %s", name, error)
 
+    def give_up(self, name: str) -> None:
+        """The pod is not wanted any more, and nobody waits for its end."""
+        record = self._job.members.record(name)
+        if record is not None and record.wanted:
+            self._job.members.update(name, wanted=False, state=record.state if record.ended else "leaving")
+        self.restart(name)  # killed; not started again, because it is not wanted
+
     def exited(self, name: str) -> bool:
         state = self.seen.get(name)
         return state is not None and state.state == "exited" and not state.restarting

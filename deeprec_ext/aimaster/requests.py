@@ -90,6 +90,10 @@ def resolve(job: Job, scaling: Scaling) -> Scaling:
     before = len(names)
     if scaling.kind == "rebalance":
         return dataclasses.replace(scaling, from_count=before, to_count=before)
+    if scaling.returning:
+        if not all(name in names for name in scaling.added):
+            raise UsageError(f"{', '.join(scaling.added)} is not there any more")
+        return dataclasses.replace(scaling, from_count=before - len(scaling.added), to_count=before)
     if scaling.kind == "replace":
         if scaling.replace not in names:
             raise UsageError(f"{scaling.replace} is not there any more")

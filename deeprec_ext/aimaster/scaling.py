@@ -131,7 +131,7 @@ class Run:
             raise StepError(f"{late} did not register within {timeout_seconds:.0f} s")
 
     async def delete_added(self) -> None:
-        for name in self.scaling.added:
+        for name in self.scaling.added if not self.scaling.returning else ():
             await self.pods.remove(name, NEW_POD_GRACE_SECONDS)
 
     async def release(self, timeout_seconds: float) -> None:

@@ -103,8 +103,30 @@ class Scalings:
             return bool(self.interrupted) and self.interrupted[0].state != State.RELEASE.value
         return self.running.state not in (State.RELEASE, State.STEADY)
 
+    def bring_back(self, name: str) -> None:
+        """A PS that was lost and whose slots others took over is there again: it gets slots."""
+        job = self._job
+        scaling = Scaling(
+            job.store.next_scaling_id(),
+            "replace",
+            "ps",
+            added=(name,),
+            asked_reason=f"{name} is back after it was lost",
+        )
+        job.store.save_scaling(scaling)
+        self.queue.append(scaling)
+        job.event("scaling_queued", scaling=scaling.id, kind=scaling.kind, target=scaling.role, returning=name,
+                  reason=scaling.asked_reason)  # fmt: skip
+        job.changed.notify()
+
+    def coming_back(self, name: str) -> bool:
+        """Whether that is queued or under way already."""
+        return any(scaling.returning and name in scaling.added for scaling in self.records() if not scaling.outcome)
+
     def _ready(self) -> bool:
         job = self._job
+        if job.marking or ((job.guards.wanted or job.disk_backup) and job.cluster.live and not job.marks_on):
+            return bool(self.queue) and bool(job.ending)  # its dirty rows have to be marked first
         live = job.cluster.live and not job.cluster.lost and bool(job.catalogue.variables or job.catalogue.fingerprint)
         return bool(self.queue) and (live or bool(job.ending))
 

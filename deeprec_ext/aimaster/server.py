@@ -53,7 +53,9 @@ class AIMaster:
         self.pods = Pods(job, backend, self._healing)
         self.scalings = Scalings(job, self.pods)
         self._healing.abort = self.scalings.abort
-        self._healing.blocked = self.scalings.blocks_healing
+        self._healing.blocked = self.job.guards.busy = self.scalings.blocks_healing
+        self._healing.bring_back, self._healing.coming_back = self.scalings.bring_back, self.scalings.coming_back
+        self._healing.remove = self.pods.give_up
         admission = Admission(job, self._healing)
         self._agents = AgentsService(job, admission, Inbox(job, failures, self.scalings.pause_reported))
         self._admin = AdminService(job, self.scalings)
@@ -83,7 +85,11 @@ class AIMaster:
             self.job.reopen()  # before anybody can ask how the job stands
         await server.start()
         self._server = server
-        for coroutine in (self._begin(), self.pods.watch(), self._healing.watch_heartbeats(), self._healing.replace()):
+        healing = self._healing
+        for coroutine in (
+            self._begin(), self.pods.watch(), healing.watch_heartbeats(), healing.replace(), healing.bring_lost_back(),
+            self.job.guards.run(),
+        ):  # fmt: skip
             task = asyncio.get_running_loop().create_task(coroutine)
             task.add_done_callback(self._task_done)
             self._tasks.append(task)

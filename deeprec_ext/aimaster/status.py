@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from deeprec_ext.aimaster.facts import RoleRecord
 from deeprec_ext.aimaster.job import Job
-from deeprec_ext.aimaster.planning import slot_bytes
 from deeprec_ext.aimaster.scalings import Scalings
+from deeprec_ext.aimaster.slots import slot_bytes
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 
@@ -46,7 +46,10 @@ def status(job: Job, scalings: Scalings) -> pb.StatusReply:
     gone = ("exited", "failed")
     records = sorted(job.members.records.values(), key=lambda record: (record.role, record.index))
     shown = [record for record in records if record.wanted or record.state not in gone]
+    backup = pb.BackupStatus()
+    job.guards.status(backup)
     return pb.StatusReply(
+        backup=backup,
         job=job.spec.name,
         state=job_state(job, scalings),
         epoch=cluster.epoch,

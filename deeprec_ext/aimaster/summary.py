@@ -40,6 +40,9 @@ def _failure(failure: Failure) -> dict[str, Any]:
         "detected_seconds": failure.detected_seconds,
         "recovered_seconds": failure.recovered_seconds,
         "steps_lost": failure.steps_lost,
+        "recovered_by": failure.recovered_by,
+        "backup_age_seconds": failure.backup_age_seconds,
+        "stale_records": failure.stale_records,
     }
 
 

@@ -78,9 +78,21 @@ def first_view(cluster: Cluster, ps: tuple[PsInfo, ...], slots: int) -> Cluster:
 
 
 def lose(cluster: Cluster, name: str) -> Cluster:
-    """A PS died: what was on its slots is gone, so the model is not live until it is restored."""
+    """A PS died: what was on its slots is gone, until it is promoted from backups or restored."""
     lost = cluster.lost if name in cluster.lost else (*cluster.lost, name)
-    return dataclasses.replace(cluster, lost=lost, live=False)
+    return dataclasses.replace(cluster, lost=lost)
+
+
+def promote(cluster: Cluster, takers: Mapping[int, int]) -> Cluster:
+    """The survivors have taken over the slots of the lost PS (slot -> task): the same generation, nothing to restore."""
+    return advance(
+        dataclasses.replace(
+            cluster,
+            ps=tuple(ps for ps in cluster.ps if ps.name not in cluster.lost),
+            slot_map=tuple(takers.get(slot, task) for slot, task in enumerate(cluster.slot_map)),
+            lost=(),
+        )
+    )
 
 
 def replace_lost(cluster: Cluster, replacements: Mapping[str, PsInfo]) -> Cluster:

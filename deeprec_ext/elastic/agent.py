@@ -116,8 +116,8 @@ class Agent:
                 with contextlib.suppress(queue.Empty):
                     self._outbox.get_nowait()
 
-    def ack(self, command_id: int, error: str = "", copy: pb.CopyResult | None = None) -> None:
-        message = pb.AgentMessage(ack=pb.Ack(command_id=command_id, ok=not error, error=error, copy=copy))
+    def ack(self, command_id: int, error: str = "", copy: pb.CopyResult | None = None, step: int = 0) -> None:
+        message = pb.AgentMessage(ack=pb.Ack(command_id=command_id, ok=not error, error=error, copy=copy, step=step))
         self._commands[command_id] = message
         self.send(message)
 

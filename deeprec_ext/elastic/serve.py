@@ -112,6 +112,7 @@ class ParameterServer:
             elif kind == "track":
                 make_bitmaps(self._target, self._task, command.track.variables)
             elif kind == "guard":
+                self.collecting.hold(0.0, 0.0)
                 self.guarding.guard(command.guard)
             elif kind == "refresh":
                 self.guarding.refresh()

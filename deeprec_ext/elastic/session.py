@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -120,6 +120,7 @@ class ElasticSession(v1.Session):
         self._made_version = -1
         self._generation = home.generation if home is not None else 0
         self._prepared: dict[object, Placed] = {}
+        self._standby: dict[object, Placed] = {}  # for views that come only when a PS dies
         self._kept: list[Placed] = []  # sessions in which an iterator was initialised
         self._left_behind = threading.Event()  # some session could not be closed
         self._exported: _Exported | None = None
@@ -157,9 +158,8 @@ class ElasticSession(v1.Session):
         super().close()
         if self._home is not None:
             self._home.closed(self)
-        for one in [*self._prepared.values(), *([placed] if placed is not None else [])]:
+        for one in [*self.drop_prepared(), *self.drop_standby(()), *([placed] if placed is not None else [])]:
             one.close()
-        self._prepared.clear()
         for one in reversed(self._kept):  # after all whose kernels hold its iterators, or the process crashes
             if self._left_behind.is_set():
                 one.leak()
@@ -309,7 +309,7 @@ class ElasticSession(v1.Session):
             if placed is not None and placed.key == (wanted.key, exported.version):
                 self._made_for, self._made_version = wanted, exported.version
                 return placed
-            fresh = self._prepared.pop((wanted.key, exported.version), None)
+            fresh = self._take_prepared((wanted.key, exported.version))
             if fresh is None:
                 started = time.monotonic()
                 fresh = self._build(wanted, exported)
@@ -346,16 +346,32 @@ class ElasticSession(v1.Session):
         with self._building:
             return [signature for signature, count in self._uses.items() if count >= RECURRING]
 
-    def prepare(self, wanted: Wanted) -> Placed:
-        """Builds the session for another view and compiles the recurring signatures. Slow; runs nothing."""
+    def prepare(self, wanted: Wanted, *, standby: bool = False) -> None:
+        """Builds the session for another view and compiles the recurring signatures. Slow; runs nothing.
+
+        `standby`: for a view that may never come; kept until `drop_standby`.
+        """
         exported = self._export()
         key = (wanted.key, exported.version)
-        fresh = self._prepared.get(key)
-        if fresh is None:
+        where = self._standby if standby else self._prepared
+        if key not in where:
             fresh = self._build(wanted, exported)
             politely(lambda: [fresh.callable(signature) for signature in self.recurring()])
-            self._prepared[key] = fresh
-        return fresh
+            where[key] = fresh
+
+    def has_standby(self, wanted: Wanted) -> bool:
+        return (wanted.key, self._export().version) in self._standby
+
+    def drop_standby(self, keep: Iterable[Wanted]) -> list[Placed]:
+        """Forgets the standby sessions but for these views (and the present graph); to be closed by the caller."""
+        with self._building:
+            version = self._exported.version if self._exported is not None else -1
+            kept = {(wanted.key, version) for wanted in keep}
+            return [self._standby.pop(key) for key in list(self._standby) if key not in kept]
+
+    def _take_prepared(self, key: object) -> Placed | None:
+        found = self._prepared.pop(key, None)
+        return found if found is not None else self._standby.pop(key, None)
 
     def exchange(self, wanted: Wanted) -> list[Placed]:
         """From the next run on, the session that was prepared for `wanted`; if there is none it is built by that run.
@@ -364,7 +380,7 @@ class ElasticSession(v1.Session):
         """
         with self._building:
             exported = self._exported
-            fresh = self._prepared.pop((wanted.key, exported.version), None) if exported is not None else None
+            fresh = self._take_prepared((wanted.key, exported.version)) if exported is not None else None
             if fresh is None:
                 return []
             old = self._install(fresh, wanted)

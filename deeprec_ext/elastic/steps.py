@@ -45,6 +45,8 @@ class StepClock:
     examples_per_step: int = 0
     steps: int = 0
     global_step: int = 0
+    step_epoch: int = 0
+    _first_step_at: float = 0.0
     _gaps: deque[float] = field(default_factory=lambda: deque(maxlen=200))
     _last: float | None = None
     _window: _Window | None = None
@@ -70,6 +72,15 @@ class StepClock:
                     window.steps_left -= 1
                     if window.steps_left <= 0:
                         self._finish()
+
+    def first_step(self, epoch: int) -> None:
+        """The first step of this process in this epoch has just been completed."""
+        with self._lock:
+            self.step_epoch, self._first_step_at = epoch, self.clock()
+
+    def since_first_step(self) -> float:
+        """Seconds since the first completed step in `step_epoch`."""
+        return max(0.0, self.clock() - self._first_step_at) if self.step_epoch else 0.0
 
     def reached(self, global_step: int) -> None:
         """The global step as read after the last step; a step itself reads it before or after its own update."""

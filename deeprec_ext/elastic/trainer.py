@@ -46,6 +46,12 @@ RETIRE_LIMIT_SECONDS = 5.0
 CLOSE_AFTER_SECONDS = 0.5
 """How long after an exchange the old session is closed: taking a large graph apart would slow down the first steps."""
 
+LOST_GRACE_SECONDS = 0.1
+"""How long a run on a dead PS may take to end by itself with an error, before it is given up. A hung PS gives none."""
+
+STANDBY_MEMORY_SHARE = 0.2
+"""No session is prepared in advance while less of the machine's memory than this is available."""
+
 SWITCH_SECONDS = 0.0005
 """The interpreter's switch interval while sessions are built beside training (default 5 ms: a step would wait so long)."""
 
@@ -79,6 +85,8 @@ class Trainer:
         self._lapsed = False  # a pause ended without resume or commit: our view may be old
         self._failure: Exception | None = None
         self._frozen = False
+        self._lost_until = 0.0  # monotonic: a PS is known to be lost, and another view will come
+        self._standby_due = False
 
     def start(self) -> None:
         """Registers and serves in the background; the first elastic session waits for the result."""
@@ -170,7 +178,9 @@ class Trainer:
             log.warning("a step failed: %s", str(error).splitlines()[0][:200] if str(error) else type(error).__name__)
             self.agent.send(
                 pb.AgentMessage(
-                    trouble=pb.PsTrouble(error=str(error)[:500], epoch=self._view.epoch if self._view else 0)
+                    trouble=pb.PsTrouble(
+                        error=str(error)[:500], epoch=self._view.epoch if self._view else 0, step=self.clock.global_step
+                    )
                 )
             )
         generation, deadline = self.generation, time.monotonic() + LOST_LIMIT_SECONDS
@@ -183,7 +193,7 @@ class Trainer:
                     return True
                 if not lost and not self._lapsed:
                     return False
-                remaining = deadline - time.monotonic()
+                remaining = max(deadline, self._lost_until if lost else 0.0) - time.monotonic()
                 if remaining <= 0:
                     return False
                 self._changed.wait(min(remaining, 0.2))
@@ -211,10 +221,14 @@ class Trainer:
 
     def step_completed(self, step: int) -> None:
         self.clock.completed(step)
+        if self.clock.step_epoch != self._epoch:  # the first step in this view: whoever waits for it shall know at once
+            self.clock.first_step(self._epoch)
+            self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
         if self.clock.steps == 3:
             self._jobs.put(self._freeze)
         if self.clock.steps in (3, 50) or self.clock.steps % 1000 == 0:
             self._jobs.put(self.send_catalogue)
+            self._prepare_standby()  # hooks and savers may have added to the graph
 
     def _freeze(self) -> None:
         """The user's graph lives as long as the job; with it, each full garbage collection stops the process for 0.2 s."""
@@ -276,8 +290,14 @@ class Trainer:
             training=bool(self._sessions) and self.clock.steps > 0,
             examples=self.clock.steps * self.clock.examples_per_step,
             last_step=self.last_step(),
-            epoch=self._view.epoch if self._view is not None else 0,
+            epoch=self._epoch,
+            step_epoch=self.clock.step_epoch,
+            step_age_seconds=self.clock.since_first_step(),
         )
+
+    @property
+    def _epoch(self) -> int:
+        return self._view.epoch if self._view is not None else 0
 
     def _send_pauses(self, flush: bool = False) -> None:
         for pause in self.clock.take_pauses(flush):
@@ -318,13 +338,17 @@ class Trainer:
             self.gate.open()
             self._queue(command.id, self._resume)
         elif kind == "commit":
-            self._commit(command.id, ClusterView.from_proto(command.commit.view))
+            self._commit(command.id, ClusterView.from_proto(command.commit.view), command.commit.keep_marks)
+        elif kind == "lost":
+            self._lost_until = time.monotonic() + command.lost.lease_seconds
+            self.gate.close(command.lost.lease_seconds)
+            threading.Thread(target=self._lost, args=(command.id,), name="deeprec-lost", daemon=True).start()
         elif kind == "mark":
             tracked = dict(command.mark.tracked)
             self._queue(command.id, lambda: self._mark(tracked))
         elif kind == "prepare":
-            view = ClusterView.from_proto(command.prepare.view)
-            self._queue(command.id, lambda: self._prepare(view))
+            view, keep = ClusterView.from_proto(command.prepare.view), command.prepare.keep_marks
+            self._queue(command.id, lambda: self._prepare(view, keep))
         elif kind == "leave":
             log.info("leaving the job: %s", command.leave.reason)
             self.leaving.set()
@@ -372,6 +396,8 @@ class Trainer:
 
     def _mark(self, tracked: Mapping[str, str]) -> None:
         """From the next run on, sessions mark the writes to these variables (or none)."""
+        if tracked == self._tracked:
+            return
         wanted = self._wanted_for(self.view, tracked)
         for session in list(self._sessions):
             session.prepare(wanted)
@@ -382,15 +408,44 @@ class Trainer:
             raise TimeoutError("a step without marks did not end within 60 s")
         _retire(before)
 
-    def _prepare(self, view: ClusterView) -> None:
-        wanted = self._wanted_for(view, {})
+    def _prepare(self, view: ClusterView, keep_marks: bool) -> None:
+        wanted = self._wanted_for(view, self._tracked if keep_marks else {})
         for session in list(self._sessions):
             session.prepare(wanted)
 
-    def _commit(self, command_id: int, view: ClusterView) -> None:
+    def _lost(self, command_id: int) -> None:
+        """A PS is gone for good: no run goes on, none begins before the next view; answers with the highest step."""
+        if not self.gate.wait_past(LOST_GRACE_SECONDS):
+            self.runner.abandon("a PS was lost")
+        self.agent.ack(command_id, step=self.clock.global_step)
+
+    def _prepare_standby(self) -> None:
+        """Soon, when nothing else is to be prepared: sessions for the loss of each PS."""
+        if not self._standby_due:
+            self._standby_due = True
+            self._jobs.put(self._standby)
+
+    def _standby(self) -> None:
+        """One session at a time, so that commands never wait for more than one."""
+        self._standby_due = False
+        view, limit = self.view, self._settings.standby_sessions_max
+        views = view.after_losses()[:limit]
+        wanted = [self._wanted_for(one, self._tracked) for one in views]
+        for session in list(self._sessions):
+            _retire(session.drop_standby(wanted))
+            for one in wanted:
+                if not session.has_standby(one):
+                    if available_memory_share() < STANDBY_MEMORY_SHARE:
+                        return
+                    session.prepare(one, standby=True)
+                    self._prepare_standby()
+                    return
+
+    def _commit(self, command_id: int, view: ClusterView, keep_marks: bool) -> None:
         """In the agent's thread: nothing here takes long when the session was prepared."""
-        with self._changed:
-            self._tracked = {}
+        if not keep_marks:
+            with self._changed:
+                self._tracked = {}
         self._set_view(view)
         wanted = self.wanted()
         before: list[Placed] = [old for session in list(self._sessions) for old in session.exchange(wanted)]
@@ -404,6 +459,7 @@ class Trainer:
                 _retire(session.drop_prepared())
 
         self._in_thread(command_id, close)
+        self._prepare_standby()
 
     def _set_view(self, view: ClusterView) -> None:
         with self._changed:
@@ -411,16 +467,33 @@ class Trainer:
             if old is not None and view.epoch < old.epoch:
                 return
             self._view, self._wanted = view, None
+            if old is not None and view.generation != old.generation:
+                self._tracked = {}  # the bitmaps are gone with the variables
             self.agent.known_epoch = view.epoch
             self._changed.notify_all()
+        if self._lost_until and old is not None and view.placement != old.placement:
+            self._lost_until = 0.0
+            self.gate.open()
         if old is not None and view.generation != old.generation:
             threading.Timer(0.5, self._abandon, [view.generation]).start()
+        elif view.backup_map and (old is None or view.after_losses() != old.after_losses()):
+            self._prepare_standby()
 
     def _abandon(self, generation: int) -> None:
         """Runs that still wait for a lost PS would wait for ever when it hangs."""
         count = self.runner.abandon(f"a PS was lost (generation {generation})")
         if count:
             log.warning("gave up %d runs that waited for a lost PS", count)
+
+
+def available_memory_share() -> float:
+    """Of the machine's memory, what is available; 1 where nobody tells."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            values = {line.split(":")[0]: float(line.split()[1]) for line in lines}
+        return values["MemAvailable"] / values["MemTotal"]
+    except (OSError, KeyError, ValueError, IndexError):
+        return 1.0
 
 
 def _retire(sessions: list[Placed]) -> None:

@@ -23,11 +23,27 @@ class ClusterView:
     live: bool = False
     generation: int = 0
     marked_slots: frozenset[int] = field(default_factory=frozenset)
+    backup_map: tuple[int, ...] = ()
 
     @classmethod
     def from_proto(cls, view: pb.View) -> ClusterView:
         ps = MappingProxyType({member.task: member.address for member in view.ps})
-        return cls(view.epoch, ps, tuple(view.slot_map), view.live, view.generation, frozenset(view.marked_slots))
+        return cls(
+            view.epoch, ps, tuple(view.slot_map), view.live, view.generation, frozenset(view.marked_slots),
+            tuple(view.backup_map),
+        )  # fmt: skip
+
+    def after_losses(self) -> list[ClusterView]:
+        """What the view becomes when one PS dies and its slots go to those that hold their backups; one per PS that could."""
+        views = []
+        if len(self.backup_map) == len(self.slot_map):
+            for lost in sorted(set(self.slot_map)):
+                slots = zip(self.slot_map, self.backup_map)
+                slot_map = tuple(backup if owner == lost else owner for owner, backup in slots)
+                if lost not in slot_map and all(task in self.ps for task in slot_map):
+                    ps = MappingProxyType({task: address for task, address in self.ps.items() if task != lost})
+                    views.append(ClusterView(self.epoch, ps, slot_map, self.live, self.generation))
+        return views
 
     @property
     def serving(self) -> bool:

@@ -22,7 +22,7 @@ from deeprec_ext.settings import PROTOCOL_MAJOR, Settings
 SETTINGS = Settings(
     heartbeat_seconds=0.05, ps_heartbeat_limit_seconds=5, worker_heartbeat_limit_seconds=5, acquire_limit_seconds=3,
     prepare_limit_seconds=3, pause_limit_seconds=1.0, lease_seconds=4.0, commit_margin_seconds=0.2,
-    release_limit_seconds=0.5, dirty_small_bytes=10,
+    release_limit_seconds=0.5, dirty_small_bytes=10, peer_backup="off",
 )  # fmt: skip
 SLOT_BYTES = 1000
 INCARNATIONS = itertools.count(1)
@@ -109,7 +109,10 @@ class FakeAgent:
         while True:
             if "heartbeat" not in self.mute:
                 self.step += 1 if self.role in (pb.CHIEF, pb.WORKER) else 0
-                beat = pb.Heartbeat(step=self.step, epoch=self.view.epoch, training=True, examples=10 * self.step)
+                beat = pb.Heartbeat(
+                    step=self.step, epoch=self.view.epoch, training=True, examples=10 * self.step,
+                    step_epoch=self.view.epoch,
+                )  # fmt: skip
                 await self.say(heartbeat=beat)
             await asyncio.sleep(SETTINGS.heartbeat_seconds)
 

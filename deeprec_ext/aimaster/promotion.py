@@ -1,0 +1,112 @@
+"""A PS is lost and every slot of it has a backup: the survivors take over, no process is waited for.
+
+1. `Lost` to the trainers: they stop at the step boundary, give up runs that hang, and tell the highest step they have seen.
+2. `Promote` to the PS that hold the backups: those become the variables; the global step is set to the highest told.
+3. The new view is persisted and committed. Trainers swap to a session that they prepared for this loss in advance, and run
+   the failed step again. No session ends, nothing is restored, no other slot notices.
+
+What is forgotten: updates of the lost slots since their last refresh began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from deeprec_ext.aimaster import commands
+from deeprec_ext.aimaster.commands import CommandError
+from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.view import Cluster, promote
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+PROMOTE_SECONDS = 30.0
+"""Longest wait for a promotion; it moves no data, so only a dying PS takes long."""
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """What would be done: pure, from the guards' state."""
+
+    lost: tuple[str, ...]
+    slots: Mapping[int, int]  # lost slot -> task that takes it over
+    age_seconds: float  # of the oldest copy used
+
+    def by_task(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for slot, task in self.slots.items():
+            found.setdefault(task, []).append(slot)
+        return found
+
+
+def plan_promotion(job: Job) -> Promotion | None:
+    """None when a lost slot has no usable copy, or nobody is left."""
+    cluster, guards = job.cluster, job.guards
+    gone = {ps.task for ps in cluster.ps if ps.name in cluster.lost}
+    survivors = [ps.task for ps in cluster.ps if ps.name not in cluster.lost]
+    if job.settings.ps_failover != "promote" or not cluster.live or not survivors or not cluster.lost:
+        return None
+    takers, needed = {}, guards.needed()
+    for slot, task in enumerate(cluster.slot_map):
+        if task not in gone:
+            continue
+        held = guards.usable(slot)
+        if held is None and slot in needed:
+            return None
+        planned = guards.published(slot)  # what trainers prepared for
+        empty = planned if planned in survivors else survivors[0]
+        takers[slot] = held.task if held is not None else empty
+    return Promotion(cluster.lost, takers, guards.age_seconds(list(takers)))
+
+
+async def stop_trainers(job: Job, tasks: Sequence[int], lease_seconds: float) -> int:
+    """Sends Lost; returns the highest step known. Who does not answer in time is not waited for."""
+    lost = pb.Lost(tasks=tasks, lease_seconds=lease_seconds)
+    futures = {name: job.commander.send(member.outbox, lost=lost) for name, member in job.members.trainers().items()}
+    step = job.members.highest_step
+    if futures:
+        await asyncio.wait(futures.values(), timeout=job.settings.lost_ack_seconds)
+    for name, future in futures.items():
+        if future.done() and future.exception() is None:
+            step = max(step, future.result().step)
+        elif not future.done():
+            log.warning("%s did not tell its step within %.1f s", name, job.settings.lost_ack_seconds)
+            future.cancel()
+    return step
+
+
+async def carry_out(job: Job, promotion: Promotion) -> Cluster:
+    """The new cluster, persisted and told to everybody. Raises CommandError when a holder cannot do its part."""
+    cluster = job.cluster
+    tasks = [ps.task for ps in cluster.ps if ps.name in promotion.lost]
+    job.gate_closed = True
+    try:
+        step = await stop_trainers(job, tasks, job.settings.lease_seconds)
+        members = {m.task: m for m in job.members if m.role == pb.PS and m.admitted}
+        futures: dict[str, asyncio.Future[pb.Ack]] = {}
+        for task, slots in promotion.by_task().items():
+            if task not in members:
+                raise CommandError(f"the PS with task {task} is gone too")
+            backed = [slot for slot in slots if job.guards.usable(slot) is not None]
+            message = pb.Promote(slots=backed, step=step, global_step=job.catalogue.global_step)
+            futures[members[task].name] = job.commander.send(members[task].outbox, promote=message)
+        await commands.gather(futures, PROMOTE_SECONDS, "Promote")
+        if job.cluster.lost != promotion.lost:
+            raise CommandError("another PS was lost meanwhile")
+        decided = promote(job.cluster, promotion.slots)
+        with job.store.transaction(durable=True):
+            job.set_cluster(decided)
+        job.backup_map = ()
+        view = job.view()
+        trainers = job.members.trainers()
+        for member in trainers.values():
+            job.commander.send(member.outbox, commit=pb.Commit(view=view, keep_marks=job.marks_on))
+        job.publish(without=frozenset(trainers))
+    finally:
+        job.gate_closed = False
+        job.changed.notify()
+    return dataclasses.replace(decided)
