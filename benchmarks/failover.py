@@ -54,6 +54,12 @@ def _firsts(seen: dict[str, list[steps.Step]], trainers: Sequence[str], struck: 
     return {name: first_good_step([step.time for step in seen[name]], struck) for name in trainers}
 
 
+def _steps_back(seen: dict[str, list[steps.Step]], trainers: Sequence[str], struck: float) -> int:
+    """How far the global step went back at the kill."""
+    before = max([step.step for step in seen[name] if step.time <= struck][-1] for name in trainers)
+    return max(0, before - min(step.step for name in trainers for step in seen[name] if step.time > struck))
+
+
 def _quantile(values: Sequence[float], q: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
@@ -80,12 +86,10 @@ def strike(job: Job, name: str, number: signal.Signals) -> dict[str, Any]:
     job.until(lambda: (status := job.status()) is not None and status.epoch > epoch, "another view")
     seen = job.wait_steps(GOOD_STEPS, time.time())
     workers = _firsts(seen, job.trainers, struck)
-    step_before = max(step.step for name in job.trainers for step in seen[name] if step.time <= struck)
-    after = {trainer: [step.step for step in seen[trainer] if step.time > struck] for trainer in job.trainers}
     return {
         "ps": name, "struck": struck, "seconds": max(workers.values()), "workers": workers,
         "detected": _first(job, struck, "failure"), "promoted": _first(job, struck, "promoted", "ps_replaced"),
-        "steps_back": max(0, step_before - min(min(of_trainer) for of_trainer in after.values())),
+        "steps_back": _steps_back(seen, job.trainers, struck),
     }  # fmt: skip
 
 
@@ -154,11 +158,9 @@ def stock(count: int, *, state: str, ps: int) -> dict[str, Any]:
             struck = members.respawn(name)
             wait(1, struck + 1.0)  # past steps that were under way
             seen = wait(2 * GOOD_STEPS, struck)
-            before = max(step.step for trainer in trainers for step in seen[trainer] if step.time <= struck)
-            after = min(step.step for trainer in trainers for step in seen[trainer] if step.time > struck)
             workers = _firsts(seen, trainers, struck)
             each.append({"ps": name, "seconds": max(workers.values()), "workers": workers,
-                         "steps_back": max(0, before - after)})  # fmt: skip
+                         "steps_back": _steps_back(seen, trainers, struck)})  # fmt: skip
             say(
                 f"stock: {name}: {each[-1]['seconds']:.2f} s, {each[-1]['steps_back']} steps back ({turn + 1} of {count})"
             )
@@ -382,7 +384,7 @@ def table(found: Sequence[dict[str, Any]]) -> str:
     lines = []
     for row in found:
         met = {True: "met", False: "MISSED", None: ""}[row["met"]]
-        wanted = f"{row['target']} (aim {row['aim']})" if row["aim"] else row["target"]
+        wanted = f"{row['target']} (aim {row['aim']})" if row.get("aim") else row["target"]
         lines.append(f"{row['measure']:50} {wanted:28} {row['measured']:64} {met}".rstrip())
     return "\n".join(lines)
 

@@ -1,0 +1,284 @@
+"""What peer backups cost: bytes against the rows that training touched, and the step time with them ÷ without.
+
+    python -m benchmarks.backup                          # everything, about ten minutes on 2 cores
+    python -m benchmarks.backup --part bytes --interval 5
+
+Parts:
+  bytes   1 GB of tables and accumulators, Zipf 1.05 ids, chief + 1 worker, 2 PS, refreshed every 1, 5, 30 s. Bytes sent per
+          refresh of all slots, against the rows touched since the last one × their size (value and accumulators). The rows
+          touched are counted without the backups' help: the ids of batch n are a function of n (benchmarks/models.py), and
+          the trainers write down when they completed which step.
+  time    two such jobs, refreshed every 5 s and not at all, taking turns by SIGSTOP in the order A B B A. Mean step time of a
+          turn, so that a stall counts; a turn is as long as three refreshes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.job import Job, end_on_signals, running, say
+from benchmarks.stock import steps
+from benchmarks.stock.cluster import ROOT
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+SCRIPT = str(ROOT / "benchmarks" / "stock" / "train.py")
+ZIPF = 1.05
+BATCH = 512
+FIELDS = 26
+PATIENT = ("--setting", "ps_heartbeat_limit_seconds=100000", "--setting", "worker_heartbeat_limit_seconds=100000")
+SETTLE_SECONDS = 2.0
+REFRESHES_IN_A_TURN = 3
+
+
+def _command(state: str) -> list[str]:
+    return [SCRIPT, "--state", state, "--batch", str(BATCH), "--zipf", str(ZIPF), "--steps", str(10**9)]
+
+
+# -------------------------------------------------------------------------------------------------------------- bytes
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The counters of BackupStatus at one moment."""
+
+    time: float
+    bytes: int
+    refreshes: int
+
+
+def watch(job: Job, holders: int, rounds: int, interval: float) -> list[Seen]:
+    """One entry per round, in which every holder has refreshed once, and one for the beginning."""
+    found: list[Seen] = []
+    limit = (rounds + 2) * (interval + 10.0)
+
+    def another() -> bool:
+        status = job.status()
+        if status is None:
+            return False
+        now = Seen(time.time(), status.backup.bytes_sent, status.backup.refreshes)
+        if not found or now.refreshes >= found[-1].refreshes + holders:
+            found.append(now)
+        return len(found) > rounds
+
+    job.until(another, f"{rounds} refreshes", limit, every=0.03)
+    return found
+
+
+def sizes(catalogue: pb.Catalogue) -> tuple[dict[int, int], int, int]:
+    """(field → bytes of a row of its tables with their accumulators, bytes of dense variables, bytes of everything)."""
+    rows = dict.fromkeys(range(FIELDS), 0)
+    dense = total = 0
+    for variable in catalogue.variables:
+        total += variable.bytes
+        if variable.update == pb.Variable.ROWS and variable.name.startswith("field"):
+            rows[int(variable.name[len("field") :].split("/")[0])] += variable.bytes // variable.shape[0]
+        elif variable.update == pb.Variable.DENSE:
+            dense += variable.bytes
+    return rows, dense, total
+
+
+def touched_bytes(
+    recorded: dict[str, list[steps.Step]], bounds: Sequence[float], row_bytes: dict[int, int], state: str
+) -> list[int]:
+    """Per interval between two bounds: distinct rows of all tables that the trainers' steps in it used, × their bytes."""
+    import numpy as np
+    import tensorflow as tf
+
+    from benchmarks import models
+
+    size = models.size_of(state if state in models.STATE_BYTES else int(state), batch=BATCH, zipf=ZIPF)
+    batch_of = tf.function(lambda number, seed: models.make_batch(number, size, seed)[0])
+    found = []
+    for begin, end in zip(bounds, bounds[1:]):
+        touched = np.zeros((size.fields, size.rows), bool)
+        for seed, name in enumerate(sorted(recorded)):  # chief-0 has seed 0, worker-0 has 1
+            for number, step in enumerate(recorded[name]):
+                if begin < step.time <= end:
+                    ids = batch_of(tf.constant(number, tf.int64), tf.constant(seed, tf.int64)).numpy()
+                    touched[np.arange(size.fields), ids] = True
+        found.append(sum(int(count) * row_bytes[field] for field, count in enumerate(touched.sum(1))))
+    return found
+
+
+def sent(interval: float, state: str, ps: int, rounds: int) -> dict[str, Any]:
+    """One job that is refreshed so often."""
+    flags = ["--setting", "peer_backup=auto", "--setting", f"peer_backup_seconds={interval:g}"]
+    with running(_command(state), ps=ps, flags=flags, label="backup-bytes") as job:
+        job.wait_steps(100, 0.0)
+        job.wait_steady(3.0)
+        status = job.until(job.status, "status")
+        if not status.backup.peer:
+            raise RuntimeError("the job has no peer backups; is peer_backup off, or not yet there?")
+        say(f"bytes: every {interval:g} s: every slot has its backup; watching {rounds} refreshes")
+        seen = watch(job, ps, rounds, interval)
+        row_bytes, dense, total = sizes(job.graph())
+        recorded = job.wait_steps(1, time.time())
+        workdir = str(job.workdir)
+    bounds = [one.time for one in seen]
+    touched = touched_bytes(recorded, bounds, row_bytes, state)
+    number = sum(bounds[0] < step.time <= bounds[-1] for of_one in recorded.values() for step in of_one)
+    refreshes = (seen[-1].refreshes - seen[0].refreshes) / ps
+    bytes_sent = seen[-1].bytes - seen[0].bytes
+    return {
+        "interval_seconds": interval, "refreshes": refreshes, "seconds": bounds[-1] - bounds[0],
+        "samples_per_refresh": number * BATCH / refreshes,
+        "bytes_per_refresh": bytes_sent / refreshes, "touched_bytes_per_refresh": sum(touched) / len(touched),
+        "dense_bytes": dense, "full_bytes": total,
+        "ratio": bytes_sent / refreshes / (sum(touched) / len(touched)),
+        "ratio_without_dense": (bytes_sent / refreshes - dense) / (sum(touched) / len(touched)),
+        "full_over_sent": total * refreshes / bytes_sent, "full_over_touched": total * len(touched) / sum(touched),
+        "workdir": workdir,
+    }  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------------------- time
+
+
+def _send(job: Job, number: signal.Signals) -> None:
+    for process in job.everyone():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+@contextlib.contextmanager
+def _both(state: str, ps: int, interval: float) -> Iterator[dict[str, Job]]:
+    """A job with peer backups and one without, both warm."""
+    on = ["--setting", "peer_backup=auto", "--setting", f"peer_backup_seconds={interval:g}", *PATIENT]
+    off = ["--setting", "peer_backup=off", *PATIENT]
+    with contextlib.ExitStack() as stack:
+        jobs: dict[str, Job] = {}
+        for name, flags in (("on", on), ("off", off)):
+            jobs[name] = job = stack.enter_context(running(_command(state), ps=ps, flags=flags, label=f"backup-{name}"))
+            stack.callback(_send, job, signal.SIGCONT)
+            job.wait_steps(100, 0.0)
+            job.wait_steady(5.0)
+            if name == "on":
+                _send(job, signal.SIGSTOP)
+        _send(jobs["off"], signal.SIGSTOP)
+        yield jobs
+
+
+def step_time(state: str, ps: int, interval: float, turns: int) -> dict[str, Any]:
+    """Mean step time with ÷ without, in turns."""
+    windows: dict[str, list[tuple[float, float]]] = {"on": [], "off": []}
+    seconds = REFRESHES_IN_A_TURN * interval
+    with _both(state, ps, interval) as jobs:
+        order = ["on", "off"]
+        for turn in range(2 * turns):
+            name = order[(turn + turn // 2) % 2]  # A B B A: a drift of the machine hits both
+            _send(jobs[name], signal.SIGCONT)
+            time.sleep(SETTLE_SECONDS)
+            begin = time.time()
+            time.sleep(seconds)
+            windows[name].append((begin, time.time()))
+            _send(jobs[name], signal.SIGSTOP)
+            say(f"time: turn {turn + 1} of {2 * turns}: {name}")
+        recorded = {name: steps.read(job.recorded) for name, job in jobs.items()}
+        trainers = jobs["on"].trainers
+        for job in jobs.values():
+            _send(job, signal.SIGCONT)
+    means = {
+        name: [statistics.mean(_mean(recorded[name][trainer], *window) for trainer in trainers) for window in spans]
+        for name, spans in windows.items()
+    }
+    pairs = [a / b for a, b in zip(means["on"], means["off"])]
+    return {
+        "interval_seconds": interval, "turns": turns, "with_seconds": statistics.median(means["on"]),
+        "without_seconds": statistics.median(means["off"]),
+        "ratio": statistics.median(means["on"]) / statistics.median(means["off"]),
+        "pairs": {"min": min(pairs), "median": statistics.median(pairs), "max": max(pairs)}, "means": means,
+    }  # fmt: skip
+
+
+def _mean(of_trainer: Sequence[steps.Step], begin: float, end: float) -> float:
+    times = [step.time for step in of_trainer if begin <= step.time <= end]
+    return (times[-1] - times[0]) / (len(times) - 1)
+
+
+# -------------------------------------------------------------------------------------------------------------- parts
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    result: dict[str, Any] = {"state": arguments.state, "ps": arguments.ps, "zipf": ZIPF, "errors": []}
+    if "bytes" in arguments.part:
+        result["bytes"] = []
+        for interval in arguments.interval:
+            say(f"bytes: every {interval:g} s begins")
+            rounds = max(3, min(20, int(arguments.seconds / interval)))
+            try:
+                result["bytes"].append(sent(interval, arguments.state, arguments.ps, rounds))
+            except RuntimeError as error:
+                say(f"bytes: not measured: {error}")
+                result["errors"].append(str(error))
+    if "time" in arguments.part:
+        say("time: begins")
+        try:
+            result["time"] = step_time(arguments.state, arguments.ps, 5.0, arguments.turns)
+        except RuntimeError as error:
+            say(f"time: not measured: {error}")
+            result["errors"].append(str(error))
+    return result
+
+
+def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The measures of the issue."""
+    found = []
+    for one in result.get("bytes", ()):
+        found.append({
+            "measure": f"bytes sent ÷ rows touched × row size, every {one['interval_seconds']:g} s", "target": "≤ 1.1",
+            "measured": f"{one['ratio']:.3f} ({one['bytes_per_refresh'] / 1e6:.1f} MB of {one['full_bytes'] / 1e6:.0f}; "
+                        f"{one['samples_per_refresh']:.0f} samples)",
+            "met": one["ratio"] <= 1.1,
+        })  # fmt: skip
+        found.append({
+            "measure": "  a full copy ÷ bytes sent (touched rows allow)", "target": "",
+            "measured": f"{one['full_over_sent']:.1f}× ({one['full_over_touched']:.1f}×)", "met": None,
+        })  # fmt: skip
+    if "time" in result:
+        one = result["time"]
+        pairs = one["pairs"]
+        found.append({
+            "measure": "step time with a refresh every 5 s ÷ without", "target": "≤ 1.02",
+            "measured": f"{one['ratio']:.4f} (pairs {pairs['min']:.3f} to {pairs['max']:.3f}, median {pairs['median']:.3f})",
+            "met": one["ratio"] <= 1.02,
+        })  # fmt: skip
+    return found
+
+
+def main() -> int:
+    from benchmarks.failover import table
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", nargs="+", choices=("bytes", "time"), default=["bytes", "time"])
+    parser.add_argument(
+        "--interval", nargs="+", type=float, default=[1.0, 5.0, 30.0], help="of the bytes part, seconds"
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="about how long each interval is watched")
+    parser.add_argument("--state", default="1GB", help="bytes of tables and accumulators")
+    parser.add_argument("--ps", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=6, help="of each job in the time part")
+    parser.add_argument("--json", type=Path, help="write everything measured to this file")
+    arguments = parser.parse_args()
+    end_on_signals()
+    result = measure(arguments)
+    result["table"] = rows(result)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2))
+    print(table(result["table"]))
+    return 1 if result["errors"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
