@@ -122,7 +122,7 @@ class FileWriter:
     cut: str
     slot: int
     codec: codecs.Codec = field(default_factory=codecs.best)
-    bytes: int = 0
+    size: int = 0
     crc32: int = 0
     raw_bytes: int = 0
     rows: int = 0
@@ -134,7 +134,7 @@ class FileWriter:
 
     def _put(self, data: bytes) -> None:
         self.stream.write(data)
-        self.bytes += len(data)
+        self.size += len(data)
         self.crc32 = zlib.crc32(data, self.crc32)
 
     def add_range(self, variable: str, dtype: int, first: int, values: np.ndarray) -> None:
@@ -161,13 +161,13 @@ class FileWriter:
             [info.variable, info.dtype, info.kind, list(info.shape), info.first, info.last, stored]
         ).encode()
         crc32 = zlib.crc32(payload, zlib.crc32(description))
-        offset = self.bytes
+        offset = self.size
         self._put(_BLOCK.pack(BLOCK, len(description), len(payload), len(raw), crc32) + description)
         self._put(payload)
         self.index.append(
             BlockInfo(
                 info.variable, info.dtype, info.kind, info.shape, info.first, info.last, stored,
-                offset, self.bytes - offset,
+                offset, self.size - offset,
             )
         )  # fmt: skip
         self.raw_bytes += len(raw)
@@ -176,7 +176,7 @@ class FileWriter:
     def finish(self) -> None:
         raw = json.dumps([one.to_list() for one in self.index], separators=(",", ":")).encode()
         packed = zlib.compress(raw, 1)
-        offset = self.bytes
+        offset = self.size
         self._put(packed)
         self._put(_END.pack(offset, len(packed), len(raw), zlib.crc32(packed), END))
 
