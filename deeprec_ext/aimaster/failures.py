@@ -63,6 +63,11 @@ class Failures:
         for entry in self._open:
             entry.trained.clear()
 
+    def seconds_since_death(self) -> float:
+        """Since the first PS that is not recovered yet died: training has stood still about so long."""
+        died = [one.failure.died for one in self._open if parse_name(one.failure.name)[0] == pb.PS]
+        return max(0.0, self._job.clock.wall() - min(died)) if died else 0.0
+
     def recovered_by(self, how: str, age_seconds: float = 0.0, stale_records: int = 0) -> None:
         """What the open failures of PS are being recovered by."""
         for entry in self._open:

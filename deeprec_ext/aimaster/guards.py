@@ -155,9 +155,10 @@ class Guards:
             return
         self.bytes_sent += report.bytes
         if report.error:
-            if not self.error:
+            expected = self._situation() != self._sent_for or bool(job.cluster.lost)  # its owner is gone, or has moved
+            if not self.error and not expected:
                 job.event("warning", member.name, text=f"a peer backup could not be refreshed: {report.error[:500]}")
-            self.error = report.error[:500]
+            self.error = "" if expected else report.error[:500]
             return
         self.error = ""
         self.refreshes += 1

@@ -103,11 +103,12 @@ class Healing:
             job.event("warning", text=f"the backups could not be promoted: {error}")
             return False
         stale = self._forgotten(planned.age_seconds)
+        age = max(0.0, planned.age_seconds - self._failures.seconds_since_death())
         self._failures.replaced(job.cluster.epoch)
-        self._failures.recovered_by("promotion", round(planned.age_seconds, 3), stale)
+        self._failures.recovered_by("promotion", round(age, 3), stale)
         job.event(
             "promoted", ",".join(planned.lost), slots=len(planned.slots), stale_records=stale,
-            backup_age_seconds=round(planned.age_seconds, 3), seconds=round(job.clock.monotonic() - began, 4),
+            backup_age_seconds=round(age, 3), seconds=round(job.clock.monotonic() - began, 4),
         )  # fmt: skip
         if not job.settings.replace_lost_ps:
             for name in planned.lost:

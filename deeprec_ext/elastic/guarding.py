@@ -399,5 +399,7 @@ def _at_least(ops: Ops, value: str, step: str, facts: Facts, device: str) -> str
 
 
 def _line(error: Exception) -> str:
-    text = str(error).strip()
-    return (text.splitlines()[0] if text else type(error).__name__)[:300]
+    """The line of TensorFlow's long messages that says something."""
+    lines = [line.strip(" =:") for line in str(error).splitlines()]
+    said = [line for line in lines if line and not line.startswith(("Graph execution error", "Additional GRPC"))]
+    return f"{type(error).__name__}: {' '.join(said[:2])}"[:300]

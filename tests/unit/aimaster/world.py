@@ -55,6 +55,7 @@ class FakeAgent:
         self.known_aimaster = 0
         self.step = 10
         self.registered = 0
+        self.again: pb.BackupReport | None = None  # said at each later registration
         self.errors: list[str] = []
         self.call: grpc.aio.StreamStreamCall | None = None
         self._writing = asyncio.Lock()
@@ -90,6 +91,8 @@ class FakeAgent:
             self.view, self.task_number, self.known_aimaster = reply.view, reply.task, reply.aimaster_incarnation
             self.call = stub.Stream()
             await self.say(hello=pb.Hello(incarnation=self.incarnation))
+            if self.again is not None:
+                await self.say(backup=self.again)
             if self.role == pb.CHIEF:
                 await self.say(live=pb.ModelLive(generation=self.view.generation, step=self.step))
                 await self.say(catalogue=self.world.catalogue)
@@ -140,10 +143,16 @@ class FakeAgent:
             return
         if name == "commit":
             self.view = command.commit.view
+        if name == "guard" and "report" not in self.mute:
+            slots = sorted({move.variable.slot for move in command.guard.moves})
+            await self.say(backup=pb.BackupReport(guard=command.guard.id, slots=slots, bytes=7, age_seconds=0.01))
         result = {"FIRST": pb.CopyResult(bytes=900), "DIRTY": pb.CopyResult(bytes=50, remaining_bytes=5),
                   "FINAL": pb.CopyResult(bytes=100, remaining_bytes=7)}  # fmt: skip
         error = self.fails.get(name, "")
-        ack = pb.Ack(command_id=command.id, ok=not error, error=error, copy=result.get(name))
+        ack = pb.Ack(
+            command_id=command.id, ok=not error, error=error, copy=result.get(name),
+            step=self.step if name == "lost" else 0,
+        )  # fmt: skip
         await self.say(ack=ack)
         if name == "commit":
             await self.say(pause=pb.PauseReport(scaling_id=1, pause_seconds=0.05))

@@ -1,0 +1,154 @@
+"""Who guards which slot, and how the survivors take over."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deeprec_ext.aimaster.guards import plan_guards
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tests.unit.aimaster.world import SETTINGS, World, world
+
+GUARDED = dataclasses.replace(SETTINGS, peer_backup="on", peer_backup_seconds=0.2)
+
+
+def play(workdir: Path, scenario: Callable[[World], Awaitable[None]], **spec: object) -> None:
+    async def main() -> None:
+        async with world(workdir, **{"settings": GUARDED, **spec}) as it:
+            await scenario(it)
+
+    asyncio.run(main())
+
+
+async def protected(it: World) -> None:
+    await it.until(lambda: len(it.master.job.backup_map) == 8)
+    await it.until(lambda: list(it.agent("chief-0").view.backup_map) == list(it.master.job.backup_map))
+
+
+# ------------------------------------------------------------------------------------------------ the plan, pure
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.integers(1, 6), st.integers(1, 3), st.randoms())
+def test_no_ps_guards_its_own_slots_and_nobody_guards_much_more_than_its_share(sizes, count, hosts, random) -> None:
+    slot_map = [random.randrange(count) for _ in sizes]
+    where = {task: f"host{task % hosts}" for task in range(count)}
+    plan = plan_guards(sizes, slot_map, where, {})
+    if count == 1:
+        assert plan == {}
+        return
+    assert plan.keys() == set(range(len(sizes)))
+    assert all(plan[slot] != slot_map[slot] for slot in plan)
+    for slot, task in plan.items():
+        apart = [other for other in where if where[other] != where[slot_map[slot]]]
+        assert not apart or where[task] != where[slot_map[slot]]
+    assert plan_guards(sizes, slot_map, where, plan) == plan or count > 2  # it stays as it is, or is a little better
+
+
+def test_a_guard_that_is_there_stays_when_another_ps_comes() -> None:
+    before = plan_guards([10] * 8, [0, 1] * 4, {0: "", 1: ""}, {})
+    after = plan_guards([10] * 8, [0, 1, 0, 1, 0, 2, 2, 2], {0: "", 1: "", 2: ""}, before)
+    kept = [slot for slot in before if after[slot] == before[slot]]
+    assert len(kept) >= 4
+
+
+# ------------------------------------------------------------------------------------------------ the job
+
+
+def test_every_slot_gets_a_guard_and_every_table_is_marked_from_then_on(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        assert list(it.master.job.backup_map) == [1, 0] * 4
+        assert [v.name for v in it.agent("ps-0").command("track").track.variables] == []  # no bitmaps in this catalogue
+        assert len(it.agent("chief-0").command("mark").mark.slots) == 8
+        status = await it.status()
+        assert status.backup.peer and not status.backup.unprotected_slots and status.backup.bytes_sent == 14
+
+    play(tmp_path, scenario)
+
+
+def test_the_survivors_take_over_and_the_ps_gets_slots_again_when_it_is_back(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        await it.until(lambda: it.master.job.members.step > 20)
+        it.agent("worker-0").step = 999  # it knows more than it has told
+        await it.backend.kill("ps-1")
+        await it.until(lambda: len(it.master.job.cluster.ps) == 1)
+        assert it.master.job.cluster.generation == 1 and it.master.job.cluster.live
+        promote = it.agent("ps-0").command("promote").promote
+        assert list(promote.slots) == [1, 3, 5, 7] and promote.step >= 999
+        assert it.agent("chief-0").told.index("lost") < it.agent("chief-0").told.index("commit")
+        await it.ended()
+        assert len(set((await it.status()).slot_map)) == 2
+        await it.until(lambda: it.master.job.store.failures()[0].recovered_seconds is not None)
+        failure = it.master.job.store.failures()[0]
+        assert failure.recovered_by == "promotion" and failure.steps_lost == 0
+        await protected(it)  # the backups are made anew
+
+    play(tmp_path, scenario)
+
+
+def test_a_ps_and_the_holder_of_its_backup_are_restored(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        await asyncio.gather(it.backend.kill("ps-0"), it.backend.kill("ps-1"))
+        await it.until(lambda: it.master.job.cluster.generation >= 2 and it.master.job.cluster.live)
+        assert {f.recovered_by for f in it.master.job.store.failures()} == {"checkpoint"}
+        await protected(it)
+
+    play(tmp_path, scenario)
+
+
+def test_a_holder_that_cannot_promote_leads_to_a_restore(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        it.agent("ps-0").fails["promote"] = "there is no complete backup of the slots [1] here"
+        await it.backend.kill("ps-1")
+        await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
+
+    play(tmp_path, scenario)
+
+
+def test_the_job_may_go_on_with_fewer_ps(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        await it.backend.kill("ps-1")
+        await it.until(lambda: len(it.master.job.cluster.ps) == 1)
+        await it.until(lambda: not it.master.job.members.records["ps-1"].wanted)
+        await it.until(lambda: it.backend.pods["ps-1"].state == "exited")
+
+    play(tmp_path, scenario, settings=dataclasses.replace(GUARDED, replace_lost_ps=False))
+
+
+def test_a_scaling_finds_the_marks_there_and_keeps_backups_out_of_its_final_copy(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        await it.scale(ps=3)
+        assert (await it.ended()).outcome == "committed"
+        chief, target = it.agent("chief-0"), it.agent("ps-2")
+        assert chief.told.count("mark") <= 2 and chief.command("commit").commit.keep_marks
+        assert target.command("copy").copy.phase == pb.Copy.FINAL
+        assert target.told.index("hold") < target.told.index("FINAL")
+        await it.until(lambda: target.told.count("guard") >= 1)
+        assert not target.command("hold").hold.lease_seconds  # and lets them in again
+        await protected(it)
+
+    play(tmp_path, scenario)
+
+
+def test_a_new_aimaster_promotes_what_died_while_none_was_there(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        await it.crash()
+        for agent in it.backend.agents.values():  # what a PS reports when it registers again
+            agent.again = pb.BackupReport(slots=[1, 3, 5, 7] if agent.name == "ps-0" else [0, 2, 4, 6])
+        it.backend.exit("ps-1", 137)
+        await it.start()
+        await it.until(lambda: len(it.master.job.cluster.ps) == 1 and not it.master.job.cluster.lost, 10)
+        assert it.master.job.cluster.generation == 1
+
+    play(tmp_path, scenario)
