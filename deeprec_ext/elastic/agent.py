@@ -17,7 +17,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 
@@ -116,8 +116,9 @@ class Agent:
                 with contextlib.suppress(queue.Empty):
                     self._outbox.get_nowait()
 
-    def ack(self, command_id: int, error: str = "", copy: pb.CopyResult | None = None, step: int = 0) -> None:
-        message = pb.AgentMessage(ack=pb.Ack(command_id=command_id, ok=not error, error=error, copy=copy, step=step))
+    def ack(self, command_id: int, error: str = "", **more: Any) -> None:
+        """`more`: further fields of the Ack."""
+        message = pb.AgentMessage(ack=pb.Ack(command_id=command_id, ok=not error, error=error, **more))
         self._commands[command_id] = message
         self.send(message)
 
@@ -158,7 +159,7 @@ class Agent:
                 continue
 
     def _converse(self) -> None:
-        channel = self._channel()
+        channel = self.channel()
         ended = threading.Event()
         try:
             for message in rpc.AgentsStub(channel).Stream(self._speak(ended)):
@@ -214,7 +215,8 @@ class Agent:
 
     # -- registration
 
-    def _channel(self) -> grpc.Channel:
+    def channel(self) -> grpc.Channel:
+        """To the AIMaster; the caller closes it."""
         address = env.aimaster_address()
         if address is None:
             raise UnreachableError("DEEPREC_EXT_AIMASTER is not set")
@@ -238,7 +240,7 @@ class Agent:
             known_aimaster=known.aimaster_incarnation if known is not None else 0,
             tensorflow_version=self._tensorflow_version,
         )
-        channel = self._channel()
+        channel = self.channel()
         try:
             reply = rpc.AgentsStub(channel).Register(request, timeout=limit_seconds, wait_for_ready=True)
         except grpc.RpcError as error:

@@ -23,6 +23,7 @@ import tensorflow as tf
 from deeprec_ext import graph as passes
 from deeprec_ext.elastic.agent import Agent, Identity
 from deeprec_ext.elastic.gate import Gate
+from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.placed import Placed
 from deeprec_ext.elastic.runner import Runner
 from deeprec_ext.elastic.session import LOST, ElasticSession, Wanted
@@ -66,6 +67,7 @@ class Trainer:
         self.clock = StepClock(gate_waits=lambda: self.gate.waits)
         self.leaving = threading.Event()
         self.agent = Agent(identity, self, tf.__version__)
+        self.inputs = Inputs(self.agent, self.leaving)
         self.had_session = False
         self.asked_to_train = False  # Estimator may find that all steps are done and open no session
         self.examples_given: int | None = None
@@ -217,7 +219,9 @@ class Trainer:
 
     def model_live(self, step: int) -> None:
         """The chief's session is ready: others may attach from now on."""
-        self.agent.send(pb.AgentMessage(live=pb.ModelLive(generation=self.generation, step=step)))
+        live = self.inputs.take_restored()
+        live.generation, live.step = self.generation, step
+        self.agent.send(pb.AgentMessage(live=live))
 
     def step_completed(self, step: int) -> None:
         self.clock.completed(step)
@@ -256,6 +260,7 @@ class Trainer:
 
     def finish(self) -> None:
         """The script ends."""
+        self.inputs.finish()
         self._send_pauses(flush=True)
         self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
         self.agent.send(pb.AgentMessage(finished=pb.Finished(left=self.leaving.is_set(), had_session=self.had_session)))
@@ -272,6 +277,7 @@ class Trainer:
             ):  # more marks than needed do no harm, a rebuilt session would
                 self._tracked, self._wanted = dict(reply.tracked), None
         self._set_view(ClusterView.from_proto(reply.view))
+        self.inputs.registered(reply)
 
     def fenced(self, reason: str) -> None:
         log.error("%s; this process ends", reason)
@@ -324,6 +330,8 @@ class Trainer:
                 self.clock.begin_scaling(notice.scaling_id)
             else:
                 self.clock.end_scaling(notice.scaling_id)
+        elif kind == "data":
+            self.inputs.receive(message.data)
         elif kind == "command":
             self._command(message.command)
 
