@@ -16,6 +16,7 @@ from typing import Any
 
 from deeprec_ext.aimaster.clock import Clock, SystemClock
 from deeprec_ext.aimaster.commands import Commander
+from deeprec_ext.aimaster.disk import DiskBackups
 from deeprec_ext.aimaster.events import EventLog
 from deeprec_ext.aimaster.facts import JobSpec
 from deeprec_ext.aimaster.guards import Guards
@@ -56,6 +57,7 @@ class Job:
         self.backup_map: tuple[int, ...] = ()  # slot -> who would take it over, as published
         self.wish = pb.BackupWish.FromString(store.blob("backup_wish"))
         self.guards = Guards(self)
+        self.disk = DiskBackups(self)
         self.stale: asyncio.Event = asyncio.Event()  # a newer AIMaster exists: end
         self._published: object = None
         self._publishing: asyncio.Task[None] | None = None

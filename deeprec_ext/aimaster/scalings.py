@@ -103,6 +103,10 @@ class Scalings:
             return bool(self.interrupted) and self.interrupted[0].state != State.RELEASE.value
         return self.running.state not in (State.RELEASE, State.STEADY)
 
+    def moving(self) -> bool:
+        """Whether a change of PS is under way: slots move, or are about to."""
+        return bool(self.interrupted) or (self.running is not None and self.running.scaling.role == "ps")
+
     def bring_back(self, name: str) -> None:
         """A PS that was lost and whose slots others took over is there again: it gets slots."""
         job = self._job

@@ -54,6 +54,7 @@ class AIMaster:
         self.scalings = Scalings(job, self.pods)
         self._healing.abort = self.scalings.abort
         self._healing.blocked = self.job.guards.busy = self.scalings.blocks_healing
+        self.job.disk.busy = self.scalings.moving
         self._healing.bring_back, self._healing.coming_back = self.scalings.bring_back, self.scalings.coming_back
         self._healing.remove = self.pods.give_up
         admission = Admission(job, self._healing)
@@ -88,7 +89,7 @@ class AIMaster:
         healing = self._healing
         for coroutine in (
             self._begin(), self.pods.watch(), healing.watch_heartbeats(), healing.replace(), healing.bring_lost_back(),
-            self.job.guards.run(),
+            self.job.guards.run(), self.job.disk.run(),
         ):  # fmt: skip
             task = asyncio.get_running_loop().create_task(coroutine)
             task.add_done_callback(self._task_done)

@@ -48,6 +48,7 @@ def status(job: Job, scalings: Scalings) -> pb.StatusReply:
     shown = [record for record in records if record.wanted or record.state not in gone]
     backup = pb.BackupStatus()
     job.guards.status(backup)
+    job.disk.status(backup)
     return pb.StatusReply(
         backup=backup,
         job=job.spec.name,

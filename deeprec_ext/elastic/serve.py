@@ -22,6 +22,7 @@ from deeprec_ext import env
 from deeprec_ext.elastic import process
 from deeprec_ext.elastic.agent import Agent, Identity
 from deeprec_ext.elastic.background import politely
+from deeprec_ext.elastic.disk import COMMANDS, Disk
 from deeprec_ext.elastic.guarding import Collecting, Guarding, make_bitmaps
 from deeprec_ext.elastic.migration import Mover, destroy
 from deeprec_ext.errors import DeepRecError
@@ -55,6 +56,7 @@ class ParameterServer:
             self._target, lambda: self._task, lambda: self._settings.copy_chunk_bytes or 8 << 20, self.collecting,
             self.agent.send,
         )  # fmt: skip
+        self.disk = Disk(self._target, lambda: self._task, self.collecting, self.agent.ack)
         threading.Thread(target=self._serve_urgent, name="deeprec-urgent", daemon=True).start()
 
     # -- the agent's handler
@@ -79,6 +81,9 @@ class ParameterServer:
             self.agent.known_epoch = max(self.agent.known_epoch, message.publish.view.epoch)
         elif kind == "command":
             command = message.command
+            if command.WhichOneof("command") in COMMANDS:
+                self.disk.put(command)
+                return
             if command.copy.phase == pb.Copy.ABORT:
                 for mover in list(self._movers.values()):
                     mover.cancelled = True
@@ -108,6 +113,7 @@ class ParameterServer:
                 self.agent.ack(command.id, copy=self._copy(command.copy))
                 return
             if kind == "destroy":
+                self.disk.forget(command.destroy.variables)
                 destroy(self._target, self._task, self.identity.address, command.destroy.variables)
             elif kind == "track":
                 make_bitmaps(self._target, self._task, command.track.variables)
