@@ -117,4 +117,5 @@ class Admission:
             verify_copies=settings.verify_copies,
             copy_chunk_bytes=settings.copy_chunk_bytes,
             dedup=settings.dedup,
+            standby_sessions_max=settings.standby_sessions_max,
         )
