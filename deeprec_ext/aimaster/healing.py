@@ -13,6 +13,7 @@ Something that hangs is killed first, so that it cannot write any more.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
 
@@ -132,12 +133,24 @@ class Healing:
             if job.cluster.live:
                 await promotion.stop_trainers(job, tasks, lease)
             await job.changed.until(lambda: self._replacements() is not None or job.cluster.lost != lost, lease / 2)
+        restored = None
+        if job.cluster.live and job.disk_backup:
+            await promotion.stop_trainers(job, tasks, job.settings.disk_backup_limit_seconds)
+            try:
+                restored = await job.disk.restore(replace_lost(job.cluster, found))
+            except CommandError as error:
+                job.event("warning", text=f"the disk backup could not be restored: {error}")
+            if job.cluster.lost != lost:
+                return
         job.backup_map = ()
         job.marks_are_off()
-        job.set_cluster(replace_lost(job.cluster, found))
+        job.set_cluster(dataclasses.replace(replace_lost(job.cluster, found), live=restored is not None))
         job.event("ps_replaced", ",".join(sorted(found)), generation=job.cluster.generation)
         self._failures.replaced(job.cluster.epoch)
-        self._failures.recovered_by("checkpoint")
+        self._failures.recovered_by("disk backup" if restored is not None else "checkpoint")
+        if restored is not None:  # the chief attaches, and says nothing about the step
+            self._failures.restored(restored.step)
+            job.members.restored(restored.step)
         job.publish()
 
     async def bring_lost_back(self) -> None:

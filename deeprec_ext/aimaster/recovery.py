@@ -7,6 +7,7 @@ the scaling is the `recovery` column of `machine.RULES`.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 from deeprec_ext.aimaster.facts import ROLE_NAMES, role_name
@@ -52,7 +53,7 @@ async def start_again(job: Job, pods: Pods) -> None:
     What was on the PS is gone, so the next generation begins when they have registered, from the last checkpoint.
     Raises UnreachableError.
     """
-    cluster = job.cluster
+    cluster = dataclasses.replace(job.cluster, live=False)
     for ps in cluster.ps:
         cluster = lose(cluster, ps.name)
     names = [name for role in ROLE_NAMES.values() for name in job.members.wanted(role)]

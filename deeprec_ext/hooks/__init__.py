@@ -3,6 +3,7 @@
 Without an AIMaster each is a no-op with one log line: the same script is stock training.
 """
 
+from deeprec_ext.hooks.backup import BackupHook
 from deeprec_ext.hooks.elastic import ElasticTrainingHook, default_hooks
 
-__all__ = ["ElasticTrainingHook", "default_hooks"]
+__all__ = ["BackupHook", "ElasticTrainingHook", "default_hooks"]

@@ -195,9 +195,15 @@ class RealJob:
             self.until(lambda role=role, before=before: self.steps_of(role) > before + 3, f"steps of {role}")
 
     def wait_scalable(self) -> None:
-        """Until the AIMaster knows the model: from then on a scaling begins at once."""
-        self.until(lambda: (status := self.status()) is not None and status.live and sum(r.bytes for r in status.roles),
-                   "the catalogue")  # fmt: skip
+        """Until the AIMaster knows the model and its tables are marked: from then on a scaling begins at once."""
+
+        def known() -> pb.StatusReply | None:
+            status = self.status()
+            return status if status is not None and status.live and sum(role.bytes for role in status.roles) else None
+
+        status = self.until(known, "the catalogue")
+        if status.backup.peer:
+            self.until(lambda: self.events("marks_on"), "dirty rows to be marked")
 
     # ------------------------------------------------------------------------------------------------ steering
 
