@@ -50,18 +50,22 @@ class Collecting:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._active = 0
+        self._active: set[threading.Thread] = set()
         self._held_until = 0.0
 
     def __enter__(self) -> None:
         with self._changed:
             while (left := self._held_until - self._clock()) > 0:
                 self._changed.wait(left)
-            self._active += 1
+            self._active.add(threading.current_thread())
 
     def __exit__(self, *_: object) -> None:
+        self.forget(threading.current_thread())
+
+    def forget(self, thread: threading.Thread) -> None:
+        """It hangs in a collection on a PS that is dead: nobody needs to wait for its end."""
         with self._changed:
-            self._active -= 1
+            self._active.discard(thread)
             self._changed.notify_all()
 
     def hold(self, lease_seconds: float, timeout_seconds: float) -> bool:
@@ -148,6 +152,8 @@ class Guarding:
             self._promoted.clear()
         gone = [one for slot, one in old.items() if slots.get(slot) is not one]
         if self._keeper is None or not self._keeper.take(self._now, gone):
+            if self._keeper is not None:
+                self._collecting.forget(self._keeper.thread)
             self._keeper = _Keeper(self)
             self._keeper.take(self._now, gone)
 
@@ -259,7 +265,8 @@ class _Keeper:
         self._next: tuple[_Assignment, list[_Guarded]] | None = None
         self._source: int | None = None  # being read
         self._abandoned = False
-        threading.Thread(target=self._work, name="deeprec-guard", daemon=True).start()
+        self.thread = threading.Thread(target=self._work, name="deeprec-guard", daemon=True)
+        self.thread.start()
 
     def take(self, assignment: _Assignment, gone: list[_Guarded]) -> bool:
         """Hands over the next assignment. False: the thread reads from a PS that is not in it any more, probably a dead one,

@@ -162,3 +162,22 @@ def test_a_slot_that_is_not_guarded_any_more_frees_its_memory_and_its_bitmaps(wo
     assert not there()
     with pytest.raises(DeepRecError):
         world.guarding.promote([3], step=1)
+
+
+def test_a_hold_does_not_wait_for_a_collection_that_hangs_on_a_dead_ps() -> None:
+    collecting, inside, over = Collecting(), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with collecting:
+            inside.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=hang, daemon=True)
+    thread.start()
+    assert inside.wait(10)
+    assert not collecting.hold(5.0, 0.01)
+    collecting.forget(thread)
+    assert collecting.hold(5.0, 5.0)
+    over.set()
+    thread.join(10)
+    assert collecting.hold(0.0, 0.0)
