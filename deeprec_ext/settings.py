@@ -70,7 +70,8 @@ class Settings:
     """Refresh every so many global steps instead; 0: by time."""
 
     disk_backup: str = ""
-    """Directory of incremental disk backups, anything that tf.io.gfile writes; empty: none."""
+    """Directory of incremental disk backups, anything that tf.io.gfile writes; empty: what the script's BackupHook asks for,
+    `off`: none."""
 
     disk_backup_seconds: float = 60.0
     """How often a cut (base or delta) is written to the disk backup."""

@@ -111,7 +111,8 @@ class Job:
     @property
     def disk_backup(self) -> str:
         """Directory of the disk backup; empty: none."""
-        return self.settings.disk_backup or self.wish.disk_path
+        setting = self.settings.disk_backup
+        return "" if setting == "off" else setting or self.wish.disk_path
 
     @property
     def disk_backup_seconds(self) -> float:

@@ -16,7 +16,7 @@ from deeprec_ext.launch.ending import STOPPED, SUCCEEDED
 from deeprec_ext.launch.events import load_events
 from deeprec_ext.launch.job import Display, Job, Result
 from deeprec_ext.launch.limits import resolve_limits
-from deeprec_ext.launch.plan import RunPlan, describe_plan, new_job_name, parse_settings, split_setting
+from deeprec_ext.launch.plan import RunPlan, backup_settings, describe_plan, new_job_name, parse_settings, split_setting
 from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.rundir import check_directory, default_directory
 
@@ -57,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on with the job in --workdir")
     parser.add_argument("--port", type=int, metavar="PORT", help="port of the AIMaster (default: any free one)")
     parser.add_argument(
+        "--backup", metavar="WHAT",
+        help="off, peer, disk=DIR or peer,disk=DIR (default: peer where there is more than one PS, and what the script's "
+        "BackupHook asks for)",
+    )  # fmt: skip
+    parser.add_argument(
         "--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext/settings.py"
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be started, and start nothing")
@@ -76,7 +81,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
         ps=arguments.ps, workers=arguments.workers, slots=arguments.slots, min_ps=arguments.min_ps, max_ps=arguments.max_ps,
         min_workers=arguments.min_workers, max_workers=arguments.max_workers, evaluator=arguments.evaluator, events=events,
     )  # fmt: skip
-    settings = tuple(split_setting(text) for text in arguments.setting)
+    settings = (*backup_settings(arguments.backup), *(split_setting(text) for text in arguments.setting))
     parse_settings(settings)
     port = check_free(arguments.port, "--port") if arguments.port is not None else 0
     path = arguments.workdir if arguments.workdir is not None else default_directory(job_label(words))

@@ -125,6 +125,25 @@ def split_setting(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+def backup_settings(text: str | None) -> tuple[tuple[str, str], ...]:
+    """`--backup`, and the annotation `backup` of a TFJob, as settings: what is not named is off. Raises UsageError.
+
+    `off`, `peer`, `disk=DIR`, `peer,disk=DIR`. None: nothing was said, the defaults and the script's BackupHook count.
+    """
+    if text is None:
+        return ()
+    peer, disk = "off", "off"
+    for word in text.split(",") if text != "off" else ():
+        kind, equals, path = word.partition("=")
+        if kind == "peer" and not equals:
+            peer = "on"
+        elif kind == "disk" and path:
+            disk = path if "://" in path else str(Path(path).absolute())
+        else:
+            raise UsageError(f"--backup {text}: write off, peer, disk=DIR or peer,disk=DIR")
+    return ("peer_backup", peer), ("disk_backup", disk)
+
+
 def new_job_name(directory: Path) -> str:
     """The run directory's name: unique enough on a machine, and what the user knows the job by."""
     return directory.name or "job"

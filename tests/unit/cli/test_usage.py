@@ -32,6 +32,8 @@ RUN = ["--", "python", "train.py"]
         (["run", "--resume", *RUN], "--resume"),
         (["run", "--unknown", *RUN], "unrecognized"),
         (["run", "--ps", "two", *RUN], "--ps"),
+        (["run", "--backup", "tape", *RUN], "--backup tape: write off, peer"),
+        (["run", "--backup", "disk=", *RUN], "--backup disk="),
         (["status", "nowhere"], "no such run directory"),
         (["status", "."], "no job.json"),
         (["scale", ".", "--ps", "2", "--workers", "2"], "not allowed with"),
@@ -123,3 +125,18 @@ def _environment():
     import deeprec_ext
 
     return {**os.environ, "PYTHONPATH": str(Path(deeprec_ext.__file__).parent.parent)}
+
+
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("off", {"peer_backup": "off", "disk_backup": "off"}),
+        ("peer", {"peer_backup": "on", "disk_backup": "off"}),
+        ("disk=here", {"peer_backup": "off", "disk_backup": "{}/here"}),
+        ("peer,disk=gs://bucket/b", {"peer_backup": "on", "disk_backup": "gs://bucket/b"}),
+    ],
+)
+def test_backup_becomes_settings_and_a_relative_directory_is_the_callers(flag, expected, capsys, tmp_path):
+    assert main(["run", "--dry-run", "--json", "--backup", flag, *RUN]) == 0
+    settings = json.loads(capsys.readouterr().out)["settings"]
+    assert settings == {name: value.format(tmp_path) for name, value in expected.items()}
