@@ -89,6 +89,7 @@ class Trainer:
         self._frozen = False
         self._lost_until = 0.0  # monotonic: a PS is known to be lost, and another view will come
         self._standby_due = False
+        self._marks_sure = True  # no run is under way that began with other marks
 
     def start(self) -> None:
         """Registers and serves in the background; the first elastic session waits for the result."""
@@ -404,8 +405,9 @@ class Trainer:
 
     def _mark(self, tracked: Mapping[str, str]) -> None:
         """From the next run on, sessions mark the writes to these variables (or none)."""
-        if tracked == self._tracked:
+        if tracked == self._tracked and self._marks_sure:
             return
+        self._marks_sure = False
         wanted = self._wanted_for(self.view, tracked)
         for session in list(self._sessions):
             session.prepare(wanted)
@@ -414,6 +416,7 @@ class Trainer:
         before = [old for session in list(self._sessions) for old in session.exchange(wanted)]
         if not self.gate.wait_past(60.0):
             raise TimeoutError("a step without marks did not end within 60 s")
+        self._marks_sure = True
         _retire(before)
 
     def _prepare(self, view: ClusterView, keep_marks: bool) -> None:
