@@ -6,19 +6,30 @@
 from __future__ import annotations
 
 import argparse
-import os
+import subprocess
 import sys
 from typing import Any
+
+ACTIONS = {
+    "list": "the cuts in a backup directory, newest first",
+    "verify": "read every byte; name what is torn, flipped or missing",
+    "restore": "make a cut the newest checkpoint of a model directory, for any number of slots and PS",
+    "export": "write a cut as an ordinary TensorFlow checkpoint",
+}
 
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
-        "backup", help="list or verify a disk backup, or make a checkpoint of it", add_help=False
-    )
-    parser.add_argument("words", nargs=argparse.REMAINDER)
+        "backup", help="list or verify a disk backup, or make a checkpoint of it",
+        usage="deeprec-ext backup ACTION DIR [flags]", formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="\n".join(f"{name:<8} {what}" for name, what in ACTIONS.items()),
+        epilog="Each action has --help.",
+    )  # fmt: skip
+    parser.add_argument("action", choices=tuple(ACTIONS), metavar="ACTION", help=", ".join(ACTIONS))
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="DIR ...", help="backup directory, and flags")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "deeprec_ext.backup", *arguments.words])
+    words = [sys.executable, "-m", "deeprec_ext.backup", arguments.action, *arguments.words]
+    return subprocess.run(words, check=False).returncode
