@@ -189,7 +189,7 @@ class Healing:
         """Runs for ever. A stall of this very process is nobody's silence."""
         job = self._job
         limits = (job.settings.ps_heartbeat_limit_seconds, job.settings.worker_heartbeat_limit_seconds)
-        tick = max(0.02, min(min(limits) / 6, 0.5))
+        tick = max(0.02, min(min(limits) / 30, 0.1))  # a hung PS stops everybody until it is noticed
         before = flushed = job.clock.monotonic()
         while True:
             await asyncio.sleep(tick)
