@@ -47,6 +47,9 @@ RETIRE_LIMIT_SECONDS = 5.0
 CLOSE_AFTER_SECONDS = 0.5
 """How long after an exchange the old session is closed: taking a large graph apart would slow down the first steps."""
 
+MARK_LIMIT_SECONDS = 60.0
+"""How long a step that began with other marks may take to end; then the AIMaster asks again."""
+
 LOST_GRACE_SECONDS = 0.1
 """How long a run on a dead PS may take to end by itself with an error, before it is given up. A hung PS gives none."""
 
@@ -407,17 +410,20 @@ class Trainer:
         """From the next run on, sessions mark the writes to these variables (or none)."""
         if tracked == self._tracked and self._marks_sure:
             return
-        self._marks_sure = False
-        wanted = self._wanted_for(self.view, tracked)
-        for session in list(self._sessions):
-            session.prepare(wanted)
-        with self._changed:
-            self._tracked, self._wanted = dict(tracked), wanted
-        before = [old for session in list(self._sessions) for old in session.exchange(wanted)]
-        if not self.gate.wait_past(60.0):
-            raise TimeoutError("a step without marks did not end within 60 s")
+        before: list[Placed] = []
+        if tracked != self._tracked:
+            self._marks_sure = False
+            wanted = self._wanted_for(self.view, tracked)
+            for session in list(self._sessions):
+                session.prepare(wanted)
+            with self._changed:
+                self._tracked, self._wanted = dict(tracked), wanted
+            before = [old for session in list(self._sessions) for old in session.exchange(wanted)]
+        sure = self.gate.wait_past(MARK_LIMIT_SECONDS)
+        self.retire(before)
+        if not sure:
+            raise TimeoutError(f"a step without marks did not end within {MARK_LIMIT_SECONDS:g} s")
         self._marks_sure = True
-        _retire(before)
 
     def _prepare(self, view: ClusterView, keep_marks: bool) -> None:
         wanted = self._wanted_for(view, self._tracked if keep_marks else {})

@@ -14,6 +14,9 @@ PATIENT = (
 )  # fmt: skip
 """Processes are stopped for a while to hold a state: nobody is to be given up for that."""
 
+MARKS_BY_SCALING = ("--setting", "peer_backup=off")
+"""Tables are marked by each scaling itself, in PREPARE: a worker that is stuck holds that state."""
+
 
 def hold_in_final_copy(job: RealJob, scaling: int, target: str) -> int:
     """The target, which serves nothing yet, is stopped in PAUSE: it does not answer the order for the final copy."""
@@ -47,7 +50,7 @@ def end_of(job: RealJob, scaling: int) -> str:
 
 @pytest.mark.timeout(600)
 def test_an_aimaster_killed_in_any_state_of_a_scaling_resumes_it_or_rolls_it_back(begin):
-    job = begin("--ps", "1", "--workers", "1", *PATIENT, command=(*COUNT, "--paced"))
+    job = begin("--ps", "1", "--workers", "1", *PATIENT, *MARKS_BY_SCALING, command=(*COUNT, "--paced"))
     job.wait_scalable()
     before = job.running()
 

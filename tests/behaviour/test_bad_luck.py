@@ -44,6 +44,7 @@ def test_what_cannot_be_scaled_is_rolled_back_or_refused_and_training_goes_on(be
 
     # A worker that is stuck in its input when everybody is to pause. The request after it waits for its turn.
     assert committed(job, ps=2)
+    job.wait_scalable()
     job.stick("worker-0")
     down = job.ask(ps=1).scaling_id
     job.hold_in_pause(down, "worker-0")
