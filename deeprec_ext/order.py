@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 
 _MASK = (1 << 64) - 1
-_ROUNDS = 4
+_ROUNDS = 6
 
 
 class ShardOrder:
