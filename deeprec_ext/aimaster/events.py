@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,10 @@ class EventLog:
     def add(self, type_: str, role: str = "", epoch: int = 0, **fields: Any) -> None:
         now = self._clock.wall()
         sequence = self._store.add_event(now, type_, role, epoch, fields)
+        self._store.after_commit(lambda: self._tell(sequence, now, type_, role, epoch, fields))
+
+    def _tell(self, sequence: int, now: float, type_: str, role: str, epoch: int, fields: Mapping[str, Any]) -> None:
+        """Others see it only when it is true for good: an AIMaster killed in a transaction has not decided anything."""
         self._write(sequence, now, type_, role, epoch, json.dumps(fields))
         details = " ".join(f"{key}={value}" for key, value in fields.items() if value not in ("", None))
         log.info("%s %s epoch=%d %s", type_, role, epoch, details)

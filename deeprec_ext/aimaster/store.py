@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ class Store:
             self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
         path.chmod(0o600)
         self._depth = 0
+        self._waiting: list[Callable[[], None]] = []
 
     def close(self) -> None:
         self._db.close()
@@ -74,6 +75,7 @@ class Store:
             yield
         except BaseException:
             self._db.execute("ROLLBACK")
+            self._waiting.clear()
             raise
         else:
             self._db.execute("COMMIT")
@@ -81,6 +83,16 @@ class Store:
             self._depth = 0
             if durable:
                 self._db.execute("PRAGMA synchronous=NORMAL")
+        waiting, self._waiting = self._waiting, []
+        for function in waiting:
+            function()
+
+    def after_commit(self, function: Callable[[], None]) -> None:
+        """Calls it when what has been written is there to stay: now, or at the end of the transaction; not if that fails."""
+        if self._depth:
+            self._waiting.append(function)
+        else:
+            function()
 
     # ------------------------------------------------------------------------------------------------ key, value
 

@@ -50,22 +50,35 @@ class Collecting:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._active: set[threading.Thread] = set()
+        self._active: list[object] = []  # who is inside
         self._held_until = 0.0
 
     def __enter__(self) -> None:
-        with self._changed:
-            while (left := self._held_until - self._clock()) > 0:
-                self._changed.wait(left)
-            self._active.add(threading.current_thread())
+        self._enter(threading.current_thread())
 
     def __exit__(self, *_: object) -> None:
         self.forget(threading.current_thread())
 
-    def forget(self, thread: threading.Thread) -> None:
-        """It hangs in a collection on a PS that is dead: nobody needs to wait for its end."""
+    @contextlib.contextmanager
+    def by(self, who: object) -> Iterator[None]:
+        """The same, by somebody who may be forgotten."""
+        self._enter(who)
+        try:
+            yield
+        finally:
+            self.forget(who)
+
+    def _enter(self, who: object) -> None:
         with self._changed:
-            self._active.discard(thread)
+            while (left := self._held_until - self._clock()) > 0:
+                self._changed.wait(left)
+            self._active.append(who)
+
+    def forget(self, who: object) -> None:
+        """It is out, or hangs in a collection on a PS that is dead: nobody needs to wait for its end."""
+        with self._changed:
+            if who in self._active:
+                self._active.remove(who)
             self._changed.notify_all()
 
     def hold(self, lease_seconds: float, timeout_seconds: float) -> bool:
@@ -153,7 +166,7 @@ class Guarding:
         gone = [one for slot, one in old.items() if slots.get(slot) is not one]
         if self._keeper is None or not self._keeper.take(self._now, gone):
             if self._keeper is not None:
-                self._collecting.forget(self._keeper.thread)
+                self._collecting.forget(self._keeper)
             self._keeper = _Keeper(self)
             self._keeper.take(self._now, gone)
 
@@ -249,10 +262,9 @@ class Guarding:
             program.compile(targets=doomed)()
             program.close()
 
-    @contextlib.contextmanager
-    def collecting(self) -> Iterator[None]:
-        with self._collecting:
-            yield
+    @property
+    def collecting(self) -> Collecting:
+        return self._collecting
 
 
 class _Keeper:
@@ -265,8 +277,7 @@ class _Keeper:
         self._next: tuple[_Assignment, list[_Guarded]] | None = None
         self._source: int | None = None  # being read
         self._abandoned = False
-        self.thread = threading.Thread(target=self._work, name="deeprec-guard", daemon=True)
-        self.thread.start()
+        threading.Thread(target=self._work, name="deeprec-guard", daemon=True).start()
 
     def take(self, assignment: _Assignment, gone: list[_Guarded]) -> bool:
         """Hands over the next assignment. False: the thread reads from a PS that is not in it any more, probably a dead one,
@@ -338,7 +349,7 @@ class _Keeper:
                     first = True
                     sent += self._first_copy(one)
                 else:
-                    with owner.collecting():
+                    with owner.collecting.by(self):
                         sent += one.mover.refresh()
                 one.began = began
         except (tf.errors.OpError, DeepRecError) as error:
@@ -363,7 +374,7 @@ class _Keeper:
         try:
             mover.arm(verify=False, tracked=True)
             sent = mover.first()
-            with self._owner.collecting():
+            with self._owner.collecting.by(self):
                 sent += mover.refresh()
             one.skipped = frozenset(mover.skipped)
             one.full_bytes = sum(variable.bytes for variable in one.variables)

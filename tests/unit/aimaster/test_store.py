@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
@@ -71,6 +72,21 @@ def test_events_that_a_killed_process_did_not_append_are_appended_by_the_next(tm
     EventLog(store, path, SystemClock()).close()
     lines = path.read_text().splitlines()
     assert [json.loads(line)["type"] for line in lines if line != '{"torn'] == ["one", "two"]
+    store.close()
+
+
+def test_an_event_is_told_only_when_its_transaction_is_there_to_stay(tmp_path: Path) -> None:
+    store = Store(tmp_path / "aimaster.db")
+    log = EventLog(store, tmp_path / "events.jsonl", SystemClock())
+    told = (tmp_path / "events.jsonl").read_text
+    with contextlib.suppress(ZeroDivisionError), store.transaction():
+        log.add("decided")
+        raise ZeroDivisionError
+    with store.transaction(durable=True):
+        log.add("decided", scaling=1)
+        assert told() == ""
+    assert '"scaling": 1' in told() and told().count("decided") == 1
+    log.close()
     store.close()
 
 
