@@ -39,6 +39,15 @@ class Source(Protocol):
     def restart_needed(self) -> bool:
         """Whether the iterator must be made anew before the next run: batches have to be given again."""
 
+    def renew(self) -> None:
+        """The iterator is about to be made anew, or ended: a new era."""
+
+    def restarted(self) -> None:
+        """The iterator is about to be made anew because of `restart_needed`."""
+
+    def valid(self, ticket: Ticket) -> bool:
+        """Whether the batches of the ticket are still to be read."""
+
     def begin(self, batches: int, timeout_seconds: float) -> Ticket | None:
         """Waits until the next batches can be read without waiting (or the data has ended). None: not within the time.
 
@@ -50,6 +59,9 @@ class Source(Protocol):
 
     def failed(self, ticket: Ticket) -> None:
         """It failed and will be run again; nobody knows whether the batches were read, so they are given once more."""
+
+    def unused(self, ticket: Ticket) -> None:
+        """No run has read them, or the data had ended."""
 
     def broken(self, ticket: Ticket, error: str) -> None:
         """It failed because of these batches."""

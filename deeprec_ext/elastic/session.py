@@ -7,13 +7,14 @@ Flattening, feeding and error texts are the base class's; only the last step, `_
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,7 +22,9 @@ import tensorflow as tf
 
 from deeprec_ext import graph as passes
 from deeprec_ext.elastic.background import politely, without_collections
+from deeprec_ext.elastic.feeding import Feeding, Run
 from deeprec_ext.elastic.gate import Gate
+from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.placed import Placed, Signature
 from deeprec_ext.elastic.runner import AbandonedError, Runner
 from deeprec_ext.errors import RefusedError
@@ -64,6 +67,7 @@ class Home(Protocol):
 
     gate: Gate
     runner: Runner
+    inputs: Inputs
 
     @property
     def generation(self) -> int:
@@ -93,6 +97,8 @@ class _Facts:
     remote: bool
     makes_iterator: bool
     one_shot: bool
+    pulls: tuple[tuple[str, int], ...] = ()  # elastic dataset, batches that a run reads
+    makes: tuple[tuple[str, str], ...] = ()  # elastic dataset, MakeIterator op that starts its iterator
 
 
 @dataclass
@@ -102,6 +108,7 @@ class _Exported:
     version: int
     definition: v1.GraphDef
     index: passes.GraphIndex
+    feeds: Mapping[str, passes.Feed]  # iterators that read elastic datasets
 
 
 class ElasticSession(v1.Session):
@@ -129,6 +136,7 @@ class ElasticSession(v1.Session):
         self._building = threading.RLock()
         self._initialized: set[str] = set()
         self._swaps = 0
+        self._feeding = Feeding(home.inputs) if home is not None else None
         self._scope = f"deeprec_ext/{next(_numbers)}/"  # two graphs of a process may call their iterators alike
         if home is not None:
             home.opened(self)
@@ -153,6 +161,8 @@ class ElasticSession(v1.Session):
         if self._closed:
             return
         placed = self._placed
+        if self._feeding is not None:
+            self._feeding.close()  # or an iterator that waits for data could not be destroyed
         if placed is not None and placed.drops and self._home is not None:
             self._drop_iterators(placed)
         super().close()
@@ -201,26 +211,32 @@ class ElasticSession(v1.Session):
             return self._execute(self._current(), signature, values, options, run_metadata, tracing, None)
         facts = self._facts_of(signature)
         self._count(signature)
+        feeding: Run | None = None
+        if self._feeding is not None and (facts.pulls or facts.makes):
+            feeding = self._feeding.run(facts.pulls, facts.makes, signature, values)
         while True:
-            if self._generation != self._home.generation:
-                raise tf.errors.AbortedError(
-                    None, None, "variables were lost with a PS: the session has to be recovered"
-                )
+            self._check_generation()
+            if feeding is not None:
+                feeding.wait(self._check_generation)  # for the next batch; never inside the run
             if facts.remote:
                 with self._home.gate.passing():
+                    if feeding is not None and not feeding.valid:
+                        continue
                     placed = self._current()
                     made_for = self._made_for
                     try:
-                        self._before(placed, facts)
-                        return self._execute(
-                            placed, signature, values, options, run_metadata, tracing, self._home.runner
-                        )
+                        self._before(placed, facts, feeding)
+                        with feeding or contextlib.nullcontext():
+                            return self._execute(
+                                placed, signature, values, options, run_metadata, tracing, self._home.runner
+                            )
                     except (*LOST, *STALE) as error:
                         failure: Exception = error
             else:
                 placed, made_for = self._current(), self._made_for
-                self._before(placed, facts)
-                return self._execute(placed, signature, values, options, run_metadata, tracing, None)
+                self._before(placed, facts, feeding)
+                with feeding or contextlib.nullcontext():
+                    return self._execute(placed, signature, values, options, run_metadata, tracing, None)
             assert made_for is not None
             if self._closed or not self._home.next_view(failure, made_for):
                 if isinstance(failure, AbandonedError):
@@ -241,8 +257,14 @@ class ElasticSession(v1.Session):
             return self._do_call(function, *arguments)
         return self._do_call(runner.call, function, *arguments)
 
-    def _before(self, placed: Placed, facts: _Facts) -> None:
+    def _check_generation(self) -> None:
+        if self._home is not None and self._generation != self._home.generation:
+            raise tf.errors.AbortedError(None, None, "variables were lost with a PS: the session has to be recovered")
+
+    def _before(self, placed: Placed, facts: _Facts, feeding: Run | None) -> None:
         """Iterators live in the devices of the session that initialises them: that session is kept until the end."""
+        if feeding is not None and feeding.restart(placed, self._exported.feeds if self._exported else {}):
+            placed.pinned = True
         if facts.one_shot:
             for name in placed.initializers:
                 if name not in self._initialized:
@@ -266,11 +288,18 @@ class ElasticSession(v1.Session):
             nodes = exported.index.nodes
             reached = [nodes[name] for name in exported.index.upstream(signature.names) if name in nodes]
             ops = {node.op for node in reached}
+            feeds = exported.feeds
             facts = self._facts[signature] = _Facts(
                 remote=any(node.device.startswith("/job:ps") for node in reached),
                 makes_iterator="MakeIterator" in ops,
                 one_shot="OneShotIterator" in ops,
-            )
+                pulls=tuple(passes.pulls(exported.index, feeds, [node.name for node in reached]).items()),
+                makes=tuple(
+                    (feed.source, node.name)
+                    for node in reached if node.op == "MakeIterator"
+                    for feed in feeds.values() if node.name in feed.makers
+                ),
+            )  # fmt: skip
         return facts
 
     # -- sessions
@@ -286,13 +315,16 @@ class ElasticSession(v1.Session):
                     return shared
                 version = self.graph.version
                 definition = self.graph.as_graph_def()
+                index = passes.GraphIndex(definition)
+                feeds: Mapping[str, passes.Feed] = {}
                 if self._home is not None:
                     try:
                         passes.check(definition)
+                        feeds = passes.feeds(index)
                     except RefusedError as error:
                         self._home.refused(str(error))
                         raise
-                exported = _Exported(version, definition, passes.GraphIndex(definition))
+                exported = _Exported(version, definition, index, feeds)
                 self.graph._deeprec_ext_exported = exported
                 self._exported, self._facts = exported, {}
         return exported

@@ -17,6 +17,7 @@ from deeprec_ext.graph.context import Context, Report, Rewritten
 from deeprec_ext.graph.index import GraphIndex, on_ps
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
 from deeprec_ext.graph.rewriting import Rewriting
+from deeprec_ext.graph.sources import Feed, feeds, pulls
 
 
 def touches_ps(graph_def: GraphDef | GraphIndex, names: Collection[str]) -> bool:
@@ -27,6 +28,7 @@ def touches_ps(graph_def: GraphDef | GraphIndex, names: Collection[str]) -> bool
 
 __all__ = [
     "Context",
+    "Feed",
     "GraphIndex",
     "Pass",
     "Report",
@@ -36,6 +38,8 @@ __all__ = [
     "batch_size",
     "build_catalogue",
     "check",
+    "feeds",
+    "pulls",
     "register_pass",
     "registered_passes",
     "rewrite",

@@ -1,0 +1,86 @@
+"""`elastic_dataset`: a tf.data.Dataset of batches whose records are leased from the AIMaster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from deeprec_ext.data import sources
+from deeprec_ext.data.declaring import Files, Plan, plan
+from deeprec_ext.data.readers import Reader
+from deeprec_ext.data.readers.base import Columns
+from deeprec_ext.errors import UsageError
+from deeprec_ext.graph.sources import RECORD, mark
+
+
+def elastic_dataset(
+    files: Files,
+    batch_size: int,
+    epochs: int | None = 1,
+    shuffle: bool = True,
+    seed: int = 0,
+    reader: str | Callable[..., Any] | Reader = "lines",
+    *,
+    with_ids: bool = False,
+    shard_records: int | None = None,
+    name: str | None = None,
+    purpose: str = "train",
+    set_aside: bool = False,
+    reader_options: dict[str, Any] | None = None,
+) -> tf.data.Dataset:
+    """Batches of the records of `files`, each record once an epoch, over all workers of the job together.
+
+    In a job, records are leased from the AIMaster and acknowledged when the training step that used them has run; outside,
+    the same batches come from this process alone. Shuffling, epochs and batching are done here: stages that keep the order
+    one to one (map, prefetch) may follow; shuffle, filter, repeat, batch and the like are refused, unless `with_ids`.
+
+    Args:
+      files: a pattern, a path, a list of these, anything that tf.io.gfile reads; for reader "range" the number of records.
+      batch_size: records in a batch. The last one, and one before a wait for other workers, may have fewer: the first
+        dimension of the elements is None.
+      epochs: how often each record is given; None: without end.
+      shuffle: shards among each other, and records inside a shard; the order depends on `seed` and epoch alone.
+      seed: of the order.
+      reader: "lines", "csv" (lines whose line ends may be quoted), "tfrecord": elements are strings, shape [batch];
+        "parquet": a dict of columns; "range": int64 [batch]; a function path -> iterable of records; a `readers.Reader`.
+      with_ids: see `deeprec_ext.data.ids`; elements are then dicts that also have `deeprec_record`.
+      shard_records: records in a lease; default: 32 batches.
+      name: tells the datasets of a job apart; default: the purpose.
+      purpose: "train", or "evaluate" or "predict": then every pass is one of its own, and reading acknowledges.
+      set_aside: a shard that keeps failing is left out, and reported, instead of ending the job.
+      reader_options: "lines" and "csv": skip_lines=; "parquet": columns=.
+
+    Raises UsageError for arguments that cannot be, and for a pattern that matches nothing.
+    """
+    try:
+        made = plan(
+            files, batch_size, epochs, shuffle, seed, reader, shard_records, name, purpose, set_aside, reader_options or {}
+        )  # fmt: skip
+        sources.prepare(made)
+    except UsageError as error:
+        home = sources.trainer()
+        if home is not None:  # no use to start the process again and again
+            home.refused(f"elastic_dataset: {error}")
+        raise
+    signature = _signature(made)
+    return tf.data.Dataset.from_generator(
+        lambda: sources.batches(made), output_signature=signature, name=mark(made.declaration.name, with_ids)
+    )
+
+
+def _signature(made: Plan) -> Any:
+    sample = made.reader.sample(made.paths[0])
+    if sample is None:
+        return tf.TensorSpec([None], tf.string)
+    return tf.nest.map_structure(_spec, dict(sample) if not isinstance(sample, np.ndarray) else sample)
+
+
+def _spec(column: np.ndarray) -> tf.TensorSpec:
+    kind = tf.string if column.dtype.kind in "OSU" else tf.as_dtype(column.dtype)
+    return tf.TensorSpec([None, *column.shape[1:]], kind)
+
+
+__all__ = ["RECORD", "Columns", "elastic_dataset"]

@@ -1,0 +1,459 @@
+"""The feeder of one dataset in one process: leases in, batches out, and which of them are trained.
+
+Three threads: one talks with the ledger, one reads shards and cuts batches into a bounded list, one counts files. Batches
+that are given but not known to be trained stay in the list, so that they can be given again when a step failed, when the
+iterator is made anew, or when the session had to be recovered.
+
+An *era* is the life of one iterator. Whoever reads in an earlier era gets the end of the data, and what it read does not count.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from deeprec_ext.data.errors import DataError
+from deeprec_ext.data.leases import REPORT_SECONDS, Leases
+from deeprec_ext.data.readers.base import Columns, Reader, Shard, concatenate, order, take
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger("deeprec_ext")
+
+BATCHES_AHEAD = 16
+"""Batches cut in advance: hides the reading of a shard; each costs the memory of a batch."""
+
+JOIN_SECONDS = 2.0
+
+NUDGE_SECONDS = 0.05
+"""Whether leases run short is looked at so often: not at every step."""
+
+
+class Link(Protocol):
+    """The way to the ledger."""
+
+    def send(self, request: pb.DataRequest) -> None:
+        """The reply comes through `Feeder.receive`, at once or later, or never."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Records of a batch that are of one lease."""
+
+    lease: int
+    done: int  # of the shard's order, once they are trained
+    records: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    elements: Columns
+    parts: tuple[Part, ...]
+    records: int
+
+
+@dataclass(frozen=True, eq=False)
+class Ticket:
+    """Batches given to one run."""
+
+    era: int
+    number: int
+    batches: int
+    finished_before: int
+
+
+@dataclass
+class _Partial:
+    """A batch that is not full yet."""
+
+    columns: list[Columns] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    records: int = 0
+
+
+class Feeder:
+    """Implements `elastic.inputs.Source`. Owns its threads; `close` ends them.
+
+    Args:
+      declaration: the dataset; reader: of its files; batch_size: records.
+      ahead_seconds: work to hold in leases.
+      clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, declaration: pb.Dataset, reader: Reader, batch_size: int, ahead_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.declaration, self.batch_size = declaration, batch_size
+        self._reader, self._clock = reader, clock
+        self._lock = threading.RLock()
+        self._room = threading.Condition(self._lock)  # for the reading thread
+        self._ready = threading.Condition(self._lock)  # for those who want batches
+        self._talk = threading.Condition(self._lock)
+        self._scan = threading.Condition(self._lock)
+        self._leases = Leases(declaration, ahead_seconds, 4 * batch_size)
+        self._link: Link | None = None
+        self._outstanding: deque[Batch] = deque()  # from the first that is not known to be trained
+        self._given = 0  # of these, in this era
+        self._partial = _Partial()
+        self._reading: int | None = None  # lease
+        self._voids = 0  # grows when what was read before does not count any more
+        self._era = 0
+        self._attached = False
+        self._claimed = False
+        self._closed = False
+        self._error = ""
+        self._threads: list[threading.Thread] = []
+        # of this era, counted from its beginning
+        self._begun = self._finished = self._popped = self._tickets = 0
+        self._running: dict[int, Ticket] = {}
+        self._restart_needed = False
+        self._nudged = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.declaration.name
+
+    def connect(self, link: Link) -> None:
+        self._link = link
+
+    def _start(self) -> None:
+        """Begins to ask for leases, when somebody wants batches; with the lock held."""
+        if self._threads or self._closed:
+            return
+        assert self._link is not None
+        for name, work in (("talk", self._work_talk), ("read", self._work_read), ("scan", self._work_scan)):
+            thread = threading.Thread(target=self._guarded, args=(work,), name=f"deeprec-data-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._wake()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(JOIN_SECONDS)
+
+    def _wake(self) -> None:
+        for condition in (self._room, self._ready, self._talk, self._scan):
+            condition.notify_all()
+
+    # -- for the iterator that reads batches
+
+    def batches(self) -> Iterator[Columns]:
+        """The batches of one era. Ends when the data has ended or another era has begun; raises DataError."""
+        with self._lock:
+            if self._attached:
+                self._new_era()
+            self._attached, self._leases.asleep = True, False
+            self._start()
+            self._talk.notify_all()
+            era = self._era
+        while True:
+            with self._lock:
+                if era == self._era and not self._claimed:
+                    self._pop(self._given)  # who asks for the next one is done with the one before
+                self._ready.wait_for(lambda: era != self._era or self._given < len(self._outstanding) or self._over)
+                if era != self._era or self._closed:
+                    return
+                if self._given >= len(self._outstanding):
+                    if self._failure:
+                        raise DataError(self._failure)
+                    return
+                batch = self._outstanding[self._given]
+                self._given += 1
+                self._room.notify_all()
+            yield batch.elements
+
+    @property
+    def _failure(self) -> str:
+        return self._error or self._leases.error
+
+    @property
+    def _over(self) -> bool:
+        """Nothing will be added."""
+        return self._closed or bool(self._failure) or self._leases.state == pb.DataReply.END
+
+    def _new_era(self) -> None:
+        self._era += 1
+        self._given = self._begun = self._finished = self._popped = 0
+        self._attached = False
+        self._running.clear()
+        self._ready.notify_all()
+
+    # -- for sessions (elastic.inputs.Source)
+
+    def claim(self) -> None:
+        with self._lock:
+            self._claimed = True
+            self._start()
+
+    @property
+    def restart_needed(self) -> bool:
+        return self._restart_needed
+
+    def renew(self) -> None:
+        """The iterator is about to be made anew: the batches not known to be trained come first again."""
+        with self._lock:
+            self._new_era()
+            self._restart_needed = False
+
+    def restarted(self) -> None:
+        self._restart_needed = False
+
+    def valid(self, ticket: Ticket) -> bool:
+        return ticket.number in self._running
+
+    def begin(self, batches: int, timeout_seconds: float) -> Ticket | None:
+        with self._lock:
+            if self._leases.asleep:
+                self._leases.asleep = False
+                self._talk.notify_all()
+            wanted = self._begun - self._popped + batches
+            if not self._ready.wait_for(lambda: len(self._outstanding) >= wanted or self._over, timeout_seconds):
+                return None
+            if self._failure:
+                raise DataError(self._failure)
+            self._tickets += 1
+            ticket = Ticket(self._era, self._tickets, batches, self._finished)
+            self._begun += batches
+            self._running[ticket.number] = ticket
+            return ticket
+
+    def trained(self, ticket: Ticket) -> None:
+        with self._lock:
+            if self._running.pop(ticket.number, None) is None:
+                return  # what it trained is given once more: counted when the era ended
+            self._finished += ticket.batches
+            # A run may read any batch but those that runs had finished with when it began.
+            sure = min((one.finished_before for one in self._running.values()), default=self._finished)
+            self._pop(sure - self._popped)
+
+    def failed(self, ticket: Ticket) -> None:
+        with self._lock:
+            if ticket.number in self._running:
+                self._replay()
+
+    def unused(self, ticket: Ticket) -> None:
+        """The run ended without reading a batch: the data had ended."""
+        with self._lock:
+            if self._running.pop(ticket.number, None) is not None:
+                self._begun -= ticket.batches
+
+    def broken(self, ticket: Ticket, error: str) -> None:
+        with self._lock:
+            if ticket.number not in self._running:
+                return
+            first = ticket.finished_before - self._popped
+            suspects = list(self._outstanding)[first : first + ticket.batches]
+            for part in {part.lease: part for batch in suspects for part in batch.parts}.values():
+                lease = self._leases.held.get(part.lease)
+                if lease is not None:
+                    self._leases.fail(part.lease, f"{self._shard(lease.lease)}: {error}")
+            self._leases.give_back()
+            self._drop()
+
+    def _replay(self) -> None:
+        """What runs under way have read is given once more."""
+        first = min(one.finished_before for one in self._running.values()) - self._popped
+        for batch in list(self._outstanding)[first : self._begun - self._popped]:
+            self._leases.replayed += batch.records
+        self._new_era()
+        self._restart_needed = True
+
+    def _pop(self, batches: int) -> None:
+        """The first batches are trained."""
+        for _ in range(min(batches, len(self._outstanding))):
+            batch = self._outstanding.popleft()
+            self._given -= 1
+            self._popped += 1
+            for part in batch.parts:
+                if not self._leases.trained(part.lease, part.done):
+                    self._leases.replayed += part.records  # the lease went to somebody else meanwhile
+        if batches > 0:
+            self._room.notify_all()
+            self._nudge()
+
+    def _nudge(self) -> None:
+        """Wakes the talking thread when it has something to say; it looks by itself twice a second."""
+        now = self._clock()
+        if (now - self._nudged > NUDGE_SECONDS or not self._outstanding) and self._leases.due_in(now) <= 0:
+            self._nudged = now
+            self._talk.notify_all()
+
+    def _drop(self) -> None:
+        """All that was read does not count: other leases will bring it again."""
+        self._outstanding.clear()
+        self._partial = _Partial()
+        self._voids += 1
+        self._restart_needed = self._restart_needed or self._attached
+        self._new_era()
+        self._wake()
+
+    def waits_for(self) -> str:
+        with self._lock:
+            if self._leases.state == pb.DataReply.DRAINED:
+                return f"dataset {self.name}: other workers hold the last shards"
+            if self._leases.to_scan:
+                return f"dataset {self.name}: files are being counted"
+            if self._leases.unread:
+                return f"dataset {self.name}: reading {self._path(self._leases.to_read[0]) if self._leases.to_read else ''}"
+            return f"dataset {self.name}: leases from the AIMaster"
+
+    def receive(self, reply: pb.DataReply) -> None:
+        with self._lock:
+            if self._leases.receive(reply, self._clock()):
+                log.info("dataset %s goes back to the position of a checkpoint or backup", self.name)
+                self._drop()
+            self._wake()
+
+    def registered(self, aimaster_incarnation: int) -> None:
+        with self._lock:
+            self._leases.registered(aimaster_incarnation)
+            self._talk.notify_all()
+
+    def finish(self) -> None:
+        """What is trained is told, the rest given back; the feeder sleeps until somebody asks again."""
+        with self._lock:
+            if not self._threads or self._leases.asleep:
+                return
+            self._leases.asleep = True
+            request = self._leases.last_request(self._clock())
+            self._drop()
+        assert self._link is not None
+        if request is not None:
+            self._link.send(request)
+
+    # -- the threads
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            log.exception("the feeder of dataset %s failed", self.name)
+            with self._lock:
+                self._error = f"dataset {self.name}: {type(error).__name__}: {error}"
+                self._wake()
+
+    def _work_talk(self) -> None:
+        assert self._link is not None
+        while True:
+            with self._lock:
+                if self._closed:
+                    return
+                request = self._leases.request(self._clock())
+                if request is None:
+                    self._talk.wait(min(REPORT_SECONDS, self._leases.due_in(self._clock())))
+                    continue
+            self._link.send(request)
+
+    def _work_scan(self) -> None:
+        while True:
+            with self._lock:
+                self._scan.wait_for(lambda: self._closed or self._leases.to_scan)
+                if self._closed:
+                    return
+                lease = self._leases.to_scan[0]
+            path = self._path(lease)
+            try:
+                scan = self._reader.scan(path, max(1, self.declaration.shard_records))
+            except (OSError, DeepRecError, ValueError) as error:
+                with self._lock:
+                    self._fail(lease, f"counting the records of {path}: {error}")
+                continue
+            with self._lock:
+                self._leases.scanned(
+                    pb.Scanned(lease=lease.id, begins=scan.begins, records=scan.records, end_byte=scan.end)
+                )
+                self._talk.notify_all()
+
+    def _fail(self, lease: pb.Lease, error: str) -> None:
+        log.warning("dataset %s: %s", self.name, error)
+        self._leases.fail(lease.id, error)
+        self._talk.notify_all()
+
+    def _work_read(self) -> None:
+        while True:
+            with self._lock:
+                self._reading = None
+                self._room.wait_for(lambda: self._closed or self._leases.to_read or self._flushable)
+                if self._closed:
+                    return
+                if self._flushable:
+                    self._cut()
+                    continue
+                lease = self._leases.to_read.popleft()
+                self._reading, voids = lease.id, self._voids
+            self._read(lease, voids)
+
+    @property
+    def _flushable(self) -> bool:
+        """Whether the short rest must be trained now, since others or the end wait for it."""
+        over = self._leases.state in (pb.DataReply.DRAINED, pb.DataReply.END)
+        return over and self._partial.records > 0 and not self._leases.to_read
+
+    def _read(self, lease: pb.Lease, voids: int) -> None:
+        shard = self._shard(lease)
+        try:
+            self._check_size(lease)
+            columns = self._reader.read(shard)
+        except (OSError, DeepRecError, ValueError) as error:
+            with self._lock:
+                self._fail(lease, f"{shard}: {error}" if str(shard) not in str(error) else str(error))
+            return
+        rows = order(lease.seed, lease.records)
+        done = lease.done
+        while done < lease.records:
+            with self._lock:
+                self._room.wait_for(lambda: self._closed or voids != self._voids or self._has_room)
+                held = self._leases.held.get(lease.id)
+                if self._closed or voids != self._voids or held is None:
+                    return
+                until = min(lease.records, done + self.batch_size - self._partial.records)
+                piece = take(columns, slice(done, until) if rows is None else rows[done:until])
+                self._partial.columns.append(piece)
+                self._partial.parts.append(Part(lease.id, until, until - done))
+                self._partial.records += until - done
+                held.read = done = until
+                if self._partial.records >= self.batch_size:
+                    self._cut()
+                self._nudge()
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._outstanding) - self._given < BATCHES_AHEAD
+
+    def _cut(self) -> None:
+        partial, self._partial = self._partial, _Partial()
+        self._outstanding.append(Batch(concatenate(partial.columns), tuple(partial.parts), partial.records))
+        self._ready.notify_all()
+
+    def _path(self, lease: pb.Lease) -> str:
+        return self.declaration.files[lease.file].path
+
+    def _shard(self, lease: pb.Lease) -> Shard:
+        return Shard(
+            self._path(lease), lease.shard, lease.first_record, lease.records, lease.begin_byte, lease.end_byte
+        )
+
+    def _check_size(self, lease: pb.Lease) -> None:
+        file = self.declaration.files[lease.file]
+        if file.path:
+            check_size(file.path, file.bytes)
+
+
+def check_size(path: str, before: int) -> None:
+    """Raises ChangedError when the file is not as large as when the dataset was declared, or gone."""
+    from deeprec_ext.data import files
+    from deeprec_ext.data.errors import ChangedError
+
+    now = files.size(path)
+    if now != before:
+        how = "shrunk" if now < before else "grown"
+        raise ChangedError(f"{path} has {how} from {before} to {now} bytes since the dataset was declared")

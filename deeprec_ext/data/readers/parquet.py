@@ -1,0 +1,160 @@
+"""Parquet: a batch is a dict of columns, read by pyarrow or, where it is missing, by tensorflow-io.
+
+Shards do not cross row groups and are row numbers, not bytes. Numbers, booleans and strings; without nulls in number columns
+(a null string is empty). One decoded row group is kept: neighbouring shards come from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deeprec_ext.data import files
+from deeprec_ext.data.errors import ChangedError, DataError
+from deeprec_ext.data.readers.base import Scan, Shard, take
+from deeprec_ext.errors import UsageError
+
+
+class ParquetReader:
+    """Args:
+    columns: names of the columns wanted; None: all.
+    """
+
+    def __init__(self, columns: Sequence[str] | None = None) -> None:
+        self._columns = list(columns) if columns is not None else None
+        self.name = "parquet" + (f"-{','.join(self._columns)}" if self._columns else "")
+        self._kept: tuple[tuple[str, int, int], dict[str, np.ndarray], int] | None = None
+
+    def sample(self, path: str) -> dict[str, np.ndarray]:
+        return self._file(path).sample()
+
+    def scan(self, path: str, shard_records: int) -> Scan:
+        begins: list[int] = []
+        counts: list[int] = []
+        first = 0
+        for rows in self._file(path).groups():
+            for begin in range(0, rows, shard_records):
+                begins.append(first + begin)
+                counts.append(min(shard_records, rows - begin))
+            first += rows
+        return Scan(begins, counts, first)
+
+    def read(self, shard: Shard) -> dict[str, np.ndarray]:
+        columns, first = self._group_of(shard)
+        begin = shard.first - first
+        rows = len(next(iter(columns.values())))
+        if begin + shard.records > rows:
+            raise ChangedError(f"{shard}: the file was changed after its records were counted")
+        return take(columns, slice(begin, begin + shard.records))  # type: ignore[return-value]
+
+    def _group_of(self, shard: Shard) -> tuple[dict[str, np.ndarray], int]:
+        """The row group that the shard is in, and the number of its first row."""
+        size = files.size(shard.path)
+        if self._kept is not None:
+            key, columns, first = self._kept
+            if (
+                key[0] == shard.path
+                and key[2] == size
+                and first <= shard.first < first + len(next(iter(columns.values())))
+            ):
+                return columns, first
+        file = self._file(shard.path)
+        first = 0
+        for number, rows in enumerate(file.groups()):
+            if shard.first < first + rows:
+                columns = file.group(number, first, rows)
+                self._kept = (shard.path, number, size), columns, first
+                return columns, first
+            first += rows
+        raise ChangedError(f"{shard}: the file has only {first} records: it has shrunk since they were counted")
+
+    def _file(self, path: str) -> Any:
+        files.size(path)
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            return _TensorFlowFile(path, self._columns)
+        return _ArrowFile(path, self._columns)
+
+
+class _ArrowFile:
+    def __init__(self, path: str, columns: list[str] | None) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        self._path, self._columns = path, columns
+        try:
+            with files.opened(path) as file:
+                data = file if "://" not in path else pyarrow.BufferReader(bytes(file.read()))
+                self._file = pyarrow.parquet.ParquetFile(data if "://" in path else path)
+        except pyarrow.ArrowInvalid as error:
+            raise DataError(f"{path} is no Parquet file: {error}") from error
+
+    def groups(self) -> list[int]:
+        metadata = self._file.metadata
+        return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+
+    def sample(self) -> dict[str, np.ndarray]:
+        table = self._file.schema_arrow.empty_table()
+        return self._arrays(table.select(self._columns) if self._columns else table)
+
+    def group(self, number: int, first: int, rows: int) -> dict[str, np.ndarray]:
+        return self._arrays(self._file.read_row_group(number, columns=self._columns))
+
+    def _arrays(self, table: Any) -> dict[str, np.ndarray]:
+        import pyarrow
+
+        found = {}
+        for name in table.column_names:
+            column, kind = table.column(name), table.schema.field(name).type
+            if pyarrow.types.is_string(kind) or pyarrow.types.is_binary(kind) or pyarrow.types.is_large_string(kind):
+                values = column.cast(pyarrow.large_binary()).to_pylist()
+                found[name] = np.empty(len(values), object)
+                found[name][:] = [value if value is not None else b"" for value in values]
+            elif pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_boolean(kind):
+                if column.null_count:
+                    raise DataError(f"{self._path}: column {name} has nulls; fill them, or choose columns=")
+                found[name] = column.to_numpy()
+            else:
+                raise DataError(f"{self._path}: column {name} is {kind}; readable are numbers, booleans and strings")
+        return found
+
+
+class _TensorFlowFile:
+    """Through tensorflow-io: it does not tell row groups, so the whole file is one."""
+
+    def __init__(self, path: str, columns: list[str] | None) -> None:
+        try:
+            import tensorflow as tf
+            import tensorflow_io as tfio
+        except ImportError as error:
+            raise UsageError("reading Parquet needs pyarrow or tensorflow-io: pip install pyarrow") from error
+        self._path = path
+        with tf.init_scope():  # the feeder's threads are eager anyway; a graph may be the default here
+            if not tf.executing_eagerly():
+                raise UsageError(
+                    "reading Parquet in a script that disabled eager execution needs pyarrow: pip install pyarrow"
+                )
+            try:
+                self._tensor = tfio.IOTensor.from_parquet(path)
+            except (tf.errors.OpError, ValueError) as error:
+                raise DataError(f"{path} is no Parquet file: {error}") from error
+        names = [name.decode() if isinstance(name, bytes) else name for name in self._tensor.columns]
+        self._names = dict(zip(names, self._tensor.columns))
+        missing = [name for name in columns or () if name not in self._names]
+        if missing:
+            raise DataError(f"{path} has no column {', '.join(missing)}; it has {', '.join(names)}")
+        self._wanted = columns or names
+
+    def groups(self) -> list[int]:
+        return [int(self._tensor(self._names[self._wanted[0]]).shape[0])]
+
+    def sample(self) -> dict[str, np.ndarray]:
+        return {name: values[:0] for name, values in self.group(0, 0, 1).items()}
+
+    def group(self, number: int, first: int, rows: int) -> dict[str, np.ndarray]:
+        return {
+            name: self._tensor(self._names[name])[first : first + rows].numpy().reshape(-1) for name in self._wanted
+        }

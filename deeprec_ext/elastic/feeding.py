@@ -1,0 +1,134 @@
+"""How the runs of one session are fed by elastic datasets: wait before the run, acknowledge after it, give again what failed.
+
+MECHANISM: a run that waits for data can be neither paused nor timed out. So a run begins only when its batches are there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import tensorflow as tf
+
+from deeprec_ext.elastic.inputs import Inputs, Source, Ticket
+from deeprec_ext.elastic.placed import Placed, Signature
+from deeprec_ext.errors import RefusedError
+from deeprec_ext.graph import Feed
+
+log = logging.getLogger("deeprec_ext")
+
+LOOK_SECONDS = 0.2
+"""While it waits, a run looks so often whether it should wait no longer."""
+
+TELL_SECONDS = 30.0
+"""And says so often what it waits for."""
+
+
+class Feeding:
+    """One per session."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.inputs = inputs
+        self.made: dict[str, tuple[Signature, Sequence[Any]]] = {}  # how each dataset's iterator was started
+        self._used: dict[str, Source] = {}
+
+    def source(self, name: str) -> Source:
+        source = self._used.get(name)
+        if source is None:
+            source = self.inputs.find(name)
+            if source is None:
+                raise RefusedError(
+                    f"the elastic dataset {name!r} was not made in this process: call elastic_dataset here"
+                )
+            self._used[name] = source
+            source.claim()
+        return source
+
+    def run(
+        self,
+        pulls: Sequence[tuple[str, int]],
+        makes: Sequence[tuple[str, str]],
+        signature: Signature,
+        values: Sequence[Any],
+    ) -> Run:
+        for name, maker in makes:
+            self.source(name).renew()
+            self.made[name] = Signature(signature.feeds, (), (maker,)), values
+        return Run(self, pulls)
+
+    def close(self) -> None:
+        """The session ends: whoever still reads its iterators gets the end of the data."""
+        for source in self._used.values():
+            source.renew()
+
+
+class Run:
+    """One run with its repetitions; a context manager around each attempt."""
+
+    def __init__(self, feeding: Feeding, pulls: Sequence[tuple[str, int]]) -> None:
+        self._feeding = feeding
+        self._pulls = [(feeding.source(name), batches) for name, batches in pulls]
+        self._tickets: list[tuple[Source, Ticket]] = []
+
+    def wait(self, check: Callable[[], None]) -> None:
+        """Until its batches can be read without waiting. `check` raises when it must not wait any longer.
+
+        Raises OutOfRangeError in a process that leaves the job, so that the training loop ends.
+        """
+        self._release()
+        for source, batches in self._pulls:
+            since = told = time.monotonic()
+            while True:
+                if self._feeding.inputs.leaving.is_set():
+                    self._release()
+                    raise tf.errors.OutOfRangeError(None, None, "this process leaves the job")
+                check()
+                ticket = source.begin(batches, LOOK_SECONDS)
+                if ticket is not None:
+                    self._tickets.append((source, ticket))
+                    break
+                if time.monotonic() - told > TELL_SECONDS:
+                    told = time.monotonic()
+                    log.info("waiting for data since %.0f s; %s", told - since, source.waits_for())
+
+    @property
+    def valid(self) -> bool:
+        """Whether the batches are still there: the ledger may have been rewound meanwhile."""
+        return all(source.valid(ticket) for source, ticket in self._tickets)
+
+    def restart(self, placed: Placed, feeds: Mapping[str, Feed]) -> bool:
+        """Makes iterators anew, in this session, that have to give batches again; whether there were any."""
+        due = [source for source, _ in self._pulls if source.restart_needed]
+        for source in due:
+            source.restarted()
+            found = self._feeding.made.get(source.name)
+            if found is None:  # a one-shot iterator: the pass that converts them adds this op
+                iterator = next(feed.iterator for feed in feeds.values() if feed.source == source.name)
+                found = Signature((), (), (iterator + "__make",)), ()
+            placed.run(*found)
+        return bool(due)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for source, ticket in self._tickets:
+            if error is None:
+                source.trained(ticket)
+            elif isinstance(error, tf.errors.OutOfRangeError):
+                source.unused(ticket)
+            elif isinstance(error, tf.errors.OpError) and "IteratorGetNext" in str(error):
+                source.broken(ticket, str(error).splitlines()[0])
+            else:
+                source.failed(ticket)
+        self._tickets.clear()
+
+    def _release(self) -> None:
+        for source, ticket in self._tickets:
+            source.unused(ticket)
+        self._tickets.clear()
