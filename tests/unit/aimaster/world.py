@@ -153,6 +153,9 @@ class FakeAgent:
             command_id=command.id, ok=not error, error=error, copy=result.get(name),
             step=self.step if name == "lost" else 0,
         )  # fmt: skip
+        if not error and self.world.answers is not None:
+            ack.MergeFrom(self.world.answers(self, command))
+            ack.ok = not ack.error
         await self.say(ack=ack)
         if name == "commit":
             await self.say(pause=pb.PauseReport(scaling_id=1, pause_seconds=0.05))
@@ -250,6 +253,7 @@ class World:
         self.mute: dict[str, set[str]] = {}
         self.fails: dict[str, dict[str, str]] = {}
         self.catalogue = catalogue()
+        self.answers: Callable[[FakeAgent, pb.Command], pb.Ack] | None = None  # further fields of an ack
         self.backend = FakeBackend(self)
         self.address = "127.0.0.1:0"
         self.master: AIMaster = None  # type: ignore[assignment]
