@@ -67,7 +67,7 @@ class Inbox:
             self._job.store.put_blob("backup_wish", wish.SerializeToString())
 
     def _on_trouble(self, member: Member, trouble: pb.PsTrouble) -> None:
-        self._job.members.highest_step = max(self._job.members.highest_step, trouble.step)
+        self._job.members.reached(trouble.step)
         self._failures.trouble(list(trouble.tasks))
         self._job.event("trouble", member.name, tasks=list(trouble.tasks), error=trouble.error[:TEXT_MAX])
 

@@ -157,8 +157,7 @@ class Members:
         member.seen = member.heartbeat_at = now
         member.heartbeat = heartbeat
         if member.is_trainer:
-            self.highest_step = max(self.highest_step, heartbeat.step)
-            self._passed = max(self._passed, heartbeat.step)
+            self.reached(heartbeat.step)
             self.last_step = heartbeat.last_step or self.last_step
         if heartbeat.examples and member.role != pb.EVALUATOR:
             self._unsaved[member.incarnation] = heartbeat.examples
@@ -192,6 +191,11 @@ class Members:
     def step(self) -> int:
         """The highest step that a trainer reported since the model was live; before one did, the highest ever."""
         return self._passed or self.highest_step
+
+    def reached(self, step: int) -> None:
+        """A trainer has seen this step."""
+        self.highest_step = max(self.highest_step, step)
+        self._passed = max(self._passed, step)
 
     def restored(self, step: int) -> None:
         """The model is live from this step, which may be before what was reached."""

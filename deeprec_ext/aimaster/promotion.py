@@ -67,7 +67,7 @@ async def stop_trainers(job: Job, tasks: Sequence[int], lease_seconds: float) ->
     """Sends Lost; returns the highest step known. Who does not answer in time is not waited for."""
     lost = pb.Lost(tasks=tasks, lease_seconds=lease_seconds)
     futures = {name: job.commander.send(member.outbox, lost=lost) for name, member in job.members.trainers().items()}
-    step = job.members.highest_step
+    step = job.members.step  # not the highest ever: a checkpoint may have been restored since
     if futures:
         await asyncio.wait(futures.values(), timeout=job.settings.lost_ack_seconds)
     for name, future in futures.items():

@@ -117,3 +117,29 @@ def test_the_step_does_not_go_back_when_who_reported_it_leaves_but_when_the_mode
     assert members.step == 9
     members.restored(4)
     assert members.step == 4
+
+
+def test_a_jump_of_the_wall_clock_makes_nobody_silent(store: Store) -> None:
+    class Jumping(HandClock):
+        wall_seconds = 1e9
+
+        def wall(self) -> float:
+            return self.wall_seconds
+
+    clock = Jumping()
+    members = Members(store, Settings(), clock)
+    arrive(members, "ps-0", "a")
+    for jump in (3600.0, -7200.0, 1e9):
+        clock.wall_seconds += jump
+        assert members.silent() == []
+    clock.now += 3.1
+    assert [name.name for name, _ in members.silent()] == ["ps-0"]
+
+
+def test_after_a_restore_the_step_counts_from_there_and_the_highest_ever_is_kept(members: Members) -> None:
+    worker = arrive(members, "worker-0", "a")
+    members.beat(worker, pb.Heartbeat(step=900))
+    members.restored(300)
+    assert (members.step, members.highest_step) == (300, 900)
+    members.reached(301)
+    assert (members.step, members.highest_step) == (301, 900)
