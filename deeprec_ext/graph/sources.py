@@ -13,7 +13,7 @@ from tensorflow.core.framework import dataset_metadata_pb2, dataset_options_pb2
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.errors import RefusedError
-from deeprec_ext.graph.index import GraphIndex, op_name
+from deeprec_ext.graph.index import GraphIndex
 
 RECORD = "deeprec_record"
 """The feature that carries the records' ids, with `with_ids=True`."""
@@ -56,6 +56,16 @@ class Feed:
     """MakeIterator ops that start it; empty for a one-shot iterator."""
 
 
+def _op(tensor: str) -> str:
+    """The node of an input, in a graph (`a:1`) or in a function (`a:handle:0`)."""
+    return tensor.lstrip("^").split(":")[0]
+
+
+def _text(node: NodeDef, attribute: str) -> bytes:
+    """Looking an attribute up would add it."""
+    return node.attr[attribute].s if attribute in node.attr else b""
+
+
 def mark(dataset: str, with_ids: bool) -> str:
     """What the source's op is called in its metadata: an identifier, as TensorFlow wants it."""
     return (_WITH_IDS if with_ids else _PREFIX) + dataset.encode().hex()
@@ -63,9 +73,9 @@ def mark(dataset: str, with_ids: bool) -> str:
 
 def _marked(node: NodeDef) -> tuple[str, bool] | None:
     """(dataset, with ids) when the node is the first op of an elastic dataset."""
-    if node.op != "TensorDataset" or b"deeprec_ext_" not in node.attr["metadata"].s:
+    if node.op != "TensorDataset" or b"deeprec_ext_" not in (metadata := _text(node, "metadata")):
         return None
-    name = dataset_metadata_pb2.Metadata.FromString(node.attr["metadata"].s).name
+    name = dataset_metadata_pb2.Metadata.FromString(metadata).name
     name = name.decode() if isinstance(name, bytes) else name
     for prefix, with_ids in ((_PREFIX, False), (_WITH_IDS, True)):
         if name.startswith(prefix):
@@ -87,16 +97,16 @@ def feeds(index: GraphIndex) -> dict[str, Feed]:
     factories = set()
     for node in index.nodes.values():
         if node.op == "MakeIterator":
-            source = _source_of(index.nodes, op_name(node.input[0]))
+            source = _source_of(index.nodes, _op(node.input[0]))
             if source is not None:
-                _add(found, op_name(node.input[1]), source, node.name)
+                _add(found, _op(node.input[1]), source, node.name)
         elif node.op == "OneShotIterator":
             factory = node.attr["dataset_factory"].func.name
             if factory in functions:
                 factories.add(factory)
                 function = functions[factory]
                 nodes = {one.name: one for one in function.node_def}
-                source = _source_of(nodes, op_name(next(iter(function.ret.values()))))
+                source = _source_of(nodes, _op(next(iter(function.ret.values()))))
                 if source is not None:
                     _add(found, node.name, source, None)
     inside = sorted(set(functions) - factories)
@@ -108,7 +118,7 @@ def feeds(index: GraphIndex) -> dict[str, Feed]:
         )
     for node in index.nodes.values():
         if node.op in _GETS and found:
-            iterator = index.nodes[_through_identity(index.nodes, op_name(node.input[0]))]
+            iterator = index.nodes[_through_identity(index.nodes, _op(node.input[0]))]
             if iterator.op not in _ITERATORS:
                 raise RefusedError(
                     f"'{node.name}' reads a feedable iterator ({iterator.op}) in a graph with an elastic dataset: which "
@@ -142,7 +152,7 @@ def pulls(index: GraphIndex, found: Mapping[str, Feed], reached: Iterable[str]) 
     for name in reached if found else ():
         node = index.nodes[name]
         if node.op in _GETS:
-            feed = found.get(_through_identity(index.nodes, op_name(node.input[0])))
+            feed = found.get(_through_identity(index.nodes, _op(node.input[0])))
             if feed is not None:
                 counts[feed.source] = counts.get(feed.source, 0) + 1
     return counts
@@ -150,7 +160,7 @@ def pulls(index: GraphIndex, found: Mapping[str, Feed], reached: Iterable[str]) 
 
 def _through_identity(nodes: Mapping[str, NodeDef], name: str) -> str:
     while nodes[name].op == "Identity" and nodes[name].input:
-        name = op_name(nodes[name].input[0])
+        name = _op(nodes[name].input[0])
     return name
 
 
@@ -162,7 +172,7 @@ def _source_of(nodes: Mapping[str, NodeDef], start: str) -> tuple[str, bool] | N
         if name in upstream or name not in nodes:
             continue
         upstream.add(name)
-        stack += [op_name(tensor) for tensor in nodes[name].input]
+        stack += [_op(tensor) for tensor in nodes[name].input]
     sources = {name: source for name in upstream if (source := _marked(nodes[name])) is not None}
     if not sources:
         return None
@@ -173,7 +183,7 @@ def _source_of(nodes: Mapping[str, NodeDef], start: str) -> tuple[str, bool] | N
     if source[1]:
         return source
     behind = {name}  # the source and what comes after it
-    while grown := {n for n in upstream - behind if any(op_name(tensor) in behind for tensor in nodes[n].input)}:
+    while grown := {n for n in upstream - behind if any(_op(tensor) in behind for tensor in nodes[n].input)}:
         behind |= grown
     for stage in sorted(behind - {name}):
         _check(nodes[stage], source[0], behind, name)
@@ -183,16 +193,16 @@ def _source_of(nodes: Mapping[str, NodeDef], start: str) -> tuple[str, bool] | N
 def _check(node: NodeDef, dataset: str, behind: set[str], first: str) -> None:
     op = node.op
     if op == "FlatMapDataset":
-        if op_name(node.input[0]) == first:  # the source itself: tf.data.Dataset.from_generator
+        if _op(node.input[0]) == first:  # the source itself: tf.data.Dataset.from_generator
             return
         _refuse(node, dataset, "flat_map makes other elements of them; work on whole batches in map")
     if op in _MAPS:
-        sloppy = node.attr["sloppy"].b or node.attr["deterministic"].s == b"false"
-        if op_name(node.input[0]) in behind and not sloppy:
+        sloppy = ("sloppy" in node.attr and node.attr["sloppy"].b) or _text(node, "deterministic") == b"false"
+        if _op(node.input[0]) in behind and not sloppy:
             return
         _refuse(node, dataset, "leave deterministic=False out")
     if op == "OptionsDataset":
-        options = dataset_options_pb2.Options.FromString(node.attr["serialized_options"].s)
+        options = dataset_options_pb2.Options.FromString(_text(node, "serialized_options"))
         if options.WhichOneof("optional_deterministic") and not options.deterministic:
             _refuse(node, dataset, "leave options.deterministic = False out")
         return
