@@ -20,9 +20,9 @@ class _Open:
     failure: Failure
     step: int  # the highest before it
     incarnation: str  # of the one that died
-    trained: dict[str, float] = field(
-        default_factory=dict
-    )  # trainer -> Unix seconds of its first step in the new epoch
+    died: float  # monotonic: durations do not jump with the clock
+    trained: dict[str, float] = field(default_factory=dict)
+    """trainer -> when it made its first step in the new epoch, monotonic."""
 
 
 def cause_of_exit(exit_code: int) -> str:
@@ -37,25 +37,25 @@ class Failures:
         self._job = job
         self._open: list[_Open] = []
         self._epoch = 0  # trainers must be here to count as recovered from a lost PS; 0: no such view yet
-        self._trouble: dict[int, float] = {}  # task -> Unix seconds of the first complaint of a worker
+        self._trouble: dict[int, float] = {}  # task -> first complaint of a worker, monotonic
 
     def trouble(self, tasks: list[int]) -> None:
         """A worker's run failed because of these PS: it may know before the AIMaster does."""
         for task in tasks[:100]:
-            self._trouble.setdefault(task, self._job.clock.wall())
+            self._trouble.setdefault(task, self._job.clock.monotonic())
 
     def add(self, name: str, cause: str, member: Member | None, task: int = -1) -> None:
         """Records it. The moment of death is the end of the stream, or the last sign of life."""
         clock = self._job.clock
-        now, died = clock.wall(), clock.wall()
+        now = died = clock.monotonic()
         if member is not None:
             last = member.seen if member.stream_lost is None or cause == "hung" else member.stream_lost
-            died = now - max(0.0, clock.monotonic() - last)
+            died = min(now, last)
         known = min(now, max(died, self._trouble.pop(task, now)))
-        failure = self._job.store.save_failure(Failure(0, name, cause, died, known - died))
+        failure = self._job.store.save_failure(Failure(0, name, cause, clock.wall() - (now - died), known - died))
         self._job.event("failure", name, cause=cause, detected_seconds=round(known - died, 3))
         if len(self._open) < OPEN_MAX:
-            self._open.append(_Open(failure, self._job.members.step, member.incarnation if member else ""))
+            self._open.append(_Open(failure, self._job.members.step, member.incarnation if member else "", died))
 
     def replaced(self, epoch: int) -> None:
         """The view in which every lost PS is replaced."""
@@ -65,8 +65,8 @@ class Failures:
 
     def seconds_since_death(self) -> float:
         """Since the first PS that is not recovered yet died: training has stood still about so long."""
-        died = [one.failure.died for one in self._open if parse_name(one.failure.name)[0] == pb.PS]
-        return max(0.0, self._job.clock.wall() - min(died)) if died else 0.0
+        died = [one.died for one in self._open if parse_name(one.failure.name)[0] == pb.PS]
+        return max(0.0, self._job.clock.monotonic() - min(died)) if died else 0.0
 
     def recovered_by(self, how: str, age_seconds: float = 0.0, stale_records: int = 0) -> None:
         """What the open failures of PS are being recovered by."""
@@ -91,7 +91,7 @@ class Failures:
             return
         for entry in list(self._open):
             role = parse_name(entry.failure.name)[0]
-            now = self._job.clock.wall()
+            now = self._job.clock.monotonic()
             if role == pb.PS:
                 done = self._all_train(entry, member, now)
                 now = max(entry.trained.values(), default=now)
@@ -100,7 +100,7 @@ class Failures:
                 done = done and member.incarnation != entry.incarnation
             if done:
                 self._open.remove(entry)
-                seconds = max(0.0, now - entry.failure.died)
+                seconds = max(0.0, now - entry.died)
                 failure = dataclasses.replace(entry.failure, recovered_seconds=seconds)
                 self._job.store.save_failure(failure)
                 self._job.event(

@@ -54,6 +54,7 @@ class Healing:
         ps = job.cluster.by_name(name)
         member = job.members.drop(name, cause)
         record = job.members.record(name)
+        job.ledger.release(member.incarnation if member else record.incarnation if record else "", f"{name} {cause}")
         if record is not None and member is None and record.incarnation:
             job.store.fence(record.incarnation, name)
         if record is not None and record.state in ("running", "leaving"):
@@ -79,7 +80,7 @@ class Healing:
         """Runs for ever: heals the cluster whenever PS are lost."""
         job = self._job
         while True:
-            await job.changed.until(lambda: bool(job.cluster.lost) and not self.blocked(), None)
+            await job.changed.until(lambda: bool(job.cluster.lost) and not self.blocked() and not job.stopping, None)
             lost = job.cluster.lost
             planned = promotion.plan_promotion(job)
             if planned is None and self._reports_may_come():

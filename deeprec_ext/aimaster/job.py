@@ -20,6 +20,7 @@ from deeprec_ext.aimaster.disk import DiskBackups
 from deeprec_ext.aimaster.events import EventLog
 from deeprec_ext.aimaster.facts import JobSpec
 from deeprec_ext.aimaster.guards import Guards
+from deeprec_ext.aimaster.ledger import Ledger
 from deeprec_ext.aimaster.members import Members
 from deeprec_ext.aimaster.signals import Signal
 from deeprec_ext.aimaster.store import Store
@@ -53,11 +54,13 @@ class Job:
         self.gate_closed = False  # PAUSE to COMMIT: nobody new may take part
         self.hold_views = False  # PREPARE to COMMIT: the next epoch belongs to the scaling
         self.acquiring: frozenset[str] = frozenset()  # new pods of a scaling: their failure is not the job's
+        self.stopping = False  # the backend takes the pods away: nothing is to be healed
         self.marking = False  # marks are being turned on: no scaling begins
         self.backup_map: tuple[int, ...] = ()  # slot -> who would take it over, as published
         self.wish = pb.BackupWish.FromString(store.blob("backup_wish"))
         self.guards = Guards(self)
         self.disk = DiskBackups(self)
+        self.ledger = Ledger(self)
         self.stale: asyncio.Event = asyncio.Event()  # a newer AIMaster exists: end
         self._published: object = None
         self._publishing: asyncio.Task[None] | None = None
@@ -191,5 +194,6 @@ class Job:
         for member in self.members:
             member.outbox.detach()
         self.members.flush()
+        self.ledger.close()
         self.events.close()
         self.store.close()

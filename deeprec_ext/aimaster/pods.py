@@ -121,6 +121,8 @@ class Pods:
         registered = member is not None or record.state == "running"
         ends_well = state.exit_code == 0 and record.role != pb.PS and not state.restarting
         expected = not record.wanted or state.deleted or ends_well or bool(job.ending)
+        if state.deleted and record.wanted and name not in self._restarting:
+            job.stopping = True  # not at our word: the backend takes everything down
         job.event("exited", name, cause=cause, restarting=state.restarting, last_line=state.last_line)
         if registered:
             self._healing.died(name, cause, count=not expected)
