@@ -32,6 +32,9 @@ class Inbox:
         if kind == "ack":
             member.outbox.ack(message.ack)
             return
+        if kind == "data":
+            self._job.ledger.receive(member, message.data)
+            return
         handler = getattr(self, f"_on_{kind}", None)
         if handler is not None:
             handler(member, getattr(message, str(kind)))
@@ -77,11 +80,22 @@ class Inbox:
             return  # of a generation that is over, or said again
         self._failures.restored(live.step)
         job.members.restored(live.step)
+        self._rewind(live)
         job.event("model_live", member.name, step=live.step, generation=live.generation)
         if job.hold_views:
             job.set_cluster(dataclasses.replace(job.cluster, live=True))
         else:
             job.advance(live=True)
+
+    def _rewind(self, live: pb.ModelLive) -> None:
+        """The ledger follows the model that the chief restored.
+
+        A chief that says neither has attached: to a live model, or to one that the AIMaster restored from a disk backup and
+        rewound the ledger for. In a job's very first start a model without a checkpoint is nothing to go back from.
+        """
+        job = self._job
+        if live.ledger or (live.fresh and (live.generation > 1 or job.resumed)):
+            job.ledger.rewind(live.ledger)
 
     def _on_refusal(self, member: Member, refusal: pb.Refusal) -> None:
         self._job.event("refusal", member.name, reason=refusal.reason[:TEXT_MAX])
@@ -90,6 +104,7 @@ class Inbox:
     def _on_finished(self, member: Member, finished: pb.Finished) -> None:
         member.said_goodbye = True
         member.outbox.resign()
+        self._job.ledger.release(member.incarnation, "the script has ended", clean=True)
         self._job.event("script_ended", member.name, left=finished.left, had_session=finished.had_session)
         self._job.publish_soon()
 

@@ -102,6 +102,7 @@ class AIMaster:
             await recovery.start_again(self.job, self.pods)
         elif self.job.resumed and self.job.members.records:
             await recovery.settle(self.job, self.pods, self._healing, self._settle_seconds)
+            self.job.ledger.keep_only(member.incarnation for member in self.job.members)
         else:
             await recovery.start(self.job, self.pods)
         await self.scalings.run()

@@ -70,6 +70,9 @@ class AgentsService(rpc.AgentsServicer):
         if member.outbox.closed:
             await refuse(context, StaleError(f"{member.name}: {member.outbox.closed}"))
 
+    async def Position(self, request: pb.PositionRequest, context: grpc.aio.ServicerContext) -> pb.PositionReply:
+        return pb.PositionReply(ledger=self._job.ledger.position())
+
     async def _hello(self, context: grpc.aio.ServicerContext) -> Member:
         try:
             first = await asyncio.wait_for(context.read(), HELLO_SECONDS)
@@ -110,6 +113,11 @@ def agents_handlers(service: AgentsService) -> grpc.GenericRpcHandler:
             service.Register,
             request_deserializer=pb.RegisterRequest.FromString,
             response_serializer=pb.RegisterReply.SerializeToString,
+        ),
+        "Position": grpc.unary_unary_rpc_method_handler(
+            service.Position,
+            request_deserializer=pb.PositionRequest.FromString,
+            response_serializer=pb.PositionReply.SerializeToString,
         ),
         "Stream": grpc.stream_stream_rpc_method_handler(
             service.Stream, request_deserializer=pb.AgentMessage.FromString, response_serializer=serialize

@@ -51,6 +51,7 @@ def status(job: Job, scalings: Scalings) -> pb.StatusReply:
     job.disk.status(backup)
     return pb.StatusReply(
         backup=backup,
+        data=job.ledger.status(),
         job=job.spec.name,
         state=job_state(job, scalings),
         epoch=cluster.epoch,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from deeprec_ext.aimaster.facts import Failure, RoleRecord, Scaling
 from deeprec_ext.errors import DeepRecError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 VIEWS_KEPT = 200
 _SCHEMA = """
 CREATE TABLE meta     (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -31,6 +31,23 @@ CREATE TABLE fenced   (incarnation TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT
 CREATE TABLE failures (id INTEGER PRIMARY KEY AUTOINCREMENT, json TEXT NOT NULL);
 CREATE TABLE totals   (incarnation TEXT PRIMARY KEY, examples INTEGER NOT NULL) WITHOUT ROWID;
 """
+_LEDGER = """
+CREATE TABLE ledger_datasets (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, declaration BLOB NOT NULL,
+                              json TEXT NOT NULL, pending BLOB NOT NULL);
+CREATE TABLE ledger_files    (dataset INTEGER NOT NULL, file INTEGER NOT NULL, shards BLOB NOT NULL,
+                              PRIMARY KEY (dataset, file));
+CREATE TABLE ledger_epochs   (dataset INTEGER NOT NULL, number INTEGER NOT NULL, cursor INTEGER NOT NULL,
+                              issued INTEGER NOT NULL, aside INTEGER NOT NULL, PRIMARY KEY (dataset, number)) WITHOUT ROWID;
+CREATE TABLE ledger_visits   (dataset INTEGER NOT NULL, epoch INTEGER NOT NULL, rank INTEGER NOT NULL,
+                              records INTEGER NOT NULL, done INTEGER NOT NULL, lease INTEGER NOT NULL,
+                              incarnation TEXT NOT NULL, sequence INTEGER NOT NULL,
+                              PRIMARY KEY (dataset, epoch, rank)) WITHOUT ROWID;
+CREATE TABLE ledger_replayed (dataset INTEGER NOT NULL, incarnation TEXT NOT NULL, records INTEGER NOT NULL,
+                              PRIMARY KEY (dataset, incarnation)) WITHOUT ROWID;
+"""
+MIGRATIONS = {0: _SCHEMA, 1: _LEDGER}
+"""What leads from a version to the next one."""
+
 
 
 class StoreError(DeepRecError):
@@ -52,8 +69,8 @@ class Store:
             return
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
-        if version == 0:
-            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+        for old in range(version, SCHEMA_VERSION):
+            self._db.executescript(f"BEGIN; {MIGRATIONS[old]} PRAGMA user_version={old + 1}; COMMIT;")
         path.chmod(0o600)
         self._depth = 0
         self._waiting: list[Callable[[], None]] = []
@@ -73,12 +90,12 @@ class Store:
         self._depth = 1
         try:
             yield
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # SQLite rolls back by itself when the disk is full
+                self._db.execute("ROLLBACK")
             self._waiting.clear()
             raise
-        else:
-            self._db.execute("COMMIT")
         finally:
             self._depth = 0
             if durable:
@@ -93,6 +110,18 @@ class Store:
             self._waiting.append(function)
         else:
             function()
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """For parts with tables of their own (the data ledger)."""
+        return self._db.execute(query, values).fetchall()
+
+    def write(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Once per row."""
+        self._db.executemany(query, rows)
+
+    def has_table(self, name: str) -> bool:
+        """A store that is only read may be of an older version."""
+        return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type='table' AND name=?", (name,)))
 
     # ------------------------------------------------------------------------------------------------ key, value
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from deeprec_ext.aimaster.facts import Failure, Scaling, parse_name
+from deeprec_ext.aimaster.ledger import report
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -64,7 +65,7 @@ def summarize(store: Store, *, status: str, seconds: float, roles: Mapping[str, 
         "roles": {role: dict(counts) for role, counts in roles.items()},
         "scaling": [_scaling(scaling) for scaling in store.scalings()],
         "failures": [_failure(failure) for failure in store.failures()],
-        "data": None,
+        "data": report.summarize(store),
         "metrics": metrics,
         "estimator": {"mape_holdout": None},
     }

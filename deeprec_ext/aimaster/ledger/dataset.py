@@ -1,0 +1,308 @@
+"""One dataset of the ledger: the answer to a request, deaths, rewinds, and the counters. Pure: time is an argument.
+
+Everything a request says is cumulative or idempotent, so a request that is sent again (its answer was lost with a stream, or
+with an AIMaster) does no harm: progress is a maximum, and leases of the same sequence number are given again as they are. An
+agent sends a request until it is answered before it sends the next.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from deeprec_ext.aimaster.ledger import position as positions
+from deeprec_ext.aimaster.ledger.files import ShardTable, from_scan
+from deeprec_ext.aimaster.ledger.holders import SCANS_MAX, Holder, share
+from deeprec_ext.aimaster.ledger.position import Position
+from deeprec_ext.aimaster.ledger.visits import SCAN, Changes, Numbers, Visit, Visits
+from deeprec_ext.errors import UsageError
+from deeprec_ext.order import shard_seed
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+RETRY_SECONDS = 1.0
+ERROR_MAX = 2000
+
+
+@dataclass
+class Counters:
+    """Records; persistent. Defined in DESIGN section 6; what is not counted here is computed from the visits."""
+
+    acknowledged: int = 0  # ever, also again after a rewind
+    unsure: int = 0  # perhaps trained by processes that died, after their last acknowledgement
+    rewound: int = 0  # trained again after a rewind took them back
+    to_repeat: int = 0  # taken back by a rewind and not trained again yet
+    stale: int = 0
+    rewinds: int = 0
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A shard or a file that kept failing."""
+
+    what: str
+    error: str
+    fatal: bool
+
+
+@dataclass
+class Dataset:
+    """State of one dataset; whoever changes it persists `visits.changes` and the rest."""
+
+    declaration: pb.Dataset
+    numbers: Numbers
+    failures_max: int = 3
+    counters: Counters = field(default_factory=Counters)
+    replayed: dict[str, int] = field(default_factory=dict)  # incarnation -> records, told by it
+    replayed_changes: set[str] = field(default_factory=set)
+    failures: dict[str, int] = field(default_factory=dict)  # shard or file -> how often
+    error: str = ""
+    told_end: bool = False  # somebody was told that everything is trained
+    pending: Position | None = None  # applied when all files are counted
+    troubles: list[Trouble] = field(default_factory=list)  # not yet told
+
+    def __post_init__(self) -> None:
+        self.table = ShardTable(self.declaration)
+        self.visits = Visits(self.declaration, self.table, self.numbers)
+        self.fingerprint = positions.fingerprint(self.declaration)
+        self.holders: dict[str, Holder] = {}
+        self.changed = True  # anything but visits and files
+
+    @property
+    def name(self) -> str:
+        return self.declaration.name
+
+    @property
+    def trains(self) -> bool:
+        return self.declaration.purpose in ("", "train")
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether something is not in the store."""
+        return self.changed or bool(self.visits.changes) or bool(self.replayed_changes)
+
+    def saved(self) -> None:
+        """All of it is in the store, for good."""
+        self.changed = False
+        self.visits.changes = Changes()
+        self.replayed_changes.clear()
+
+    @property
+    def ended(self) -> bool:
+        return not self.error and not self.pending and self.visits.ended
+
+    @property
+    def repeated(self) -> int:
+        """Upper bound of the records that were trained more than once."""
+        return sum(self.replayed.values()) + self.counters.unsure + self.counters.rewound
+
+    # ------------------------------------------------------------------------------------------------ requests
+
+    def answer(self, incarnation: str, request: pb.DataRequest, now: float) -> pb.DataReply:
+        holder = self.holders.get(incarnation)
+        if holder is None:
+            holder = self.holders[incarnation] = Holder(incarnation)
+        holder.asked_at, holder.waiting = now, False
+        if request.records_per_second > holder.rate_max:
+            holder.rate_max = request.records_per_second
+        reply = pb.DataReply(sequence=request.sequence, dataset=self.name)
+        if request.replayed_records > self.replayed.get(incarnation, 0):
+            self.replayed[incarnation] = request.replayed_records
+            self.replayed_changes.add(incarnation)
+        if request.rewinds >= self.counters.rewinds:  # else it speaks of leases that are void, and learns so
+            self._take_in(incarnation, request, reply)
+            if request.want > 0 and not self.error:
+                self._hand_out(holder, request, reply)
+        elif request.want > 0:
+            reply.retry_seconds = 0.01
+        self._say_state(holder, request, reply)
+        return reply
+
+    def _take_in(self, incarnation: str, request: pb.DataRequest, reply: pb.DataReply) -> None:
+        visits, counters = self.visits, self.counters
+        for progress in request.progress:
+            visit = visits.find(incarnation, progress.lease)
+            if visit is None:
+                reply.fenced.append(progress.lease)
+                continue
+            gained = visits.acknowledge(visit, progress.done)
+            if gained:
+                counters.acknowledged += gained
+                again = min(gained, counters.to_repeat)
+                counters.to_repeat -= again
+                counters.rewound += again
+                self.changed = True
+        for lease in request.returned:
+            if (visit := visits.find(incarnation, lease)) is not None:
+                visits.give_back(visit)
+            else:
+                reply.fenced.append(lease)
+        for scanned in request.scanned:
+            if (visit := visits.find(incarnation, scanned.lease)) is not None and visit.epoch == SCAN:
+                self._counted(visit, scanned)
+        for failure in request.failed:
+            if (visit := visits.find(incarnation, failure.lease)) is not None:
+                self._failed(visit, failure.error)
+
+    def _counted(self, visit: Visit, scanned: pb.Scanned) -> None:
+        try:
+            shards = from_scan(scanned.begins, scanned.records, scanned.end_byte)
+        except UsageError as error:
+            self._failed(visit, f"the file was counted wrongly: {error}")
+            return
+        self.table.set(visit.rank, shards)
+        self.visits.counted(visit)
+        if self.pending is not None and self.table.complete:
+            self._apply(self.pending)
+
+    def _failed(self, visit: Visit, error: str) -> None:
+        """Somebody else may have better luck; but not for ever."""
+        if visit.epoch == SCAN:
+            key, what = f"file {visit.rank}", f"file {self._path(visit.rank)}"
+        else:
+            shard = self.visits.shard(visit.epoch, visit.rank)
+            extent = self.table.extent(shard)
+            first, last = extent.first_record, extent.first_record + extent.records - 1
+            key, what = f"shard {shard}", f"shard {shard} (records {first} to {last} of {self._path(extent.file)})"
+        self.failures[key] = self.failures.get(key, 0) + 1
+        self.changed = True
+        if self.failures[key] < self.failures_max:
+            self.visits.give_back(visit, last=True)
+            return
+        text = f"dataset {self.name!r}: {what} failed {self.failures[key]} times: {error[:ERROR_MAX]}"
+        if not self.declaration.set_aside:
+            self.visits.give_back(visit, last=True)
+            self.error = self.error or text
+        elif visit.epoch == SCAN:
+            self.table.set(visit.rank, from_scan([], [], 0))
+            self.visits.counted(visit)
+        else:
+            self.visits.put_aside(visit)
+        self.troubles.append(Trouble(what, text, not self.declaration.set_aside))
+
+    def _path(self, file: int) -> str:
+        return self.declaration.files[file].path or "the index range"
+
+    # ------------------------------------------------------------------------------------------------ leases
+
+    def _hand_out(self, holder: Holder, request: pb.DataRequest, reply: pb.DataReply) -> None:
+        visits, who, sequence = self.visits, holder.incarnation, request.sequence
+        again = [visit for visit in visits.held(who) if visit.sequence == sequence] if sequence else []
+        given = again or visits.lease(who, sequence, share(request.want, visits.todo(), len(self.holders)))
+        if visits.counting and not again and len(given) < request.want:
+            scanning = sum(visit.epoch == SCAN for visit in visits.held(who))
+            files = share(request.want - len(given), self.table.uncounted, len(self.holders), SCANS_MAX)
+            given += visits.lease_files(who, sequence, files - scanning)
+        for visit in given:
+            self._fill(reply.leases.add(), visit)
+
+    def _fill(self, lease: pb.Lease, visit: Visit) -> None:
+        lease.id = visit.lease
+        if visit.epoch == SCAN:
+            lease.kind, lease.file, lease.shard = pb.Lease.SCAN, visit.rank, -1
+            return
+        shard = self.visits.shard(visit.epoch, visit.rank)
+        extent = self.table.extent(shard)
+        lease.kind, lease.file, lease.shard, lease.epoch = pb.Lease.DATA, extent.file, shard, visit.epoch
+        lease.first_record, lease.records = extent.first_record, extent.records
+        lease.begin_byte, lease.end_byte, lease.done = extent.begin_byte, extent.end_byte, visit.done
+        if self.declaration.shuffle:
+            lease.seed = shard_seed(self.declaration.seed, visit.epoch, shard)
+
+    def _say_state(self, holder: Holder, request: pb.DataRequest, reply: pb.DataReply) -> None:
+        reply.rewinds, reply.error = self.counters.rewinds, self.error
+        reply.state = self.state()
+        if reply.state == pb.DataReply.END and not self.told_end:
+            self.told_end = self.changed = True
+        if reply.leases or reply.state == pb.DataReply.END or self.error or reply.retry_seconds:
+            return
+        if request.want > 0:
+            holder.waiting = True
+            reply.retry_seconds = RETRY_SECONDS
+
+    def state(self) -> pb.DataReply.State:
+        """Without leases, MORE means that files are being counted: others will have shards soon."""
+        if self.ended:
+            return pb.DataReply.END
+        more = self.error or self.visits.counting or self.visits.available()
+        return pb.DataReply.MORE if more else pb.DataReply.DRAINED
+
+    def hint(self) -> pb.DataReply:
+        """Pushed to those who wait: ask again."""
+        return pb.DataReply(dataset=self.name, state=self.state(), error=self.error, rewinds=self.counters.rewinds)
+
+    def waiting(self) -> list[str]:
+        """Who is to be told now; once."""
+        found = [holder for holder in self.holders.values() if holder.waiting]
+        if not found or not (self.error or self.ended or self.visits.available()):
+            return []
+        for holder in found:
+            holder.waiting = False
+        return [holder.incarnation for holder in found]
+
+    # ------------------------------------------------------------------------------------------------ deaths, rewinds
+
+    def release(self, incarnation: str, now: float, *, clean: bool) -> int:
+        """Its leases return, from their last progress on; returns how many. `clean`: it told its progress before it went."""
+        holder = self.holders.pop(incarnation, None) or Holder(incarnation)
+        visits = self.visits.release(incarnation)
+        held = sum(visit.left for visit in visits)
+        if held and not clean:
+            self.counters.unsure += holder.maybe_trained(held, now)
+            self.changed = True
+        return len(visits)
+
+    def forget(self, records: int) -> None:
+        """So many of the records acknowledged last were trained on slots that went back in time."""
+        self.counters.stale += records
+        self.changed = True
+
+    def position(self) -> Position:
+        if self.pending is not None:
+            return dataclasses.replace(self.pending, fingerprint=self.fingerprint)
+        return positions.of_visits(self.visits, self.fingerprint)
+
+    def rewind(self, position: Position | None) -> str:
+        """Back to that, or to the beginning; returns why it could not be used (then to the beginning), or "".
+
+        All leases are void; progress that comes for them is fenced.
+        """
+        problem = ""
+        if position is not None and position.fingerprint != self.fingerprint:
+            problem = "its files, shards or seed were others"
+            position = None
+        before, self.pending = self.visits.trained, None
+        self.visits.blocked = False
+        self.visits.restore(0, 0, ())
+        if position is not None and self._known(position):
+            problem = self._apply(position)
+        elif position is not None:
+            self._wait(position)
+        forgotten = max(0, before - self.visits.trained) if self.pending is None else 0
+        self.counters.to_repeat += forgotten
+        self.counters.rewinds += 1
+        self.told_end, self.changed = False, True
+        return problem
+
+    def start_at(self, position: Position) -> str:
+        """A dataset that nobody has leased from yet begins there. As `rewind`, but no lease can be void."""
+        problem = self.rewind(position)
+        self.counters.rewinds = 0
+        return problem
+
+    def _wait(self, position: Position) -> None:
+        self.pending, self.visits.blocked = position, True
+        self.visits.changes.everything = True
+
+    def _known(self, position: Position) -> bool:
+        """Whether its ranks mean the same shards now as they did: all files are counted, or those before the shards in it."""
+        if self.table.complete or (position.complete == 0 and position.last_rank == 0):
+            return True
+        return not self.declaration.shuffle and position.complete == 0 and position.last_rank <= self.table.count
+
+    def _apply(self, position: Position) -> str:
+        self.pending, self.visits.blocked = None, False
+        self.changed = True
+        if position.last_rank > self.table.count:
+            return f"it knows {position.last_rank} shards, there are {self.table.count}"
+        self.visits.restore(position.complete, position.complete_aside, position.epochs)
+        return ""

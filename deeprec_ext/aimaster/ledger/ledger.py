@@ -1,0 +1,284 @@
+"""The data ledger of a job (`job.ledger`): which records are trained, and who holds which.
+
+Requests are answered from memory. What they changed is written by one transaction for all requests of a few milliseconds
+(group commit), and only then the answers leave: what an agent knows is in the store. When the store cannot be written (a full
+disk), answers wait; agents train on what they hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from deeprec_ext.aimaster.ledger import position as positions
+from deeprec_ext.aimaster.ledger import report
+from deeprec_ext.aimaster.ledger.dataset import Dataset
+from deeprec_ext.aimaster.ledger.declaration import check, differences
+from deeprec_ext.aimaster.ledger.position import Position, PositionError
+from deeprec_ext.aimaster.ledger.tables import Tables
+from deeprec_ext.aimaster.members import Member
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+if TYPE_CHECKING:
+    from deeprec_ext.aimaster.job import Job
+
+log = logging.getLogger(__name__)
+
+GROUP_SECONDS = 0.005
+"""How long answers are collected for one transaction."""
+
+WRITE_AGAIN_SECONDS = 1.0
+"""After a failed transaction."""
+
+HISTORY_SECONDS = 0.1
+HISTORY_MAX = 6000
+"""Ten minutes of how many records were acknowledged when, for the records that a promotion forgets."""
+
+_HISTORY_KEY, _UNUSED_KEY = "ledger_history", "ledger_unused"
+_STORED_HISTORY = 60
+
+
+class Ledger:
+    """All datasets of one job. On the job's event loop, like everything of it."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._tables = Tables(job.store)
+        self._numbers = self._tables.numbers()
+        self._datasets = self._tables.load(self._numbers, job.settings.shard_failures_max)
+        self._unused: dict[str, Position] = {}  # restored, of datasets that nobody has declared yet
+        if unused := job.store.blob(_UNUSED_KEY):
+            self._unused = positions.unpack(unused)
+        self._answers: list[tuple[Member, pb.DataReply]] = []
+        self._flushing: asyncio.TimerHandle | None = None
+        self._dirty = False
+        self._broken = ""
+        self._saved_lease = self._numbers.last
+        stored = [(float(time), int(total)) for time, total in job.store.get(_HISTORY_KEY, [])]
+        self._history: deque[tuple[float, int]] = deque(
+            stored, HISTORY_MAX
+        )  # (wall seconds, records acknowledged ever)
+        self._history_saved = 0.0
+
+    # ------------------------------------------------------------------------------------------------ requests
+
+    def receive(self, member: Member, request: pb.DataRequest) -> None:
+        """One request; its answer goes to the member's outbox after the next commit."""
+        dataset, error = self._find(member, request)
+        if dataset is not None and not error:
+            reply = dataset.answer(member.incarnation, request, self._job.clock.monotonic())
+        else:
+            reply = pb.DataReply(
+                sequence=request.sequence,
+                dataset=request.dataset,
+                error=error,
+                state=pb.DataReply.MORE,
+                retry_seconds=1.0,
+            )
+        self._answers.append((member, reply))
+        self._soon()
+
+    def _find(self, member: Member, request: pb.DataRequest) -> tuple[Dataset | None, str]:
+        """The dataset, declared by this very request if need be; and what is wrong."""
+        dataset = self._datasets.get(request.dataset)
+        if not request.HasField("declare"):
+            if dataset is None:
+                log.warning("%s asks for dataset %r, which nobody has declared", member.name, request.dataset)
+            return dataset, ""
+        declared = request.declare
+        if dataset is not None:
+            return dataset, differences(dataset.declaration, declared)
+        if request.dataset != declared.name:
+            return None, f"the request is for dataset {request.dataset!r}, but declares {declared.name!r}"
+        if error := check(declared):
+            return None, error
+        dataset = Dataset(declared, self._numbers, self._job.settings.shard_failures_max)
+        self._datasets[dataset.name] = dataset
+        self._job.event("dataset", member.name, dataset=dataset.name, files=len(declared.files), epochs=declared.epochs,
+                        shuffle=declared.shuffle, purpose=declared.purpose or "train")  # fmt: skip
+        if (start := self._unused.pop(dataset.name, None)) is not None:
+            self._warn(dataset.name, dataset.start_at(start))
+            self._save_unused()
+        return dataset, ""
+
+    # ------------------------------------------------------------------------------------------------ group commit
+
+    def _soon(self, seconds: float = GROUP_SECONDS) -> None:
+        self._dirty = True
+        if self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_later(seconds, self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = None
+        try:
+            self._save()
+        except sqlite3.Error as error:
+            if not self._broken:
+                log.error("the data ledger cannot be written: %s; agents go on with what they hold", error)
+            self._broken = str(error)
+            self._tables.rolled_back()
+            self._soon(WRITE_AGAIN_SECONDS)
+            return
+        self._broken = ""
+        self._hint()
+        answers, self._answers = self._answers, []
+        for member, reply in answers:
+            self._send(member, reply)
+        self._troubles()
+
+    def _save(self) -> None:
+        """Raises sqlite3.Error; then nothing is written, and what has changed is still known."""
+        store = self._job.store
+        changed = [dataset for dataset in self._datasets.values() if dataset.is_changed]
+        with store.transaction():
+            for dataset in changed:
+                self._tables.save(dataset)
+            if self._saved_lease != self._numbers.last:
+                self._tables.save_numbers(self._numbers)
+            self._remember()
+        for dataset in changed:
+            dataset.saved()
+        self._saved_lease = self._numbers.last
+        self._dirty = False
+
+    def _send(self, member: Member, reply: pb.DataReply) -> None:
+        member.outbox.put(pb.MasterMessage(aimaster_incarnation=self._job.incarnation, data=reply))
+
+    def _hint(self) -> None:
+        """Tells those who wait that there is something."""
+        for dataset in self._datasets.values():
+            if waiting := dataset.waiting():
+                self._push(dataset, waiting)
+
+    def _push(self, dataset: Dataset, incarnations: Iterable[str]) -> None:
+        members = {member.incarnation: member for member in self._job.members}
+        hint = dataset.hint()
+        for incarnation in incarnations:
+            if (member := members.get(incarnation)) is not None:
+                self._answers.append((member, hint))
+
+    def _troubles(self) -> None:
+        for dataset in self._datasets.values():
+            while dataset.troubles:
+                trouble = dataset.troubles.pop(0)
+                if trouble.fatal:
+                    self._job.end("failed", trouble.error)
+                else:
+                    self._job.event("set_aside", dataset=dataset.name, what=trouble.what, error=trouble.error)
+
+    # ------------------------------------------------------------------------------------------------ positions
+
+    def position(self) -> bytes:
+        """What is trained for sure, of all datasets that are trained on; for checkpoints and backups. Never empty."""
+        trained = {name: dataset.position() for name, dataset in self._datasets.items() if dataset.trains}
+        return positions.pack({**self._unused, **trained})
+
+    def rewind(self, position: bytes) -> None:
+        """The model was restored from a checkpoint or backup with this position: what was trained since is forgotten.
+
+        Empty: nothing is trained. All leases of datasets that are trained on are void, and their holders are told. Bytes
+        that are no position: training begins anew with the data, and a warning says so, since that loses nothing.
+        """
+        job = self._job
+        try:
+            found = positions.unpack(position)
+        except PositionError as error:
+            job.event("warning", text=f"{error}; all data is trained again")
+            found = {}
+        trained = [dataset for dataset in self._datasets.values() if dataset.trains]
+        for dataset in trained:
+            before = dataset.visits.trained
+            self._warn(dataset.name, dataset.rewind(found.pop(dataset.name, None)))
+            job.event("ledger_rewound", dataset=dataset.name, trained=dataset.visits.trained, before=before)
+        self._unused = found
+        self._save_unused()
+        for dataset in trained:
+            self._push(dataset, list(dataset.holders))
+        self._soon()
+        self._flush_now()
+
+    def _save_unused(self) -> None:
+        self._job.store.put_blob(_UNUSED_KEY, positions.pack(self._unused) if self._unused else b"")
+
+    def _warn(self, name: str, problem: str) -> None:
+        if problem:
+            self._job.event("warning", text=f"dataset {name!r}: the position that was stored with the model cannot be used "
+                            f"({problem}); all of its data is trained again")  # fmt: skip
+
+    def _flush_now(self) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+        self._flush()
+
+    # ------------------------------------------------------------------------------------------------ deaths
+
+    def release(self, incarnation: str, why: str = "", *, clean: bool = False) -> None:
+        """This incarnation trains no more: its leases return at once. `clean`: it said goodbye, after its last progress."""
+        if not incarnation:
+            return
+        now = self._job.clock.monotonic()
+        for dataset in self._datasets.values():
+            count = dataset.release(incarnation, now, clean=clean)
+            if count:
+                self._job.event("leases_returned", dataset=dataset.name, leases=count, reason=why)
+                self._soon()
+
+    def keep_only(self, incarnations: Iterable[str]) -> None:
+        """After a restart of the AIMaster: leases of those who did not come back return."""
+        kept = set(incarnations)
+        held = {one for dataset in self._datasets.values() for one in dataset.visits.holders()}
+        for incarnation in sorted(held - kept):
+            self.release(incarnation, "it did not come back after the AIMaster's restart")
+
+    def forgotten(self, seconds_ago: float) -> int:
+        """A promotion went back in time by so much: all records acknowledged since are stale. Returns how many.
+
+        Progress comes about every half second: what was trained within that time and is told later is not among them.
+        """
+        moment, total = self._job.clock.wall() - seconds_ago, self._acknowledged
+        before = [acknowledged for time, acknowledged in self._history if time <= moment]
+        known = before[-1] if before else self._history[0][1] if self._history else total
+        count = max(0, total - known)
+        rest = count
+        for dataset in self._datasets.values():  # mostly there is one
+            if dataset.trains:
+                share = min(rest, dataset.counters.acknowledged)
+                dataset.forget(share)
+                rest -= share
+        self._soon()
+        return count
+
+    @property
+    def _acknowledged(self) -> int:
+        return sum(dataset.counters.acknowledged for dataset in self._datasets.values() if dataset.trains)
+
+    def _remember(self) -> None:
+        """A point of the history; now and then all of the last minute into the store."""
+        now = self._job.clock.wall()
+        if self._history and now - self._history[-1][0] < HISTORY_SECONDS:
+            return
+        self._history.append((round(now, 3), self._acknowledged))
+        if now - self._history_saved >= 1.0:
+            self._history_saved = now
+            recent = list(self._history)[-10 * _STORED_HISTORY :: 10]
+            self._job.store.put(**{_HISTORY_KEY: recent})
+
+    # ------------------------------------------------------------------------------------------------ the rest
+
+    def status(self) -> list[pb.DataStatus]:
+        return report.status(self._datasets)
+
+    def close(self) -> None:
+        """Writes what is not written; answers that were not sent are asked for again."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        if self._dirty:
+            try:
+                self._save()
+            except sqlite3.Error:
+                log.exception("the last changes of the data ledger could not be written")

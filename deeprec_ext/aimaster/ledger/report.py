@@ -1,0 +1,62 @@
+"""The ledger in numbers: for `summary.json`, from the store alone, and for the status of a running job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deeprec_ext.aimaster.ledger.dataset import Dataset
+from deeprec_ext.aimaster.ledger.tables import Tables
+from deeprec_ext.aimaster.ledger.visits import Numbers
+from deeprec_ext.aimaster.store import Store
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+_TOTALS = ("records", "trained", "lost", "repeated", "stale", "left", "set_aside")
+
+
+def numbers_of(dataset: Dataset) -> dict[str, Any]:
+    """Records, each epoch anew.
+
+    `records` is what the job set out to train (without end: the epochs that have begun; files that were never counted are
+    missing), `trained` what of it was, each visit once. The rest was given up (`set_aside`), or is `lost` if somebody was
+    told that the data had come to its end, or was `left` because the job ended before.
+    """
+    visits, declaration = dataset.visits, dataset.declaration
+    begun = max([visits.complete, *(number + 1 for number in visits.epochs)])
+    records = (declaration.epochs or begun) * dataset.table.records
+    trained, aside = visits.trained, visits.set_aside
+    rest = max(0, records - trained - aside)
+    return {
+        "purpose": declaration.purpose or "train",
+        "records": records,
+        "trained": trained,
+        "lost": rest if dataset.told_end else 0,
+        "repeated": dataset.repeated,
+        "stale": dataset.counters.stale,
+        "left": 0 if dataset.told_end else rest,
+        "set_aside": aside,
+        "epochs": visits.complete,
+        "rewinds": dataset.counters.rewinds,
+    }
+
+
+def summarize(store: Store) -> dict[str, Any] | None:
+    """`data` of summary.json: the sums over what is trained on, and each dataset. None: there was no dataset."""
+    datasets = {name: numbers_of(dataset) for name, dataset in Tables(store).load(Numbers(), 1).items()}
+    if not datasets:
+        return None
+    trained_on = [values for values in datasets.values() if values["purpose"] == "train"]
+    return {**{key: sum(values[key] for values in trained_on) for key in _TOTALS}, "datasets": datasets}
+
+
+def status(datasets: Mapping[str, Dataset]) -> list[pb.DataStatus]:
+    found = []
+    for dataset in datasets.values():
+        visits, declaration = dataset.visits, dataset.declaration
+        known = dataset.table.records * declaration.epochs if dataset.table.complete else 0
+        found.append(pb.DataStatus(
+            name=dataset.name, purpose=declaration.purpose or "train", records=known, trained=visits.trained,
+            leased=visits.leased, repeated=dataset.repeated, stale=dataset.counters.stale,
+            epoch=max(0, visits.current), epochs=declaration.epochs, set_aside=visits.set_aside,
+        ))  # fmt: skip
+    return found
