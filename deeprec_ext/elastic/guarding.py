@@ -349,8 +349,7 @@ class _Keeper:
                     first = True
                     sent += self._first_copy(one)
                 else:
-                    with owner.collecting.by(self):
-                        sent += one.mover.refresh()
+                    sent += one.mover.refresh(lambda: owner.collecting.by(self))
                 one.began = began
         except (tf.errors.OpError, DeepRecError) as error:
             for one in some:  # rows may have been taken and not arrived: everything again
@@ -374,8 +373,7 @@ class _Keeper:
         try:
             mover.arm(verify=False, tracked=True)
             sent = mover.first()
-            with self._owner.collecting.by(self):
-                sent += mover.refresh()
+            sent += mover.refresh(lambda: self._owner.collecting.by(self))
             one.skipped = frozenset(mover.skipped)
             one.full_bytes = sum(variable.bytes for variable in one.variables)
             self._owner.compile_promotion(one)

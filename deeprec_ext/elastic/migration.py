@@ -14,6 +14,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,14 +215,18 @@ class Mover:
     def _weigh(self, rows: Sequence[int]) -> int:
         return sum(int(count) * size for count, size in zip(rows, self._row_bytes))
 
-    def refresh(self) -> int:
-        """What changed since the last time: dirty rows and the dense variables whole; training goes on. Returns bytes."""
+    def refresh(self, collecting: Callable[[], AbstractContextManager[Any]] = nullcontext) -> int:
+        """What changed since the last time: dirty rows and the dense variables whole; training goes on. Returns bytes.
+
+        `collecting` is entered for each round of at most `DIRTY_ROUND_BYTES`.
+        """
         sent = 0
         if self._dense is not None:
             self._dense()
             sent += self.dense_bytes
         while self._dirty is not None:
-            marked, taken = self._dirty()
+            with collecting():
+                marked, taken = self._dirty()
             sent += self._weigh(taken)
             if all(int(m) == int(t) for m, t in zip(marked, taken)):
                 break
