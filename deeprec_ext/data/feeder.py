@@ -119,6 +119,10 @@ class Feeder:
     def name(self) -> str:
         return self.declaration.name
 
+    @property
+    def training(self) -> bool:
+        return self.declaration.purpose == "train"
+
     def connect(self, link: Link) -> None:
         self._link = link
 

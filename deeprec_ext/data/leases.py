@@ -196,6 +196,7 @@ class Leases:
         """Takes the ledger's answer in; True: the ledger was rewound, and nothing that was in hand counts any more."""
         rewound = reply.rewinds > self._rewinds
         if rewound:
+            self.replayed += sum(one.trained - one.told for one in self.held.values())  # trained, and given once more
             self.void()
             self._rewinds, self._under_way = reply.rewinds, None
             self._ask_at = now

@@ -32,6 +32,10 @@ class Source(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def training(self) -> bool:
+        """Whether its purpose is training."""
+
     def claim(self) -> None:
         """A training session reads it: a batch is trained when the session says so, not when it is read."""
 
@@ -99,6 +103,12 @@ class Inputs:
             incarnation = self._incarnation
         if incarnation:
             source.registered(incarnation)
+
+    @property
+    def has_training_data(self) -> bool:
+        """Whether a training dataset was made in this process."""
+        with self._lock:
+            return any(source.training for source in self._sources.values())
 
     def remove(self, source: Source) -> None:
         with self._lock:

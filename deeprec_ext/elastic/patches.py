@@ -4,7 +4,8 @@
 
 - `SessionManager` makes `ElasticSession`s, polls for readiness every half second instead of every 30 s, and attaches a chief
   that comes back to the live model instead of restoring a checkpoint over it;
-- `MonitoredSession` gets the `ElasticTrainingHook` if the script has not added it;
+- `MonitoredSession` gets the `ElasticTrainingHook` and the `DataShardHook` if the script has not added them;
+- `CheckpointSaverHook` writes the data ledger's position beside each checkpoint;
 - `tf.compat.v1.train.Server` and Estimator's own server give the elastic server's target;
 - Estimator's workers start at once, and its chief evaluates the final checkpoint when no evaluator does.
 """
@@ -19,7 +20,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from deeprec_ext import env
-from deeprec_ext.elastic import process
+from deeprec_ext.elastic import process, sidecar
 from deeprec_ext.elastic.session import ElasticSession
 from deeprec_ext.errors import RefusedError
 
@@ -39,9 +40,10 @@ def tensorflow_imported(tensorflow: ModuleType) -> None:
     trainer = process.start()
     if trainer is None or trainer.identity.role == "evaluator":
         return
-    from tensorflow.python.training import monitored_session, server_lib, session_manager
+    from tensorflow.python.training import basic_session_run_hooks, monitored_session, server_lib, session_manager
 
     _patch_session_manager(session_manager)
+    _patch_checkpoints(basic_session_run_hooks)
     _patch_monitored_session(monitored_session)
     server_lib._deeprec_ext_original = server_lib.Server
     for module in [server_lib, *_api_modules(tensorflow, server_lib.Server)]:
@@ -90,6 +92,7 @@ def _patch_session_manager(module: Any) -> None:
     manager = module.SessionManager
     module.session = SimpleNamespace(Session=_session)
     make, prepare, wait = manager.__init__, manager.prepare_session, manager.wait_for_session
+    restore = manager._restore_checkpoint
 
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -116,8 +119,36 @@ def _patch_session_manager(module: Any) -> None:
             trainer.wait_live(LIVE_LIMIT_SECONDS)
         return wait(self, master, *args, **kwargs)
 
+    @functools.wraps(restore)
+    def restore_checkpoint(self: Any, master: str, *args: Any, **kwargs: Any) -> Any:
+        session, restored = restore(self, master, *args, **kwargs)
+        trainer = process.trainer()
+        if trainer is not None and master and trainer.chief:
+            path = kwargs.get("checkpoint_filename_with_path")
+            if restored and not path:
+                path = module.checkpoint_management.latest_checkpoint(kwargs.get("checkpoint_dir"))
+            sidecar.note_restored(trainer.inputs, path if restored else None)
+        return session, restored
+
+    manager._restore_checkpoint = restore_checkpoint
     manager.__init__, manager.prepare_session = __init__, prepare_session
     manager.wait_for_session = wait_for_session
+
+
+def _patch_checkpoints(module: Any) -> None:
+    """Every CheckpointSaverHook writes the data ledger's position beside its checkpoints."""
+    hook = module.CheckpointSaverHook
+    make = hook.__init__
+
+    @functools.wraps(make)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        trainer = process.trainer()
+        if trainer is not None:
+            listener = sidecar.LedgerListener(trainer.inputs, lambda: self._save_path)
+            self._listeners = [listener, *self._listeners]
+
+    hook.__init__ = __init__
 
 
 def _patch_monitored_session(module: Any) -> None:
@@ -126,12 +157,14 @@ def _patch_monitored_session(module: Any) -> None:
 
     @functools.wraps(make)
     def __init__(self: Any, session_creator: Any, hooks: Any, *args: Any, **kwargs: Any) -> None:
-        from deeprec_ext.hooks import ElasticTrainingHook
+        from deeprec_ext.hooks import DataShardHook, ElasticTrainingHook
 
         hooks = list(hooks or [])
         trains = bool(getattr(session_creator, "_master", ""))
         if trains and not any(isinstance(hook, ElasticTrainingHook) for hook in hooks):
             hooks.insert(0, ElasticTrainingHook())
+        if trains and not any(isinstance(hook, DataShardHook) for hook in hooks):
+            hooks.append(DataShardHook())
         if trains:
             _note_last_step(hooks)
         make(self, session_creator, hooks, *args, **kwargs)

@@ -10,6 +10,7 @@ from tensorflow.python.training import training_util
 
 from deeprec_ext import autoload
 from deeprec_ext.elastic import process
+from deeprec_ext.hooks.data import DataShardHook
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
@@ -66,4 +67,4 @@ class ElasticTrainingHook(v1.train.SessionRunHook):
 
 def default_hooks() -> list[v1.train.SessionRunHook]:
     """The hooks that an elastic job wants, in their order; to be passed as `hooks=` where the script builds its own list."""
-    return [ElasticTrainingHook()]
+    return [ElasticTrainingHook(), DataShardHook()]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
+from deeprec_ext.data.local import LocalLedger
 from deeprec_ext.elastic.gate import Gate
+from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.migration import Mover, destroy
 from deeprec_ext.elastic.runner import Runner
 from deeprec_ext.elastic.session import ElasticSession, Wanted
@@ -39,6 +43,24 @@ class LocalCluster:
         return elastic_config(self.ps, None, ("chief", 0, self.trainer))
 
 
+class FakeAgent:
+    """Answers for the AIMaster's data ledger, at once, as long as it is `connected`."""
+
+    def __init__(self) -> None:
+        self.inputs: Inputs | None = None
+        self.ledgers: dict[str, LocalLedger] = {}
+        self.requests: list[pb.DataRequest] = []
+        self.connected = True
+
+    def send(self, message: pb.AgentMessage) -> None:
+        request = message.data
+        self.requests.append(request)
+        if request.HasField("declare"):
+            self.ledgers.setdefault(request.dataset, LocalLedger(request.declare))
+        if self.connected:
+            self.inputs.receive(self.ledgers[request.dataset].answer(request))
+
+
 class FakeHome:
     """Does what `Trainer` does for a session, at the word of the test."""
 
@@ -50,6 +72,11 @@ class FakeHome:
         self.sessions: list[ElasticSession] = []
         self.refusals: list[str] = []
         self.retired: list[object] = []
+        self.agent = FakeAgent()
+        self.leaving = threading.Event()
+        self.inputs = self.agent.inputs = Inputs(self.agent, self.leaving)
+        self.inputs.registered(pb.RegisterReply(aimaster_incarnation=1))
+        self.identity = SimpleNamespace(name="chief-0", incarnation="0123456789")
         self.set(view)
 
     def set(self, view: ClusterView, tracked: Mapping[str, str] | None = None) -> Wanted:
