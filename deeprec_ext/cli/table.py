@@ -9,6 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from deeprec_ext.cli.safety import backup_line
 from deeprec_ext.launch.job import Scene
 from deeprec_ext.launch.script import Progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
@@ -35,7 +36,10 @@ _ORDER = {"aimaster": 0, "ps": 1, "chief": 2, "worker": 3, "evaluator": 4}
 
 def render(scene: Scene, events: Sequence[str] = ()) -> RenderableType:
     """Header, progress, roles, scripted events, last events."""
-    parts: list[RenderableType] = [header(scene), progress(scene), roles(scene)]
+    parts: list[RenderableType] = [header(scene), progress(scene)]
+    if (backups := backup_line(scene.status)) is not None:
+        parts.append(backups)
+    parts.append(roles(scene))
     if scene.script:
         parts.append(script_line(scene.script))
     parts += [Text(event, style="dim", no_wrap=True, overflow="ellipsis") for event in events]
