@@ -59,21 +59,31 @@ class Seen:
 
 
 def watch(job: Job, holders: int, rounds: int, interval: float) -> list[Seen]:
-    """One entry per round, in which every holder has refreshed once, and one for the beginning."""
+    """One entry for the beginning and one per refresh of any holder, until each has refreshed `rounds` times."""
     found: list[Seen] = []
-    limit = (rounds + 2) * (interval + 10.0)
 
-    def another() -> bool:
+    def enough() -> bool:
         status = job.status()
         if status is None:
             return False
         now = Seen(time.time(), status.backup.bytes_sent, status.backup.refreshes)
-        if not found or now.refreshes >= found[-1].refreshes + holders:
+        if not found or now.refreshes > found[-1].refreshes:
             found.append(now)
-        return len(found) > rounds
+        return now.refreshes >= found[0].refreshes + rounds * holders
 
-    job.until(another, f"{rounds} refreshes", limit, every=0.03)
+    job.until(enough, f"{rounds} refreshes", (rounds + 2) * (interval + 10.0), every=0.02)
     return found
+
+
+def period(seen: Sequence[Seen], holders: int) -> float:
+    """Seconds between two refreshes of the same holder: they come in turns."""
+    gaps = [
+        later.time - earlier.time
+        for earlier in seen[1:]
+        for later in seen
+        if later.refreshes == earlier.refreshes + holders
+    ]
+    return statistics.median(gaps)
 
 
 def sizes(catalogue: pb.Catalogue) -> tuple[dict[int, int], int, int]:
@@ -129,14 +139,17 @@ def sent(interval: float, state: str, ps: int, rounds: int) -> dict[str, Any]:
         row_bytes, dense, total = sizes(job.graph())
         recorded = job.wait_steps(1, time.time())
         workdir = str(job.workdir)
-    bounds = [one.time for one in seen]
+    # A holder's refreshes are `every` apart; rows touched in such a time do not depend on where it begins.
+    every = period(seen, ps)
+    number = max(1, int((seen[-1].time - seen[0].time) / every))
+    bounds = [seen[0].time + turn * every for turn in range(number + 1)]
     touched = touched_bytes(recorded, bounds, row_bytes, state)
-    number = sum(bounds[0] < step.time <= bounds[-1] for of_one in recorded.values() for step in of_one)
+    steps_made = sum(bounds[0] < step.time <= bounds[-1] for of_one in recorded.values() for step in of_one)
     refreshes = (seen[-1].refreshes - seen[0].refreshes) / ps
     bytes_sent = seen[-1].bytes - seen[0].bytes
     return {
         "interval_seconds": interval, "refreshes": refreshes, "seconds": bounds[-1] - bounds[0],
-        "samples_per_refresh": number * BATCH / refreshes,
+        "period_seconds": every, "samples_per_refresh": steps_made * BATCH / number,
         "bytes_per_refresh": bytes_sent / refreshes, "touched_bytes_per_refresh": sum(touched) / len(touched),
         "dense_bytes": dense, "full_bytes": total,
         "ratio": bytes_sent / refreshes / (sum(touched) / len(touched)),
