@@ -92,6 +92,9 @@ class Guards:
         self._guard_id = 0
         self._sent_for: object = None  # what the present assignment was made for
         self._complete = False
+        self._news = False  # reports came since the view was last looked at
+        self._alive_in: object = None
+        self._alive_ps: dict[int, str] = {}
         self._last_event = 0.0
         self._refreshed_step = 0
 
@@ -107,9 +110,15 @@ class Guards:
         held = self.held.get(slot)
         if held is None:
             return None
-        ps = next((ps for ps in self._job.cluster.ps if ps.task == held.task), None)
-        alive = ps is not None and ps.name not in self._job.cluster.lost and ps.incarnation == held.incarnation
-        return held if alive else None
+        return held if self._alive().get(held.task) == held.incarnation else None
+
+    def _alive(self) -> Mapping[int, str]:
+        """task -> incarnation of the PS of the view that are not lost; made once per view: it is asked for every slot."""
+        cluster = self._job.cluster
+        if self._alive_in is not cluster:
+            self._alive_in = cluster
+            self._alive_ps = {ps.task: ps.incarnation for ps in cluster.ps if ps.name not in cluster.lost}
+        return self._alive_ps
 
     def needed(self) -> set[int]:
         """Slots that have variables: the others need no backup."""
@@ -167,8 +176,9 @@ class Guards:
             before = self.held.get(slot)
             if self.assigned.get(slot, member.task) == member.task or before is None:
                 self.held[slot] = Held(member.task, member.incarnation, since)
-        self._tell()
-        job.changed.notify()
+        self._news = True
+        if job.cluster.lost:
+            job.changed.notify()  # a promotion may be waiting for it
 
     def _tell(self) -> None:
         """Events, and the view with who would take over, when that changed."""
@@ -193,6 +203,9 @@ class Guards:
     async def run(self) -> None:
         """Runs for ever."""
         while True:
+            if self._news:
+                self._news = False
+                self._tell()
             try:
                 await self._once()
             except CommandError as error:
