@@ -190,7 +190,7 @@ class Guards:
             if complete:
                 job.event("peer_backups_complete", slots=len(self.needed()), total_bytes=self.bytes_sent)
                 self._last_event = now
-        elif now - self._last_event >= EVENT_SECONDS:
+        elif self.wanted and now - self._last_event >= EVENT_SECONDS:
             self._last_event = now
             job.event("peer_backups", total_bytes=self.bytes_sent, refreshes=self.refreshes,
                       oldest_seconds=round(self.age_seconds(range(len(job.cluster.slot_map))), 3))  # fmt: skip
