@@ -1,0 +1,92 @@
+"""A training script that counts how often each record was trained: a step adds 1 to the rows of its records (SGD, gradient -1).
+
+The records are the numbers 0 … --records - 1, as lines of files in --data (made here when missing) or as an index range. The
+last checkpoint then tells which record was trained how often.
+"""
+
+import argparse
+import os
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import tensorflow as tf
+
+from deeprec_ext.data import elastic_dataset
+
+v1 = tf.compat.v1
+TABLE = "times"
+
+
+def write(directory, records, files):
+    """The records, in so many files; the test writes them before it starts the job."""
+    os.makedirs(directory, exist_ok=True)
+    for number in range(files):
+        with open(os.path.join(directory, f"part-{number}.txt"), "w") as file:
+            for record in range(records * number // files, records * (number + 1) // files):
+                file.write(f"{record}\n")
+
+
+def stage(dataset, kind):
+    """What a user might put after it and must not."""
+    return {
+        "": lambda: dataset,
+        "shuffle": lambda: dataset.shuffle(10),
+        "filter": lambda: dataset.filter(lambda ids: tf.size(ids) > 0),
+        "repeat": lambda: dataset.repeat(2),
+    }[kind]()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", help="directory of part-*.txt; without: an index range")
+    parser.add_argument("--records", type=int, required=True)
+    parser.add_argument("--batch", type=int, default=20)
+    parser.add_argument("--shard", type=int, default=200)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=10**9)
+    parser.add_argument("--sleep", type=float, default=0.0, help="seconds a step waits")
+    parser.add_argument("--checkpoint-steps", type=int, default=10**9)
+    parser.add_argument("--stage", default="")
+    parser.add_argument("--set-aside", action="store_true")
+    arguments = parser.parse_args()
+    v1.disable_eager_execution()
+    v1.logging.set_verbosity(v1.logging.INFO)
+
+    def batches():
+        files = os.path.join(arguments.data, "part-*.txt") if arguments.data else arguments.records
+        dataset = elastic_dataset(
+            files, arguments.batch, epochs=arguments.epochs or None, seed=7, shard_records=arguments.shard,
+            reader="lines" if arguments.data else "range", set_aside=arguments.set_aside,
+        )  # fmt: skip
+        dataset = stage(dataset, arguments.stage)
+        if arguments.data:
+            dataset = dataset.map(lambda lines: tf.strings.to_number(lines, tf.int64))
+        return dataset.prefetch(2)
+
+    def model_fn(features, labels, mode):
+        table = v1.get_variable(TABLE, [arguments.records, 4], initializer=v1.zeros_initializer())
+        loss = -tf.reduce_sum(tf.nn.embedding_lookup(table, features))
+        train = v1.train.GradientDescentOptimizer(1.0).minimize(loss, v1.train.get_or_create_global_step())
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train, training_hooks=[Slow(arguments.sleep)])
+
+    config = tf.estimator.RunConfig(
+        os.path.join(os.environ["DEEPREC_EXT_WORKDIR"], "model"), save_checkpoints_steps=arguments.checkpoint_steps,
+        log_step_count_steps=1000, save_summary_steps=10**9,
+    )  # fmt: skip
+    tf.estimator.train_and_evaluate(
+        tf.estimator.Estimator(model_fn, config=config),
+        tf.estimator.TrainSpec(batches, max_steps=arguments.steps),
+        tf.estimator.EvalSpec(lambda: tf.data.Dataset.from_tensors(tf.zeros([1], tf.int64)), steps=1),
+    )
+
+
+class Slow(v1.train.SessionRunHook):
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def after_run(self, run_context, run_values):
+        time.sleep(self.seconds)
+
+
+if __name__ == "__main__":
+    main()

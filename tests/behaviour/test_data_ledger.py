@@ -1,0 +1,142 @@
+"""Every record is trained, whoever dies: counted record by record in the last checkpoint, and compared with the report."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.behaviour.jobs import SCRIPTS, RealJob
+from tests.behaviour.scripts import shards
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = ("python", str(SCRIPTS / "shards.py"))
+
+
+def counts(job: RealJob) -> np.ndarray:
+    """How often each record was trained."""
+    import tensorflow as tf
+
+    table = tf.train.load_checkpoint(str(job.directory / "model")).get_tensor(shards.TABLE)
+    assert (table == table[:, :1]).all()
+    return np.rint(table[:, 0]).astype(int)
+
+
+def data(job: RealJob) -> dict:
+    return job.summary()["data"]
+
+
+def trained(job: RealJob) -> int:
+    status = job.status()
+    return status.data[0].trained if status is not None and status.data else 0
+
+
+def until_trained(job: RealJob, records: int) -> None:
+    job.until(lambda: trained(job) >= records, f"{records} records trained")
+
+
+def check(job: RealJob, records: int, epochs: int, stale: int = 0) -> np.ndarray:
+    """Nothing is lost, and the report admits at least what was really repeated."""
+    times, report = counts(job), data(job)
+    assert times.min() >= epochs, f"{(times < epochs).sum()} records were not trained in every epoch: {report}"
+    assert report["records"] == report["trained"] == records * epochs, report
+    assert report["lost"] == 0 and report["stale"] <= stale, report
+    assert report["repeated"] >= times.sum() - records * epochs, report
+    return times
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, ...]:
+    """Arguments of the script: 40 000 records in five files, read twice."""
+    shards.write(str(tmp_path / "data"), 40_000, 5)
+    return "--data", str(tmp_path / "data"), "--records", "40000", "--epochs", "2"
+
+
+@pytest.mark.timeout(300)
+def test_finite_epochs_end_the_job_with_every_record_trained_once_an_epoch(begin, files):
+    job = begin("--ps", "2", "--workers", "2", command=(*SCRIPT, *files))
+    assert job.end() == 0, job.tails()
+    times = check(job, 40_000, 2)
+    assert data(job)["repeated"] == 0 and times.max() == 2
+    assert job.summary()["steps"] >= 4000
+
+
+@pytest.mark.timeout(300)
+def test_workers_come_and_go_and_no_record_is_lost_or_repeated(begin, files):
+    job = begin("--ps", "1", "--workers", "1", command=(*SCRIPT, *files, "--sleep", "0.004"))
+    until_trained(job, 2000)
+    assert job.scale(workers=3).outcome == "committed"
+    until_trained(job, trained(job) + 4000)
+    assert job.scale(workers=0).outcome == "committed"
+    assert job.end() == 0, job.tails()
+    times = check(job, 40_000, 2)
+    assert data(job)["repeated"] == 0 and times.max() == 2
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_worker_and_a_killed_chief_lose_nothing(begin, files):
+    job = begin("--ps", "1", "--workers", "2", command=(*SCRIPT, *files, "--sleep", "0.004"))
+    until_trained(job, 3000)
+    job.kill("worker-0")
+    until_trained(job, 20_000)
+    job.kill("worker-1")
+    until_trained(job, 30_000)
+    job.kill("chief-0")
+    assert job.end() == 0, job.tails()
+    check(job, 40_000, 2)
+    assert data(job)["repeated"] <= 3 * 10_000, data(job)
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_aimaster_stops_nobody_and_forgets_nothing(begin, files):
+    job = begin("--ps", "1", "--workers", "1", command=(*SCRIPT, *files, "--sleep", "0.004"))
+    until_trained(job, 4000)
+    job.kill_aimaster()
+    until_trained(job, 40_000)
+    job.kill_aimaster()
+    assert job.end() == 0, job.tails()
+    times = check(job, 40_000, 2)
+    assert times.max() == 2, "nobody died who trained"
+
+
+@pytest.mark.timeout(300)
+def test_a_job_that_is_resumed_from_a_checkpoint_goes_back_with_its_data(begin, files):
+    job = begin(
+        "--ps", "1", "--workers", "1", command=(*SCRIPT, *files, "--sleep", "0.004", "--checkpoint-steps", "300")
+    )
+    until_trained(job, 30_000)
+    for role in ("ps-0",):
+        job.kill(role)
+    assert job.end() == 0, job.tails()
+    check(job, 40_000, 2, stale=80_000)
+
+
+@pytest.mark.parametrize("stage, word", [("shuffle", "shuffle=True"), ("filter", "weight 0"), ("repeat", "epochs=")])
+def test_a_stage_that_loses_the_order_stops_the_job_with_the_remedy(begin, files, stage, word):
+    job = begin("--ps", "1", "--workers", "0", command=(*SCRIPT, *files, "--stage", stage))
+    assert job.end() != 0
+    assert word in job.output and stage in job.output.lower()
+
+
+def test_a_pattern_that_matches_nothing_stops_the_job(begin, tmp_path):
+    command = (*SCRIPT, "--data", str(tmp_path / "nowhere"), "--records", "10")
+    job = begin("--ps", "1", "--workers", "0", command=command)
+    assert job.end() != 0
+    assert "no file matches" in job.output and "nowhere" in job.output
+
+
+@pytest.mark.parametrize("harm", ["shrinks", "vanishes"])
+def test_a_file_that_changes_while_training_stops_the_job_with_its_name_and_the_shard(begin, files, harm):
+    job = begin("--ps", "1", "--workers", "0", command=(*SCRIPT, *files, "--sleep", "0.01"))
+    until_trained(job, 1000)
+    path = os.path.join(files[1], "part-3.txt")
+    if harm == "shrinks":
+        os.truncate(path, os.path.getsize(path) // 2)
+    else:
+        os.remove(path)
+    assert job.end() != 0
+    assert "part-3.txt" in job.output and "shard" in job.output, job.output
+    assert ("shrunk" if harm == "shrinks" else "vanished") in job.output
