@@ -1,11 +1,12 @@
 """Wide & Deep on the UCI Adult census data: does a person earn more than 50 000 dollars a year?
 
-An ordinary tf.estimator script for TensorFlow 2.15. It knows nothing of DeepRec Extension:
+A tf.estimator script for TensorFlow 2.15. All that it knows of DeepRec Extension is where its training records come from:
 
     python train.py --steps 2000                                         # stock TensorFlow, one process
     deeprec-ext run --ps 2 --workers 1 -- python train.py --data DIR     # the same file, elastic
 
-DIR holds `adult.data` and `adult.test`. Without it the records are made up, with a signal that can be learnt.
+DIR holds `adult.data` and `adult.test`. Without it the records are made up, with a signal that can be learnt. In a job the
+lines of the training file are leased to the workers, so each is trained once an epoch, whoever dies meanwhile.
 """
 
 import argparse
@@ -15,6 +16,8 @@ import tempfile
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf
+
+from deeprec_ext.data import elastic_dataset
 
 v1 = tf.compat.v1
 
@@ -43,11 +46,24 @@ FIELDS = [*CATEGORIES, *BOUNDARIES]
 def read(path):
     """Columns of strings, and labels. Both files of the data set: `adult.test` has a dot after its labels."""
     with open(path) as lines:
-        rows = [
-            [field.strip() for field in line.strip().rstrip(".").split(",")] for line in lines if line.count(",") == 14
-        ]
+        return parse([line for line in lines if line.count(",") == 14])
+
+
+def parse(lines):
+    """The same of some lines."""
+    rows = [[field.strip() for field in line.strip().rstrip(".").split(",")] for line in lines]
     columns = dict(zip(COLUMNS, np.array([row[:-1] for row in rows]).T))
     return columns, np.array([row[-1] == ">50K" for row in rows], np.float32)
+
+
+def write(path, columns, labels):
+    """Made-up people as a file like `adult.data`. Every process of a job writes the same one; the first wins."""
+    rows = zip(*(columns.get(name, np.zeros(len(labels), int)) for name in COLUMNS), labels)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    draft = f"{path}.{os.getpid()}"
+    with open(draft, "w") as file:
+        file.writelines(", ".join(map(str, row[:-1])) + (", >50K" if row[-1] else ", <=50K") + "\n" for row in rows)
+    os.replace(draft, path) if not os.path.exists(path) else os.remove(draft)
 
 
 def generate(count, seed):
@@ -92,35 +108,43 @@ def encode(columns, vocabularies):
     return np.stack([ids[name] for name in FIELDS], 1).astype(np.int32), np.stack(crossed, 1).astype(np.int32)
 
 
-def load(directory):
-    """(fields, crossings, labels) for training and for the test, and the rows each field needs."""
+def load(directory, model_dir):
+    """The training file, (fields, crossings, labels) for the test, the vocabularies, and the rows each field needs."""
     if directory:
+        path = os.path.join(directory, "adult.data")
         train, test = (read(os.path.join(directory, name)) for name in ("adult.data", "adult.test"))
         print(f"{len(train[1])} training and {len(test[1])} test records from {directory}", flush=True)
     else:
+        path = os.path.join(model_dir, "generated.data")
         train, test = generate(32768, seed=1), generate(16384, seed=2)
+        write(path, *train)
         print("no --data: training on 32768 generated records, testing on 16384 (planted signal)", flush=True)
     vocabularies = {name: np.unique(train[0][name]) for name in CATEGORIES}
     rows = [len(vocabularies[name]) + 1 for name in CATEGORIES] + [len(bounds) + 1 for bounds in BOUNDARIES.values()]
-    return (*encode(train[0], vocabularies), train[1]), (*encode(test[0], vocabularies), test[1]), rows
+    return path, (*encode(test[0], vocabularies), test[1]), vocabularies, rows
 
 
-def batches(records, size, seed=None):
-    """With a seed: shuffled and without end; otherwise once, in order."""
+def training(path, vocabularies, size, epochs):
+    """The lines of the file, shuffled, in batches; epochs None: without end."""
 
-    def input_fn():
-        dataset = tf.data.Dataset.range(len(records[2]))
-        if seed is not None:
-            dataset = dataset.shuffle(len(records[2]), seed=seed).repeat()
-        columns = [tf.constant(column) for column in records]  # in memory: only row numbers go through the pipeline
+    def read_batch(lines):
+        columns, labels = parse([line.decode() for line in lines])
+        return (*encode(columns, vocabularies), labels)
 
-        def pick(rows):
-            fields, crossings, labels = (tf.gather(column, rows) for column in columns)
-            return {"fields": fields, "crossings": crossings}, labels
+    def prepare(lines):
+        fields, crossings, labels = tf.numpy_function(read_batch, [lines], (tf.int32, tf.int32, tf.float32))
+        return {
+            "fields": tf.ensure_shape(fields, [None, len(FIELDS)]),
+            "crossings": tf.ensure_shape(crossings, [None, len(CROSSES)]),
+        }, tf.ensure_shape(labels, [None])
 
-        return dataset.batch(size).map(pick).prefetch(4)
+    return lambda: elastic_dataset(path, size, epochs=epochs, seed=1).map(prepare).prefetch(4)
 
-    return input_fn
+
+def evaluation(records, size):
+    """Once, in order."""
+    fields, crossings, labels = records
+    return lambda: tf.data.Dataset.from_tensor_slices(({"fields": fields, "crossings": crossings}, labels)).batch(size)
 
 
 # -------------------------------------------------------------------------------------------------------------- model
@@ -184,7 +208,8 @@ def model_fn(features, labels, mode, params):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", metavar="DIR", help="directory with adult.data and adult.test")
-    parser.add_argument("--steps", type=int, default=10000, help="training steps of all workers together")
+    parser.add_argument("--steps", type=int, help="training steps of all workers together (default: 10000)")
+    parser.add_argument("--epochs", type=int, help="end after so many readings of all training records (default: by steps)")
     parser.add_argument("--batch", type=int, default=128, help="records in a step")
     parser.add_argument(
         "--model-dir", help="where checkpoints go (default: below $DEEPREC_EXT_WORKDIR, else a temporary directory)"
@@ -196,18 +221,18 @@ def main():
     model_dir = arguments.model_dir or (
         os.path.join(workdir, "model") if workdir else tempfile.mkdtemp(prefix="census-")
     )
-    train, test, rows = load(arguments.data)
+    path, test, vocabularies, rows = load(arguments.data, model_dir)
+    steps = arguments.steps or (None if arguments.epochs else 10000)
 
     config = tf.estimator.RunConfig(
         model_dir, save_checkpoints_secs=60, log_step_count_steps=500, save_summary_steps=500
     )
     parameters = {"rows": rows, "dim": 8, "hidden": [64, 32]}
     estimator = tf.estimator.Estimator(model_fn, config=config, params=parameters)
-    seed = 1 + (config.global_id_in_cluster or 0)  # every worker has its own order
     result = tf.estimator.train_and_evaluate(
         estimator,
-        tf.estimator.TrainSpec(batches(train, arguments.batch, seed), max_steps=arguments.steps),
-        tf.estimator.EvalSpec(batches(test, 4096), steps=None, start_delay_secs=0, throttle_secs=60),
+        tf.estimator.TrainSpec(training(path, vocabularies, arguments.batch, arguments.epochs), max_steps=steps),
+        tf.estimator.EvalSpec(evaluation(test, 4096), steps=None, start_delay_secs=0, throttle_secs=60),
     )
     if result and result[0]:  # in one process; in a cluster the evaluator, or DeepRec Extension, evaluates
         print("test " + ", ".join(f"{name} {value:.4f}" for name, value in sorted(result[0].items())), flush=True)

@@ -56,12 +56,23 @@ def test_an_unknown_category_gets_a_row_of_its_own(census):
     assert (crossings >= 0).all() and (crossings < [rows for _, rows in census.CROSSES]).all()
 
 
-def test_ids_of_the_census_stay_inside_their_tables(census):
-    train, test, rows = census.load(None)
-    for fields, _, labels in (train, test):
+def test_ids_of_the_census_stay_inside_their_tables(census, tmp_path):
+    path, test, vocabularies, rows = census.load(None, str(tmp_path))
+    columns, labels = census.read(path)
+    for fields, _, labels in ((*census.encode(columns, vocabularies), labels), test):
         assert fields.shape == (len(labels), len(rows))
         assert (fields >= 0).all() and (fields < rows).all()
         assert 0.1 < labels.mean() < 0.9
+
+
+def test_generated_people_survive_being_written_and_read(census, tmp_path):
+    columns, labels = census.generate(200, seed=1)
+    path = str(tmp_path / "new" / "people.data")
+    census.write(path, columns, labels)
+    census.write(path, columns, labels)  # a second process
+    again, same = census.read(path)
+    assert (same == labels).all() and (again["age"] == columns["age"].astype(str)).all()
+    assert [one.name for one in (tmp_path / "new").iterdir()] == ["people.data"]
 
 
 def test_generated_people_differ_between_training_and_test_only_by_chance(census):
