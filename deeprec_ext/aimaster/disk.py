@@ -37,6 +37,9 @@ TICK_SECONDS = 0.25
 LOOK_SECONDS = 60.0
 """Longest wait for a PS that reads the directory; it reads manifests, not data."""
 
+MARKS_SECONDS = 5.0
+"""How much longer than an interval a cut waits for rows to be marked."""
+
 TRIES_MAX = 8
 """Cuts tried by one restore, newest first."""
 
@@ -108,7 +111,9 @@ class DiskBackups:
             self._begun_at = now  # of waiting
         if not self._sealed_number and not self.error and job.marks_on:
             return True
-        return now - self._begun_at >= job.disk_backup_seconds
+        # Soon after a restore rows are not marked yet, and a cut could not be followed by a delta.
+        patience = 0.0 if job.marks_on else job.disk_backup_seconds + MARKS_SECONDS
+        return now - self._begun_at >= job.disk_backup_seconds + patience
 
     def _ready(self) -> bool:
         job = self._job
