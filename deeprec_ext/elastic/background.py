@@ -10,6 +10,7 @@ import contextlib
 import gc
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -39,6 +40,16 @@ def without_collections() -> Iterator[None]:
                 gc.enable()
 
 
+PASSING = {
+    "deeprec-background": 20.0,
+    "deeprec-close": 3.0,
+    "deeprec-retire": 3.0,
+    "deeprec-drop": 3.0,
+    "deeprec-ack": 3.0,
+}
+"""Threads that have one thing to do: name -> seconds. Preparing takes long for a large graph; closing a session that names
+a dead PS may never end."""
+
 NICENESS = 10
 """About a tenth of the processor time of a step, where both want it."""
 
@@ -62,3 +73,17 @@ def politely(function: Callable[..., T], *arguments: object) -> T:
     if errors:
         raise errors[0]
     return results[0]
+
+
+def wait_for_threads(limits: Mapping[str, float] = PASSING) -> list[str]:
+    """Until none of our threads that end by themselves is left; the names of those that are, when their time is up.
+
+    For the end of the process: a thread that comes back from TensorFlow while the interpreter is being taken down brings the
+    whole process down ("terminate called"), and a training that succeeded ends with SIGABRT.
+    """
+    began = time.monotonic()
+    passing = [thread for thread in threading.enumerate() if thread.name in limits]
+    for thread in sorted(passing, key=lambda thread: limits[thread.name]):
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, began + limits[thread.name] - time.monotonic()))
+    return sorted({thread.name for thread in passing if thread.is_alive()})

@@ -15,6 +15,7 @@ import threading
 import tensorflow as tf
 
 from deeprec_ext import env
+from deeprec_ext.elastic import background
 from deeprec_ext.elastic.agent import Identity
 from deeprec_ext.elastic.trainer import Trainer
 
@@ -88,6 +89,8 @@ def _at_exit(one: Trainer) -> None:
     if trained_nothing and not crashed and one.refusal is None:
         one.refused(EAGER)
     one.finish()
+    if left := background.wait_for_threads():
+        log.warning("the process ends while %s still work", ", ".join(left))
     if trained_nothing and not crashed:
         print(f"deeprec-ext: {one.refusal}", file=sys.stderr, flush=True)
         sys.stdout.flush()

@@ -92,6 +92,7 @@ class Trainer:
         self._frozen = False
         self._lost_until = 0.0  # monotonic: a PS is known to be lost, and another view will come
         self._standby_due = False
+        self._ended = False
         self._marks_sure = True  # no run is under way that began with other marks
 
     def start(self) -> None:
@@ -264,6 +265,7 @@ class Trainer:
 
     def finish(self) -> None:
         """The script ends."""
+        self._ended = True
         self.inputs.finish()
         self._send_pauses(flush=True)
         self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
@@ -445,6 +447,8 @@ class Trainer:
     def _standby(self) -> None:
         """One session at a time, so that commands never wait for more than one."""
         self._standby_due = False
+        if self._ended:
+            return
         view, limit = self.view, self._settings.standby_sessions_max
         views = view.after_losses()[:limit]
         wanted = [self._wanted_for(one, self._tracked) for one in views]
