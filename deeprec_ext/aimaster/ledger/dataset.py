@@ -243,13 +243,16 @@ class Dataset:
 
     def release(self, incarnation: str, now: float, *, clean: bool) -> int:
         """Its leases return, from their last progress on; returns how many. `clean`: it told its progress before it went."""
-        holder = self.holders.pop(incarnation, None) or Holder(incarnation)
-        visits = self.visits.release(incarnation)
-        held = sum(visit.left for visit in visits)
-        if held and not clean:
-            self.counters.unsure += holder.maybe_trained(held, now)
+        if not clean:
+            self.counters.unsure += self._maybe_trained(incarnation, now)
             self.changed = True
-        return len(visits)
+        self.holders.pop(incarnation, None)
+        return len(self.visits.release(incarnation))
+
+    def _maybe_trained(self, incarnation: str, now: float) -> int:
+        """Bound of the records it has trained and not told."""
+        holder = self.holders.get(incarnation) or Holder(incarnation)
+        return holder.maybe_trained(sum(visit.left for visit in self.visits.held(incarnation)), now)
 
     def forget(self, records: int) -> None:
         """So many of the records acknowledged last were trained on slots that went back in time."""
@@ -261,7 +264,7 @@ class Dataset:
             return dataclasses.replace(self.pending, fingerprint=self.fingerprint)
         return positions.of_visits(self.visits, self.fingerprint)
 
-    def rewind(self, position: Position | None) -> str:
+    def rewind(self, position: Position | None, now: float = 0.0) -> str:
         """Back to that, or to the beginning; returns why it could not be used (then to the beginning), or "".
 
         All leases are void; progress that comes for them is fenced.
@@ -270,6 +273,8 @@ class Dataset:
         if position is not None and position.fingerprint != self.fingerprint:
             problem = "its files, shards or seed were others"
             position = None
+        for incarnation in self.visits.holders():
+            self.counters.unsure += self._maybe_trained(incarnation, now)
         before, self.pending = self.visits.trained, None
         self.visits.blocked = False
         self.visits.restore(0, 0, ())

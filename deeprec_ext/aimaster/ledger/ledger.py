@@ -189,10 +189,10 @@ class Ledger:
         except PositionError as error:
             job.event("warning", text=f"{error}; all data is trained again")
             found = {}
-        trained = [dataset for dataset in self._datasets.values() if dataset.trains]
+        trained, now = [dataset for dataset in self._datasets.values() if dataset.trains], job.clock.monotonic()
         for dataset in trained:
             before = dataset.visits.trained
-            self._warn(dataset.name, dataset.rewind(found.pop(dataset.name, None)))
+            self._warn(dataset.name, dataset.rewind(found.pop(dataset.name, None), now))
             job.event("ledger_rewound", dataset=dataset.name, trained=dataset.visits.trained, before=before)
         self._unused = found
         self._save_unused()
