@@ -58,10 +58,10 @@ class Ledger:
         self._dirty = False
         self._broken = ""
         self._saved_lease = self._numbers.last
-        stored = [(float(time), int(total)) for time, total in job.store.get(_HISTORY_KEY, [])]
-        self._history: deque[tuple[float, int]] = deque(
-            stored, HISTORY_MAX
-        )  # (wall seconds, records acknowledged ever)
+        # (monotonic seconds, records acknowledged ever); in the store the seconds are wall time
+        behind = job.clock.monotonic() - job.clock.wall()
+        stored = [(float(time) + behind, int(total)) for time, total in job.store.get(_HISTORY_KEY, [])]
+        self._history: deque[tuple[float, int]] = deque(stored, HISTORY_MAX)
         self._history_saved = 0.0
 
     # ------------------------------------------------------------------------------------------------ requests
@@ -239,7 +239,7 @@ class Ledger:
 
         Progress comes about every half second: what was trained within that time and is told later is not among them.
         """
-        moment, total = self._job.clock.wall() - seconds_ago, self._acknowledged
+        moment, total = self._job.clock.monotonic() - seconds_ago, self._acknowledged
         before = [acknowledged for time, acknowledged in self._history if time <= moment]
         known = before[-1] if before else self._history[0][1] if self._history else total
         count = max(0, total - known)
@@ -258,13 +258,14 @@ class Ledger:
 
     def _remember(self) -> None:
         """A point of the history; now and then all of the last minute into the store."""
-        now = self._job.clock.wall()
+        now = self._job.clock.monotonic()
         if self._history and now - self._history[-1][0] < HISTORY_SECONDS:
             return
         self._history.append((round(now, 3), self._acknowledged))
         if now - self._history_saved >= 1.0:
             self._history_saved = now
-            recent = list(self._history)[-10 * _STORED_HISTORY :: 10]
+            behind = self._job.clock.wall() - now
+            recent = [(time + behind, total) for time, total in list(self._history)[-10 * _STORED_HISTORY :: 10]]
             self._job.store.put(**{_HISTORY_KEY: recent})
 
     # ------------------------------------------------------------------------------------------------ the rest

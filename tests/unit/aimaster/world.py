@@ -56,6 +56,8 @@ class FakeAgent:
         self.step = 10
         self.registered = 0
         self.again: pb.BackupReport | None = None  # said at each later registration
+        self.replies: list[pb.DataReply] = []
+        self.restored = pb.ModelLive()  # what a chief says of the checkpoint it restores
         self.errors: list[str] = []
         self.call: grpc.aio.StreamStreamCall | None = None
         self._writing = asyncio.Lock()
@@ -125,9 +127,13 @@ class FakeAgent:
             old, self.view = self.view, message.publish.view
             self.told.append("publish")
             if self.role == pb.CHIEF and self.view.generation > old.generation:
-                await self.say(live=pb.ModelLive(generation=self.view.generation, step=5))
+                live = pb.ModelLive(generation=self.view.generation, step=5)
+                live.MergeFrom(self.restored)
+                await self.say(live=live)
         elif kind == "scaling":
             self.told.append(pb.ScalingNotice.Phase.Name(message.scaling.phase))
+        elif kind == "data":
+            self.replies.append(message.data)
         else:
             await self._obey(message.command)
 

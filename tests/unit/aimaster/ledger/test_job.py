@@ -1,0 +1,191 @@
+"""The ledger in a job: over real streams, through deaths of workers, PS and the AIMaster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+
+from deeprec_ext.aimaster.summary import summarize
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security import credentials
+from tests.unit.aimaster.ledger.books import index_range
+from tests.unit.aimaster.world import FakeAgent, World, world
+
+
+def run(main: Coroutine[None, None, None]) -> None:
+    asyncio.run(asyncio.wait_for(main, 60))
+
+
+async def ask(it: World, agent: FakeAgent, want: int = 0, declare: bool = True, **fields: object) -> pb.DataReply:
+    """One request of this agent and its answer; `sequence` is the number of its replies so far."""
+    sequence = sum(reply.sequence > 0 for reply in agent.replies) + 1
+    request = pb.DataRequest(sequence=sequence, dataset="train", want=want, **fields)  # type: ignore[arg-type]
+    if declare:
+        request.declare.CopyFrom(index_range(100, epochs=2))
+    await agent.say(data=request)
+    await it.until(lambda: any(reply.sequence == sequence for reply in agent.replies))
+    return next(reply for reply in agent.replies if reply.sequence == sequence)
+
+
+def done(lease: pb.Lease, records: int | None = None) -> list[pb.LeaseProgress]:
+    return [pb.LeaseProgress(lease=lease.id, done=lease.records if records is None else records)]
+
+
+async def position(it: World) -> bytes:
+    async with credentials.open_aio_channel(it.address, "aimaster.job", "trainer", None) as channel:
+        return bytes((await rpc.AgentsStub(channel).Position(pb.PositionRequest(), timeout=5)).ledger)
+
+
+def events(it: World, type_: str) -> list[str]:
+    return [row[5] for row in it.master.job.store.events(0, 10_000) if row[2] == type_]
+
+
+def test_leases_of_a_killed_worker_return_at_once_and_who_waits_is_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path, workers=1) as it:
+            chief, worker = it.agent("chief-0"), it.agent("worker-0")
+            first = await ask(it, worker, 1)
+            while (reply := await ask(it, chief, 50)).leases:
+                await ask(it, chief, progress=[one for lease in reply.leases for one in done(lease)])
+            assert reply.state == pb.DataReply.DRAINED
+            await it.backend.kill("worker-0")
+            await it.until(lambda: chief.replies[-1].sequence == 0)
+            assert chief.replies[-1].state == pb.DataReply.MORE
+            reply = await ask(it, chief, 50)
+            assert [lease.shard for lease in reply.leases] == [first.leases[0].shard]
+            assert (await ask(it, chief, progress=done(reply.leases[0]))).state == pb.DataReply.END
+            [data] = (await it.status()).data
+            assert (data.records, data.trained, data.repeated) == (200, 200, 10)
+            summary = summarize(it.master.job.store, status="", seconds=0.0, roles={})["data"]
+            assert (summary["records"], summary["trained"], summary["lost"], summary["left"]) == (200, 200, 0, 0)
+
+    run(main())
+
+
+def test_after_a_restart_of_the_aimaster_only_who_comes_back_keeps_its_leases(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path, workers=2) as it:
+            kept, gone = it.agent("worker-0"), it.agent("worker-1")
+            [mine] = (await ask(it, kept, 1)).leases
+            [lost] = (await ask(it, gone, 1)).leases
+            await it.crash()
+            gone.stop()
+            await it.start()
+            await it.until(lambda: kept.registered == 2)
+            await it.until(lambda: "leases_returned" in [row[2] for row in it.master.job.store.events(0, 10_000)])
+            reply = await ask(it, kept, 2, progress=done(mine))
+            assert not reply.fenced and lost.shard in [lease.shard for lease in reply.leases]
+            assert (await it.status()).data[0].trained == mine.records
+
+    run(main())
+
+
+def test_a_chief_that_comes_back_to_a_live_model_rewinds_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            worker = it.agent("worker-0")
+            [lease] = (await ask(it, worker, 1)).leases
+            await it.backend.kill("chief-0")
+            await it.until(lambda: it.agent("chief-0").registered == 1)
+            await it.agent("chief-0").say(live=pb.ModelLive(generation=1, fresh=True))
+            reply = await ask(it, worker, progress=done(lease))
+            assert reply.rewinds == 0 and not reply.fenced
+            assert not events(it, "ledger_rewound")
+
+    run(main())
+
+
+def test_a_restored_checkpoint_takes_the_ledger_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            chief, worker = it.agent("chief-0"), it.agent("worker-0")
+            [lease] = (await ask(it, worker, 1)).leases
+            await ask(it, worker, progress=done(lease, 4))
+            stored = await position(it)
+            await ask(it, worker, progress=done(lease))
+            [held] = (await ask(it, worker, 1)).leases
+            chief.restored = pb.ModelLive(ledger=stored)
+            await it.backend.kill("ps-0")
+            await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
+            await it.until(lambda: worker.replies[-1].rewinds == 1)
+            assert worker.replies[-1].sequence == 0, "it is told at once"
+            assert (await it.status()).data[0].trained == 4
+            assert not (await ask(it, worker, 5, progress=done(held))).leases, "it did not know yet"
+            [again] = (await ask(it, worker, 1, rewinds=1)).leases
+            assert (again.shard, again.done) == (lease.shard, 4)
+
+    run(main())
+
+
+def test_without_a_checkpoint_all_data_is_trained_again_but_not_at_the_first_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            chief, worker = it.agent("chief-0"), it.agent("worker-0")
+            assert not events(it, "ledger_rewound")
+            [lease] = (await ask(it, worker, 1)).leases
+            await ask(it, worker, progress=done(lease))
+            chief.restored = pb.ModelLive(fresh=True)
+            await it.backend.kill("ps-0")
+            await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
+            assert (await it.status()).data[0].trained == 0 and len(events(it, "ledger_rewound")) == 1
+
+    run(main())
+
+
+def test_a_promotion_counts_what_was_acknowledged_since_the_backup(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            ledger, worker = it.master.job.ledger, it.agent("worker-0")
+            for _ in range(3):
+                [lease] = (await ask(it, worker, 1)).leases
+                await ask(it, worker, progress=done(lease))
+            assert ledger.forgotten(3600.0) == 30
+            assert (await it.status()).data[0].stale == 30
+
+    run(main())
+
+
+def test_who_says_goodbye_gives_back_what_it_holds(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            worker = it.agent("worker-0")
+            await ask(it, worker, 1)
+            await worker.say(finished=pb.Finished(left=True, had_session=True))
+            await it.until(lambda: bool(events(it, "leases_returned")))
+            [data] = (await it.status()).data
+            assert data.leased == data.repeated == 0
+
+    run(main())
+
+
+def test_another_declaration_of_the_same_name_is_an_error_that_says_what_differs(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            worker = it.agent("worker-0")
+            await ask(it, worker, 1)
+            reply = await ask(it, worker, 1, declare=False)
+            assert not reply.error
+            await worker.say(data=pb.DataRequest(sequence=99, dataset="train", declare=index_range(101)))
+            await it.until(lambda: worker.replies[-1].sequence == 99)
+            assert "epochs=2 and now with 1" in worker.replies[-1].error
+
+    run(main())
+
+
+def test_a_full_disk_holds_answers_back_until_it_is_not_full(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            worker, store = it.agent("worker-0"), it.master.job.store
+            [pages] = store.rows("PRAGMA page_count")
+            store.rows(f"PRAGMA max_page_count={pages[0]}")
+            many = pb.DataRequest(sequence=1, dataset="train", want=200, declare=index_range(10**6))
+            await worker.say(data=many)
+            await it.until(lambda: bool(it.master.job.ledger._broken))
+            assert not worker.replies
+            store.rows("PRAGMA max_page_count=1000000")
+            await it.until(lambda: len(worker.replies) == 1)
+            assert len(worker.replies[0].leases) == 200
+
+    run(main())
