@@ -14,6 +14,7 @@ DEMO_DIR ?= runs/demo
 # Long enough for four changes one after the other; on a machine with many cores take more.
 DEMO_STEPS ?= 14000
 PYTEST_ARGS ?=
+CHAOS_ARGS ?=
 
 .PHONY: help
 help:  ## Show this list
@@ -70,6 +71,10 @@ test: lint  ## Run everything that CI runs: lint, types, layers, and all the tes
 test-quick: $(VENV)/installed-test  ## Run the tests that are not marked slow
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
+.PHONY: chaos
+chaos: $(VENV)/installed-test $(VENV)/installed-tf  ## Kill, hang and scale at random for half an hour (CHAOS_ARGS: --seed 7, ...)
+	$(BIN)/python -m tests.chaos --minutes 30 $(CHAOS_ARGS)
+
 .PHONY: lint
 lint: $(VENV)/installed-test  ## Check style (ruff), types (mypy) and layers (import-linter)
 	$(BIN)/ruff check .
@@ -98,6 +103,8 @@ bench: $(VENV)/installed-tf  ## Measure everything in docs/benchmarks.md (long)
 	$(BIN)/python -m benchmarks.scale_pause
 	$(BIN)/python -m benchmarks.dedup
 	$(BIN)/python -m benchmarks.control
+	$(BIN)/python -m benchmarks.failover
+	$(BIN)/python -m benchmarks.backup
 
 .PHONY: clean
 clean:  ## Remove .venv, caches and what was built

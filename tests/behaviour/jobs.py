@@ -163,6 +163,10 @@ class RealJob:
         except grpc.RpcError:
             return None
 
+    def catalogue(self) -> pb.Catalogue:
+        """The variables of the model."""
+        return self._admin().Graph(pb.CatalogueRequest(), timeout=10).catalogue
+
     def role(self, name: str) -> pb.RoleStatus | None:
         status = self.status()
         return next((role for role in status.roles if role.name == name), None) if status is not None else None
