@@ -6,7 +6,8 @@ Shards do not cross row groups and are row numbers, not bytes. Numbers, booleans
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -131,30 +132,37 @@ class _TensorFlowFile:
             import tensorflow_io as tfio
         except ImportError as error:
             raise UsageError("reading Parquet needs pyarrow or tensorflow-io: pip install pyarrow") from error
-        self._path = path
-        with tf.init_scope():  # the feeder's threads are eager anyway; a graph may be the default here
-            if not tf.executing_eagerly():
-                raise UsageError(
-                    "reading Parquet in a script that disabled eager execution needs pyarrow: pip install pyarrow"
-                )
-            try:
-                self._tensor = tfio.IOTensor.from_parquet(path)
-            except (tf.errors.OpError, ValueError) as error:
-                raise DataError(f"{path} is no Parquet file: {error}") from error
-        names = [name.decode() if isinstance(name, bytes) else name for name in self._tensor.columns]
-        self._names = dict(zip(names, self._tensor.columns))
-        missing = [name for name in columns or () if name not in self._names]
-        if missing:
+        self._tensorflow = tf
+        try:
+            tensor = self._eagerly(lambda: tfio.IOTensor.from_parquet(path))
+        except (tf.errors.OpError, ValueError) as error:
+            raise DataError(f"{path} is no Parquet file: {error}") from error
+        names = [bytes(column.numpy()).decode() for column in tensor.columns]
+        self._columns = dict(zip(names, tensor._values))
+        if missing := [name for name in columns or () if name not in self._columns]:
             raise DataError(f"{path} has no column {', '.join(missing)}; it has {', '.join(names)}")
         self._wanted = columns or names
 
+    def _eagerly(self, work: Callable[[], Any]) -> Any:
+        """In a thread of its own, where no graph is the default: an input_fn is called in one."""
+
+        def checked() -> Any:
+            if not self._tensorflow.executing_eagerly():
+                raise UsageError(
+                    "reading Parquet in a script that disabled eager execution needs pyarrow: pip install pyarrow"
+                )
+            return work()
+
+        with ThreadPoolExecutor(1, "deeprec-parquet") as pool:
+            return pool.submit(checked).result()
+
     def groups(self) -> list[int]:
-        return [int(self._tensor(self._names[self._wanted[0]]).shape[0])]
+        return [int(self._columns[self._wanted[0]].shape[0])]
 
     def sample(self) -> dict[str, np.ndarray]:
         return {name: values[:0] for name, values in self.group(0, 0, 1).items()}
 
     def group(self, number: int, first: int, rows: int) -> dict[str, np.ndarray]:
-        return {
-            name: self._tensor(self._names[name])[first : first + rows].numpy().reshape(-1) for name in self._wanted
-        }
+        return self._eagerly(
+            lambda: {name: self._columns[name][first : first + rows].numpy().reshape(-1) for name in self._wanted}
+        )
