@@ -14,7 +14,7 @@ import numpy as np
 
 from deeprec_ext.data import files
 from deeprec_ext.data.errors import ChangedError, DataError
-from deeprec_ext.data.readers.base import Scan, Shard, take
+from deeprec_ext.data.readers.base import Scan, Shard, concatenate, take
 from deeprec_ext.errors import UsageError
 
 
@@ -43,28 +43,25 @@ class ParquetReader:
         return Scan(begins, counts, first)
 
     def read(self, shard: Shard) -> dict[str, np.ndarray]:
-        columns, first = self._group_of(shard)
-        begin = shard.first - first
-        rows = len(next(iter(columns.values())))
-        if begin + shard.records > rows:
-            raise ChangedError(f"{shard}: the file was changed after its records were counted")
-        return take(columns, slice(begin, begin + shard.records))  # type: ignore[return-value]
+        parts, at, end = [], shard.first, shard.first + shard.records
+        while at < end:  # mostly once; a scan without row groups (tensorflow-io) may cut across them
+            columns, first = self._group_of(shard, at)
+            rows = min(end - first, len(next(iter(columns.values()))))
+            parts.append(take(columns, slice(at - first, rows)))
+            at = first + rows
+        return concatenate(parts)  # type: ignore[return-value]
 
-    def _group_of(self, shard: Shard) -> tuple[dict[str, np.ndarray], int]:
-        """The row group that the shard is in, and the number of its first row."""
+    def _group_of(self, shard: Shard, row: int) -> tuple[dict[str, np.ndarray], int]:
+        """The row group that has this row, and the number of its first row."""
         size = files.size(shard.path)
         if self._kept is not None:
             key, columns, first = self._kept
-            if (
-                key[0] == shard.path
-                and key[2] == size
-                and first <= shard.first < first + len(next(iter(columns.values())))
-            ):
+            if key[0] == shard.path and key[2] == size and first <= row < first + len(next(iter(columns.values()))):
                 return columns, first
         file = self._file(shard.path)
         first = 0
         for number, rows in enumerate(file.groups()):
-            if shard.first < first + rows:
+            if row < first + rows:
                 columns = file.group(number, first, rows)
                 self._kept = (shard.path, number, size), columns, first
                 return columns, first
