@@ -126,9 +126,13 @@ TABLE = str(Path(__file__).with_name("table.parquet"))
 @pytest.fixture(params=["pyarrow", "tensorflow_io"])
 def parquet(request, monkeypatch):
     """Which library reads: pyarrow where there is one, else tensorflow-io."""
-    pytest.importorskip(request.param)
     if request.param == "tensorflow_io":
+        if sys.modules.get("pyarrow"):
+            pytest.skip("each brings its own Arrow: one process can use only one of them")
+        pytest.importorskip(request.param)
         monkeypatch.setitem(sys.modules, "pyarrow", None)
+    else:
+        pytest.importorskip(request.param)
     return request.param
 
 
