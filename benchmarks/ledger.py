@@ -3,9 +3,9 @@
     python benchmarks/ledger.py [--workers 200] [--rate 2000] [--shards 1000000] [--seconds 20] [--json]
 
 Each worker holds two shards; each of its messages acknowledges one and leases the next, over one open stream. Together they
-send `--rate` messages a second (0: as many as they can), in a dataset of a million shards, shuffled. Measured after a warm-up: the
-time from a message to its answer, which leaves after the commit; and the CPU of the AIMaster and of the clients, who share this
-host's cores with it, so the figures are upper bounds. Targets: 2 000 shards a second, p99 at most 50 ms.
+send `--rate` messages a second (0: as many as they can), in a dataset of a million shards, shuffled. Measured after a
+warm-up: the time from a message to its answer, which leaves after the commit; and the CPU of the AIMaster and of the clients,
+who share this host's cores with it, so the figures are upper bounds. Targets: 2 000 shards a second, p99 at most 50 ms.
 """
 
 from __future__ import annotations

@@ -37,6 +37,9 @@ _ORDER = {"aimaster": 0, "ps": 1, "chief": 2, "worker": 3, "evaluator": 4}
 def render(scene: Scene, events: Sequence[str] = ()) -> RenderableType:
     """Header, progress, roles, scripted events, last events."""
     parts: list[RenderableType] = [header(scene), progress(scene)]
+    parts += [
+        Text(data_line(one), no_wrap=True, overflow="ellipsis") for one in (scene.status.data if scene.status else ())
+    ]
     if (backups := backup_line(scene.status)) is not None:
         parts.append(backups)
     parts.append(roles(scene))
@@ -112,6 +115,17 @@ def eta_seconds(status: pb2.StatusReply) -> float | None:
     if not status.last_step or status.steps_per_second <= 0:
         return None
     return float(max(0, status.last_step - status.step) / status.steps_per_second)
+
+
+def data_line(data: pb2.DataStatus) -> str:
+    """`data train: 32,000 of 65,122 records trained (49 %), epoch 1 of 2, 4,096 leased, 12 repeated`."""
+    trained = f"data {data.name}: {data.trained:,} records trained"
+    if data.records:
+        share = 100 * data.trained // data.records
+        trained = f"data {data.name}: {data.trained:,} of {data.records:,} records trained ({share} %)"
+    epoch = f"epoch {data.epoch + 1}" + (f" of {data.epochs}" if data.epochs else "")
+    counts = {"leased": data.leased, "repeated": data.repeated, "stale": data.stale, "set aside": data.set_aside}
+    return ", ".join([trained, epoch, *(f"{count:,} {what}" for what, count in counts.items() if count)])
 
 
 def role_order(name: str) -> tuple[int, int]:
@@ -190,6 +204,7 @@ def plain_line(scene: Scene) -> str:
         parts.append(f"{len(set(status.slot_map))} PS")
         trainers = sum(role.state == "running" and role.role in (pb2.CHIEF, pb2.WORKER) for role in status.roles)
         parts.append(f"{trainers} trainers")
+        parts += [f"data {one.name} {one.trained}" + (f"/{one.records}" if one.records else "") for one in status.data]
         running = running_scaling(status)
         if running is not None:
             parts.append(describe_scaling(running))

@@ -186,7 +186,10 @@ class Dataset:
 
     def _hand_out(self, holder: Holder, request: pb.DataRequest, reply: pb.DataReply) -> None:
         visits, who, sequence = self.visits, holder.incarnation, request.sequence
-        again = [visit for visit in visits.held(who) if visit.sequence == sequence] if sequence else []
+        again = []
+        if sequence and (sequence <= holder.sequence or not holder.sequence):  # sent again, perhaps to another AIMaster
+            again = [visit for visit in visits.held(who) if visit.sequence == sequence]
+        holder.sequence = max(holder.sequence, sequence)
         given = again or visits.lease(who, sequence, share(request.want, visits.todo(), len(self.holders)))
         if visits.counting and not again and len(given) < request.want:
             scanning = sum(visit.epoch == SCAN for visit in visits.held(who))

@@ -25,6 +25,7 @@ class Holder:
     incarnation: str
     asked_at: float = 0.0  # monotonic, of its last request
     rate_max: float = 0.0  # records a second; the highest it reported
+    sequence: int = 0  # the highest it used with this AIMaster
     waiting: bool = False  # it asked, there was nothing, and it is told when there is
 
     def maybe_trained(self, held_records: int, now: float) -> int:
