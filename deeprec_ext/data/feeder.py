@@ -15,9 +15,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from deeprec_ext.data.errors import DataError
+from deeprec_ext.data import files
+from deeprec_ext.data.errors import ChangedError, DataError
 from deeprec_ext.data.leases import REPORT_SECONDS, Leases
 from deeprec_ext.data.readers.base import Columns, Reader, Shard, concatenate, order, take
 from deeprec_ext.errors import DeepRecError
@@ -27,6 +28,11 @@ log = logging.getLogger("deeprec_ext")
 
 BATCHES_AHEAD = 16
 """Batches cut in advance: hides the reading of a shard; each costs the memory of a batch."""
+
+RETRY_SECONDS = (0.5, 1.0, 2.0)
+"""Waits after an error of the file system; then the shard has failed here."""
+
+T = TypeVar("T")
 
 JOIN_SECONDS = 2.0
 
@@ -366,10 +372,11 @@ class Feeder:
                 lease = self._leases.to_scan[0]
             path = self._path(lease)
             try:
-                scan = self._reader.scan(path, max(1, self.declaration.shard_records))
-            except (OSError, DeepRecError, ValueError) as error:
+                records = max(1, self.declaration.shard_records)
+                scan = self._patiently(lease, lambda: self._reader.scan(path, records))  # noqa: B023
+            except Exception as error:  # a reader may be the user's
                 with self._lock:
-                    self._fail(lease, f"counting the records of {path}: {error}")
+                    self._fail(lease, f"counting the records of {path}: {_said(error)}")
                 continue
             with self._lock:
                 self._leases.scanned(
@@ -405,11 +412,10 @@ class Feeder:
     def _read(self, lease: pb.Lease, voids: int) -> None:
         shard = self._shard(lease)
         try:
-            self._check_size(lease)
-            columns = self._reader.read(shard)
-        except (OSError, DeepRecError, ValueError) as error:
+            columns = self._patiently(lease, lambda: self._reader.read(shard))
+        except Exception as error:  # a reader may be the user's
             with self._lock:
-                self._fail(lease, f"{shard}: {error}" if str(shard) not in str(error) else str(error))
+                self._fail(lease, str(error) if str(shard) in str(error) else f"{shard}: {_said(error)}")
             return
         rows = order(lease.seed, lease.records)
         done = lease.done
@@ -446,17 +452,32 @@ class Feeder:
             self._path(lease), lease.shard, lease.first_record, lease.records, lease.begin_byte, lease.end_byte
         )
 
+    def _patiently(self, lease: pb.Lease, work: Callable[[], T]) -> T:
+        """What the reader does. An error of the file system may pass; a file that changed stays changed."""
+        for seconds in (*RETRY_SECONDS, 0.0):
+            try:
+                self._check_size(lease)
+                return work()
+            except OSError as error:
+                with self._lock:
+                    if not seconds or self._room.wait_for(lambda: self._closed, seconds):
+                        raise
+                log.warning("dataset %s: %s; trying again", self.name, error)
+        raise AssertionError("the last attempt returns or raises")
+
     def _check_size(self, lease: pb.Lease) -> None:
         file = self.declaration.files[lease.file]
         if file.path:
             check_size(file.path, file.bytes)
 
 
+def _said(error: Exception) -> str:
+    """Our own errors and those of the file system speak for themselves."""
+    return str(error) if isinstance(error, (OSError, DeepRecError)) else f"{type(error).__name__}: {error}"
+
+
 def check_size(path: str, before: int) -> None:
     """Raises ChangedError when the file is not as large as when the dataset was declared, or gone."""
-    from deeprec_ext.data import files
-    from deeprec_ext.data.errors import ChangedError
-
     now = files.size(path)
     if now != before:
         how = "shrunk" if now < before else "grown"

@@ -69,6 +69,7 @@ class Leases:
         self._returned: list[int] = []
         self._failed: list[pb.LeaseFailure] = []
         self._scanned: list[pb.Scanned] = []
+        self._failed_shards: set[int] = set()
         self._given_up: set[int] = set()
         self._rates: deque[tuple[float, int]] = deque()
 
@@ -96,6 +97,8 @@ class Leases:
         held = self.held.pop(lease_id, None)
         if held is not None or any(lease.id == lease_id for lease in self.to_scan):
             self._failed.append(pb.LeaseFailure(lease=lease_id, error=error[:2000]))
+            if held is not None:
+                self._failed_shards.add(held.lease.shard)
         self.to_scan = deque(lease for lease in self.to_scan if lease.id != lease_id)
         self._drop_unread()
 
@@ -162,7 +165,7 @@ class Leases:
                 returned=self._returned,
                 failed=self._failed,
                 scanned=self._scanned,
-                want=self._want(now),
+                want=max(self._want(now), len(self._failed)),
             )
             self._returned, self._failed, self._scanned = [], [], []
         request = self._under_way
@@ -233,7 +236,10 @@ class Leases:
                 self.to_scan.append(lease)
             elif lease.id not in self.held:
                 self.held[lease.id] = Held(lease, lease.done, lease.done, lease.done)
-                self.to_read.append(lease)
+                if lease.shard in self._failed_shards:  # whether it fails for good is to be known soon
+                    self.to_read.appendleft(lease)
+                else:
+                    self.to_read.append(lease)
         self.state = reply.state
         self._ask_at = now + (0.0 if reply.leases else reply.retry_seconds or RETRY_SECONDS)
         return rewound

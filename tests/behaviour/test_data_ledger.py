@@ -130,7 +130,7 @@ def test_a_pattern_that_matches_nothing_stops_the_job(begin, tmp_path):
 
 @pytest.mark.parametrize("harm", ["shrinks", "vanishes"])
 def test_a_file_that_changes_while_training_stops_the_job_with_its_name_and_the_shard(begin, files, harm):
-    job = begin("--ps", "1", "--workers", "0", command=(*SCRIPT, *files, "--sleep", "0.01"))
+    job = begin("--ps", "1", "--workers", "0", command=(*SCRIPT, *files, "--sleep", "0.002"))
     until_trained(job, 1000)
     path = os.path.join(files[1], "part-3.txt")
     if harm == "shrinks":
