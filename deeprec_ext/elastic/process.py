@@ -89,6 +89,7 @@ def _at_exit(one: Trainer) -> None:
     if trained_nothing and not crashed and one.refusal is None:
         one.refused(EAGER)
     one.finish()
+    one.settle()
     if left := background.wait_for_threads():
         log.warning("the process ends while %s still work", ", ".join(left))
     if trained_nothing and not crashed:

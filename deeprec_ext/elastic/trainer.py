@@ -50,6 +50,9 @@ CLOSE_AFTER_SECONDS = 0.5
 MARK_LIMIT_SECONDS = 60.0
 """How long a step that began with other marks may take to end; then the AIMaster asks again."""
 
+SETTLE_LIMIT_SECONDS = 20.0
+"""How long the end of the process waits for a session that is being prepared."""
+
 LOST_GRACE_SECONDS = 0.1
 """How long a run on a dead PS may take to end by itself with an error, before it is given up. A hung PS gives none."""
 
@@ -93,6 +96,7 @@ class Trainer:
         self._lost_until = 0.0  # monotonic: a PS is known to be lost, and another view will come
         self._standby_due = False
         self._ended = False
+        self._idle = threading.Event()
         self._marks_sure = True  # no run is under way that began with other marks
 
     def start(self) -> None:
@@ -263,6 +267,13 @@ class Trainer:
     def report_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         self.agent.send(pb.AgentMessage(metrics=pb.MetricsReport(metrics=dict(metrics), step=step)))
 
+    def settle(self) -> None:
+        """Until nothing is being prepared, and nothing will be."""
+        self._ended = True
+        self._jobs.put(self._idle.set)
+        if not self._idle.wait(SETTLE_LIMIT_SECONDS):
+            log.warning("the process ends while a session is being prepared")
+
     def finish(self) -> None:
         """The script ends."""
         self._ended = True
@@ -389,7 +400,7 @@ class Trainer:
 
     def _work(self) -> None:
         """The thread that builds sessions."""
-        while True:
+        while not self._idle.is_set():
             job = self._jobs.get()
             before = sys.getswitchinterval()
             sys.setswitchinterval(SWITCH_SECONDS)
