@@ -118,6 +118,8 @@ class Script:
             await asyncio.sleep(_POLL_SECONDS)
         resumed_at = status.step
         while (status := await self._observer.ask()) is None or status.step <= resumed_at:
+            if status is not None:
+                resumed_at = status.step  # a checkpoint was restored: steps go on from before
             await asyncio.sleep(_POLL_SECONDS)
         item.outcome = "recovered"
 
