@@ -19,6 +19,10 @@ from deeprec_ext.errors import DeepRecError
 
 SCHEMA_VERSION = 2
 VIEWS_KEPT = 200
+CHECKPOINT_PAGES = 16_384
+"""64 MB of the write-ahead log: then a commit copies it into the database itself, and waits for the disk. `checkpoint` does
+that earlier, in a thread."""
+
 _SCHEMA = """
 CREATE TABLE meta     (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE blobs    (key TEXT PRIMARY KEY, value BLOB NOT NULL);
@@ -69,6 +73,7 @@ class Store:
             return
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
         for old in range(version, SCHEMA_VERSION):
             self._db.executescript(f"BEGIN; {MIGRATIONS[old]} PRAGMA user_version={old + 1}; COMMIT;")
         path.chmod(0o600)
@@ -110,6 +115,11 @@ class Store:
             self._waiting.append(function)
         else:
             function()
+
+    def checkpoint(self) -> None:
+        """Copies the write-ahead log into the database. From any thread; commits go on meanwhile. Raises sqlite3.Error."""
+        with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as db:
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """For parts with tables of their own (the data ledger)."""

@@ -28,11 +28,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-GROUP_SECONDS = 0.005
+GROUP_SECONDS = 0.01
 """How long answers are collected for one transaction."""
 
 WRITE_AGAIN_SECONDS = 1.0
 """After a failed transaction."""
+
+CHECKPOINT_SECONDS = 2.0
+"""How often the store's log is copied into its database, in a thread: on a busy disk that takes a good part of a second."""
 
 HISTORY_SECONDS = 0.1
 HISTORY_MAX = 6000
@@ -57,6 +60,8 @@ class Ledger:
         self._flushing: asyncio.TimerHandle | None = None
         self._dirty = False
         self._broken = ""
+        self._checkpointed = job.clock.monotonic()
+        self._checkpointing: asyncio.Future[None] | None = None
         self._saved_lease = self._numbers.last
         # (monotonic seconds, records acknowledged ever); in the store the seconds are wall time
         behind = job.clock.monotonic() - job.clock.wall()
@@ -124,6 +129,7 @@ class Ledger:
             self._soon(WRITE_AGAIN_SECONDS)
             return
         self._broken = ""
+        self._checkpoint()
         self._hint()
         answers, self._answers = self._answers, []
         for member, reply in answers:
@@ -144,6 +150,16 @@ class Ledger:
             dataset.saved()
         self._saved_lease = self._numbers.last
         self._dirty = False
+
+    def _checkpoint(self) -> None:
+        now = self._job.clock.monotonic()
+        if now - self._checkpointed < CHECKPOINT_SECONDS or (self._checkpointing and not self._checkpointing.done()):
+            return
+        self._checkpointed = now
+        self._checkpointing = asyncio.get_running_loop().run_in_executor(None, self._job.store.checkpoint)
+        self._checkpointing.add_done_callback(
+            lambda future: future.cancelled() or future.exception()
+        )  # it is tried again
 
     def _send(self, member: Member, reply: pb.DataReply) -> None:
         member.outbox.put(pb.MasterMessage(aimaster_incarnation=self._job.incarnation, data=reply))
