@@ -165,7 +165,7 @@ class DiskBackups:
         self._highest = number = self._highest + 1
         identifier = manifest.cut_id(number, job.incarnation, self.job_id)
         self._dropped.append(identifier)
-        ledger, step, wall = self._position(), job.members.step, job.clock.wall()
+        ledger, step, wall = job.ledger.position(), job.members.step, job.clock.wall()
         files = await self._write(number, identifier, decided.base, situation)
         chain = () if decided.base or all(file.whole for file in files) else self._chain
         chain = (*chain, Cut(identifier, number, files))
@@ -185,17 +185,13 @@ class DiskBackups:
             seconds=round(job.clock.monotonic() - began, 3),
         )  # fmt: skip
 
-    def _position(self) -> bytes:
-        ledger = getattr(self._job, "ledger", None)
-        return bytes(ledger.position()) if ledger is not None else b""
-
     async def _write(
         self, number: int, identifier: str, base: bool, situation: tuple[object, ...]
     ) -> tuple[DataFile, ...]:
         job = self._job
         message = pb.WriteBackup(
             path=job.disk_backup, cut=number, base=base, aimaster_incarnation=job.incarnation, id=identifier,
-            parent="" if base or not self._chain else self._chain[-1].id,
+            parent=self._chain[-1].id if self._chain else "",
         )  # fmt: skip
         futures = {}
         for task, variables in self._by_task(job.cluster).items():
@@ -230,16 +226,18 @@ class DiskBackups:
 
     async def _look(self) -> None:
         """What the directory holds, before the first cut into it."""
-        values = await self._find("", 0, self._any_ps(self._job.cluster))
+        values = await self._find(self._any_ps(self._job.cluster))
         self._cuts = [SealedCut(**{**cut, "files": tuple(cut["files"])}) for cut in values["cuts"]]
         self._highest = max(self._highest, int(values["highest"]))
-        self._chain, self._dropped = (), []
+        self._chain, self._dropped = (), list(values["unsealed"])
         self._path = self._job.disk_backup
 
-    async def _find(self, job_id: str, before: int, member: Member) -> dict[str, Any]:
+    async def _find(self, member: Member, before: int = 0, most: int = 0) -> dict[str, Any]:
         job = self._job
         fingerprint = model.fingerprint(manifest.variables_of(job.catalogue.variables))
-        message = pb.FindBackup(path=job.disk_backup, fingerprint=fingerprint, job=job_id or self.job_id, before=before)
+        message = pb.FindBackup(
+            path=job.disk_backup, fingerprint=fingerprint, job=self.job_id, before=before, most=most
+        )  # fmt: skip
         future = job.commander.send(member.outbox, find_backup=message)
         acks = await self._gather({member.name: future}, LOOK_SECONDS, "FindBackup")
         return dict(json.loads(acks[member.name].backup_json))
@@ -263,7 +261,7 @@ class DiskBackups:
         layout = model.layout(manifest.variables_of(job.catalogue.variables))
         for _ in range(TRIES_MAX):
             try:
-                values = await self._find(self.job_id, before, self._any_ps(cluster))
+                values = await self._find(self._any_ps(cluster), before, TRIES_MAX)
             except CommandError as error:
                 self._raise_if_gone(cluster, error)
                 problem = str(error)
@@ -285,9 +283,7 @@ class DiskBackups:
                 continue
             ledger_position = base64.b64decode(found["ledger"])
             self._restores += 1
-            ledger = getattr(job, "ledger", None)
-            if ledger is not None:
-                ledger.rewind(ledger_position)
+            job.ledger.rewind(ledger_position)
             seconds = job.clock.monotonic() - began
             restored = Restored(found["number"], found["step"], ledger_position, count, seconds)
             job.event("disk_restored", cut=restored.cut, step=restored.step, bytes=count, seconds=round(seconds, 3))

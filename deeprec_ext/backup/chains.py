@@ -83,7 +83,9 @@ def removable(
     names = [manifest_name(cut.id) for cut in old]
     names += [name for cut in old for name in cut.files if name not in needed]
     alive = {cut.id for cut in cuts}
-    names += [data_name(one, slot) for one in dropped if one not in alive for slot in range(slots)]
+    for one in dropped:
+        if one not in alive:  # its manifest may have come after all, when a seal was given up
+            names += [manifest_name(one), *(data_name(one, slot) for slot in range(slots))]
     return names
 
 

@@ -22,6 +22,7 @@ FORMAT = "deeprec-ext backup"
 VERSION = 1
 SUFFIX = ".manifest"
 DATA_SUFFIX = ".drx"
+_CUT = re.compile(r"cut-((\d{8,})-\d+-\w+)(?:-slot\d+\.drx|\.manifest)$")
 _NAME = re.compile(r"[\w.@-]{1,200}$")
 
 
@@ -136,6 +137,18 @@ def manifest_name(identifier: str) -> str:
 
 def data_name(identifier: str, slot: int) -> str:
     return f"cut-{identifier}-slot{slot:04d}{DATA_SUFFIX}"
+
+
+def number_of(name: str) -> int:
+    """The number of the cut that a file belongs to, from its name; -1: none of ours."""
+    found = _CUT.match(name)
+    return int(found[2]) if found else -1
+
+
+def id_of(name: str) -> str:
+    """The id of the cut that a file belongs to, from its name; empty: none of ours."""
+    found = _CUT.match(name)
+    return found[1] if found else ""
 
 
 def dumps(manifest: Manifest) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +13,19 @@ from typing import Any
 from deeprec_ext.backup import chains
 from deeprec_ext.backup.errors import DamagedError, NoCutError, WrongBackupError
 from deeprec_ext.backup.files import Directory
-from deeprec_ext.backup.manifest import DATA_SUFFIX, SUFFIX, DataFile, Manifest, loads, manifest_name, newest_first
+from deeprec_ext.backup.manifest import (
+    DATA_SUFFIX,
+    SUFFIX,
+    DataFile,
+    Manifest,
+    id_of,
+    loads,
+    manifest_name,
+    newest_first,
+    number_of,
+)
+
+log = logging.getLogger("deeprec_ext")
 
 
 @dataclass
@@ -24,10 +37,12 @@ class Found:
     damaged: dict[str, str] = field(default_factory=dict)
     """File name -> one line that names it."""
     sizes: dict[str, int] = field(default_factory=dict)
+    unsealed: list[str] = field(default_factory=list)
+    """Ids of cuts that have files and no manifest."""
 
 
-def look(directory: Directory, *, may_be_new: bool = False) -> Found:
-    """Reads the manifests and compares the sizes of the files they name.
+def look(directory: Directory, *, may_be_new: bool = False, most: int = 0, before: int = 0) -> Found:
+    """Reads the manifests (of `most` cuts below number `before`, newest first) and compares the sizes of their files.
 
     Raises WrongBackupError: no such directory or no backup in it (unless it `may_be_new`), or one of another version.
     """
@@ -37,14 +52,16 @@ def look(directory: Directory, *, may_be_new: bool = False) -> Found:
         raise WrongBackupError(f"{directory.path}: no such directory")
     found = Found()
     names = directory.names()
-    for name in names:
-        if name.endswith(SUFFIX):
-            try:
-                found.manifests.append(loads(directory.read(name), name))
-            except DamagedError as error:
-                found.damaged[name] = str(error)
-            except OSError as error:
-                found.damaged[name] = f"{name} cannot be read: {error}"
+    wanted = sorted((name for name in names if name.endswith(SUFFIX)), key=number_of, reverse=True)
+    found.unsealed = sorted({id_of(name) for name in names} - {id_of(name) for name in wanted} - {""})
+    wanted = [name for name in wanted if not before or number_of(name) < before]
+    for name in wanted[: most or None]:
+        try:
+            found.manifests.append(loads(directory.read(name), name))
+        except DamagedError as error:
+            found.damaged[name] = str(error)
+        except OSError as error:
+            found.damaged[name] = f"{name} cannot be read: {error}"
     if not found.manifests and not found.damaged and not may_be_new:
         some = "files of cuts that were never completed" if any(n.endswith(DATA_SUFFIX) for n in names) else "no cut"
         raise WrongBackupError(f"{directory.path} is not a backup directory: there is {some} in it, and no manifest")
@@ -108,14 +125,27 @@ def choose(found: Found, path: str, **conditions: Any) -> Manifest:
     raise NoCutError(f"{path}: no consistent cut" + (f": {'; '.join(texts[:3])}{more}" if texts else " that fits"))
 
 
-def seal(directory: Directory, identifier: str, text: str, remove: Iterable[str]) -> None:
-    """Makes a cut exist: its manifest under another name, then renamed. Then removes what nobody needs. OSError."""
-    name = manifest_name(identifier)
+def seal(directory: Directory, manifest: Manifest, text: str, remove: Iterable[str]) -> None:
+    """Makes a cut exist: its manifest under another name, then renamed. Then removes what nobody needs, where it can.
+
+    Raises NoCutError when a file of the cut is not here as it was written, OSError when the manifest cannot be written.
+    """
+    found, there = Found(), set(directory.names())
+    for file in manifest.cut.files:
+        _compare_size(directory, file, there, found)
+    if found.damaged:
+        raise NoCutError(
+            f"{'; '.join(list(found.damaged.values())[:3])}: {directory.path} must be a directory that all PS share"
+        )
+    name = manifest_name(manifest.id)
     with directory.writing(name + ".tmp") as stream:
         stream.write(text.encode())
     directory.rename(name + ".tmp", name)
     for other in remove:
-        directory.remove(other)
+        try:
+            directory.remove(other)
+        except OSError as error:
+            log.warning("%s cannot be removed from the backup: %s", other, error)
 
 
 # ------------------------------------------------------------------------------- the answer to FindBackup (JSON)
@@ -134,6 +164,7 @@ def answer(found: Found, path: str, fingerprint: str, job_id: str, before: int) 
     values: dict[str, Any] = {
         "cuts": [_sealed(chains.sealed(manifest)) for manifest in found.manifests],
         "highest": max((manifest.number for manifest in found.manifests), default=0),
+        "unsealed": [one for one in found.unsealed if job_id and one.endswith(f"-{job_id}")],
         "damaged": list(found.damaged.values())[:10],
         "found": None,
     }

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from deeprec_ext.backup import sealing
 from deeprec_ext.backup.blocks import FileWriter
 from deeprec_ext.backup.errors import DamagedError
-from deeprec_ext.backup.files import directory
+from deeprec_ext.backup.files import Directory, directory
 from deeprec_ext.backup.manifest import data_name, loads, manifest_name
 from deeprec_ext.elastic.background import politely
 from deeprec_ext.elastic.disk_cut import CancelledCutError, Source, deltas_of
@@ -48,6 +48,7 @@ class Disk:
         self._waiting: queue.Queue[pb.Command] = queue.Queue(WAITING_MAX)
         self._thread: threading.Thread | None = None
         self._source: tuple[object, Source] | None = None
+        self._last: tuple[Directory, str, list[str]] | None = None  # id and files of the cut written last
         self._written: dict[str, str] = {}  # bitmap -> id of the cut its table was last written for
 
     # -- called from the agent's threads
@@ -97,18 +98,21 @@ class Disk:
         self._written = {}  # what is taken now is lost to the next delta unless this cut is sealed
         place = directory(command.path)
         place.make()
+        self._remove_unsealed()
+        self._last = place, command.id, []
         ready, marked = source.look()
         files: list[pb.BackupFile] = []
         tables: set[str] = set()
         for slot in sorted({variable.slot for variable in command.variables}):
             name = data_name(command.id, slot)
+            self._last[2].append(name)
             try:
                 with place.writing(name) as stream:
                     writer = FileWriter(stream, command.id, slot)
                     one = source.write(writer, slot, ready, marked, deltas)
                     writer.finish()
             except BaseException:
-                _remove_quietly(place, name)
+                self._remove_unsealed()
                 raise
             tables |= one.tables
             files.append(
@@ -122,6 +126,19 @@ class Disk:
             time.monotonic() - started,
         )  # fmt: skip
         return files
+
+    def _remove_unsealed(self) -> None:
+        """Of the cut written last, if it was not sealed: on a full disk its files are in the way of the next one."""
+        if self._last is None:
+            return
+        place, identifier, names = self._last
+        self._last = None
+        try:
+            if names and manifest_name(identifier) not in place.names():
+                for name in names:
+                    place.remove(name)
+        except OSError as error:
+            log.warning("what was written of cut %s cannot be removed: %s", identifier, error)
 
     def _source_of(self, command: pb.WriteBackup) -> Source:
         """The same session as long as the variables are the same."""
@@ -138,11 +155,11 @@ class Disk:
 
     def _seal_backup(self, command: pb.SealBackup) -> dict[str, Any]:
         manifest = loads(command.manifest_json, "the manifest")
-        sealing.seal(directory(command.path), manifest.id, command.manifest_json, command.remove)
+        sealing.seal(directory(command.path), manifest, command.manifest_json, command.remove)
         return {}
 
     def _find_backup(self, command: pb.FindBackup) -> dict[str, Any]:
-        found = sealing.look(directory(command.path), may_be_new=True)
+        found = sealing.look(directory(command.path), may_be_new=True, most=command.most, before=command.before)
         text = sealing.answer(found, command.path, command.fingerprint, command.job, command.before)
         return {"backup_json": text}
 
@@ -162,10 +179,3 @@ class Disk:
             "restored %d variables of cut %d: %d bytes, %.2f s", len(command.variables), command.cut, count, seconds
         )
         return {"copy": pb.CopyResult(bytes=count, seconds=seconds, variables=len(command.variables))}
-
-
-def _remove_quietly(place: Any, name: str) -> None:
-    try:
-        place.remove(name)
-    except OSError as error:
-        log.debug("removing %s: %s", name, error)

@@ -771,16 +771,18 @@ class RestoreBackup(_message.Message):
     def __init__(self, path: _Optional[str] = ..., cut: _Optional[int] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., id: _Optional[str] = ...) -> None: ...
 
 class FindBackup(_message.Message):
-    __slots__ = ("path", "fingerprint", "job", "before")
+    __slots__ = ("path", "fingerprint", "job", "before", "most")
     PATH_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
     path: str
     fingerprint: str
     job: str
     before: int
-    def __init__(self, path: _Optional[str] = ..., fingerprint: _Optional[str] = ..., job: _Optional[str] = ..., before: _Optional[int] = ...) -> None: ...
+    most: int
+    def __init__(self, path: _Optional[str] = ..., fingerprint: _Optional[str] = ..., job: _Optional[str] = ..., before: _Optional[int] = ..., most: _Optional[int] = ...) -> None: ...
 
 class Leave(_message.Message):
     __slots__ = ("reason",)

@@ -29,16 +29,16 @@ def played(test):
     return run
 
 
-class FakeLedger:
-    def __init__(self) -> None:
+class Watched:
+    """Stands in for two methods of a job's ledger."""
+
+    def __init__(self, ledger) -> None:
         self.count, self.rewound = 0, []
+        ledger.position, ledger.rewind = self.position, self.rewound.append
 
     def position(self) -> bytes:
         self.count += 1
         return b"position %d" % self.count
-
-    def rewind(self, position: bytes) -> None:
-        self.rewound.append(position)
 
 
 class FakeDirectory:
@@ -108,7 +108,7 @@ async def job(path: Path, directory: FakeDirectory | None = None, training=True,
     it.catalogue, it.directory = real_catalogue(), directory or FakeDirectory()
     it.answers = it.directory.answer
     await it.start()
-    it.master.job.ledger = FakeLedger()
+    it.ledger = Watched(it.master.job.ledger)
     try:
         if training:
             await it.training()
@@ -214,7 +214,7 @@ async def test_a_restore_takes_the_newest_cut_that_can_be_read_and_rewinds_the_l
         restored = await master.disk.restore(master.cluster)
         chosen = next(one for one in world.directory.manifests.values() if one.number == second)
         assert (restored.cut, restored.step, restored.bytes) == (second, chosen.step, 1000)
-        assert master.ledger.rewound == [chosen.ledger] and restored.ledger == chosen.ledger
+        assert world.ledger.rewound == [chosen.ledger] and restored.ledger == chosen.ledger
         assert world.directory.restores[-2:] == [("ps-0", second), ("ps-1", second)] or world.directory.restores[-2:] == [
             ("ps-1", second), ("ps-0", second),
         ]  # fmt: skip
@@ -233,7 +233,7 @@ async def test_nothing_is_restored_of_other_slots_or_another_job_and_the_reason_
     async with job(tmp_path / "two", directory, disk_backup_seconds=1000.0) as world:
         world.master.job.disk.busy = lambda: True
         assert await world.master.job.disk.restore(world.master.job.cluster) is None
-        assert world.master.job.ledger.rewound == []
+        assert world.ledger.rewound == []
 
 
 @played
@@ -257,7 +257,6 @@ async def test_a_new_aimaster_goes_on_with_higher_numbers_and_a_base(tmp_path):
         before = max(one.number for one in world.directory.manifests.values())
         old = len(world.directory.writes)
         await world.start()
-        world.master.job.ledger = FakeLedger()
         await world.until(lambda: max(one.number for one in world.directory.manifests.values()) > before, 10)
         first = next(one for one in world.directory.writes[old:] if one.cut > before)
         assert first.base and first.cut > before

@@ -80,7 +80,7 @@ class Backup:
             self.job, self.job, model.fingerprint(variables), model.layout(variables), int(values["global_step"]), 1,
             1e9 + self.number, b"ledger", 2, "global_step", variables, self.chain,
         )  # fmt: skip
-        sealing.seal(self.place, identifier, manifests.dumps(made), remove)
+        sealing.seal(self.place, made, manifests.dumps(made), remove)
         self.manifests.append(made)
         self.states.append(dict(values))
         return made

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeprec_ext.backup import chains, manifest
+from deeprec_ext.backup import chains, manifest, sealing
 from deeprec_ext.backup.chains import SealedCut, next_cut, removable
 from deeprec_ext.backup.errors import DamagedError, WrongBackupError
 from tests.unit.backup.made import Backup
@@ -50,7 +50,7 @@ def test_retention_keeps_whole_chains_and_never_touches_another_jobs(history, ke
 
 def test_manifests_go_before_their_files_and_dropped_cuts_go_too():
     names = removable([cut(1, 1), cut(2, 2)], "job", 1, dropped=["3"], slots=2)
-    assert names == ["cut-1.manifest", "f1a", "f1b", "cut-3-slot0000.drx", "cut-3-slot0001.drx"]
+    assert names == ["cut-1.manifest", "f1a", "f1b", "cut-3.manifest", "cut-3-slot0000.drx", "cut-3-slot0001.drx"]
 
 
 def test_the_newest_consistent_cut_skips_those_that_need_a_damaged_file(tmp_path):
@@ -103,3 +103,22 @@ def test_a_file_name_that_leaves_the_directory_is_refused(tmp_path):
     values["crc32"] = manifest._checksum(values)
     with pytest.raises(DamagedError, match="secret"):
         manifest.loads(json.dumps(values), "m")
+
+
+def test_cuts_that_were_never_sealed_are_found_by_their_files(tmp_path):
+    backup = Backup(tmp_path)
+    backup.write(base=True)
+    (tmp_path / "cut-00000009-2-job-slot0003.drx").write_bytes(b"half")
+    (tmp_path / "cut-00000008-2-other-slot0003.drx").write_bytes(b"half")
+    (tmp_path / "notes.txt").write_text("not ours")
+    found = sealing.look(backup.place)
+    assert found.unsealed == ["00000008-2-other", "00000009-2-job"] and len(found.manifests) == 1
+    assert json.loads(sealing.answer(found, "", "", "job", 0))["unsealed"] == ["00000009-2-job"]
+
+
+def test_a_search_looks_at_the_newest_manifests_below_a_number_only(tmp_path):
+    backup = Backup(tmp_path)
+    for _ in range(5):
+        backup.write(base=True)
+    assert [one.number for one in sealing.look(backup.place, most=2).manifests] == [5, 4]
+    assert [one.number for one in sealing.look(backup.place, most=2, before=4).manifests] == [3, 2]

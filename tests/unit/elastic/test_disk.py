@@ -268,3 +268,62 @@ def test_a_directory_that_cannot_be_made_is_an_error_of_one_line(world, tmp_path
     world.path = str(tmp_path / "file" / "backup")
     ack = world.write(base=True)
     assert not ack.ok and "\n" not in ack.error and "file" in ack.error
+
+
+def test_a_full_disk_leaves_nothing_of_the_cut_behind_and_the_next_one_is_whole(world, monkeypatch):
+    world.one.fill()
+    make_bitmaps(world.one.target, 0, world.variables)
+    world.write(base=True)
+    before = directory(world.path).names()
+    original = disk_cut.FileWriter.finish
+
+    def full(writer):
+        if writer.slot == 5:
+            raise OSError(28, "No space left on device")
+        original(writer)
+
+    monkeypatch.setattr(disk_cut.FileWriter, "finish", full)
+    ack = world.write()
+    assert not ack.ok and "No space left on device" in ack.error
+    assert directory(world.path).names() == before
+    monkeypatch.undo()
+    assert all(file.whole for file in world.write().files)
+    assert world.restore().ok
+    world.assert_same()
+
+
+def test_files_of_a_cut_that_was_given_up_make_room_for_the_next(world):
+    world.one.fill()
+    world.write(base=True)
+    given_up = world.write(seal=False).files[0].name
+    kept = world.write().files[0].name
+    names = directory(world.path).names()
+    assert given_up not in names and kept in names and world.chain[0].files[0].name in names
+
+
+def test_a_cut_is_not_sealed_when_the_directory_is_not_shared(world):
+    world.one.fill()
+    ack = world.write(base=True, seal=False)
+    Path(world.path, ack.files[0].name).unlink()
+    identifier = ack.files[0].name.partition("-slot")[0].removeprefix("cut-")
+    file = manifests.DataFile(ack.files[0].name, ack.files[0].bytes, 0, 3, 1, 1, True)
+    saved = manifests.variables_of(world.variables)
+    made = manifests.Manifest(
+        "a job", "job", "m", "l", 7, 1, 0.0, b"", 8, "global_step", saved, (manifests.Cut(identifier, 1, (file,)),)
+    )  # fmt: skip
+    sealed = world.one.ask(seal_backup=pb.SealBackup(path=world.path, cut=1, manifest_json=manifests.dumps(made)))
+    assert not sealed.ok and "missing" in sealed.error and "all PS share" in sealed.error
+    assert not [name for name in directory(world.path).names() if name.endswith(".manifest")]
+
+
+def test_any_path_that_tensorflow_knows_will_do():
+    world = World(Path("unused"))
+    world.path = "ram://backups/of/a/job"
+    world.one.fill()
+    make_bitmaps(world.one.target, 0, world.variables)
+    assert world.write(base=True).ok
+    world.one.train("table", [4], 4.0)
+    assert world.write().ok
+    assert '"number": 2' in world.one.ask(find_backup=pb.FindBackup(path=world.path)).backup_json
+    assert world.restore().ok
+    world.assert_same()
