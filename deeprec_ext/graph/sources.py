@@ -208,7 +208,9 @@ def _check(node: NodeDef, dataset: str, behind: set[str], first: str) -> None:
         return
     if op in _KEEPING:
         return
-    remedy = next((remedy for part, remedy in _REMEDIES if part in op), "let only map and prefetch follow it")
+    remedy = next(
+        (remedy for part, remedy in _REMEDIES if part.lower() in op.lower()), "let only map and prefetch follow it"
+    )
     _refuse(node, dataset, remedy)
 
 

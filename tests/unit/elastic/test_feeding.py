@@ -1,0 +1,174 @@
+"""An elastic dataset in an elastic session: every record trained, failed steps with the same batch again, waits before runs."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from deeprec_ext.data import elastic_dataset, sources  # noqa: E402
+from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
+from deeprec_ext.errors import RefusedError  # noqa: E402
+from deeprec_ext.proto import deeprec_ext_pb2 as pb  # noqa: E402
+from tests.unit.elastic.cluster import FakeHome, LocalCluster  # noqa: E402
+
+v1 = tf.compat.v1
+RECORDS, BATCH = 500, 32
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    return LocalCluster(2)
+
+
+@pytest.fixture
+def home(cluster, monkeypatch):
+    made = FakeHome(cluster, cluster.view(0, 1))
+    made.next_view = lambda error, failed: True
+    monkeypatch.setattr(sources, "trainer", lambda: made)
+    yield made
+    feeder = made.inputs.find("train")
+    if feeder is not None:
+        feeder.close()
+
+
+class Model:
+    """Counts how often each record is trained."""
+
+    def __init__(self, home, one_shot=False, stages=lambda d: d.map(lambda ids: ids).prefetch(3), **options):
+        self.home = home
+        self.graph = tf.Graph()
+        setter = v1.train.replica_device_setter(
+            cluster={"ps": ["a", "b"], "chief": ["c"]}, worker_device="/job:chief/task:0"
+        )
+        with self.graph.as_default(), v1.device(setter):
+            self.table = v1.get_variable("times", [RECORDS], initializer=v1.zeros_initializer(), use_resource=True)
+            dataset = stages(elastic_dataset(RECORDS, BATCH, shard_records=60, **options))
+            if one_shot:
+                ids, start = v1.data.make_one_shot_iterator(dataset).get_next(), tf.no_op()
+            else:
+                iterator = v1.data.make_initializable_iterator(dataset)
+                ids, start = iterator.get_next(), iterator.initializer
+            self.train = v1.scatter_add(self.table, ids, tf.ones_like(ids, dtype=tf.float32))
+            self.ready, self.start = v1.global_variables_initializer(), start
+            self.value = self.table.read_value()
+
+    def session(self):
+        session = ElasticSession("grpc://x", self.graph, None, self.home)
+        session.run(self.ready)
+        session.run(self.start)
+        return session
+
+    def finish(self, session):
+        steps = 0
+        try:
+            while True:
+                session.run(self.train)
+                steps += 1
+        except tf.errors.OutOfRangeError:
+            return steps
+
+
+def fail_once(session, error, after):
+    """The next run fails, before or after it has done its work."""
+    execute = session._execute
+
+    def failing(*arguments):
+        session._execute = execute
+        if after:
+            execute(*arguments)
+        raise error
+
+    session._execute = failing
+
+
+@pytest.mark.parametrize("one_shot", [False, True], ids=["initializable", "one-shot"])
+def test_every_record_is_trained_once_an_epoch(home, one_shot):
+    model = Model(home, one_shot, epochs=2)
+    session = model.session()
+    assert model.finish(session) == -(-2 * RECORDS // BATCH)
+    assert np.unique(session.run(model.value)).tolist() == [2]
+    session.close()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("one_shot", [False, True], ids=["initializable", "one-shot"])
+def test_a_step_that_failed_is_run_again_with_its_batch(home, one_shot, after):
+    model = Model(home, one_shot)
+    session = model.session()
+    for _ in range(3):
+        session.run(model.train)
+    fail_once(session, tf.errors.UnavailableError(None, None, "a PS died"), after)
+    model.finish(session)
+    times = session.run(model.value)
+    assert times.min() == 1 and (times == 2).sum() == (BATCH if after else 0)
+    assert home.inputs.find("train")._leases.replayed == BATCH
+    session.close()
+
+
+def test_a_session_that_is_recovered_loses_nothing(home):
+    model = Model(home)
+    session = model.session()
+    session.run(model.train)
+    home.next_view = lambda error, failed: False
+    fail_once(session, tf.errors.UnavailableError(None, None, "a PS died"), False)
+    with pytest.raises(tf.errors.UnavailableError):
+        session.run(model.train)
+    session.close()
+    again = ElasticSession("grpc://x", model.graph, None, home)
+    again.run(model.start)
+    model.finish(again)
+    assert np.unique(again.run(model.value)).tolist() == [1]
+    again.close()
+
+
+def test_the_wait_for_data_holds_no_gate_and_ends_when_the_process_leaves(home):
+    home.agent.connected = False  # no lease will come
+    model = Model(home)
+    session = model.session()
+    ended = threading.Event()
+
+    def train():
+        model.finish(session)
+        ended.set()
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    assert home.gate.wait_idle(5.0) and not ended.is_set()
+    home.leaving.set()
+    assert ended.wait(5.0)
+    thread.join()
+    session.close()
+
+
+def test_a_closed_session_does_not_wait_for_its_prefetch(home):
+    model = Model(home)
+    session = model.session()
+    session.run(model.train)
+    home.agent.connected = False
+    session.close()
+
+
+def test_a_rewind_starts_the_iterator_anew(home):
+    model = Model(home)
+    session = model.session()
+    for _ in range(3):
+        session.run(model.train)
+    home.agent.ledgers.clear()
+    home.inputs.registered(pb.RegisterReply(aimaster_incarnation=2))  # with an empty ledger
+    home.inputs.receive(pb.DataReply(dataset="train", rewinds=1, state=pb.DataReply.MORE))
+    model.finish(session)
+    assert session.run(model.value).min() == 1
+    assert session.run(model.value).max() == 2
+    session.close()
+
+
+def test_a_refused_stage_is_told_to_the_job(home):
+    model = Model(home, stages=lambda dataset: dataset.shuffle(10))
+    with pytest.raises(RefusedError, match="ShuffleDataset"):
+        model.session()
+    assert home.refusals and "shuffle=True" in home.refusals[0]
+    home.sessions.clear()
