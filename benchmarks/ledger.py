@@ -163,6 +163,14 @@ def cpu_seconds(process_: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
+def queued_seconds(pid: int) -> float:
+    """How long the main thread was ready to run and had no processor: what other load on this host costs."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
 async def measure(options: argparse.Namespace, workdir: Path) -> dict[str, Any]:
     certs = str(authority.create_certificates(workdir / "certs", JOB))
     names = ["ps-0", "chief-0"] + [f"worker-{i}" for i in range(options.workers)]
@@ -202,16 +210,22 @@ async def measure(options: argparse.Namespace, workdir: Path) -> dict[str, Any]:
                 one.send_signal(signal.SIGUSR1)
             await asyncio.sleep(options.warm_up)
             watched = [psutil.Process(one.pid) for one in (aimaster, *clients)]
-            before, began = [cpu_seconds(one) for one in watched], time.monotonic()
+            before, began, queued = (
+                [cpu_seconds(one) for one in watched],
+                time.monotonic(),
+                queued_seconds(aimaster.pid),
+            )
             await asyncio.sleep(options.seconds)
             after, ended = [cpu_seconds(one) for one in watched], time.monotonic()
+            queued = queued_seconds(aimaster.pid) - queued
             memory = watched[0].memory_info().rss
             [data] = (await admin.Status(pb.StatusRequest(), timeout=60)).data
     await server.stop(None)
     seen = [json.loads(output.read_text()) for output in outputs]
     samples = [(sent, got) for one in seen for sent, got in one["samples"] if began <= got < ended]
     cores = [(b - a) / (ended - began) for a, b in zip(before, after)]
-    return {**_result(samples, ended - began, cores, memory), **_check(workdir, seen, data)}
+    waited = {"aimaster_waited_for_a_processor_seconds": round(queued, 2)}
+    return {**_result(samples, ended - began, cores, memory), **waited, **_check(workdir, seen, data)}
 
 
 def _result(samples: list[tuple[float, float]], seconds: float, cores: list[float], memory: int) -> dict[str, Any]:
