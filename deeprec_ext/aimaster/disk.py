@@ -75,6 +75,7 @@ class DiskBackups:
         self._sealed_number = 0
         self._sealed_at = 0.0  # monotonic; when the newest sealed cut began
         self._begun_at: float | None = None
+        self._tried = False  # by this AIMaster
         self._state: object = None  # the job's, when the newest sealed cut began
         self._restores = 0
 
@@ -109,7 +110,7 @@ class DiskBackups:
         now = job.clock.monotonic()
         if self._begun_at is None:
             self._begun_at = now  # of waiting
-        if not self._sealed_number and not self.error and job.marks_on:
+        if not self._tried and job.marks_on:
             return True
         # Soon after a restore rows are not marked yet, and a cut could not be followed by a delta.
         patience = 0.0 if job.marks_on else job.disk_backup_seconds + MARKS_SECONDS
@@ -138,6 +139,7 @@ class DiskBackups:
         """One cut, sealed or dropped. Never raises for what can go wrong with it."""
         job = self._job
         self._begun_at = began = job.clock.monotonic()
+        self._tried = True
         try:
             await self._cut(began)
         except (DroppedError, GoneError) as error:

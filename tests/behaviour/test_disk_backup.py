@@ -116,6 +116,8 @@ def test_what_was_trained_comes_back_from_the_disk(begin, tmp_path, v1):
     assert verified["newest"] == listed[1]["cut"]
     assert backup("export", place, tmp_path / "out" / "model.ckpt-2", "--dry-run")["cut"] == listed[1]["cut"]
 
+    if v1:
+        return  # a checkpoint does not tell the kinds of variables apart
     # The earlier one goes on in another job, with other slots and PS.
     for role in ("chief-0", "worker-0"):
         for name in (f"stick-{role}", f"done-{role}", "stop"):

@@ -15,6 +15,7 @@ from deeprec_ext.backup import manifest as manifests
 from deeprec_ext.backup import model
 from deeprec_ext.backup.files import directory
 from deeprec_ext.elastic import disk_cut
+from deeprec_ext.elastic.collector import Marks
 from deeprec_ext.elastic.disk import Disk
 from deeprec_ext.elastic.guarding import make_bitmaps
 from deeprec_ext.elastic.ops import Ops, Program
@@ -325,5 +326,47 @@ def test_any_path_that_tensorflow_knows_will_do():
     world.one.train("table", [4], 4.0)
     assert world.write().ok
     assert '"number": 2' in world.one.ask(find_backup=pb.FindBackup(path=world.path)).backup_json
+    assert world.restore().ok
+    world.assert_same()
+
+
+def test_updates_and_another_reader_meanwhile_lose_no_row(world):
+    """A trainer updates and marks, a peer backup collects marks, cuts are made: the last delta completes the copy."""
+    world.one.fill()
+    make_bitmaps(world.one.target, 0, world.variables)
+    world.write(base=True)
+    random, stop, errors = np.random.default_rng(3), threading.Event(), []
+
+    def train() -> None:
+        try:
+            for number in range(40):
+                world.one.train("table", sorted(random.choice(ROWS, 50, replace=False).tolist()), float(number))
+        except Exception as error:
+            errors.append(error)
+
+    def peer() -> None:
+        program = Program(world.one.target, elastic_config({0: world.one.target[7:]}))
+        ops = Ops("peer")
+        taken = Marks(ops, bitmap_of(world.one.facts["table"]), 0).take("peer")
+        program.load(ops)
+        take = program.compile(fetches=[taken.rows], targets=list(taken.after))
+        try:
+            while not stop.is_set():
+                with world.one.collecting:
+                    take()
+        except Exception as error:
+            errors.append(error)
+        program.close()
+
+    threads = [threading.Thread(target=train), threading.Thread(target=peer)]
+    for thread in threads:
+        thread.start()
+    while threads[0].is_alive():
+        assert world.write().ok
+    stop.set()
+    for thread in threads:
+        thread.join(LIMIT_SECONDS)
+    assert not errors
+    assert world.write().ok and len(world.chain) > 2
     assert world.restore().ok
     world.assert_same()
