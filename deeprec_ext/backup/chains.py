@@ -85,7 +85,7 @@ def removable(
     alive = {cut.id for cut in cuts}
     for one in dropped:
         if one not in alive:  # its manifest may have come after all, when a seal was given up
-            names += [manifest_name(one), *(data_name(one, slot) for slot in range(slots))]
+            names += [manifest_name(one), manifest_name(one) + ".tmp", *(data_name(one, slot) for slot in range(slots))]
     return names
 
 

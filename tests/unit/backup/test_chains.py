@@ -50,7 +50,15 @@ def test_retention_keeps_whole_chains_and_never_touches_another_jobs(history, ke
 
 def test_manifests_go_before_their_files_and_dropped_cuts_go_too():
     names = removable([cut(1, 1), cut(2, 2)], "job", 1, dropped=["3"], slots=2)
-    assert names == ["cut-1.manifest", "f1a", "f1b", "cut-3.manifest", "cut-3-slot0000.drx", "cut-3-slot0001.drx"]
+    assert names == [
+        "cut-1.manifest",
+        "f1a",
+        "f1b",
+        "cut-3.manifest",
+        "cut-3.manifest.tmp",
+        "cut-3-slot0000.drx",
+        "cut-3-slot0001.drx",
+    ]
 
 
 def test_the_newest_consistent_cut_skips_those_that_need_a_damaged_file(tmp_path):
