@@ -95,6 +95,23 @@ class Dataset:
         """Upper bound of the records that were trained more than once."""
         return sum(self.replayed.values()) + self.counters.unsure + self.counters.rewound
 
+    def idle_seconds(self, now: float) -> float:
+        """Since the last request; 0 while somebody holds a lease."""
+        if self.visits.holders():
+            return 0.0
+        return now - max((holder.asked_at for holder in self.holders.values()), default=0.0)
+
+    def lengthen(self, declared: pb.Dataset) -> bool:
+        """A run that is resumed may have more epochs than before; nothing else may be different."""
+        longer, before = pb.Dataset(), self.declaration.epochs
+        longer.CopyFrom(self.declaration)
+        longer.epochs = declared.epochs
+        if longer != declared or before == 0 or 0 < declared.epochs <= before:
+            return False
+        self.declaration.epochs = self.visits.epochs_wanted = declared.epochs
+        self.told_end, self.changed = False, True
+        return True
+
     # ------------------------------------------------------------------------------------------------ requests
 
     def answer(self, incarnation: str, request: pb.DataRequest, now: float) -> pb.DataReply:

@@ -41,6 +41,10 @@ HISTORY_SECONDS = 0.1
 HISTORY_MAX = 6000
 """Ten minutes of how many records were acknowledged when, for the records that a promotion forgets."""
 
+PASSES_KEPT = 16
+PASS_IDLE_SECONDS = 60.0
+"""So many evaluations are kept whole, and those in which somebody holds something or has asked lately."""
+
 _HISTORY_KEY, _UNUSED_KEY = "ledger_history", "ledger_unused"
 _STORED_HISTORY = 60
 
@@ -96,11 +100,15 @@ class Ledger:
             return dataset, ""
         declared = request.declare
         if dataset is not None:
+            if self._job.spec.resume and dataset.lengthen(declared):
+                self._tables.redeclare(dataset)
+                self._job.event("dataset", member.name, dataset=dataset.name, epochs=declared.epochs)
             return dataset, differences(dataset.declaration, declared)
         if request.dataset != declared.name:
             return None, f"the request is for dataset {request.dataset!r}, but declares {declared.name!r}"
         if error := check(declared):
             return None, error
+        self._fold_old_passes()
         dataset = Dataset(declared, self._numbers, self._job.settings.shard_failures_max)
         self._datasets[dataset.name] = dataset
         self._job.event("dataset", member.name, dataset=dataset.name, files=len(declared.files), epochs=declared.epochs,
@@ -109,6 +117,28 @@ class Ledger:
             self._warn(dataset.name, dataset.start_at(start))
             self._save_unused()
         return dataset, ""
+
+    def _fold_old_passes(self) -> None:
+        """Each evaluation is a dataset of its own: of those that are over, only the sums are kept."""
+        now = self._job.clock.monotonic()
+        passes = [dataset for dataset in self._datasets.values() if not dataset.trains]
+        over = [one for one in passes[:-PASSES_KEPT] if one.idle_seconds(now) > PASS_IDLE_SECONDS]
+        if not over:
+            return
+        store = self._job.store
+        totals = store.get(report.FOLDED_KEY, {})
+        try:
+            with store.transaction():
+                for dataset in over:
+                    report.fold(totals, dataset)
+                    self._tables.remove(dataset.name)
+                store.put(**{report.FOLDED_KEY: totals})
+        except sqlite3.Error as error:
+            log.warning("old evaluations stay in the data ledger for now: %s", error)
+            self._tables.rolled_back()
+            return
+        for dataset in over:
+            del self._datasets[dataset.name]
 
     # ------------------------------------------------------------------------------------------------ group commit
 

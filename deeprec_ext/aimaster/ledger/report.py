@@ -11,6 +11,7 @@ from deeprec_ext.aimaster.ledger.visits import Numbers
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
+FOLDED_KEY = "ledger_folded"
 _TOTALS = ("records", "trained", "lost", "repeated", "stale", "left", "set_aside")
 
 
@@ -42,20 +43,39 @@ def numbers_of(dataset: Dataset) -> dict[str, Any]:
 
 def summarize(store: Store) -> dict[str, Any] | None:
     """`data` of summary.json: the sums over what is trained on, and each dataset. None: there was no dataset."""
-    datasets = {name: numbers_of(dataset) for name, dataset in Tables(store).load(Numbers(), 1).items()}
+    datasets: dict[str, dict[str, Any]] = dict(store.get(FOLDED_KEY, {}))
+    for dataset in Tables(store).load(Numbers(), 1).values():
+        fold(datasets, dataset)
     if not datasets:
         return None
     trained_on = [values for values in datasets.values() if values["purpose"] == "train"]
     return {**{key: sum(values[key] for values in trained_on) for key in _TOTALS}, "datasets": datasets}
 
 
+def shown_name(dataset: Dataset) -> str:
+    """Passes over an evaluation dataset are called `evaluate@chief-0-1a2b3c-7`, and shown together."""
+    return dataset.name if dataset.trains else dataset.name.partition("@")[0]
+
+
+def fold(totals: dict[str, dict[str, Any]], dataset: Dataset) -> None:
+    """Adds the numbers of one dataset; of several passes over one, `passes` says how many."""
+    name, values = shown_name(dataset), numbers_of(dataset)
+    before = totals.get(name)
+    if not dataset.trains:
+        values["passes"] = 1
+    if before is not None:
+        values = {key: value if key == "purpose" else value + before.get(key, 0) for key, value in values.items()}
+    totals[name] = values
+
+
 def status(datasets: Mapping[str, Dataset]) -> list[pb.DataStatus]:
+    """Of several passes over one dataset, the last."""
     found = []
-    for dataset in datasets.values():
+    for dataset in {shown_name(dataset): dataset for dataset in datasets.values()}.values():
         visits, declaration = dataset.visits, dataset.declaration
         known = dataset.table.records * declaration.epochs if dataset.table.complete else 0
         found.append(pb.DataStatus(
-            name=dataset.name, purpose=declaration.purpose or "train", records=known, trained=visits.trained,
+            name=shown_name(dataset), purpose=declaration.purpose or "train", records=known, trained=visits.trained,
             leased=visits.leased, repeated=dataset.repeated, stale=dataset.counters.stale,
             epoch=max(0, visits.current), epochs=declaration.epochs, set_aside=visits.set_aside,
         ))  # fmt: skip

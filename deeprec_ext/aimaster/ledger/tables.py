@@ -102,6 +102,17 @@ class Tables:
             [(identifier, epoch.number, epoch.cursor, epoch.issued, epoch.aside) for epoch in kept],
         )
 
+    def remove(self, name: str) -> None:
+        """All of this dataset."""
+        identifier = self._ids.pop(name, 0)
+        for table in ("files", "epochs", "visits", "replayed"):
+            self._store.write(f"DELETE FROM ledger_{table} WHERE dataset=?", [(identifier,)])
+        self._store.write("DELETE FROM ledger_datasets WHERE id=?", [(identifier,)])
+
+    def redeclare(self, dataset: Dataset) -> None:
+        declaration = dataset.declaration.SerializeToString(deterministic=True)
+        self._store.write("UPDATE ledger_datasets SET declaration=? WHERE name=?", [(declaration, dataset.name)])
+
     # ------------------------------------------------------------------------------------------------ reading
 
     def load(self, numbers: Numbers, failures_max: int) -> dict[str, Dataset]:

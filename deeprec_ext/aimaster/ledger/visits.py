@@ -78,7 +78,8 @@ class Visits:
 
     def __init__(self, declaration: pb.Dataset, table: ShardTable, numbers: Numbers) -> None:
         self.table = table
-        self._shuffle, self._seed, self._epochs = declaration.shuffle, declaration.seed, declaration.epochs
+        self._shuffle, self._seed = declaration.shuffle, declaration.seed
+        self.epochs_wanted = declaration.epochs  # 0: without end
         self._numbers = numbers
         self.complete = 0  # epochs from the first on of which nothing is left
         self.complete_aside = 0  # records of them that were given up
@@ -131,7 +132,7 @@ class Visits:
         return number
 
     def _over(self, epoch: int) -> bool:
-        return 0 < self._epochs <= epoch
+        return 0 < self.epochs_wanted <= epoch
 
     @property
     def ended(self) -> bool:
@@ -146,10 +147,10 @@ class Visits:
 
     def todo(self) -> int | None:
         """Visits that can be leased now or later and are in nobody's hands; None: without end."""
-        if self._epochs == 0 and not self.ended:
+        if self.epochs_wanted == 0 and not self.ended:
             return None
         begun = [epoch for number, epoch in self.epochs.items() if number != SCAN]
-        untouched = self._epochs - self.complete - len(begun)
+        untouched = self.epochs_wanted - self.complete - len(begun)
         return len(self._returned) + sum(self.table.count - e.cursor for e in begun) + untouched * self.table.count
 
     def available(self) -> bool:

@@ -279,6 +279,29 @@ def test_a_store_that_is_older_than_the_ledger_still_opens(path: Path) -> None:
     store.close()
 
 
+def test_a_resumed_run_may_have_more_epochs_and_nothing_else(path: Path) -> None:
+    book = Book(path, index_range(10))
+    book.progress("a", book.ask("a", 1).leases[0])
+    assert book.dataset.ended
+    assert not book.dataset.lengthen(index_range(20, epochs=3)) and not book.dataset.lengthen(index_range(10))
+    assert book.dataset.lengthen(index_range(10, epochs=2)) and not book.dataset.lengthen(index_range(10, epochs=1))
+    book.tables.redeclare(book.dataset)
+    book.save()
+    book.restart()
+    [lease] = book.ask("a", 1).leases
+    assert lease.epoch == 1 and book.progress("a", lease).state == END
+
+
+def test_passes_of_an_evaluation_are_shown_together() -> None:
+    totals: dict[str, dict[str, int]] = {}
+    passes = [Dataset(index_range(20, name=f"evaluate@chief-0-1-{i}", purpose="evaluate"), Numbers()) for i in range(3)]
+    for one in passes:
+        report.fold(totals, one)
+    assert list(totals) == ["evaluate"] and totals["evaluate"]["passes"] == 3 and totals["evaluate"]["records"] == 60
+    [status] = report.status({one.name: one for one in passes})
+    assert status.name == "evaluate" and status.records == 20
+
+
 def test_visits_of_a_file_are_found_by_number() -> None:
     declaration = pb.Dataset(
         files=[pb.DataFile(records=25), pb.DataFile(records=7), pb.DataFile(records=10)], shard_records=10

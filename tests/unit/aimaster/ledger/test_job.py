@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Coroutine
 from pathlib import Path
 
+import pytest
+
+from deeprec_ext.aimaster.ledger import ledger
 from deeprec_ext.aimaster.summary import summarize
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -137,11 +140,11 @@ def test_without_a_checkpoint_all_data_is_trained_again_but_not_at_the_first_sta
 def test_a_promotion_counts_what_was_acknowledged_since_the_backup(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as it:
-            ledger, worker = it.master.job.ledger, it.agent("worker-0")
+            worker = it.agent("worker-0")
             for _ in range(3):
                 [lease] = (await ask(it, worker, 1)).leases
                 await ask(it, worker, progress=done(lease))
-            assert ledger.forgotten(3600.0) == 30
+            assert it.master.job.ledger.forgotten(3600.0) == 30
             assert (await it.status()).data[0].stale == 30
 
     run(main())
@@ -170,6 +173,36 @@ def test_another_declaration_of_the_same_name_is_an_error_that_says_what_differs
             await worker.say(data=pb.DataRequest(sequence=99, dataset="train", declare=index_range(101)))
             await it.until(lambda: worker.replies[-1].sequence == 99)
             assert "epochs=2 and now with 1" in worker.replies[-1].error
+
+    run(main())
+
+
+def test_of_old_evaluations_only_the_sums_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "PASS_IDLE_SECONDS", 0.0)
+
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            worker, job = it.agent("worker-0"), it.master.job
+            await ask(it, worker, 1)
+            for number in range(ledger.PASSES_KEPT + 5):
+                name = f"evaluate@worker-0-{number}"
+                declared = index_range(10, name=name, purpose="evaluate")
+                for sequence, want in ((2 * number + 2, 1), (2 * number + 3, 0)):
+                    lease = worker.replies[-1].leases
+                    request = pb.DataRequest(sequence=sequence, dataset=name, declare=declared, want=want)
+                    request.progress.extend([] if want else done(lease[0]))
+                    await worker.say(data=request)
+                    await it.until(lambda sequence=sequence: worker.replies[-1].sequence == sequence)  # type: ignore[misc]
+            assert len(job.ledger._datasets) == ledger.PASSES_KEPT + 2
+            assert [one.name for one in (await it.status()).data] == ["train", "evaluate"]
+            data = summarize(job.store, status="", seconds=0.0, roles={})["data"]
+            total = 10 * (ledger.PASSES_KEPT + 5)
+            evaluated = data["datasets"]["evaluate"]
+            assert (evaluated["records"], evaluated["trained"], evaluated["lost"]) == (total, total, 0)
+            assert data["records"] == 200, "evaluation is not training"
+            await it.crash()
+            await it.start()
+            assert summarize(it.master.job.store, status="", seconds=0.0, roles={})["data"] == data
 
     run(main())
 
