@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
+from deeprec_ext.errors import DeepRecError
+
 T = TypeVar("T")
 
 _collecting = threading.Lock()
@@ -54,8 +56,20 @@ NICENESS = 10
 """About a tenth of the processor time of a step, where both want it."""
 
 
-def politely(function: Callable[..., T], *arguments: object) -> T:
-    """`function(*arguments)` in a nicer thread; its result or its error."""
+GIVE_UP_SECONDS = 0.1
+"""How often somebody who waits looks whether the wait has become pointless."""
+
+
+class GivenUpError(DeepRecError):
+    """What was done in the background hangs on a PS that is dead; its thread is left behind."""
+
+
+def politely(function: Callable[..., T], *arguments: object, give_up: Callable[[], bool] | None = None) -> T:
+    """`function(*arguments)` in a nicer thread; its result or its error.
+
+    `give_up`: when it says so, the thread is left behind, and GivenUpError raised. A session that is being opened on a PS that
+    dies at this moment waits for ever.
+    """
     results: list[T] = []
     errors: list[BaseException] = []
 
@@ -69,7 +83,11 @@ def politely(function: Callable[..., T], *arguments: object) -> T:
 
     thread = threading.Thread(target=work, name="deeprec-background", daemon=True)
     thread.start()
-    thread.join()
+    while thread.is_alive():
+        thread.join(GIVE_UP_SECONDS if give_up is not None else None)
+        if give_up is not None and thread.is_alive() and give_up():
+            thread.name = "deeprec-left-behind"
+            raise GivenUpError("a PS that it needs is dead")
     if errors:
         raise errors[0]
     return results[0]

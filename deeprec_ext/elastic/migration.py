@@ -93,7 +93,7 @@ class Mover:
         self._table_bytes = 0
         self._names: list[str] = []
         self.dense_bytes = 0
-        self.cancelled = False  # set by another thread: the first copy ends at once
+        self.cancelled = False  # set by another thread: copies end at once
         self.skipped: list[str] = []
 
     def arm(self, verify: bool, tracked: bool = False) -> int:

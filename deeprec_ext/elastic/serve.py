@@ -146,7 +146,9 @@ class ParameterServer:
             ps = {member.task: member.address for member in copy.ps}
             mover = Mover(self._target, self._task, ps, copy.moves, self._settings.copy_chunk_bytes or 8 << 20)
             self._movers[copy.scaling_id] = mover
-            result.variables = politely(mover.arm, self._settings.verify_copies, copy.tracked)
+            result.variables = politely(
+                mover.arm, self._settings.verify_copies, copy.tracked, give_up=lambda: mover.cancelled
+            )
             result.skipped.extend(mover.skipped)
         elif copy.phase == pb.Copy.ABORT:
             self._forget_movers()
@@ -159,9 +161,9 @@ class ParameterServer:
                 raise DeepRecError(f"scaling {copy.scaling_id} was not armed on {self.identity.name}")
             mover = self._movers[copy.scaling_id]
             if copy.phase == pb.Copy.FIRST:
-                result.bytes = politely(mover.first)
+                result.bytes = politely(mover.first, give_up=lambda: mover.cancelled)
             elif copy.phase == pb.Copy.DIRTY:
-                result.bytes, result.remaining_bytes = politely(mover.dirty)
+                result.bytes, result.remaining_bytes = politely(mover.dirty, give_up=lambda: mover.cancelled)
             else:
                 result.bytes, result.remaining_bytes = mover.final()
                 result.checksummed = mover.verify()

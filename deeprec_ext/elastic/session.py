@@ -7,7 +7,6 @@ Flattening, feeding and error texts are the base class's; only the last step, `_
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import logging
@@ -21,7 +20,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
-from deeprec_ext.elastic.background import politely, without_collections
+from deeprec_ext.elastic.background import GivenUpError, politely, without_collections
 from deeprec_ext.elastic.feeding import Feeding, Run
 from deeprec_ext.elastic.gate import Gate
 from deeprec_ext.elastic.inputs import Inputs
@@ -61,6 +60,11 @@ class Wanted:
     def key(self) -> object:
         return self.placement, frozenset(self.context.tracked.items())
 
+    @property
+    def tasks(self) -> frozenset[int]:
+        """Of the PS that the session names."""
+        return frozenset(self.context.slot_map or ())
+
 
 class Home(Protocol):
     """The process that an elastic session lives in (`Trainer`)."""
@@ -78,6 +82,9 @@ class Home(Protocol):
 
     def next_view(self, error: Exception, failed: Wanted) -> bool:
         """A run failed with LOST or STALE. Waits for another view; True: run it again, False: raise the error."""
+
+    def dead(self, wanted: Wanted) -> bool:
+        """Whether a PS that it names is known to be gone for good: no session can be made for it any more."""
 
     def opened(self, session: ElasticSession) -> None: ...
 
@@ -99,6 +106,7 @@ class _Facts:
     one_shot: bool
     pulls: tuple[tuple[str, int], ...] = ()  # elastic dataset, batches that a run reads
     makes: tuple[tuple[str, str], ...] = ()  # elastic dataset, MakeIterator op that starts its iterator
+    records: tuple[tuple[str, str], ...] = ()  # elastic dataset, tensor that tells which records the run trains
 
 
 @dataclass
@@ -210,33 +218,38 @@ class ElasticSession(v1.Session):
         if self._home is None:
             return self._execute(self._current(), signature, values, options, run_metadata, tracing, None)
         facts = self._facts_of(signature)
+        if facts.records:
+            signature = signature._replace(fetches=(*signature.fetches, *(tensor for _, tensor in facts.records)))
         self._count(signature)
         feeding: Run | None = None
         if self._feeding is not None and (facts.pulls or facts.makes):
-            feeding = self._feeding.run(facts.pulls, facts.makes, signature, values)
+            feeding = self._feeding.run(facts.pulls, facts.makes, facts.records, signature, values)
         while True:
             self._check_generation()
             if feeding is not None:
                 feeding.wait(self._check_generation)  # for the next batch; never inside the run
-            if facts.remote:
-                with self._home.gate.passing():
-                    if feeding is not None and not feeding.valid:
-                        continue
-                    placed = self._current()
-                    made_for = self._made_for
-                    try:
-                        self._before(placed, facts, feeding)
-                        with feeding or contextlib.nullcontext():
+            try:
+                if facts.remote:
+                    with self._home.gate.passing():
+                        if feeding is not None and not feeding.valid:
+                            continue
+                        placed = self._current()
+                        made_for = self._made_for
+                        try:
+                            self._before(placed, facts, feeding)
                             return self._execute(
-                                placed, signature, values, options, run_metadata, tracing, self._home.runner
+                                placed, signature, values, options, run_metadata, tracing, self._home.runner, feeding
                             )
-                    except (*LOST, *STALE) as error:
-                        failure: Exception = error
-            else:
-                placed, made_for = self._current(), self._made_for
-                self._before(placed, facts, feeding)
-                with feeding or contextlib.nullcontext():
-                    return self._execute(placed, signature, values, options, run_metadata, tracing, None)
+                        except (*LOST, *STALE) as error:
+                            failure: Exception = error
+                else:
+                    placed, made_for = self._current(), self._made_for
+                    self._before(placed, facts, feeding)
+                    return self._execute(placed, signature, values, options, run_metadata, tracing, None, feeding)
+            except tf.errors.OutOfRangeError:
+                if feeding is None or not feeding.goes_on:
+                    raise
+                continue
             assert made_for is not None
             if self._closed or not self._home.next_view(failure, made_for):
                 if isinstance(failure, AbandonedError):
@@ -245,7 +258,7 @@ class ElasticSession(v1.Session):
 
     def _execute(
         self, placed: Placed, signature: Signature, values: list[Any], options: Any, metadata: Any, tracing: bool,
-        runner: Runner | None,
+        runner: Runner | None, feeding: Run | None = None,
     ) -> Any:  # fmt: skip
         function: Callable[..., Any]
         arguments: tuple[Any, ...]
@@ -253,9 +266,12 @@ class ElasticSession(v1.Session):
             function, arguments = placed.traced, (signature, values, options, metadata)
         else:
             function, arguments = placed.run, (signature, values)
-        if runner is None:
+        if runner is not None:
+            function, arguments = runner.call, (function, *arguments)
+        if feeding is None:
             return self._do_call(function, *arguments)
-        return self._do_call(runner.call, function, *arguments)
+        with feeding:
+            return feeding.without_records(self._do_call(function, *arguments))
 
     def _check_generation(self) -> None:
         if self._home is not None and self._generation != self._home.generation:
@@ -289,11 +305,13 @@ class ElasticSession(v1.Session):
             reached = [nodes[name] for name in exported.index.upstream(signature.names) if name in nodes]
             ops = {node.op for node in reached}
             feeds = exported.feeds
+            pulls = passes.pulls(exported.index, feeds, [node.name for node in reached])
             facts = self._facts[signature] = _Facts(
                 remote=any(node.device.startswith("/job:ps") for node in reached),
                 makes_iterator="MakeIterator" in ops,
                 one_shot="OneShotIterator" in ops,
-                pulls=tuple(passes.pulls(exported.index, feeds, [node.name for node in reached]).items()),
+                pulls=tuple(pulls.items()),
+                records=passes.record_tensors(self.graph, exported.index, feeds, pulls, {node.name for node in reached}),
                 makes=tuple(
                     (feed.source, node.name)
                     for node in reached if node.op == "MakeIterator"
@@ -387,8 +405,15 @@ class ElasticSession(v1.Session):
         key = (wanted.key, exported.version)
         where = self._standby if standby else self._prepared
         if key not in where:
-            fresh = self._build(wanted, exported)
-            politely(lambda: [fresh.callable(signature) for signature in self.recurring()])
+            fresh, home = self._build(wanted, exported), self._home
+            try:
+                politely(
+                    lambda: [fresh.callable(signature) for signature in self.recurring()],
+                    give_up=lambda: home is not None and home.dead(wanted),
+                )
+            except GivenUpError:
+                fresh.leak()
+                raise
             where[key] = fresh
 
     def has_standby(self, wanted: Wanted) -> bool:

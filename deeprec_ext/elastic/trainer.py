@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from deeprec_ext import graph as passes
 from deeprec_ext.elastic.agent import Agent, Identity
+from deeprec_ext.elastic.background import GivenUpError
 from deeprec_ext.elastic.gate import Gate
 from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.placed import Placed
@@ -94,6 +95,7 @@ class Trainer:
         self._failure: Exception | None = None
         self._frozen = False
         self._lost_until = 0.0  # monotonic: a PS is known to be lost, and another view will come
+        self._dead: set[int] = set()  # tasks of PS that are lost; never used again
         self._standby_due = False
         self._ended = False
         self._idle = threading.Event()
@@ -208,6 +210,9 @@ class Trainer:
                 if remaining <= 0:
                     return False
                 self._changed.wait(min(remaining, 0.2))
+
+    def dead(self, wanted: Wanted) -> bool:
+        return bool(self._dead & wanted.tasks)
 
     def opened(self, session: ElasticSession) -> None:
         self.had_session = True
@@ -365,6 +370,7 @@ class Trainer:
         elif kind == "commit":
             self._commit(command.id, ClusterView.from_proto(command.commit.view), command.commit.keep_marks)
         elif kind == "lost":
+            self._dead |= set(command.lost.tasks)
             self._lost_until = time.monotonic() + command.lost.lease_seconds
             self.gate.close(command.lost.lease_seconds)
             threading.Thread(target=self._lost, args=(command.id,), name="deeprec-lost", daemon=True).start()
@@ -406,6 +412,8 @@ class Trainer:
             sys.setswitchinterval(SWITCH_SECONDS)
             try:
                 job()
+            except GivenUpError as error:
+                log.info("a session that was being prepared is given up: %s", error)
             except Exception:
                 log.exception("preparing failed")
             finally:

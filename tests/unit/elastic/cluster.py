@@ -102,6 +102,9 @@ class FakeHome:
         self.failures.append(error)
         return self._wanted.key != failed.key
 
+    def dead(self, wanted: Wanted) -> bool:
+        return False
+
     def opened(self, session: ElasticSession) -> None:
         self.sessions.append(session)
 

@@ -1,4 +1,4 @@
-"""The end of a process waits for threads that may be inside TensorFlow."""
+"""Work beside training, and when it is given up."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ import threading
 
 import pytest
 
-pytest.importorskip("tensorflow")
-
-from deeprec_ext.elastic.background import politely, wait_for_threads
+from deeprec_ext.elastic.background import GivenUpError, politely
 
 
-def test_the_end_waits_for_what_is_being_prepared_and_names_what_takes_too_long() -> None:
-    begun, go_on = threading.Event(), threading.Event()
+def test_the_result_or_the_error_comes_back() -> None:
+    assert politely(lambda a, b: a + b, 1, 2) == 3
+    with pytest.raises(ZeroDivisionError):
+        politely(lambda: 1 // 0, give_up=lambda: True)
 
-    def prepare() -> int:
-        begun.set()
-        return int(go_on.wait(60))
 
-    caller = threading.Thread(target=politely, args=(prepare,))
-    caller.start()
-    assert begun.wait(10)
-    assert wait_for_threads({"deeprec-background": 0.01}) == ["deeprec-background"]
-    go_on.set()
-    assert wait_for_threads({"deeprec-background": 60.0}) == []
-    caller.join(10)
+def test_what_hangs_on_a_dead_ps_is_left_behind() -> None:
+    over, dead = threading.Event(), threading.Event()
+    threading.Timer(0.2, dead.set).start()
+    with pytest.raises(GivenUpError):
+        politely(over.wait, give_up=dead.is_set)
+    left = [thread for thread in threading.enumerate() if thread.name == "deeprec-left-behind"]
+    assert left
+    over.set()
+    for thread in left:
+        thread.join(5)
+
+
+def test_nobody_gives_up_while_there_is_hope() -> None:
+    over = threading.Event()
+    threading.Timer(0.3, over.set).start()
+    assert politely(over.wait, give_up=lambda: False)
