@@ -22,6 +22,7 @@ class Pods:
         self._job, self.backend, self._healing = job, backend, healing
         self.seen: dict[str, PodState] = {}
         self._restarting: dict[str, asyncio.Task[None]] = {}
+        self._heard: set[str] = set()  # pods of which this AIMaster has had a report
         healing.restart = self.restart
 
     # ------------------------------------------------------------------------------------------------ acting
@@ -97,7 +98,11 @@ class Pods:
         if state.state == "running":
             self._running(record, state)
         else:
+            half = self._job.resumed and state.name not in self._heard and state.deleted and record.wanted
+            if half and not self._job.ending:  # the last AIMaster died between deleting the pod and creating it again
+                self.restart(state.name)
             self._exited(record, state)
+        self._heard.add(state.name)
         self._job.changed.notify()
 
     def _running(self, record: RoleRecord, state: PodState) -> None:

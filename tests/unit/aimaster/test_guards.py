@@ -152,3 +152,18 @@ def test_a_new_aimaster_promotes_what_died_while_none_was_there(tmp_path: Path) 
         assert it.master.job.cluster.generation == 1
 
     play(tmp_path, scenario)
+
+
+def test_a_new_aimaster_creates_the_pod_that_the_last_one_had_only_deleted(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        await it.crash()
+        for agent in it.backend.agents.values():
+            agent.again = pb.BackupReport(slots=[1, 3, 5, 7] if agent.name == "ps-0" else [0, 2, 4, 6])
+        it.backend.exit("ps-1", 137, deleted=True)
+        await it.start()
+        await it.until(lambda: it.backend.pods["ps-1"].state == "running", 10)
+        await it.until(lambda: len(it.master.job.cluster.ps) == 2 and not it.master.job.cluster.lost, 10)
+        assert not it.master.job.stopping
+
+    play(tmp_path, scenario)
