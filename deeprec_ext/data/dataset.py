@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,12 @@ import tensorflow as tf
 
 from deeprec_ext.data import sources
 from deeprec_ext.data.declaring import Files, Plan, plan
+from deeprec_ext.data.ids import as_features
 from deeprec_ext.data.readers import Reader
 from deeprec_ext.data.readers.base import Columns
 from deeprec_ext.errors import UsageError
-from deeprec_ext.graph.sources import RECORD, mark
+from deeprec_ext.graph.marks import RECORD
+from deeprec_ext.graph.sources import mark
 
 
 def elastic_dataset(
@@ -46,7 +49,8 @@ def elastic_dataset(
       seed: of the order.
       reader: "lines", "csv" (lines whose line ends may be quoted), "tfrecord": elements are strings, shape [batch];
         "parquet": a dict of columns; "range": int64 [batch]; a function path -> iterable of records; a `readers.Reader`.
-      with_ids: see `deeprec_ext.data.ids`; elements are then dicts that also have `deeprec_record`.
+      with_ids: elements are dicts (a plain batch is the feature `record`) that also have `deeprec_record`, int64 [batch, 2];
+        keep it among the features, and stages after it may also shuffle, filter and batch anew.
       shard_records: records in a lease; default: 32 batches.
       name: tells the datasets of a job apart; default: the purpose.
       purpose: "train", or "evaluate" or "predict": then every pass is one of its own, and reading acknowledges.
@@ -59,6 +63,7 @@ def elastic_dataset(
         made = plan(
             files, batch_size, epochs, shuffle, seed, reader, shard_records, name, purpose, set_aside, reader_options or {}
         )  # fmt: skip
+        made = dataclasses.replace(made, with_ids=with_ids)
         sources.prepare(made)
     except UsageError as error:
         home = sources.trainer()
@@ -74,7 +79,9 @@ def elastic_dataset(
 def _signature(made: Plan) -> Any:
     sample = made.reader.sample(made.paths[0])
     if sample is None:
-        return tf.TensorSpec([None], tf.string)
+        sample = np.empty(0, object)
+    if made.with_ids:
+        sample = {**as_features(sample), RECORD: np.empty([0, 2], np.int64)}
     return tf.nest.map_structure(_spec, dict(sample) if not isinstance(sample, np.ndarray) else sample)
 
 

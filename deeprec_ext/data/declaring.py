@@ -30,6 +30,7 @@ class Plan:
     declaration: pb.Dataset
     reader: Reader
     batch_size: int
+    with_ids: bool = False
 
     @property
     def paths(self) -> list[str]:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+import numpy as np
+
 from deeprec_ext.data import files
 from deeprec_ext.data.errors import ChangedError, DataError
 from deeprec_ext.data.leases import REPORT_SECONDS, Leases
@@ -169,17 +171,28 @@ class Feeder:
             with self._lock:
                 if era == self._era and not self._claimed:
                     self._pop(self._given)  # who asks for the next one is done with the one before
-                self._ready.wait_for(lambda: era != self._era or self._given < len(self._outstanding) or self._over)
+                self._ready.wait_for(
+                    lambda: era != self._era or self._given < len(self._outstanding) or self._stream_over
+                )
                 if era != self._era or self._closed:
                     return
                 if self._given >= len(self._outstanding):
                     if self._failure:
                         raise DataError(self._failure)
                     return
-                batch = self._outstanding[self._given]
-                self._given += 1
+                batch = self._next()
                 self._room.notify_all()
             yield batch.elements
+
+    def _next(self) -> Batch:
+        batch = self._outstanding[self._given]
+        self._given += 1
+        return batch
+
+    @property
+    def _stream_over(self) -> bool:
+        """Whether the iterator of this era ends when it has given what there is."""
+        return self._over
 
     @property
     def _failure(self) -> str:
@@ -222,21 +235,27 @@ class Feeder:
 
     def begin(self, batches: int, timeout_seconds: float) -> Ticket | None:
         with self._lock:
-            if self._leases.asleep:
-                self._leases.asleep = False
-                self._talk.notify_all()
+            self._wake_up()
             wanted = self._begun - self._popped + batches
             if not self._ready.wait_for(lambda: len(self._outstanding) >= wanted or self._over, timeout_seconds):
                 return None
-            if self._failure:
-                raise DataError(self._failure)
-            self._tickets += 1
-            ticket = Ticket(self._era, self._tickets, batches, self._finished)
-            self._begun += batches
-            self._running[ticket.number] = ticket
-            return ticket
+            return self._ticket(batches)
 
-    def trained(self, ticket: Ticket) -> None:
+    def _wake_up(self) -> None:
+        if self._leases.asleep:
+            self._leases.asleep = False
+            self._talk.notify_all()
+
+    def _ticket(self, batches: int) -> Ticket:
+        if self._failure:
+            raise DataError(self._failure)
+        self._tickets += 1
+        ticket = Ticket(self._era, self._tickets, batches, self._finished)
+        self._begun += batches
+        self._running[ticket.number] = ticket
+        return ticket
+
+    def trained(self, ticket: Ticket, records: np.ndarray | None = None) -> None:
         with self._lock:
             if self._running.pop(ticket.number, None) is None:
                 return  # what it trained is given once more: counted when the era ended
@@ -250,11 +269,12 @@ class Feeder:
             if ticket.number in self._running:
                 self._replay()
 
-    def unused(self, ticket: Ticket) -> None:
+    def unused(self, ticket: Ticket) -> bool:
         """The run ended without reading a batch: the data had ended."""
         with self._lock:
             if self._running.pop(ticket.number, None) is not None:
                 self._begun -= ticket.batches
+            return False
 
     def broken(self, ticket: Ticket, error: str) -> None:
         with self._lock:
@@ -441,8 +461,12 @@ class Feeder:
 
     def _cut(self) -> None:
         partial, self._partial = self._partial, _Partial()
-        self._outstanding.append(Batch(concatenate(partial.columns), tuple(partial.parts), partial.records))
+        batch = Batch(concatenate(partial.columns), tuple(partial.parts), partial.records)
+        self._outstanding.append(self._finished_batch(batch))
         self._ready.notify_all()
+
+    def _finished_batch(self, batch: Batch) -> Batch:
+        return batch
 
     def _path(self, lease: pb.Lease) -> str:
         return self.declaration.files[lease.file].path

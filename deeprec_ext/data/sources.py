@@ -75,6 +75,10 @@ def batches(plan: Plan) -> Iterator[Columns]:
 
 def _feeder(plan: Plan, declaration: pb.Dataset) -> Feeder:
     ahead = settings.Settings.lease_ahead_seconds if declaration.purpose == "train" else 2.0
+    if plan.with_ids:
+        from deeprec_ext.data.ids import IdFeeder  # knows names that are written into graphs
+
+        return IdFeeder(declaration, plan.reader, plan.batch_size, ahead)
     return Feeder(declaration, plan.reader, plan.batch_size, ahead)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.elastic.inputs import Inputs, Source, Ticket
@@ -51,13 +52,18 @@ class Feeding:
         self,
         pulls: Sequence[tuple[str, int]],
         makes: Sequence[tuple[str, str]],
+        records: Sequence[tuple[str, str]],
         signature: Signature,
         values: Sequence[Any],
     ) -> Run:
+        """Args:
+        pulls: dataset and batches that the run reads; makes: dataset and op that starts its iterator; records: dataset and
+          tensor (the last fetches of the signature) that tells which records were read.
+        """
         for name, maker in makes:
             self.source(name).renew()
             self.made[name] = Signature(signature.feeds, (), (maker,)), values
-        return Run(self, pulls)
+        return Run(self, pulls, [name for name, _ in records])
 
     def close(self) -> None:
         """The session ends: whoever still reads its iterators gets the end of the data."""
@@ -68,13 +74,16 @@ class Feeding:
 class Run:
     """One run with its repetitions; a context manager around each attempt."""
 
-    def __init__(self, feeding: Feeding, pulls: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, feeding: Feeding, pulls: Sequence[tuple[str, int]], records: Sequence[str]) -> None:
         self._feeding = feeding
+        self._with_records = records
+        self._records: dict[str, np.ndarray] = {}
+        self.goes_on = False  # the stream ended, not the data
         self._pulls = [(feeding.source(name), batches) for name, batches in pulls]
         self._tickets: list[tuple[Source, Ticket]] = []
 
     def wait(self, check: Callable[[], None]) -> None:
-        """Until its batches can be read without waiting. `check` raises when it must not wait any longer.
+        """Until its batches can be read without waiting (with ids: until there are some); `check` raises to end the wait.
 
         Raises OutOfRangeError in a process that leaves the job, so that the training loop ends.
         """
@@ -111,17 +120,29 @@ class Run:
             placed.run(*found)
         return bool(due)
 
+    def without_records(self, results: list[Any]) -> list[Any]:
+        """The results of the run without what was fetched to know its records."""
+        if not self._with_records:
+            return results
+        count = len(self._with_records)
+        self._records = {}
+        for name, ids in zip(self._with_records, results[-count:]):
+            before = self._records.get(name)
+            self._records[name] = ids if before is None else np.concatenate([before.reshape(-1, 2), ids.reshape(-1, 2)])
+        return results[:-count]
+
     def __enter__(self) -> Run:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.goes_on = False
         for source, ticket in self._tickets:
             if error is None:
-                source.trained(ticket)
+                source.trained(ticket, self._records.get(source.name))
             elif isinstance(error, tf.errors.OutOfRangeError):
-                source.unused(ticket)
+                self.goes_on = source.unused(ticket) or self.goes_on
             elif isinstance(error, tf.errors.OpError) and "IteratorGetNext" in str(error):
                 source.broken(ticket, str(error).splitlines()[0])
             else:

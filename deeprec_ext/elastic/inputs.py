@@ -11,6 +11,7 @@ import threading
 from typing import Protocol
 
 import grpc
+import numpy as np
 
 from deeprec_ext.elastic.agent import Agent
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -58,14 +59,14 @@ class Source(Protocol):
         Raises DeepRecError when the dataset cannot be used.
         """
 
-    def trained(self, ticket: Ticket) -> None:
-        """The run that read them has ended well."""
+    def trained(self, ticket: Ticket, records: np.ndarray | None = None) -> None:
+        """The run that read them has ended well. `records`: their ids, of a dataset that has them."""
 
     def failed(self, ticket: Ticket) -> None:
         """It failed and will be run again; nobody knows whether the batches were read, so they are given once more."""
 
-    def unused(self, ticket: Ticket) -> None:
-        """No run has read them, or the data had ended."""
+    def unused(self, ticket: Ticket) -> bool:
+        """No run has read them, or the data had ended. True: only this stream had, there may be more (with ids)."""
 
     def broken(self, ticket: Ticket, error: str) -> None:
         """It failed because of these batches."""

@@ -23,6 +23,7 @@ from deeprec_ext import env
 from deeprec_ext.elastic import process, sidecar
 from deeprec_ext.elastic.session import ElasticSession
 from deeprec_ext.errors import RefusedError
+from deeprec_ext.graph import marks
 
 log = logging.getLogger("deeprec_ext")
 
@@ -40,10 +41,12 @@ def tensorflow_imported(tensorflow: ModuleType) -> None:
     trainer = process.start()
     if trainer is None or trainer.identity.role == "evaluator":
         return
+    from tensorflow.python.data.ops import iterator_ops
     from tensorflow.python.training import basic_session_run_hooks, monitored_session, server_lib, session_manager
 
     _patch_session_manager(session_manager)
     _patch_checkpoints(basic_session_run_hooks)
+    patch_iterators(iterator_ops)
     _patch_monitored_session(monitored_session)
     server_lib._deeprec_ext_original = server_lib.Server
     for module in [server_lib, *_api_modules(tensorflow, server_lib.Server)]:
@@ -133,6 +136,30 @@ def _patch_session_manager(module: Any) -> None:
     manager._restore_checkpoint = restore_checkpoint
     manager.__init__, manager.prepare_session = __init__, prepare_session
     manager.wait_for_session = wait_for_session
+
+
+def patch_iterators(module: Any) -> None:
+    """What iterators give under the name of the records' ids is noted in the graph, so that sessions can fetch it."""
+    iterator = module.Iterator
+    get_next = iterator.get_next
+
+    @functools.wraps(get_next)
+    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        element = get_next(self, *args, **kwargs)
+        _note_records(element)
+        return element
+
+    iterator.get_next = noting
+
+
+def _note_records(element: Any) -> None:
+    for name, value in element.items() if isinstance(element, dict) else ():
+        if name == marks.RECORD and hasattr(value, "graph"):
+            value.graph.add_to_collection(marks.RECORDS, value)
+        else:
+            _note_records(value)
+    for value in element if isinstance(element, (tuple, list)) else ():
+        _note_records(value)
 
 
 def _patch_checkpoints(module: Any) -> None:

@@ -6,17 +6,16 @@ followed by batch number, so between the source and the iterator only stages are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tensorflow.core.framework import dataset_metadata_pb2, dataset_options_pb2
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph.index import GraphIndex
-
-RECORD = "deeprec_record"
-"""The feature that carries the records' ids, with `with_ids=True`."""
+from deeprec_ext.graph.marks import RECORD, RECORDS
 
 _PREFIX, _WITH_IDS = "deeprec_ext_data_", "deeprec_ext_ids_"
 _GETS = frozenset({"IteratorGetNext", "IteratorGetNextSync", "IteratorGetNextAsOptional"})
@@ -26,6 +25,8 @@ _KEEPING = frozenset(
     "PrivateThreadPoolDataset MaxIntraOpParallelismDataset ThreadPoolDataset AssertCardinalityDataset Identity "
     "SetStatsAggregatorDataset BytesProducedStatsDataset LatencyStatsDataset".split()
 )
+_NEVER = frozenset({"RepeatDataset", "CacheDataset", "CacheDatasetV2"})
+"""Not even with ids: they give records again that are trained already."""
 _MAPS = frozenset({"MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2", "ExperimentalMapDataset"})
 _REMEDIES = (
     ("Shuffle", "it shuffles itself (shuffle=True, seed=)"),
@@ -158,6 +159,29 @@ def pulls(index: GraphIndex, found: Mapping[str, Feed], reached: Iterable[str]) 
     return counts
 
 
+def record_tensors(
+    graph: Any, index: GraphIndex, found: Mapping[str, Feed], pulled: Mapping[str, int], reached: Collection[str]
+) -> tuple[tuple[str, str], ...]:
+    """(dataset, tensor) that a run must fetch to know which records it trains, for the datasets with ids that it pulls.
+
+    Raises RefusedError when an iterator does not give them.
+    """
+    wanted = {feed.source for feed in found.values() if feed.with_ids and feed.source in pulled}
+    tensors = []
+    for tensor in graph.get_collection(RECORDS) if wanted else ():
+        node = index.nodes.get(tensor.op.name)
+        if node is not None and node.name in reached:
+            feed = found.get(_through_identity(index.nodes, _op(node.input[0])))
+            if feed is not None and feed.source in wanted:
+                tensors.append((feed.source, tensor.name))
+    if missing := wanted - {source for source, _ in tensors}:
+        raise RefusedError(
+            f"the elastic dataset {min(missing)!r} has ids, but its iterator does not give the feature '{RECORD}': keep it in "
+            "the features that map returns"
+        )
+    return tuple(tensors)
+
+
 def _through_identity(nodes: Mapping[str, NodeDef], name: str) -> str:
     while nodes[name].op == "Identity" and nodes[name].input:
         name = _op(nodes[name].input[0])
@@ -180,13 +204,12 @@ def _source_of(nodes: Mapping[str, NodeDef], start: str) -> tuple[str, bool] | N
     if len(sources) > 1:
         names = ", ".join(sorted(repr(one) for one, _ in sources.values()))
         raise RefusedError(f"one dataset is made of several elastic datasets ({names}): pass all files to one of them")
-    if source[1]:
-        return source
     behind = {name}  # the source and what comes after it
     while grown := {n for n in upstream - behind if any(_op(tensor) in behind for tensor in nodes[n].input)}:
         behind |= grown
     for stage in sorted(behind - {name}):
-        _check(nodes[stage], source[0], behind, name)
+        if not source[1] or nodes[stage].op in _NEVER:
+            _check(nodes[stage], source[0], behind, name)
     return source
 
 

@@ -127,12 +127,18 @@ def load(directory, model_dir):
 def training(path, vocabularies, size, epochs):
     """The lines of the file, shuffled, in batches; epochs None: without end."""
 
-    def read_batch(lines):
-        columns, labels = parse([line.decode() for line in lines])
-        return (*encode(columns, vocabularies), labels)
+    with open(path, "rb") as file:
+        lines = [line for line in file.read().splitlines() if line]
+    columns, labels = parse([line.decode() for line in lines])
+    encoded = (*encode(columns, vocabularies), labels)  # all lines once; a batch only looks its lines up
+    places = {line: place for place, line in enumerate(lines)}
 
-    def prepare(lines):
-        fields, crossings, labels = tf.numpy_function(read_batch, [lines], (tf.int32, tf.int32, tf.float32))
+    def look_up(batch):
+        rows = [places[line] for line in batch]
+        return tuple(column[rows] for column in encoded)
+
+    def prepare(batch):
+        fields, crossings, labels = tf.numpy_function(look_up, [batch], (tf.int32, tf.int32, tf.float32))
         return {
             "fields": tf.ensure_shape(fields, [None, len(FIELDS)]),
             "crossings": tf.ensure_shape(crossings, [None, len(CROSSES)]),
@@ -209,7 +215,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", metavar="DIR", help="directory with adult.data and adult.test")
     parser.add_argument("--steps", type=int, help="training steps of all workers together (default: 10000)")
-    parser.add_argument("--epochs", type=int, help="end after so many readings of all training records (default: by steps)")
+    parser.add_argument(
+        "--epochs", type=int, help="end after so many readings of all training records (default: by steps)"
+    )
     parser.add_argument("--batch", type=int, default=128, help="records in a step")
     parser.add_argument(
         "--model-dir", help="where checkpoints go (default: below $DEEPREC_EXT_WORKDIR, else a temporary directory)"

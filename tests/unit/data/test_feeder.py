@@ -211,7 +211,7 @@ def test_a_step_that_began_before_a_rewind_does_not_count(feed):
 
 
 def test_the_short_rest_is_given_when_others_hold_the_last_shards(feed):
-    feeder, ledger = feed(25, 10, shard_records=25)
+    feeder, _ = feed(25, 10, shard_records=25)
     feeder.receive(pb.DataReply(dataset="train", state=pb.DataReply.DRAINED))
     batches = feeder.batches()
     assert [len(step(feeder, batches)) for _ in range(3)] == [10, 10, 5]
@@ -237,7 +237,7 @@ def test_a_dataset_that_the_ledger_refuses_says_why(feed):
 
 
 def test_the_wait_for_data_ends_with_its_time(feed):
-    feeder, ledger = feed(100, connected=False)
+    feeder, _ = feed(100, connected=False)
     assert feeder.begin(1, 0.01) is None
     assert "AIMaster" in feeder.waits_for()
 

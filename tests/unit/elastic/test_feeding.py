@@ -52,6 +52,8 @@ class Model:
             else:
                 iterator = v1.data.make_initializable_iterator(dataset)
                 ids, start = iterator.get_next(), iterator.initializer
+            if isinstance(ids, dict):
+                ids = ids["record"]
             self.train = v1.scatter_add(self.table, ids, tf.ones_like(ids, dtype=tf.float32))
             self.ready, self.start = v1.global_variables_initializer(), start
             self.value = self.table.read_value()
@@ -74,15 +76,15 @@ class Model:
 
 def fail_once(session, error, after):
     """The next run fails, before or after it has done its work."""
-    execute = session._execute
+    execute = session._do_call
 
     def failing(*arguments):
-        session._execute = execute
+        session._do_call = execute
         if after:
             execute(*arguments)
         raise error
 
-    session._execute = failing
+    session._do_call = failing
 
 
 @pytest.mark.parametrize("one_shot", [False, True], ids=["initializable", "one-shot"])
@@ -172,3 +174,46 @@ def test_a_refused_stage_is_told_to_the_job(home):
         model.session()
     assert home.refusals and "shuffle=True" in home.refusals[0]
     home.sessions.clear()
+
+
+@pytest.fixture
+def noting():
+    """Iterators note the records' ids in the graph, as in a process of a job."""
+    from tensorflow.python.data.ops import iterator_ops
+
+    from deeprec_ext.elastic import patches
+
+    before = iterator_ops.Iterator.get_next
+    patches.patch_iterators(iterator_ops)
+    yield
+    iterator_ops.Iterator.get_next = before
+
+
+def shuffled(dataset):
+    """Records mixed across batches, every third filtered, in batches of another size."""
+    dataset = dataset.unbatch().shuffle(100, seed=3)
+    return dataset.filter(lambda features: features["record"] % 3 > 0).batch(20).prefetch(2)
+
+
+def test_with_ids_records_may_be_shuffled_filtered_and_batched_anew(home, noting):
+    model = Model(home, stages=shuffled, with_ids=True, epochs=2)
+    session = model.session()
+    model.finish(session)
+    times = session.run(model.value)
+    assert times.tolist() == [2.0 if record % 3 else 0.0 for record in range(RECORDS)]
+    assert home.inputs.find("train")._leases.state == pb.DataReply.END, "filtered records count as trained"
+    session.close()
+
+
+def test_with_ids_a_failed_step_loses_no_record(home, noting):
+    model = Model(home, stages=shuffled, with_ids=True)
+    session = model.session()
+    for _ in range(4):
+        session.run(model.train)
+    fail_once(session, tf.errors.UnavailableError(None, None, "a PS died"), True)
+    model.finish(session)
+    times = session.run(model.value)
+    kept = np.arange(RECORDS) % 3 > 0
+    assert times[kept].min() == 1 and not times[~kept].any()
+    assert (times[kept] - 1).sum() <= home.inputs.find("train")._leases.replayed
+    session.close()

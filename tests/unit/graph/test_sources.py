@@ -89,7 +89,7 @@ def test_two_iterators_need_two_names():
         dataset = elastic()
         for _ in range(2):
             v1.data.make_initializable_iterator(dataset).get_next()
-        with pytest.raises(RefusedError, match="two iterators.*name="):
+        with pytest.raises(RefusedError, match=r"two iterators.*name="):
             passes.feeds(passes.GraphIndex(graph.as_graph_def()))
 
 
