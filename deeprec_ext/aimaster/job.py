@@ -26,6 +26,7 @@ from deeprec_ext.aimaster.signals import Signal
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.aimaster.view import Cluster, advance
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -104,12 +105,12 @@ class Job:
 
     @property
     def backup_seconds(self) -> float:
-        return self.wish.peer_seconds or self.settings.peer_backup_seconds
+        return float(self._setting("peer_backup_seconds", self.wish.peer_seconds))
 
     @property
     def backup_steps(self) -> int:
         """Refresh every so many global steps; 0: by time."""
-        return int(self.settings.peer_backup_steps or self.wish.peer_steps)
+        return int(self._setting("peer_backup_steps", self.wish.peer_steps))
 
     @property
     def disk_backup(self) -> str:
@@ -119,7 +120,12 @@ class Job:
 
     @property
     def disk_backup_seconds(self) -> float:
-        return self.wish.disk_seconds or self.settings.disk_backup_seconds
+        return float(self._setting("disk_backup_seconds", self.wish.disk_seconds))
+
+    def _setting(self, name: str, wish: float) -> float:
+        """What the command line says, if it says anything but the default; else the hook; else the default."""
+        given = getattr(self.settings, name)
+        return given if given != getattr(Settings, name) else wish or given
 
     @property
     def marks_on(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import tensorflow as tf
@@ -48,7 +49,7 @@ class BackupHook(v1.train.SessionRunHook):
         if peer is not None:
             self._wish.peer = peer
         if disk is not None:
-            self._wish.disk_path = disk
+            self._wish.disk_path = disk if "://" in disk or not disk else os.path.abspath(disk)  # the PS are elsewhere
 
     def begin(self) -> None:
         if self._trainer is None:
