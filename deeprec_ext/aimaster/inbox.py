@@ -96,6 +96,7 @@ class Inbox:
         job = self._job
         if live.ledger or (live.fresh and (live.generation > 1 or job.resumed)):
             job.ledger.rewind(live.ledger)
+        job.ledger.model_is_live()
 
     def _on_refusal(self, member: Member, refusal: pb.Refusal) -> None:
         self._job.event("refusal", member.name, reason=refusal.reason[:TEXT_MAX])

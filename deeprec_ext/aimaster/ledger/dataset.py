@@ -57,6 +57,7 @@ class Dataset:
     failures: dict[str, int] = field(default_factory=dict)  # shard or file -> how often
     error: str = ""
     told_end: bool = False  # somebody was told that everything is trained
+    restoring: bool = False  # the model may go back, and the data with it: nobody is told of an end
     pending: Position | None = None  # applied when all files are counted
     troubles: list[Trouble] = field(default_factory=list)  # not yet told
 
@@ -240,9 +241,9 @@ class Dataset:
             reply.retry_seconds = RETRY_SECONDS
 
     def state(self) -> pb.DataReply.State:
-        """Without leases, MORE means that files are being counted: others will have shards soon."""
+        """Without leases, MORE means: wait, files are being counted or a model is being restored."""
         if self.ended:
-            return pb.DataReply.END
+            return pb.DataReply.MORE if self.restoring and self.trains else pb.DataReply.END
         more = self.error or self.visits.counting or self.visits.available()
         return pb.DataReply.MORE if more else pb.DataReply.DRAINED
 
@@ -253,7 +254,8 @@ class Dataset:
     def waiting(self) -> list[str]:
         """Who is to be told now; once."""
         found = [holder for holder in self.holders.values() if holder.waiting]
-        if not found or not (self.error or self.ended or self.visits.available()):
+        end = self.state() == pb.DataReply.END
+        if not found or not (self.error or end or self.visits.available()):
             return []
         for holder in found:
             holder.waiting = False

@@ -34,6 +34,9 @@ GROUP_SECONDS = 0.01
 WRITE_AGAIN_SECONDS = 1.0
 """After a failed transaction."""
 
+RESTORING_SECONDS = 120.0
+"""How long the end of the data is kept back while no model is live."""
+
 CHECKPOINT_SECONDS = 2.0
 """How often the store's log is copied into its database, in a thread: on a busy disk that takes a good part of a second."""
 
@@ -64,6 +67,7 @@ class Ledger:
         self._flushing: asyncio.TimerHandle | None = None
         self._dirty = False
         self._broken = ""
+        self._not_live_since: float | None = None
         self._checkpointed = job.clock.monotonic()
         self._checkpointing: asyncio.Future[None] | None = None
         self._saved_lease = self._numbers.last
@@ -79,6 +83,7 @@ class Ledger:
         """One request; its answer goes to the member's outbox after the next commit."""
         dataset, error = self._find(member, request)
         if dataset is not None and not error:
+            dataset.restoring = self._restoring()
             reply = dataset.answer(member.incarnation, request, self._job.clock.monotonic())
         else:
             reply = pb.DataReply(
@@ -90,6 +95,21 @@ class Ledger:
             )
         self._answers.append((member, reply))
         self._soon()
+
+    def _restoring(self) -> bool:
+        """A run that was resumed, or lost PS: the chief has not said yet which checkpoint it restores.
+
+        What is trained to the end now may not be then, and a worker that hears of an end goes home. Not for ever: a script
+        may have no model at all.
+        """
+        job = self._job
+        if job.cluster.live or not (job.resumed or job.cluster.generation > 1):
+            self._not_live_since = None
+            return False
+        now = job.clock.monotonic()
+        if self._not_live_since is None:
+            self._not_live_since = now
+        return now - self._not_live_since < RESTORING_SECONDS
 
     def _find(self, member: Member, request: pb.DataRequest) -> tuple[Dataset | None, str]:
         """The dataset, declared by this very request if need be; and what is wrong."""
@@ -196,7 +216,9 @@ class Ledger:
 
     def _hint(self) -> None:
         """Tells those who wait that there is something."""
+        restoring = self._restoring()
         for dataset in self._datasets.values():
+            dataset.restoring = restoring
             if waiting := dataset.waiting():
                 self._push(dataset, waiting)
 
@@ -246,6 +268,10 @@ class Ledger:
             self._push(dataset, list(dataset.holders))
         self._soon()
         self._flush_now()
+
+    def model_is_live(self) -> None:
+        """Those who were kept waiting for it are told."""
+        self._soon()
 
     def _save_unused(self) -> None:
         self._job.store.put_blob(_UNUSED_KEY, positions.pack(self._unused) if self._unused else b"")

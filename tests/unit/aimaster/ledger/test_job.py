@@ -137,6 +137,26 @@ def test_without_a_checkpoint_all_data_is_trained_again_but_not_at_the_first_sta
     run(main())
 
 
+def test_nobody_hears_of_an_end_while_a_checkpoint_is_being_restored(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            worker = it.agent("worker-0")
+            stored = await position(it)
+            while (reply := await ask(it, worker, 50)).leases:
+                await ask(it, worker, progress=[one for lease in reply.leases for one in done(lease)])
+            assert reply.state == pb.DataReply.END
+            it.agent("chief-0").stop()  # it takes its time
+            await it.backend.kill("ps-0")
+            await it.until(lambda: it.master.job.cluster.generation == 2)
+            reply = await ask(it, worker, 1)
+            assert reply.state == pb.DataReply.MORE and not reply.leases and reply.retry_seconds > 0
+            it.master.job.ledger.rewind(stored)
+            await it.until(lambda: worker.replies[-1].sequence == 0)
+            assert worker.replies[-1].state == pb.DataReply.MORE and worker.replies[-1].rewinds == 1
+
+    run(main())
+
+
 def test_a_promotion_counts_what_was_acknowledged_since_the_backup(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as it:
