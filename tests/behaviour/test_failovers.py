@@ -1,0 +1,126 @@
+"""A PS dies or hangs: the survivors go on from the peer backups, and lose no more than the interval of the backups."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.behaviour.jobs import COUNT, RealJob
+from tests.behaviour.losses import Losses
+
+pytestmark = pytest.mark.slow
+
+OFTEN = ("--setting", "peer_backup_seconds=0.5", "--setting", "ps_heartbeat_limit_seconds=2")
+SLOW = (*COUNT, "--sleep", "0.01")
+
+
+def unchanged_generation(job: RealJob) -> None:
+    """No session has ended, and nothing was restored."""
+    assert not job.events("ps_replaced")
+    assert {event["generation"] for event in job.events("view_published")} == {1}
+    assert "Restoring parameters" not in job.log("chief-0")
+
+
+@pytest.mark.timeout(400)
+def test_killed_and_hung_ps_are_taken_over_by_the_survivors_and_other_slots_lose_nothing(begin):
+    job = begin("--ps", "3", "--workers", "1", *OFTEN, command=SLOW)
+    losses = Losses(job, 3)
+    job.wait_scalable()
+    losses.wait_protected()
+    losses.remember_catalogue()
+    before = job.running()
+
+    losses.strike("ps-1")
+    losses.strike("ps-0", number=signal.SIGSTOP)
+    job.kill_aimaster()  # its successor learns from the PS which backups they hold
+    losses.strike("ps-2")
+    losses.wait_protected()
+    worker = job.pid("worker-0")
+    losses.strike("ps-1", wait=False)
+    job.kill("worker-0")  # comes back into the cluster as it is then
+    losses.wait_event("promoted", 4)
+    job.until(
+        lambda: (one := job.role("worker-0")) and one.pid not in (0, worker) and one.heartbeat.training, "worker-0"
+    )
+    losses.wait_protected()
+    job.wait_training("chief-0", "worker-0")
+
+    after = job.running()
+    assert after["chief-0"] == before["chief-0"]
+    unchanged_generation(job)
+    assert job.finish() == 0, job.output
+    missing = losses.check(slack=1)
+    assert len(missing) == 8
+    failures = job.summary()["failures"]
+    assert sorted(f"{one['role']}-{one['id']}" for one in failures) == ["ps-0", "ps-1", "ps-1", "ps-2", "worker-0"]
+    for one in failures:
+        assert one["recovered_seconds"] is not None, one
+        assert one["cause"].startswith("hung" if (one["role"], one["id"]) == ("ps", 0) else "killed"), one
+        assert one["role"] != "ps" or (one["recovered_by"] == "promotion" and one["steps_lost"] == 0), one
+
+
+STATES = ("ACQUIRE", "PREPARE", "PAUSE", "FINAL_COPY", "COMMIT", "RELEASE")
+
+
+@pytest.mark.timeout(600)
+def test_a_ps_may_die_in_any_state_of_a_scaling(begin, tmp_path):
+    disk = ("--setting", f"disk_backup={tmp_path / 'backups'}", "--setting", "disk_backup_seconds=1")
+    job = begin("--ps", "2", "--workers", "1", "--max-ps", "3", *OFTEN, *disk, command=SLOW)
+    losses = Losses(job, 2)
+    job.wait_scalable()
+    losses.wait_protected()
+    losses.remember_catalogue()
+    outcomes = []
+    for state in STATES:
+        before = losses.certain()
+        now, losses.ps = losses.ps, 5 - losses.ps  # 2, 3, 2, ...
+        scaling = job.ask(ps=losses.ps).scaling_id
+        job.wait_state(scaling, state)
+        losses.strike_now("ps-0", before=before)
+        outcomes.append(job.wait_scaling(scaling).outcome)
+        if outcomes[-1] == "rolled_back":
+            losses.ps = now
+        losses.wait_event("recovered", len(outcomes))
+        job.wait_training("chief-0", "worker-0")
+        if state == "PREPARE":
+            unchanged_generation(job)
+    losses.wait_protected()
+    assert outcomes[0] == outcomes[1] == "rolled_back", outcomes  # they take long: surely not decided yet
+    assert outcomes[-1] == "committed", outcomes
+    assert "Restoring parameters" not in job.log("chief-0")
+    assert job.finish() == 0, job.output
+    # For a moment after the decision, slots that have moved may have no backup yet but the one on disk.
+    by = [one["recovered_by"] for one in job.summary()["failures"]]
+    assert by[:2] == ["promotion"] * 2, by
+    assert set(by) <= {"promotion", "disk backup"}, by
+    if set(by) == {"promotion"}:
+        losses.check()
+
+
+@pytest.mark.timeout(400)
+def test_a_ps_and_its_peer_at_once_come_back_from_the_disk_backup(begin, tmp_path):
+    backups = tmp_path / "backups"
+    job = begin(
+        "--ps", "2", "--workers", "1", *OFTEN, "--setting", f"disk_backup={backups}", "--setting", "disk_backup_seconds=1",
+        command=SLOW,
+    )  # fmt: skip
+    losses = Losses(job, 2)
+    job.wait_scalable()
+    losses.wait_protected()
+    job.until(lambda: (status := job.status()) and status.backup.disk_cut, "a disk backup")
+    before = job.step()
+    cut = job.status().backup.disk_cut
+    job.until(lambda: job.status().backup.disk_cut > cut, "another disk backup")
+    pids = [job.pid(name) for name in ("ps-0", "ps-1")]
+    for name in ("ps-0", "ps-1"):
+        job.kill(name)
+    job.until(lambda: len(job.events("recovered")) == 2, "recovery")
+    losses.wait_protected()
+    assert not set(pids) & {job.pid(name) for name in ("ps-0", "ps-1")}
+    job.wait_training("chief-0", "worker-0")
+    assert job.step() >= before
+    assert "Restoring parameters" not in job.log("chief-0")
+    assert job.finish() == 0, job.output
+    failures = job.summary()["failures"]
+    assert [one["recovered_by"] for one in failures] == ["disk backup"] * 2, failures
