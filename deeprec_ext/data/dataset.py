@@ -15,8 +15,7 @@ from deeprec_ext.data.ids import as_features
 from deeprec_ext.data.readers import Reader
 from deeprec_ext.data.readers.base import Columns
 from deeprec_ext.errors import UsageError
-from deeprec_ext.graph.marks import RECORD
-from deeprec_ext.graph.sources import mark
+from deeprec_ext.graph.marks import RECORD, Mark
 
 
 def elastic_dataset(
@@ -72,7 +71,9 @@ def elastic_dataset(
         raise
     signature = _signature(made)
     return tf.data.Dataset.from_generator(
-        lambda: sources.batches(made), output_signature=signature, name=mark(made.declaration.name, with_ids)
+        lambda: sources.batches(made),
+        output_signature=signature,
+        name=Mark(made.declaration.name, batch_size, with_ids).identifier(),
     )
 
 

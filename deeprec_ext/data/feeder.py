@@ -113,7 +113,7 @@ class Feeder:
         self._voids = 0  # grows when what was read before does not count any more
         self._era = 0
         self._attached = False
-        self._claimed = False
+        self._claims = 0
         self._closed = False
         self._error = ""
         self._threads: list[threading.Thread] = []
@@ -214,8 +214,16 @@ class Feeder:
 
     def claim(self) -> None:
         with self._lock:
-            self._claimed = True
+            self._claims += 1
             self._start()
+
+    def release(self) -> None:
+        with self._lock:
+            self._claims -= 1
+
+    @property
+    def _claimed(self) -> bool:
+        return self._claims > 0
 
     @property
     def restart_needed(self) -> bool:

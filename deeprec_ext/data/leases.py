@@ -59,6 +59,7 @@ class Leases:
         self.asleep = False
         self._ahead_seconds, self._least = ahead_seconds, least_records
         self._rewinds = 0
+        self._answered = False
         self._incarnation = 0  # of the AIMaster
         self._declare = True
         self._sequence = 0
@@ -197,6 +198,10 @@ class Leases:
 
     def receive(self, reply: pb.DataReply, now: float) -> bool:
         """Takes the ledger's answer in; True: the ledger was rewound, and nothing that was in hand counts any more."""
+        if reply.rewinds > self._rewinds and not self._answered:  # before our time
+            self._rewinds, self._under_way = reply.rewinds, None
+            self._ask_at = now
+        self._answered = True
         rewound = reply.rewinds > self._rewinds
         if rewound:
             self.replayed += sum(one.trained - one.told for one in self.held.values())  # trained, and given once more

@@ -69,6 +69,8 @@ class Feeding:
         """The session ends: whoever still reads its iterators gets the end of the data."""
         for source in self._used.values():
             source.renew()
+            source.release()
+        self._used.clear()
 
 
 class Run:

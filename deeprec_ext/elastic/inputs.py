@@ -40,6 +40,9 @@ class Source(Protocol):
     def claim(self) -> None:
         """A training session reads it: a batch is trained when the session says so, not when it is read."""
 
+    def release(self) -> None:
+        """That session ends."""
+
     @property
     def restart_needed(self) -> bool:
         """Whether the iterator must be made anew before the next run: batches have to be given again."""

@@ -11,6 +11,7 @@ from tensorflow.python.framework import tensor_util
 
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, op_name, output_number
+from deeprec_ext.graph.marks import read_mark
 
 _BATCHES = frozenset(
     "BatchDataset BatchDatasetV2 ParallelBatchDataset MapAndBatchDataset ExperimentalMapAndBatchDataset "
@@ -45,6 +46,8 @@ def _nearest_batch(nodes: dict[str, NodeDef], start: Iterable[str]) -> int:
             if node is None or name in seen:
                 continue
             seen.add(name)
+            if (mark := read_mark(node)) is not None:
+                return mark.batch_size
             if node.op in _BATCHES:
                 number = attributes.input_of(node, "batch_size")
                 if number is None:  # MapAndBatch: a list of captured inputs stands before it

@@ -1,7 +1,45 @@
-"""Names that the data ledger writes into graphs. No TensorFlow."""
+"""What the data ledger writes into graphs: the mark of an elastic dataset's first op, and the names of the records' ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 RECORD = "deeprec_record"
 """The feature that carries the records' ids, with `with_ids=True`."""
 
 RECORDS = "deeprec_ext_records"
 """Graph collection of the tensors of that feature, as the iterators give them."""
+
+_PREFIXES = {"deeprec_ext_data": False, "deeprec_ext_ids": True}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """An elastic dataset as the graph knows it."""
+
+    dataset: str
+    batch_size: int
+    with_ids: bool
+
+    def identifier(self) -> str:
+        """What the first op is called in its metadata; TensorFlow wants an identifier."""
+        prefix = next(prefix for prefix, with_ids in _PREFIXES.items() if with_ids == self.with_ids)
+        return f"{prefix}__{self.batch_size}__{self.dataset.encode().hex()}"
+
+
+def read_mark(node: Any) -> Mark | None:
+    """Of a NodeDef; None: it does not begin an elastic dataset."""
+    if node.op != "TensorDataset" or b"deeprec_ext_" not in (metadata := text_of(node, "metadata")):
+        return None
+    from tensorflow.core.framework import dataset_metadata_pb2
+
+    name = dataset_metadata_pb2.Metadata.FromString(metadata).name
+    prefix, _, rest = (name.decode() if isinstance(name, bytes) else name).partition("__")
+    size, _, dataset = rest.partition("__")
+    return Mark(bytes.fromhex(dataset).decode(), int(size), _PREFIXES[prefix]) if prefix in _PREFIXES else None
+
+
+def text_of(node: Any, attribute: str) -> bytes:
+    """A string attribute; looking it up in the node would add it."""
+    return node.attr[attribute].s if attribute in node.attr else b""

@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tensorflow.core.framework import dataset_metadata_pb2, dataset_options_pb2
+from tensorflow.core.framework import dataset_options_pb2
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph.index import GraphIndex
-from deeprec_ext.graph.marks import RECORD, RECORDS
+from deeprec_ext.graph.marks import RECORD, RECORDS, read_mark
+from deeprec_ext.graph.marks import text_of as _text
 
-_PREFIX, _WITH_IDS = "deeprec_ext_data_", "deeprec_ext_ids_"
 _GETS = frozenset({"IteratorGetNext", "IteratorGetNextSync", "IteratorGetNextAsOptional"})
 _ITERATORS = frozenset({"IteratorV2", "Iterator", "OneShotIterator"})
 _KEEPING = frozenset(
@@ -62,26 +62,10 @@ def _op(tensor: str) -> str:
     return tensor.lstrip("^").split(":")[0]
 
 
-def _text(node: NodeDef, attribute: str) -> bytes:
-    """Looking an attribute up would add it."""
-    return node.attr[attribute].s if attribute in node.attr else b""
-
-
-def mark(dataset: str, with_ids: bool) -> str:
-    """What the source's op is called in its metadata: an identifier, as TensorFlow wants it."""
-    return (_WITH_IDS if with_ids else _PREFIX) + dataset.encode().hex()
-
-
 def _marked(node: NodeDef) -> tuple[str, bool] | None:
     """(dataset, with ids) when the node is the first op of an elastic dataset."""
-    if node.op != "TensorDataset" or b"deeprec_ext_" not in (metadata := _text(node, "metadata")):
-        return None
-    name = dataset_metadata_pb2.Metadata.FromString(metadata).name
-    name = name.decode() if isinstance(name, bytes) else name
-    for prefix, with_ids in ((_PREFIX, False), (_WITH_IDS, True)):
-        if name.startswith(prefix):
-            return bytes.fromhex(name[len(prefix) :]).decode(), with_ids
-    return None
+    found = read_mark(node)
+    return (found.dataset, found.with_ids) if found is not None else None
 
 
 def feeds(index: GraphIndex) -> dict[str, Feed]:

@@ -114,6 +114,28 @@ def test_a_job_that_is_resumed_from_a_checkpoint_goes_back_with_its_data(begin, 
     check(job, 40_000, 2, stale=80_000)
 
 
+@pytest.mark.timeout(300)
+def test_with_ids_records_may_be_mixed_and_filtered_and_none_is_lost_when_a_worker_dies(begin, files):
+    job = begin("--ps", "1", "--workers", "2", command=(*SCRIPT, *files, "--ids", "--sleep", "0.004"))
+    until_trained(job, 10_000)
+    job.kill("worker-0")
+    assert job.end() == 0, job.tails()
+    times, report = counts(job), data(job)
+    assert times[1::2].min() >= 2 and not times[::2].any(), report
+    assert report["records"] == report["trained"] == 80_000 and report["lost"] == 0, report
+    assert report["repeated"] >= times[1::2].sum() - 40_000, report
+
+
+@pytest.mark.timeout(300)
+def test_evaluation_reads_every_record_and_is_reported(begin):
+    job = begin("--ps", "1", "--workers", "0", command=(*SCRIPT, "--records", "5000", "--evaluate"))
+    assert job.end() == 0, job.tails()
+    check(job, 5000, 1)
+    assert job.summary()["metrics"]["records"] == 5000
+    others = [one for name, one in data(job)["datasets"].items() if name.startswith("evaluate")]
+    assert others and all(one["trained"] == one["records"] == 5000 for one in others), data(job)
+
+
 @pytest.mark.parametrize("stage, word", [("shuffle", "shuffle=True"), ("filter", "weight 0"), ("repeat", "epochs=")])
 def test_a_stage_that_loses_the_order_stops_the_job_with_the_remedy(begin, files, stage, word):
     job = begin("--ps", "1", "--workers", "0", command=(*SCRIPT, *files, "--stage", stage))

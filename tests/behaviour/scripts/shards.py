@@ -48,6 +48,8 @@ def main():
     parser.add_argument("--checkpoint-steps", type=int, default=10**9)
     parser.add_argument("--stage", default="")
     parser.add_argument("--set-aside", action="store_true")
+    parser.add_argument("--ids", action="store_true", help="records are shuffled, filtered and batched anew")
+    parser.add_argument("--evaluate", action="store_true", help="the evaluation reads all records, too")
     arguments = parser.parse_args()
     v1.disable_eager_execution()
     v1.logging.set_verbosity(v1.logging.INFO)
@@ -56,16 +58,30 @@ def main():
         files = os.path.join(arguments.data, "part-*.txt") if arguments.data else arguments.records
         dataset = elastic_dataset(
             files, arguments.batch, epochs=arguments.epochs or None, seed=7, shard_records=arguments.shard,
-            reader="lines" if arguments.data else "range", set_aside=arguments.set_aside,
+            reader="lines" if arguments.data else "range", set_aside=arguments.set_aside, with_ids=arguments.ids,
         )  # fmt: skip
         dataset = stage(dataset, arguments.stage)
-        if arguments.data:
+        if arguments.ids:
+            dataset = dataset.unbatch().shuffle(1000, seed=1).filter(odd).batch(arguments.batch)
+        elif arguments.data:
             dataset = dataset.map(lambda lines: tf.strings.to_number(lines, tf.int64))
         return dataset.prefetch(2)
 
+    def everything():
+        if not arguments.evaluate:
+            return tf.data.Dataset.from_tensors(tf.zeros([1], tf.int64))
+        return elastic_dataset(arguments.records, 100, shuffle=False, purpose="evaluate")
+
     def model_fn(features, labels, mode):
         table = v1.get_variable(TABLE, [arguments.records, 4], initializer=v1.zeros_initializer())
+        if isinstance(features, dict):  # with ids
+            features = tf.strings.to_number(features["record"], tf.int64) if arguments.data else features["record"]
         loss = -tf.reduce_sum(tf.nn.embedding_lookup(table, features))
+        if mode == tf.estimator.ModeKeys.EVAL:
+            ones = tf.ones_like(features)  # counted over all batches
+            return tf.estimator.EstimatorSpec(
+                mode, loss=loss, eval_metric_ops={"records": v1.metrics.true_positives(ones, ones)}
+            )
         train = v1.train.GradientDescentOptimizer(1.0).minimize(loss, v1.train.get_or_create_global_step())
         return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train, training_hooks=[Slow(arguments.sleep)])
 
@@ -76,8 +92,13 @@ def main():
     tf.estimator.train_and_evaluate(
         tf.estimator.Estimator(model_fn, config=config),
         tf.estimator.TrainSpec(batches, max_steps=arguments.steps),
-        tf.estimator.EvalSpec(lambda: tf.data.Dataset.from_tensors(tf.zeros([1], tf.int64)), steps=1),
+        tf.estimator.EvalSpec(everything, steps=None),
     )
+
+
+def odd(features):
+    record = features["record"]
+    return (tf.strings.to_number(record, tf.int64) if record.dtype == tf.string else record) % 2 == 1
 
 
 class Slow(v1.train.SessionRunHook):

@@ -118,6 +118,15 @@ def test_a_run_pulls_as_many_batches_as_it_has_get_nexts():
             assert passes.pulls(index, found, index.upstream([tensor.name])) == pulls
 
 
+def test_the_batch_size_is_known():
+    with tf.Graph().as_default() as graph:
+        v1.data.make_initializable_iterator(elastic().map(lambda ids: ids)).get_next()
+        assert passes.batch_size(graph.as_graph_def()) == 10
+    with tf.Graph().as_default() as graph:
+        v1.data.make_one_shot_iterator(elastic(with_ids=True).unbatch().batch(7)).get_next()
+        assert passes.batch_size(graph.as_graph_def()) == 7
+
+
 def test_the_dataset_gives_batches_whose_first_dimension_is_unknown(tmp_path):
     assert elastic().element_spec == tf.TensorSpec([None], tf.int64)
     (tmp_path / "a.txt").write_text("a\nb\nc\n")
