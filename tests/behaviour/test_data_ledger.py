@@ -103,15 +103,26 @@ def test_a_killed_aimaster_stops_nobody_and_forgets_nothing(begin, files):
 
 
 @pytest.mark.timeout(300)
-def test_a_job_that_is_resumed_from_a_checkpoint_goes_back_with_its_data(begin, files):
+def test_a_ps_that_comes_back_from_a_checkpoint_takes_the_data_back_with_it(begin, files):
     job = begin(
         "--ps", "1", "--workers", "1", command=(*SCRIPT, *files, "--sleep", "0.004", "--checkpoint-steps", "300")
     )
     until_trained(job, 30_000)
-    for role in ("ps-0",):
-        job.kill(role)
+    job.kill("ps-0")
     assert job.end() == 0, job.tails()
     check(job, 40_000, 2, stale=80_000)
+
+
+@pytest.mark.timeout(300)
+def test_a_ps_that_is_promoted_forgets_no_more_than_the_report_says(begin, files):
+    job = begin("--ps", "2", "--workers", "1", command=(*SCRIPT, *files, "--sleep", "0.004"))
+    until_trained(job, 30_000)
+    job.kill("ps-1")
+    assert job.end() == 0, job.tails()
+    times, report = counts(job), data(job)
+    assert report["records"] == report["trained"] == 80_000 and report["lost"] == 0, report
+    assert np.maximum(0, 2 - times).sum() <= report["stale"], report
+    assert np.maximum(0, times - 2).sum() <= report["repeated"], report
 
 
 @pytest.mark.timeout(300)

@@ -98,7 +98,8 @@ def main():
 
 def odd(features):
     record = features["record"]
-    return (tf.strings.to_number(record, tf.int64) if record.dtype == tf.string else record) % 2 == 1
+    number = tf.strings.to_number(record, tf.int64) if record.dtype == tf.string else record
+    return tf.equal(number % 2, 1)
 
 
 class Slow(v1.train.SessionRunHook):
