@@ -81,6 +81,7 @@ def test_the_survivors_take_over_and_the_ps_gets_slots_again_when_it_is_back(tmp
         assert it.master.job.cluster.generation == 1 and it.master.job.cluster.live
         promote = it.agent("ps-0").command("promote").promote
         assert list(promote.slots) == [1, 3, 5, 7] and promote.step >= 999
+        await it.until(lambda: "commit" in it.agent("chief-0").told)
         assert it.agent("chief-0").told.index("lost") < it.agent("chief-0").told.index("commit")
         await it.ended()
         assert len(set((await it.status()).slot_map)) == 2
