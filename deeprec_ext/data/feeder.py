@@ -14,16 +14,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import numpy as np
 
-from deeprec_ext.data import files
-from deeprec_ext.data.errors import ChangedError, DataError
+from deeprec_ext.data.batches import Batch, Part, Partial, Ticket, check_size, said
+from deeprec_ext.data.errors import DataError
 from deeprec_ext.data.leases import REPORT_SECONDS, Leases
 from deeprec_ext.data.readers.base import Columns, Reader, Shard, concatenate, order, take
-from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -47,41 +45,6 @@ class Link(Protocol):
 
     def send(self, request: pb.DataRequest) -> None:
         """The reply comes through `Feeder.receive`, at once or later, or never."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Records of a batch that are of one lease."""
-
-    lease: int
-    done: int  # of the shard's order, once they are trained
-    records: int
-
-
-@dataclass(frozen=True)
-class Batch:
-    elements: Columns
-    parts: tuple[Part, ...]
-    records: int
-
-
-@dataclass(frozen=True, eq=False)
-class Ticket:
-    """Batches given to one run."""
-
-    era: int
-    number: int
-    batches: int
-    finished_before: int
-
-
-@dataclass
-class _Partial:
-    """A batch that is not full yet."""
-
-    columns: list[Columns] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
-    records: int = 0
 
 
 class Feeder:
@@ -108,7 +71,7 @@ class Feeder:
         self._link: Link | None = None
         self._outstanding: deque[Batch] = deque()  # from the first that is not known to be trained
         self._given = 0  # of these, in this era
-        self._partial = _Partial()
+        self._partial = Partial()
         self._reading: int | None = None  # lease
         self._voids = 0  # grows when what was read before does not count any more
         self._era = 0
@@ -328,7 +291,7 @@ class Feeder:
     def _drop(self) -> None:
         """All that was read does not count: other leases will bring it again."""
         self._outstanding.clear()
-        self._partial = _Partial()
+        self._partial = Partial()
         self._voids += 1
         self._restart_needed = self._restart_needed or self._attached
         self._new_era()
@@ -404,7 +367,7 @@ class Feeder:
                 scan = self._patiently(lease, lambda: self._reader.scan(path, records))  # noqa: B023
             except Exception as error:  # a reader may be the user's
                 with self._lock:
-                    self._fail(lease, f"counting the records of {path}: {_said(error)}")
+                    self._fail(lease, f"counting the records of {path}: {said(error)}")
                 continue
             with self._lock:
                 self._leases.scanned(
@@ -443,7 +406,7 @@ class Feeder:
             columns = self._patiently(lease, lambda: self._reader.read(shard))
         except Exception as error:  # a reader may be the user's
             with self._lock:
-                self._fail(lease, str(error) if str(shard) in str(error) else f"{shard}: {_said(error)}")
+                self._fail(lease, str(error) if str(shard) in str(error) else f"{shard}: {said(error)}")
             return
         rows = order(lease.seed, lease.records)
         done = lease.done
@@ -468,7 +431,7 @@ class Feeder:
         return len(self._outstanding) - self._given < BATCHES_AHEAD
 
     def _cut(self) -> None:
-        partial, self._partial = self._partial, _Partial()
+        partial, self._partial = self._partial, Partial()
         batch = Batch(concatenate(partial.columns), tuple(partial.parts), partial.records)
         self._outstanding.append(self._finished_batch(batch))
         self._ready.notify_all()
@@ -501,16 +464,3 @@ class Feeder:
         file = self.declaration.files[lease.file]
         if file.path:
             check_size(file.path, file.bytes)
-
-
-def _said(error: Exception) -> str:
-    """Our own errors and those of the file system speak for themselves."""
-    return str(error) if isinstance(error, (OSError, DeepRecError)) else f"{type(error).__name__}: {error}"
-
-
-def check_size(path: str, before: int) -> None:
-    """Raises ChangedError when the file is not as large as when the dataset was declared, or gone."""
-    now = files.size(path)
-    if now != before:
-        how = "shrunk" if now < before else "grown"
-        raise ChangedError(f"{path} has {how} from {before} to {now} bytes since the dataset was declared")

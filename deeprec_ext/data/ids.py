@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from deeprec_ext.data.batches import Batch, Ticket
 from deeprec_ext.data.errors import DataError
-from deeprec_ext.data.feeder import Batch, Feeder, Ticket
+from deeprec_ext.data.feeder import Feeder
 from deeprec_ext.data.readers.base import Columns
 from deeprec_ext.graph.marks import RECORD
 from deeprec_ext.proto import deeprec_ext_pb2 as pb

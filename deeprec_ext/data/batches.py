@@ -1,0 +1,58 @@
+"""Batches and what they are made of, and how reading a shard may fail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deeprec_ext.data import files
+from deeprec_ext.data.errors import ChangedError
+from deeprec_ext.data.readers.base import Columns
+from deeprec_ext.errors import DeepRecError
+
+
+@dataclass(frozen=True)
+class Part:
+    """Records of a batch that are of one lease."""
+
+    lease: int
+    done: int  # of the shard's order, once they are trained
+    records: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    elements: Columns
+    parts: tuple[Part, ...]
+    records: int
+
+
+@dataclass(frozen=True, eq=False)
+class Ticket:
+    """Batches given to one run."""
+
+    era: int
+    number: int
+    batches: int
+    finished_before: int
+
+
+@dataclass
+class Partial:
+    """A batch that is not full yet."""
+
+    columns: list[Columns] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    records: int = 0
+
+
+def said(error: Exception) -> str:
+    """Our own errors and those of the file system speak for themselves."""
+    return str(error) if isinstance(error, (OSError, DeepRecError)) else f"{type(error).__name__}: {error}"
+
+
+def check_size(path: str, before: int) -> None:
+    """Raises ChangedError when the file is not as large as when the dataset was declared, or gone."""
+    now = files.size(path)
+    if now != before:
+        how = "shrunk" if now < before else "grown"
+        raise ChangedError(f"{path} has {how} from {before} to {now} bytes since the dataset was declared")
