@@ -99,7 +99,6 @@ class _Guarded:
     variables: tuple[pb.Variable, ...]
     mover: Mover | None = None  # None: a first copy is due
     promote: Callable[..., Any] | None = None
-    skipped: frozenset[str] = frozenset()  # not initialised on the owner
     began: float | None = None  # monotonic, of the last complete copy or refresh; None: there is none yet
     full_bytes: int = 0
 
@@ -222,8 +221,6 @@ class Guarding:
         done = []
         for variable in one.variables:
             facts = Facts.from_proto(variable)
-            if facts.name in one.skipped:
-                continue
             backup = Located(ops, dataclasses.replace(facts, name=facts.name + SUFFIX), own)
             value = backup.take_value()
             if facts.name == "global_step" or variable.saved_name == "global_step":
@@ -372,9 +369,11 @@ class _Keeper:
         mover = self._owner.mover_for(one)
         try:
             mover.arm(verify=False, tracked=True)
+            if mover.skipped:  # moved away meanwhile, or not restored yet: no complete copy of the slot
+                names = ", ".join(mover.skipped[:3])
+                raise DeepRecError(f"slot {one.slot}: {names} are not (any more) on the PS with task {one.source}")
             sent = mover.first()
             sent += mover.refresh(lambda: self._owner.collecting.by(self))
-            one.skipped = frozenset(mover.skipped)
             one.full_bytes = sum(variable.bytes for variable in one.variables)
             self._owner.compile_promotion(one)
         except BaseException:
