@@ -50,7 +50,9 @@ def test_a_killed_chief_attaches_to_the_live_model_and_a_killed_worker_comes_bac
 
 @pytest.mark.timeout(600)
 def test_a_killed_and_a_hung_ps_are_replaced_and_the_last_checkpoint_is_restored(begin):
-    job = begin("--ps", "2", "--workers", "1", "--setting", "peer_backup=off", command=(*COUNT, "--checkpoint-steps", "200"))
+    job = begin(
+        "--ps", "2", "--workers", "1", "--setting", "peer_backup=off", command=(*COUNT, "--checkpoint-steps", "200")
+    )
     job.wait_scalable()
     before = job.running()
     for name, strike in (("ps-1", job.kill), ("ps-0", job.stop)):
