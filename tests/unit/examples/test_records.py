@@ -58,8 +58,8 @@ def test_an_unknown_category_gets_a_row_of_its_own(census):
 
 def test_ids_of_the_census_stay_inside_their_tables(census, tmp_path):
     path, test, vocabularies, rows = census.load(None, str(tmp_path))
-    columns, labels = census.read(path)
-    for fields, _, labels in ((*census.encode(columns, vocabularies), labels), test):
+    columns, train_labels = census.read(path)
+    for fields, _, labels in ((*census.encode(columns, vocabularies), train_labels), test):
         assert fields.shape == (len(labels), len(rows))
         assert (fields >= 0).all() and (fields < rows).all()
         assert 0.1 < labels.mean() < 0.9
