@@ -53,7 +53,6 @@ MIGRATIONS = {0: _SCHEMA, 1: _LEDGER}
 """What leads from a version to the next one."""
 
 
-
 class StoreError(DeepRecError):
     """The store cannot be used; the message says what to do."""
 
