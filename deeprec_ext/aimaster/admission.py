@@ -118,4 +118,5 @@ class Admission:
             copy_chunk_bytes=settings.copy_chunk_bytes,
             dedup=settings.dedup,
             standby_sessions_max=settings.standby_sessions_max,
+            lease_ahead_seconds=settings.lease_ahead_seconds,
         )

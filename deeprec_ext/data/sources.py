@@ -8,13 +8,14 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from deeprec_ext import env, settings
+from deeprec_ext import env
 from deeprec_ext.data.declaring import Plan
 from deeprec_ext.data.feeder import Feeder
 from deeprec_ext.data.local import LocalLedger
 from deeprec_ext.data.readers.base import Columns
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.settings import Settings
 
 _passes = itertools.count(1)
 _making = threading.Lock()
@@ -74,7 +75,10 @@ def batches(plan: Plan) -> Iterator[Columns]:
 
 
 def _feeder(plan: Plan, declaration: pb.Dataset) -> Feeder:
-    ahead = settings.Settings.lease_ahead_seconds if declaration.purpose == "train" else 2.0
+    ahead = 2.0
+    if declaration.purpose == "train":
+        home = trainer()
+        ahead = home.inputs.lease_ahead_seconds if home is not None else Settings.lease_ahead_seconds
     if plan.with_ids:
         from deeprec_ext.data.ids import IdFeeder  # knows names that are written into graphs
 

@@ -16,6 +16,7 @@ import numpy as np
 from deeprec_ext.elastic.agent import Agent
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.settings import Settings
 
 log = logging.getLogger("deeprec_ext")
 
@@ -95,6 +96,7 @@ class Inputs:
         self._lock = threading.Lock()
         self._sources: dict[str, Source] = {}
         self._incarnation = 0
+        self.lease_ahead_seconds = Settings.lease_ahead_seconds
         self._position = b""  # the last known
         self._restored = pb.ModelLive()
 
@@ -131,6 +133,7 @@ class Inputs:
     def registered(self, reply: pb.RegisterReply) -> None:
         with self._lock:
             self._incarnation = reply.aimaster_incarnation
+            self.lease_ahead_seconds = reply.settings.lease_ahead_seconds or self.lease_ahead_seconds
             sources = list(self._sources.values())
         for source in sources:
             source.registered(reply.aimaster_incarnation)
