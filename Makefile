@@ -64,7 +64,11 @@ demo: $(VENV)/installed-tf  ## Train Wide & Deep while PS go 1→3→2 and worke
 # --------------------------------------------------------------------------------------------------------------- check
 
 .PHONY: test
-test: lint  ## Run everything that CI runs: lint, types, layers, and all the tests
+test: lint  ## Run what CI runs: lint, types, layers, and all tests that are not marked long
+	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+
+.PHONY: test-all
+test-all: lint  ## The same with the long tests (five minutes more)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-quick

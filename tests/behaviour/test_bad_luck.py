@@ -7,7 +7,7 @@ import pytest
 
 from tests.behaviour.jobs import COUNT, RealJob
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def committed(job: RealJob, **request: int) -> bool:

@@ -68,7 +68,7 @@ def stand_still(job: RealJob) -> int:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("v1", [(), ("--v1",)], ids=["resource", "reference"])
+@pytest.mark.parametrize("v1", [(), pytest.param(("--v1",), marks=pytest.mark.long)], ids=["resource", "reference"])
 def test_what_was_trained_comes_back_from_the_disk(begin, tmp_path, v1):
     place = tmp_path / "backup"
     flags = ("--ps", "2", "--workers", "1", "--backup", f"disk={place}", "--setting", "disk_backup_seconds=1")

@@ -76,6 +76,7 @@ def in_state(job: RealJob, ps: int, state: str) -> int:
     pytest.fail(f"no scaling came as far as {state}")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_ps_may_die_in_any_state_of_a_scaling(begin, tmp_path):
     disk = ("--setting", f"disk_backup={tmp_path / 'backups'}", "--setting", "disk_backup_seconds=1")

@@ -48,6 +48,7 @@ def test_a_killed_chief_attaches_to_the_live_model_and_a_killed_worker_comes_bac
     assert summary["roles"]["chief-0"]["restarted"] == summary["roles"]["worker-0"]["restarted"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_killed_and_a_hung_ps_are_replaced_and_the_last_checkpoint_is_restored(begin):
     job = begin(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.behaviour.jobs import SCRIPTS, environment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SCRIPT = str(SCRIPTS / "learn.py")
 SEEDS = (1, 2, 3, 4, 5)

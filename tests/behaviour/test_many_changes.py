@@ -1,4 +1,4 @@
-"""Twenty random changes in one run: nothing is lost, nothing is done twice, nobody is restarted."""
+"""Many random changes in one run: nothing is lost, nothing is done twice, nobody is restarted."""
 
 from __future__ import annotations
 
@@ -10,25 +10,21 @@ from tests.behaviour.jobs import COUNT
 
 pytestmark = pytest.mark.slow
 
-PS_MAX, WORKERS_MAX, CHANGES = 4, 3, 20
-
-
-def schedule(seed: int) -> list[str]:
-    """The kinds of the changes, in a random order; every kind several times."""
-    kinds = ["ps"] * 8 + ["rebalance"] * 2 + ["replace ps"] * 3 + ["workers"] * 5 + ["replace worker"] * 2
-    random.Random(seed).shuffle(kinds)
-    assert len(kinds) == CHANGES
-    return kinds
+PS_MAX, WORKERS_MAX = 4, 3
+EIGHT = ["ps"] * 3 + ["rebalance", "replace ps"] + ["workers"] * 2 + ["replace worker"]
+TWENTY = ["ps"] * 8 + ["rebalance"] * 2 + ["replace ps"] * 3 + ["workers"] * 5 + ["replace worker"] * 2
+"""The kinds of the changes; every kind is there."""
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", [1])
-def test_twenty_random_changes_lose_no_update_and_restart_nobody(begin, seed):
-    dice = random.Random(seed)
+@pytest.mark.parametrize("kinds", [EIGHT, pytest.param(TWENTY, marks=pytest.mark.long)], ids=["eight", "twenty"])
+def test_random_changes_lose_no_update_and_restart_nobody(begin, kinds):
+    dice = random.Random(1)
+    kinds = dice.sample(kinds, len(kinds))
     job = begin("--ps", "2", "--workers", "2", "--setting", "verify_copies=true", command=(*COUNT, "--sleep", "0.004"))
     job.wait_scalable()
     ps, workers, step, moved = 2, 2, 0, 0
-    for kind in schedule(seed):
+    for kind in kinds:
         before = job.running()
         request: dict[str, object] = {}
         if kind == "ps":
@@ -56,10 +52,10 @@ def test_twenty_random_changes_lose_no_update_and_restart_nobody(begin, seed):
         job.wait_training(*(name for name in after if name.startswith(("chief", "worker"))))
         assert job.step() >= step
         step = job.step()
-    assert moved >= 20
+    assert moved >= len(kinds) // 2
     assert job.finish() == 0, job.output
     assert job.check_counts() > 100
     summary = job.summary()
-    assert [one["outcome"] for one in summary["scaling"]] == ["committed"] * CHANGES
+    assert [one["outcome"] for one in summary["scaling"]] == ["committed"] * len(kinds)
     assert all(role["restarted"] == 0 for role in summary["roles"].values()), summary["roles"]
     assert summary["failures"] == []
