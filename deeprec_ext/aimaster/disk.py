@@ -161,9 +161,9 @@ class DiskBackups:
         if self._path != job.disk_backup:
             await self._look()
         situation, state = self._situation(), self._marked_state()
-        known = [cut for cut in self._cuts if self._chain and cut.base == self._chain[0].id]
+        known = chains.chain_of(self._cuts, self._chain[0].id) if self._chain else []
         changed = "" if state == self._state else "variables or marks are not those of the last cut any more"
-        decided = chains.next_cut(sorted(known, key=lambda c: c.number), marks_on=job.marks_on, changed=changed)
+        decided = chains.next_cut(known, marks_on=job.marks_on, changed=changed)
         self._highest = number = self._highest + 1
         identifier = manifest.cut_id(number, job.incarnation, self.job_id)
         self._dropped.append(identifier)

@@ -95,7 +95,7 @@ class Guards:
         self._news = False  # reports came since the view was last looked at
         self._alive_in: object = None
         self._alive_ps: dict[int, str] = {}
-        self._last_event = 0.0
+        self._last_event = job.clock.monotonic()
         self._refreshed_step = 0
 
     # ------------------------------------------------------------------------------------------------ what others ask
@@ -221,11 +221,7 @@ class Guards:
         job = self._job
         cluster = job.cluster
         placed = cluster.ps, cluster.slot_map, cluster.generation, job.catalogue.fingerprint
-        return placed, self.wanted, job.disk_backup, job.backup_seconds, self._refresh_steps > 0
-
-    @property
-    def _refresh_steps(self) -> int:
-        return self._job.backup_steps
+        return placed, self.wanted, job.disk_backup, job.backup_seconds, job.backup_steps > 0
 
     def _ready(self) -> bool:
         job = self._job
@@ -246,7 +242,7 @@ class Guards:
                 return
             self._assign()
             self._sent_for = situation
-        elif self.wanted and self._refresh_steps and job.members.step - self._refreshed_step >= self._refresh_steps:
+        elif self.wanted and job.backup_steps and job.members.step - self._refreshed_step >= job.backup_steps:
             self._refreshed_step = job.members.step
             for member in self._ps().values():
                 job.commander.send(member.outbox, refresh=pb.Refresh())
@@ -291,7 +287,7 @@ class Guards:
         self.held = {slot: held for slot, held in self.held.items() if self.assigned.get(slot) == held.task}
         self._guard_id = max(self._guard_id + 1, job.incarnation * 1_000_000)
         ps = [one.to_proto() for one in cluster.ps]
-        seconds = 0.0 if self._refresh_steps else job.backup_seconds
+        seconds = 0.0 if job.backup_steps else job.backup_seconds
         for task, member in present.items():
             moves = [
                 pb.Move(variable=variable, source_task=cluster.slot_map[variable.slot])
@@ -299,7 +295,8 @@ class Guards:
                 if self.assigned.get(variable.slot) == task
             ]
             owned = [slot for slot, owner in enumerate(cluster.slot_map) if owner == task]
-            guard = pb.Guard(id=self._guard_id, moves=moves, ps=ps, seconds=seconds, owned=owned)
+            guard = pb.Guard(id=self._guard_id, moves=moves, ps=ps, seconds=seconds, owned=owned,
+                             global_step=job.catalogue.global_step)  # fmt: skip
             job.commander.send(member.outbox, guard=guard)
         self._refreshed_step = job.members.step
         self._tell()

@@ -104,7 +104,7 @@ class Healing:
         except CommandError as error:
             job.event("warning", text=f"the backups could not be promoted: {error}")
             return False
-        stale = self._forgotten(planned.age_seconds)
+        stale = job.ledger.forgotten(planned.age_seconds)
         age = max(0.0, planned.age_seconds - self._failures.seconds_since_death())
         self._failures.replaced(job.cluster.epoch)
         self._failures.recovered_by("promotion", round(age, 3), stale)
@@ -116,11 +116,6 @@ class Healing:
             for name in planned.lost:
                 self.remove(name)
         return True
-
-    def _forgotten(self, age_seconds: float) -> int:
-        """Records acknowledged since the oldest backup used."""
-        ledger = getattr(self._job, "ledger", None)
-        return int(ledger.forgotten(age_seconds)) if ledger is not None else 0
 
     async def _restore(self, lost: tuple[str, ...]) -> None:
         """Training stands still until all lost PS are replaced; then the next generation begins. Returns early when more

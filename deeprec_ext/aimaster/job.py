@@ -57,6 +57,9 @@ class Job:
         self.acquiring: frozenset[str] = frozenset()  # new pods of a scaling: their failure is not the job's
         self.stopping = False  # the backend takes the pods away: nothing is to be healed
         self.marking = False  # marks are being turned on: no scaling begins
+        self._marked_for: str = store.get(
+            "marks", ""
+        )  # fingerprint of the catalogue whose tables are marked; asked often
         self.backup_map: tuple[int, ...] = ()  # slot -> who would take it over, as published
         self.wish = pb.BackupWish.FromString(store.blob("backup_wish"))
         self.guards = Guards(self)
@@ -130,17 +133,21 @@ class Job:
     @property
     def marks_on(self) -> bool:
         """Whether every trainer marks every table of the present catalogue, at any time."""
-        return bool(self.catalogue.fingerprint) and self.store.get("marks", "") == self.catalogue.fingerprint
+        return bool(self.catalogue.fingerprint) and self._marked_for == self.catalogue.fingerprint
 
     def set_marked(self, slots: tuple[int, ...]) -> None:
         """Who registers from now on marks these slots' tables from its first step on."""
         self.set_cluster(dataclasses.replace(self.cluster, marked=slots))
 
     def marks_are_on(self) -> None:
-        self.store.put(marks=self.catalogue.fingerprint)
+        self._remember_marks(self.catalogue.fingerprint)
 
     def marks_are_off(self) -> None:
-        self.store.put(marks="")
+        self._remember_marks("")
+
+    def _remember_marks(self, fingerprint: str) -> None:
+        self._marked_for = fingerprint
+        self.store.put(marks=fingerprint)
 
     def publish(self, *, without: frozenset[str] = frozenset()) -> None:
         """Sends the present view to everybody who takes part, except to `without` (they get it as a Commit)."""

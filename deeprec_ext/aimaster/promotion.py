@@ -11,7 +11,6 @@ What is forgotten: updates of the lost slots since their last refresh began.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from deeprec_ext.aimaster import commands
 from deeprec_ext.aimaster.commands import CommandError
 from deeprec_ext.aimaster.job import Job
-from deeprec_ext.aimaster.view import Cluster, promote
+from deeprec_ext.aimaster.view import promote
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -79,8 +78,8 @@ async def stop_trainers(job: Job, tasks: Sequence[int], lease_seconds: float) ->
     return step
 
 
-async def carry_out(job: Job, promotion: Promotion) -> Cluster:
-    """The new cluster, persisted and told to everybody. Raises CommandError when a holder cannot do its part."""
+async def carry_out(job: Job, promotion: Promotion) -> None:
+    """The new cluster is persisted and told to everybody. Raises CommandError when a holder cannot do its part."""
     cluster = job.cluster
     tasks = [ps.task for ps in cluster.ps if ps.name in promotion.lost]
     job.gate_closed = True
@@ -92,7 +91,7 @@ async def carry_out(job: Job, promotion: Promotion) -> Cluster:
             if task not in members:
                 raise CommandError(f"the PS with task {task} is gone too")
             backed = [slot for slot in slots if job.guards.usable(slot) is not None]
-            message = pb.Promote(slots=backed, step=step, global_step=job.catalogue.global_step)
+            message = pb.Promote(slots=backed, step=step)
             futures[members[task].name] = job.commander.send(members[task].outbox, promote=message)
         await commands.gather(futures, PROMOTE_SECONDS, "Promote")
         if job.cluster.lost != promotion.lost:
@@ -109,4 +108,3 @@ async def carry_out(job: Job, promotion: Promotion) -> Cluster:
     finally:
         job.gate_closed = False
         job.changed.notify()
-    return dataclasses.replace(decided)

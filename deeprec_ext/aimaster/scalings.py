@@ -109,14 +109,9 @@ class Scalings:
 
     def bring_back(self, name: str) -> None:
         """A PS that was lost and whose slots others took over is there again: it gets slots."""
-        job = self._job
-        scaling = Scaling(
-            job.store.next_scaling_id(),
-            "replace",
-            "ps",
-            added=(name,),
-            asked_reason=f"{name} is back after it was lost",
-        )
+        job, why = self._job, f"{name} is back after it was lost"
+        number = job.store.next_scaling_id()
+        scaling = Scaling(number, "replace", "ps", added=(name,), asked_reason=why, reason=why)
         job.store.save_scaling(scaling)
         self.queue.append(scaling)
         job.event("scaling_queued", scaling=scaling.id, kind=scaling.kind, target=scaling.role, returning=name,

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, Protocol
 
-READ_BYTES = 1 << 20
-
 
 class Directory(Protocol):
     """The files of one directory, by name. Errors are OSError, whatever lies beneath."""

@@ -72,7 +72,6 @@ class Feeder:
         self._outstanding: deque[Batch] = deque()  # from the first that is not known to be trained
         self._given = 0  # of these, in this era
         self._partial = Partial()
-        self._reading: int | None = None  # lease
         self._voids = 0  # grows when what was read before does not count any more
         self._era = 0
         self._attached = False
@@ -383,7 +382,6 @@ class Feeder:
     def _work_read(self) -> None:
         while True:
             with self._lock:
-                self._reading = None
                 self._room.wait_for(lambda: self._closed or self._leases.to_read or self._flushable)
                 if self._closed:
                     return
@@ -391,7 +389,7 @@ class Feeder:
                     self._cut()
                     continue
                 lease = self._leases.to_read.popleft()
-                self._reading, voids = lease.id, self._voids
+                voids = self._voids
             self._read(lease, voids)
 
     @property

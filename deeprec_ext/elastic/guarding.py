@@ -101,10 +101,12 @@ class _Guarded:
     promote: Callable[..., Any] | None = None
     began: float | None = None  # monotonic, of the last complete copy or refresh; None: there is none yet
     full_bytes: int = 0
+    global_step: str = ""
 
     @property
     def key(self) -> object:
-        return self.source, self.address, tuple(v.SerializeToString(deterministic=True) for v in self.variables)
+        variables = tuple(variable.SerializeToString(deterministic=True) for variable in self.variables)
+        return self.source, self.address, self.global_step, variables
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,9 @@ class Guarding:
                 return
             old, slots = self._now.slots, {}
             for slot, variables in wanted.items():
-                fresh = _Guarded(slot, sources[slot], ps[sources[slot]], tuple(variables))
+                fresh = _Guarded(
+                    slot, sources[slot], ps[sources[slot]], tuple(variables), global_step=command.global_step
+                )
                 known = old.get(slot)
                 if known is not None and known.key == fresh.key:
                     fresh = known
@@ -223,7 +227,7 @@ class Guarding:
             facts = Facts.from_proto(variable)
             backup = Located(ops, dataclasses.replace(facts, name=facts.name + SUFFIX), own)
             value = backup.take_value()
-            if facts.name == "global_step" or variable.saved_name == "global_step":
+            if facts.name == one.global_step:
                 value = _at_least(ops, value, step, facts, backup.device)
             assigned = Located(ops, facts, own).assign(value)
             done.append(backup.destroy(after=(assigned,)))

@@ -697,18 +697,20 @@ class Track(_message.Message):
     def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ...) -> None: ...
 
 class Guard(_message.Message):
-    __slots__ = ("id", "moves", "ps", "seconds", "owned")
+    __slots__ = ("id", "moves", "ps", "seconds", "owned", "global_step")
     ID_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
     PS_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     OWNED_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
     id: int
     moves: _containers.RepeatedCompositeFieldContainer[Move]
     ps: _containers.RepeatedCompositeFieldContainer[PsMember]
     seconds: float
     owned: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., seconds: _Optional[float] = ..., owned: _Optional[_Iterable[int]] = ...) -> None: ...
+    global_step: str
+    def __init__(self, id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., seconds: _Optional[float] = ..., owned: _Optional[_Iterable[int]] = ..., global_step: _Optional[str] = ...) -> None: ...
 
 class Refresh(_message.Message):
     __slots__ = ()
@@ -721,14 +723,12 @@ class Hold(_message.Message):
     def __init__(self, lease_seconds: _Optional[float] = ...) -> None: ...
 
 class Promote(_message.Message):
-    __slots__ = ("slots", "step", "global_step")
+    __slots__ = ("slots", "step")
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
-    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
     slots: _containers.RepeatedScalarFieldContainer[int]
     step: int
-    global_step: str
-    def __init__(self, slots: _Optional[_Iterable[int]] = ..., step: _Optional[int] = ..., global_step: _Optional[str] = ...) -> None: ...
+    def __init__(self, slots: _Optional[_Iterable[int]] = ..., step: _Optional[int] = ...) -> None: ...
 
 class WriteBackup(_message.Message):
     __slots__ = ("path", "cut", "base", "variables", "aimaster_incarnation", "id", "parent")

@@ -83,7 +83,7 @@ def test_the_survivors_take_over_and_the_ps_gets_slots_again_when_it_is_back(tmp
         assert list(promote.slots) == [1, 3, 5, 7] and promote.step >= 999
         await it.until(lambda: "commit" in it.agent("chief-0").told)
         assert it.agent("chief-0").told.index("lost") < it.agent("chief-0").told.index("commit")
-        await it.ended()
+        assert (await it.ended()).reason == "ps-1 is back after it was lost"
         assert len(set((await it.status()).slot_map)) == 2
         await it.until(lambda: it.master.job.store.failures()[0].recovered_seconds is not None)
         failure = it.master.job.store.failures()[0]
@@ -112,6 +112,26 @@ def test_a_holder_that_cannot_promote_leads_to_a_restore(tmp_path: Path) -> None
         await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
 
     play(tmp_path, scenario)
+
+
+def test_a_refresh_may_come_by_steps_instead_of_by_time(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        guard = it.agent("ps-0").command("guard").guard
+        assert guard.seconds == 0
+        await it.until(lambda: it.agent("ps-0").told.count("refresh") >= 2)
+
+    play(tmp_path, scenario, settings=dataclasses.replace(GUARDED, peer_backup_steps=3))
+
+
+def test_lost_ps_may_always_be_replaced_instead(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        await it.backend.kill("ps-1")
+        await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
+        assert "promote" not in it.agent("ps-0").told
+
+    play(tmp_path, scenario, settings=dataclasses.replace(GUARDED, ps_failover="replace"))
 
 
 def test_the_job_may_go_on_with_fewer_ps(tmp_path: Path) -> None:

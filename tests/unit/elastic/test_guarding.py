@@ -23,7 +23,7 @@ TABLE = pb.Variable(
     bitmap="table@dirty", bytes=ROWS * DIM * 4,
 )  # fmt: skip
 DENSE = pb.Variable(name="w", dtype=tf.float32.as_datatype_enum, shape=[4], slot=3, update=pb.Variable.DENSE, bytes=16)
-STEP = pb.Variable(name="global_step", dtype=tf.int64.as_datatype_enum, shape=[], slot=3, update=pb.Variable.DENSE)
+STEP = pb.Variable(name="trained/steps", dtype=tf.int64.as_datatype_enum, shape=[], slot=3, update=pb.Variable.DENSE)
 VARIABLES = (TABLE, DENSE, STEP)
 
 
@@ -39,7 +39,7 @@ class World:
         self.guarding = Guarding(target, lambda: 1, lambda: 10_000, self.collecting, self.receive)
         self.write("table", np.zeros((ROWS, DIM), np.float32))
         self.write("w", np.zeros(4, np.float32))
-        self.write("global_step", np.int64(5))
+        self.write(STEP.name, np.int64(5))
         make_bitmaps("grpc://" + self.cluster.ps[0], 0, VARIABLES)
 
     def receive(self, message: pb.AgentMessage) -> None:
@@ -85,6 +85,7 @@ class World:
         self.guarding.guard(
             pb.Guard(
                 id=number, moves=[pb.Move(variable=v, source_task=0) for v in VARIABLES], seconds=seconds,
+                global_step=STEP.name,
                 ps=[pb.PsMember(task=task, address=address) for task, address in self.cluster.ps.items()],
             )
         )  # fmt: skip
@@ -117,7 +118,7 @@ def test_a_refresh_sends_only_the_rows_touched_and_a_promotion_brings_all_of_the
     table = world.read(1, "table")
     assert [table[row][0] for row in (7, 8, 9, 10)] == [1.5, 2.5, 3.5, 0.0]  # type: ignore[index]
     assert list(world.read(1, "w")) == [0, 1, 2, 3]  # type: ignore[call-overload]
-    assert world.read(1, "global_step") == 42
+    assert world.read(1, STEP.name) == 42
     marks = world.run(1, lambda ops: Marks(ops, bitmap_of(Facts.from_proto(TABLE)), 1).waiting("peer"), fetch=True)
     assert marks == 0
     world.guarding.promote([3], step=42)  # again: an AIMaster that died meanwhile asks a second time
@@ -129,7 +130,7 @@ def test_the_global_step_does_not_go_back(world: World) -> None:
     world.guard()
     world.next_report(1)
     world.guarding.promote([3], step=3)  # less than the backup knows
-    assert world.read(1, "global_step") == 5
+    assert world.read(1, STEP.name) == 5
 
 
 def test_refreshes_come_by_themselves_and_are_kept_out_by_a_hold(world: World) -> None:
