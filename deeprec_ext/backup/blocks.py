@@ -29,8 +29,8 @@ from deeprec_ext.backup.manifest import VERSION
 
 MAGIC, BLOCK, END = b"DRXDISK1", b"DRXB", b"DRXDEND1"
 _HEADER = struct.Struct("<8sII")  # magic, length, crc32 of what follows
-_BLOCK = struct.Struct("<4sIQQI")  # magic, length of the description, stored and raw length of the payload, crc32
-_END = struct.Struct("<QIII8s")  # offset, stored length, raw length and crc32 of the index, magic
+_BLOCK = struct.Struct("<4sIQQI")  # magic, length of the description, stored and raw length of the payload, checksum
+_END = struct.Struct("<QIII8s")  # offset, stored length, raw length and checksum of the index, magic
 DESCRIPTION_MAX, INDEX_MAX = 1 << 20, 1 << 28
 
 RANGE, ROWS, WHOLE = "range", "rows", "whole"
@@ -160,7 +160,7 @@ class FileWriter:
         description = json.dumps(
             [info.variable, info.dtype, info.kind, list(info.shape), info.first, info.last, stored]
         ).encode()
-        crc32 = zlib.crc32(payload, zlib.crc32(description))
+        crc32 = _checksum((len(description), len(payload), len(raw)), description, payload)
         offset = self.size
         self._put(_BLOCK.pack(BLOCK, len(description), len(payload), len(raw), crc32) + description)
         self._put(payload)
@@ -178,7 +178,16 @@ class FileWriter:
         packed = zlib.compress(raw, 1)
         offset = self.size
         self._put(packed)
-        self._put(_END.pack(offset, len(packed), len(raw), zlib.crc32(packed), END))
+        crc32 = _checksum((offset, len(packed), len(raw)), packed)
+        self._put(_END.pack(offset, len(packed), len(raw), crc32, END))
+
+
+def _checksum(numbers: tuple[int, int, int], *parts: bytes | memoryview) -> int:
+    """Of the contents and of the numbers that say how long they are: a flipped length must not be believed either."""
+    crc32 = zlib.crc32(struct.pack("<3Q", *numbers))
+    for part in parts:
+        crc32 = zlib.crc32(part, crc32)
+    return crc32
 
 
 class FileReader:
@@ -216,7 +225,7 @@ class FileReader:
         if magic != END:
             raise DamagedError(self.name, "torn", "its end is missing")
         packed = self._at(offset, stored)
-        if zlib.crc32(packed) != crc32 or raw > INDEX_MAX:
+        if _checksum((offset, stored, raw), packed) != crc32 or raw > INDEX_MAX:
             raise DamagedError(self.name, "flipped", "its index")
         try:
             found = [BlockInfo.from_list(one) for one in json.loads(codecs.ZLIB.expand(packed, raw))]
@@ -232,7 +241,7 @@ class FileReader:
             raise DamagedError(self.name, "torn", where)
         magic, length, stored, raw, crc32 = _BLOCK.unpack_from(data)
         body = memoryview(data)[_BLOCK.size :]
-        if magic != BLOCK or length + stored != len(body) or zlib.crc32(body) != crc32:
+        if magic != BLOCK or length + stored != len(body) or _checksum((length, stored, raw), body) != crc32:
             raise DamagedError(self.name, "flipped", where)
         try:
             return self._block(info, body[length:], raw)
