@@ -14,7 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -102,11 +102,12 @@ class _Facts:
     """What a signature reaches in the user's graph."""
 
     remote: bool
-    makes_iterator: bool
     one_shot: bool
     pulls: tuple[tuple[str, int], ...] = ()  # elastic dataset, batches that a run reads
     makes: tuple[tuple[str, str], ...] = ()  # elastic dataset, MakeIterator op that starts its iterator
     records: tuple[tuple[str, str], ...] = ()  # elastic dataset, tensor that tells which records the run trains
+    readers: Mapping[str, str] = field(default_factory=dict)  # op that reads a batch of any other dataset, its iterator
+    starts: tuple[tuple[str, str], ...] = ()  # iterator, MakeIterator op that starts it
 
 
 @dataclass
@@ -143,6 +144,7 @@ class ElasticSession(v1.Session):
         self._uses: OrderedDict[Signature, int] = OrderedDict()
         self._building = threading.RLock()
         self._initialized: set[str] = set()
+        self._started: dict[str, tuple[Signature, list[Any]]] = {}  # how each iterator was started
         self._swaps = 0
         self._feeding = Feeding(home.inputs) if home is not None else None
         self._scope = f"deeprec_ext/{next(_numbers)}/"  # two graphs of a process may call their iterators alike
@@ -176,10 +178,16 @@ class ElasticSession(v1.Session):
         super().close()
         if self._home is not None:
             self._home.closed(self)
+        if placed is not None and placed.pinned:
+            self._kept.append(placed)
+            placed = None
         for one in [*self.drop_prepared(), *self.drop_standby(()), *([placed] if placed is not None else [])]:
             one.close()
-        for one in reversed(self._kept):  # after all whose kernels hold its iterators, or the process crashes
-            if self._left_behind.is_set():
+        # An iterator holds the devices of the session that started it, and the kernels of every session hold the iterator:
+        # that session goes last. Of two such sessions (one started the input again) neither can, or the process crashes.
+        stay = self._left_behind.is_set() or len(self._kept) > 1
+        for one in self._kept:
+            if stay:
                 one.leak()
             else:
                 one.close()
@@ -224,6 +232,7 @@ class ElasticSession(v1.Session):
         feeding: Run | None = None
         if self._feeding is not None and (facts.pulls or facts.makes):
             feeding = self._feeding.run(facts.pulls, facts.makes, facts.records, signature, values)
+        failed = False
         while True:
             self._check_generation()
             if feeding is not None:
@@ -236,15 +245,21 @@ class ElasticSession(v1.Session):
                         placed = self._current()
                         made_for = self._made_for
                         try:
-                            self._before(placed, facts, feeding)
+                            self._before(placed, facts, feeding, signature, values)
                             return self._execute(
                                 placed, signature, values, options, run_metadata, tracing, self._home.runner, feeding
                             )
-                        except (*LOST, *STALE) as error:
+                        except (tf.errors.OutOfRangeError, *LOST, *STALE) as error:
+                            if failed and self._interrupted(facts, error):
+                                self._start_again(placed, facts)
+                                failed = False
+                                continue
+                            if isinstance(error, tf.errors.OutOfRangeError):
+                                raise
                             failure: Exception = error
                 else:
                     placed, made_for = self._current(), self._made_for
-                    self._before(placed, facts, feeding)
+                    self._before(placed, facts, feeding, signature, values)
                     return self._execute(placed, signature, values, options, run_metadata, tracing, None, feeding)
             except tf.errors.OutOfRangeError:
                 if feeding is None or not feeding.goes_on:
@@ -255,6 +270,7 @@ class ElasticSession(v1.Session):
                 if isinstance(failure, AbandonedError):
                     raise tf.errors.AbortedError(None, None, str(failure))
                 raise failure
+            failed = True
 
     def _execute(
         self, placed: Placed, signature: Signature, values: list[Any], options: Any, metadata: Any, tracing: bool,
@@ -277,7 +293,31 @@ class ElasticSession(v1.Session):
         if self._home is not None and self._generation != self._home.generation:
             raise tf.errors.AbortedError(None, None, "variables were lost with a PS: the session has to be recovered")
 
-    def _before(self, placed: Placed, facts: _Facts, feeding: Run | None) -> None:
+    @staticmethod
+    def _interrupted(facts: _Facts, error: Exception) -> bool:
+        """Whether a run that is repeated failed because the attempt before it broke the input.
+
+        TensorFlow cancels an iterator for good when a run fails while it reads; it then says that its data has ended.
+        """
+        kinds = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
+        return isinstance(error, kinds) and any(name in str(error) for name in facts.readers)
+
+    def _start_again(self, placed: Placed, facts: _Facts) -> None:
+        for iterator in sorted(set(facts.readers.values())):
+            log.warning(
+                "the loss of a PS interrupted the input '%s': it begins again, as after any restart of stock TensorFlow; "
+                "deeprec_ext.data.elastic_dataset would go on at this batch",
+                iterator,
+            )
+            if iterator in self._started:
+                placed.pinned = True
+                placed.run(*self._started[iterator])
+            else:
+                self._initialized.discard(iterator + "__make")
+
+    def _before(
+        self, placed: Placed, facts: _Facts, feeding: Run | None, signature: Signature, values: list[Any]
+    ) -> None:
         """Iterators live in the devices of the session that initialises them: that session is kept until the end."""
         if feeding is not None and feeding.restart(placed, self._exported.feeds if self._exported else {}):
             placed.pinned = True
@@ -287,8 +327,9 @@ class ElasticSession(v1.Session):
                     placed.pinned = True
                     placed.run(Signature((), (), (name,)), ())
                     self._initialized.add(name)
-        if facts.makes_iterator:
+        for iterator, maker in facts.starts:
             placed.pinned = True
+            self._started[iterator] = Signature(signature.feeds, (), (maker,)), values
 
     def _count(self, signature: Signature) -> None:
         with self._building:
@@ -308,10 +349,13 @@ class ElasticSession(v1.Session):
             pulls = passes.pulls(exported.index, feeds, [node.name for node in reached])
             facts = self._facts[signature] = _Facts(
                 remote=any(node.device.startswith("/job:ps") for node in reached),
-                makes_iterator="MakeIterator" in ops,
                 one_shot="OneShotIterator" in ops,
                 pulls=tuple(pulls.items()),
                 records=passes.record_tensors(self.graph, exported.index, feeds, pulls, {node.name for node in reached}),
+                readers=passes.readers(exported.index, feeds, [node.name for node in reached]),
+                starts=tuple(
+                    (node.input[1].split(":")[0], node.name) for node in reached if node.op == "MakeIterator"
+                ),
                 makes=tuple(
                     (feed.source, node.name)
                     for node in reached if node.op == "MakeIterator"

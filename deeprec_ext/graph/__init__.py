@@ -17,7 +17,7 @@ from deeprec_ext.graph.context import Context, Report, Rewritten
 from deeprec_ext.graph.index import GraphIndex, on_ps
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
 from deeprec_ext.graph.rewriting import Rewriting
-from deeprec_ext.graph.sources import Feed, feeds, pulls, record_tensors
+from deeprec_ext.graph.sources import Feed, feeds, pulls, readers, record_tensors
 
 
 def touches_ps(graph_def: GraphDef | GraphIndex, names: Collection[str]) -> bool:
@@ -40,6 +40,7 @@ __all__ = [
     "check",
     "feeds",
     "pulls",
+    "readers",
     "record_tensors",
     "register_pass",
     "registered_passes",

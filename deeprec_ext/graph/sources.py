@@ -143,6 +143,18 @@ def pulls(index: GraphIndex, found: Mapping[str, Feed], reached: Iterable[str]) 
     return counts
 
 
+def readers(index: GraphIndex, found: Mapping[str, Feed], reached: Iterable[str]) -> dict[str, str]:
+    """op that reads a batch -> its iterator, for the datasets that are not elastic, in a run of these nodes."""
+    gets = {}
+    for name in reached:
+        node = index.nodes[name]
+        if node.op in _GETS:
+            iterator = _through_identity(index.nodes, _op(node.input[0]))
+            if iterator not in found:
+                gets[name] = iterator
+    return gets
+
+
 def record_tensors(
     graph: Any, index: GraphIndex, found: Mapping[str, Feed], pulled: Mapping[str, int], reached: Collection[str]
 ) -> tuple[tuple[str, str], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -118,6 +119,22 @@ def replay(steps, resource):
     return result
 
 
+def move_unseen(cluster, home, session, one, two):
+    """The variables move away, and the session hears of it only when its next run has failed."""
+    catalogue = session.catalogue()
+    for mover in movers(cluster, catalogue, one, two).values():
+        mover.first()
+        mover.final()
+    destroy_moved(cluster, catalogue, one, two)
+    original, waiting = home.next_view, home.make(two, {})
+
+    def next_view(error, failed):
+        home._wanted = waiting
+        return original(error, failed)
+
+    home.next_view = next_view
+
+
 def test_a_stale_session_gets_an_error_and_is_run_again_on_the_next_view():
     cluster = LocalCluster(2)
     one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)
@@ -127,21 +144,62 @@ def test_a_stale_session_gets_an_error_and_is_run_again_on_the_next_view():
         session = elastic(home, graph)
         for _ in range(3):
             session.run([train, record])
-        catalogue = session.catalogue()
-        for mover in movers(cluster, catalogue, one, two).values():
-            mover.first()
-            mover.final()
-        destroy_moved(cluster, catalogue, one, two)
-        original, waiting = home.next_view, home.make(two, {})
-
-        def next_view(error, failed):
-            home._wanted = waiting
-            return original(error, failed)
-
-        home.next_view = next_view
+        move_unseen(cluster, home, session, one, two)
         step = session.run([train, v1.train.get_global_step()])[1]
         assert len(home.failures) == 1
         assert step >= 3
+        session.close()
+
+
+def slowly(number):
+    time.sleep(0.05)
+    return number
+
+
+PIPELINES = {
+    "map": lambda dataset, work: dataset.map(work),
+    "parallel map": lambda dataset, work: dataset.map(work, num_parallel_calls=1),
+    "map and batch": lambda dataset, work: dataset.map(work).batch(2).map(lambda batch: batch[0]),
+    "prefetch": lambda dataset, work: dataset.map(work).prefetch(2),
+}
+
+
+@pytest.mark.parametrize("one_shot", [False, True])
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_input_that_was_being_read_when_a_ps_was_lost_does_not_end(pipeline, one_shot):
+    """TensorFlow cancels the iterator with the run, for good: it then gives "end of sequence" and training would end."""
+    cluster = LocalCluster(2)
+    one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)
+    with tf.Graph().as_default() as graph:
+        setter = v1.train.replica_device_setter(SLOTS, worker_device="/job:chief/task:0")
+        with v1.device(setter):
+            step = v1.train.get_or_create_global_step()
+
+            def work(number):
+                if not one_shot:
+                    return tf.reshape(tf.py_function(slowly, [number], tf.int64), [])
+                product = tf.linalg.matmul(tf.ones([700, 700]), tf.ones([700, 700]))
+                for _ in range(6):  # a dataset that captures nothing, as one-shot iterators demand
+                    product = tf.linalg.matmul(product, product) / 1e6
+                return number + 0 * tf.cast(product[0, 0] > 0, tf.int64)
+
+            dataset = PIPELINES[pipeline](tf.data.Dataset.range(10**6), work)
+            if one_shot:
+                iterator = v1.data.make_one_shot_iterator(dataset)
+            else:
+                iterator = v1.data.make_initializable_iterator(dataset)
+                v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+            record = iterator.get_next()
+            total = v1.get_variable("total", [], tf.int64, initializer=v1.zeros_initializer())
+            train = tf.group(v1.assign_add(total, record), v1.assign_add(step, 1))
+        home = FakeHome(cluster, one)
+        session = elastic(home, graph)
+        for _ in range(3):
+            session.run([train, record])
+        move_unseen(cluster, home, session, one, two)
+        records = [session.run([train, record])[1] for _ in range(4)]
+        stride = 2 if pipeline == "map and batch" else 1
+        assert [later - earlier for earlier, later in zip(records, records[1:])] == [stride] * 3
         session.close()
 
 
