@@ -98,5 +98,14 @@ class Settings:
     lease_ahead_seconds: float = 60.0
     """Work a worker holds in leased shards: training goes on so long without an AIMaster."""
 
+    gazer_seconds: float = 2.0
+    """How often every process reports what it uses and how its steps go; 0: never. A sample costs below a millisecond."""
+
+    trace_seconds: float = 30.0
+    """The least time between two traced steps of a trainer (op times, transfers, load per slot); 0: no traces."""
+
+    trace_budget: float = 0.001
+    """Share of a trainer's time that traced steps may cost more than usual ones; where they cost much they become rarer."""
+
     shard_failures_max: int = 3
     """A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside."""

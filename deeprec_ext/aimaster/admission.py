@@ -119,4 +119,7 @@ class Admission:
             dedup=settings.dedup,
             standby_sessions_max=settings.standby_sessions_max,
             lease_ahead_seconds=settings.lease_ahead_seconds,
+            gazer_seconds=settings.gazer_seconds,
+            trace_seconds=settings.trace_seconds,
+            trace_budget=settings.trace_budget,
         )

@@ -92,7 +92,7 @@ class RegisterRequest(_message.Message):
     def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., job: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., known_epoch: _Optional[int] = ..., known_task: _Optional[int] = ..., known_aimaster: _Optional[int] = ..., tensorflow_version: _Optional[str] = ..., resident_slots: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AgentSettings(_message.Message):
-    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds")
+    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget")
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PS_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WORKER_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +101,9 @@ class AgentSettings(_message.Message):
     DEDUP_FIELD_NUMBER: _ClassVar[int]
     STANDBY_SESSIONS_MAX_FIELD_NUMBER: _ClassVar[int]
     LEASE_AHEAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GAZER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TRACE_BUDGET_FIELD_NUMBER: _ClassVar[int]
     heartbeat_seconds: float
     ps_heartbeat_limit_seconds: float
     worker_heartbeat_limit_seconds: float
@@ -109,7 +112,10 @@ class AgentSettings(_message.Message):
     dedup: str
     standby_sessions_max: int
     lease_ahead_seconds: float
-    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ...) -> None: ...
+    gazer_seconds: float
+    trace_seconds: float
+    trace_budget: float
+    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked")
@@ -509,6 +515,158 @@ class PositionReply(_message.Message):
     ledger: bytes
     def __init__(self, ledger: _Optional[bytes] = ...) -> None: ...
 
+class ProcessSample(_message.Message):
+    __slots__ = ("cpu_seconds", "rss_bytes", "working_set_bytes", "memory_limit_bytes", "cpu_limit_cores", "throttled_seconds", "oom_kills", "received_bytes", "sent_bytes", "open_files", "threads", "shared_limits")
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WORKING_SET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPU_LIMIT_CORES_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OOM_KILLS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FILES_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    cpu_seconds: float
+    rss_bytes: int
+    working_set_bytes: int
+    memory_limit_bytes: int
+    cpu_limit_cores: float
+    throttled_seconds: float
+    oom_kills: int
+    received_bytes: int
+    sent_bytes: int
+    open_files: int
+    threads: int
+    shared_limits: bool
+    def __init__(self, cpu_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., working_set_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., cpu_limit_cores: _Optional[float] = ..., throttled_seconds: _Optional[float] = ..., oom_kills: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., open_files: _Optional[int] = ..., threads: _Optional[int] = ..., shared_limits: bool = ...) -> None: ...
+
+class StepSample(_message.Message):
+    __slots__ = ("steps", "examples", "median_seconds", "p95_seconds", "longest_seconds", "gate_wait_seconds", "input_wait_seconds", "histogram", "training")
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    P95_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LONGEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GATE_WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HISTOGRAM_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    examples: int
+    median_seconds: float
+    p95_seconds: float
+    longest_seconds: float
+    gate_wait_seconds: float
+    input_wait_seconds: float
+    histogram: _containers.RepeatedScalarFieldContainer[int]
+    training: bool
+    def __init__(self, steps: _Optional[int] = ..., examples: _Optional[int] = ..., median_seconds: _Optional[float] = ..., p95_seconds: _Optional[float] = ..., longest_seconds: _Optional[float] = ..., gate_wait_seconds: _Optional[float] = ..., input_wait_seconds: _Optional[float] = ..., histogram: _Optional[_Iterable[int]] = ..., training: bool = ...) -> None: ...
+
+class Trace(_message.Message):
+    __slots__ = ("step", "epoch", "seconds", "usual_seconds", "devices", "ops", "edges", "slots", "input_seconds")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    USUAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    OPS_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    epoch: int
+    seconds: float
+    usual_seconds: float
+    devices: _containers.RepeatedCompositeFieldContainer[DeviceTime]
+    ops: _containers.RepeatedCompositeFieldContainer[OpTime]
+    edges: _containers.RepeatedCompositeFieldContainer[EdgeUse]
+    slots: _containers.RepeatedCompositeFieldContainer[SlotUse]
+    input_seconds: float
+    def __init__(self, step: _Optional[int] = ..., epoch: _Optional[int] = ..., seconds: _Optional[float] = ..., usual_seconds: _Optional[float] = ..., devices: _Optional[_Iterable[_Union[DeviceTime, _Mapping]]] = ..., ops: _Optional[_Iterable[_Union[OpTime, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[EdgeUse, _Mapping]]] = ..., slots: _Optional[_Iterable[_Union[SlotUse, _Mapping]]] = ..., input_seconds: _Optional[float] = ...) -> None: ...
+
+class DeviceTime(_message.Message):
+    __slots__ = ("role", "busy_seconds", "op_seconds", "ops")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OPS_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    busy_seconds: float
+    op_seconds: float
+    ops: int
+    def __init__(self, role: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., op_seconds: _Optional[float] = ..., ops: _Optional[int] = ...) -> None: ...
+
+class OpTime(_message.Message):
+    __slots__ = ("name", "type", "role", "seconds", "slot")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: str
+    role: str
+    seconds: float
+    slot: int
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., role: _Optional[str] = ..., seconds: _Optional[float] = ..., slot: _Optional[int] = ...) -> None: ...
+
+class EdgeUse(_message.Message):
+    __slots__ = ("source", "target", "bytes", "tensors", "seconds")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    target: str
+    bytes: int
+    tensors: int
+    seconds: float
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class SlotUse(_message.Message):
+    __slots__ = ("slot", "lookup_seconds", "update_seconds", "lookup_rows", "update_rows", "bytes")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    LOOKUP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LOOKUP_ROWS_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    lookup_seconds: float
+    update_seconds: float
+    lookup_rows: int
+    update_rows: int
+    bytes: int
+    def __init__(self, slot: _Optional[int] = ..., lookup_seconds: _Optional[float] = ..., update_seconds: _Optional[float] = ..., lookup_rows: _Optional[int] = ..., update_rows: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class SlotRows(_message.Message):
+    __slots__ = ("slot", "rows_touched")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    ROWS_TOUCHED_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    rows_touched: int
+    def __init__(self, slot: _Optional[int] = ..., rows_touched: _Optional[int] = ...) -> None: ...
+
+class GazerReport(_message.Message):
+    __slots__ = ("interval_seconds", "process", "steps", "traces", "touched", "trouble")
+    INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    TRACES_FIELD_NUMBER: _ClassVar[int]
+    TOUCHED_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    interval_seconds: float
+    process: ProcessSample
+    steps: StepSample
+    traces: _containers.RepeatedCompositeFieldContainer[Trace]
+    touched: _containers.RepeatedCompositeFieldContainer[SlotRows]
+    trouble: str
+    def __init__(self, interval_seconds: _Optional[float] = ..., process: _Optional[_Union[ProcessSample, _Mapping]] = ..., steps: _Optional[_Union[StepSample, _Mapping]] = ..., traces: _Optional[_Iterable[_Union[Trace, _Mapping]]] = ..., touched: _Optional[_Iterable[_Union[SlotRows, _Mapping]]] = ..., trouble: _Optional[str] = ...) -> None: ...
+
 class Refusal(_message.Message):
     __slots__ = ("reason",)
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -536,7 +694,7 @@ class PassReport(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "ack", "catalogue", "pause", "metrics", "trouble", "live", "refusal", "finished", "log", "passes", "backup", "backup_wish", "data")
+    __slots__ = ("hello", "heartbeat", "ack", "catalogue", "pause", "metrics", "trouble", "live", "refusal", "finished", "log", "passes", "backup", "backup_wish", "data", "gazer")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
@@ -552,6 +710,7 @@ class AgentMessage(_message.Message):
     BACKUP_FIELD_NUMBER: _ClassVar[int]
     BACKUP_WISH_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    GAZER_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     ack: Ack
@@ -567,7 +726,8 @@ class AgentMessage(_message.Message):
     backup: BackupReport
     backup_wish: BackupWish
     data: DataRequest
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., pause: _Optional[_Union[PauseReport, _Mapping]] = ..., metrics: _Optional[_Union[MetricsReport, _Mapping]] = ..., trouble: _Optional[_Union[PsTrouble, _Mapping]] = ..., live: _Optional[_Union[ModelLive, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., passes: _Optional[_Union[PassReport, _Mapping]] = ..., backup: _Optional[_Union[BackupReport, _Mapping]] = ..., backup_wish: _Optional[_Union[BackupWish, _Mapping]] = ..., data: _Optional[_Union[DataRequest, _Mapping]] = ...) -> None: ...
+    gazer: GazerReport
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., pause: _Optional[_Union[PauseReport, _Mapping]] = ..., metrics: _Optional[_Union[MetricsReport, _Mapping]] = ..., trouble: _Optional[_Union[PsTrouble, _Mapping]] = ..., live: _Optional[_Union[ModelLive, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., passes: _Optional[_Union[PassReport, _Mapping]] = ..., backup: _Optional[_Union[BackupReport, _Mapping]] = ..., backup_wish: _Optional[_Union[BackupWish, _Mapping]] = ..., data: _Optional[_Union[DataRequest, _Mapping]] = ..., gazer: _Optional[_Union[GazerReport, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("incarnation",)
@@ -849,7 +1009,14 @@ class MasterMessage(_message.Message):
     def __init__(self, aimaster_incarnation: _Optional[int] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., scaling: _Optional[_Union[ScalingNotice, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ..., data: _Optional[_Union[DataReply, _Mapping]] = ...) -> None: ...
 
 class RoleStatus(_message.Message):
-    __slots__ = ("name", "role", "state", "pid", "incarnation", "heartbeat", "heartbeat_age_seconds", "task", "slots", "bytes", "restarts", "cpu_percent")
+    __slots__ = ("name", "role", "state", "pid", "incarnation", "heartbeat", "heartbeat_age_seconds", "task", "slots", "bytes", "restarts", "cpu_percent", "process", "gazer")
+    class GazerEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -862,6 +1029,8 @@ class RoleStatus(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     CPU_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    GAZER_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: Role
     state: str
@@ -874,7 +1043,28 @@ class RoleStatus(_message.Message):
     bytes: int
     restarts: int
     cpu_percent: float
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., incarnation: _Optional[str] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., heartbeat_age_seconds: _Optional[float] = ..., task: _Optional[int] = ..., slots: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., cpu_percent: _Optional[float] = ...) -> None: ...
+    process: ProcessSample
+    gazer: _containers.ScalarMap[str, float]
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., incarnation: _Optional[str] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., heartbeat_age_seconds: _Optional[float] = ..., task: _Optional[int] = ..., slots: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., cpu_percent: _Optional[float] = ..., process: _Optional[_Union[ProcessSample, _Mapping]] = ..., gazer: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class SlotStatus(_message.Message):
+    __slots__ = ("slot", "task", "bytes", "gazer")
+    class GazerEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    GAZER_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    task: int
+    bytes: int
+    gazer: _containers.ScalarMap[str, float]
+    def __init__(self, slot: _Optional[int] = ..., task: _Optional[int] = ..., bytes: _Optional[int] = ..., gazer: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ScalingStatus(_message.Message):
     __slots__ = ("id", "kind", "role", "from_count", "to_count", "state", "detail", "outcome", "reason", "epoch", "bytes_moved", "bytes_resent", "slots_moved", "pause_seconds", "seconds", "gate_waits")
@@ -963,7 +1153,7 @@ class BackupStatus(_message.Message):
     def __init__(self, peer: bool = ..., unprotected_slots: _Optional[_Iterable[int]] = ..., oldest_seconds: _Optional[float] = ..., disk_path: _Optional[str] = ..., disk_cut: _Optional[int] = ..., disk_seconds: _Optional[float] = ..., error: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., refreshes: _Optional[int] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup")
+    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup", "slot_load", "dashboard")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -989,6 +1179,8 @@ class StatusReply(_message.Message):
     LIVE_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     BACKUP_FIELD_NUMBER: _ClassVar[int]
+    SLOT_LOAD_FIELD_NUMBER: _ClassVar[int]
+    DASHBOARD_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: str
     epoch: int
@@ -1007,7 +1199,43 @@ class StatusReply(_message.Message):
     live: bool
     data: _containers.RepeatedCompositeFieldContainer[DataStatus]
     backup: BackupStatus
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ..., data: _Optional[_Iterable[_Union[DataStatus, _Mapping]]] = ..., backup: _Optional[_Union[BackupStatus, _Mapping]] = ...) -> None: ...
+    slot_load: _containers.RepeatedCompositeFieldContainer[SlotStatus]
+    dashboard: str
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ..., data: _Optional[_Iterable[_Union[DataStatus, _Mapping]]] = ..., backup: _Optional[_Union[BackupStatus, _Mapping]] = ..., slot_load: _Optional[_Iterable[_Union[SlotStatus, _Mapping]]] = ..., dashboard: _Optional[str] = ...) -> None: ...
+
+class SeriesRequest(_message.Message):
+    __slots__ = ("subjects", "metrics", "since", "until", "points")
+    SUBJECTS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    subjects: _containers.RepeatedScalarFieldContainer[str]
+    metrics: _containers.RepeatedScalarFieldContainer[str]
+    since: float
+    until: float
+    points: int
+    def __init__(self, subjects: _Optional[_Iterable[str]] = ..., metrics: _Optional[_Iterable[str]] = ..., since: _Optional[float] = ..., until: _Optional[float] = ..., points: _Optional[int] = ...) -> None: ...
+
+class SeriesLine(_message.Message):
+    __slots__ = ("subject", "metric", "times", "means", "highest")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    MEANS_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    metric: str
+    times: _containers.RepeatedScalarFieldContainer[float]
+    means: _containers.RepeatedScalarFieldContainer[float]
+    highest: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, subject: _Optional[str] = ..., metric: _Optional[str] = ..., times: _Optional[_Iterable[float]] = ..., means: _Optional[_Iterable[float]] = ..., highest: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class SeriesReply(_message.Message):
+    __slots__ = ("lines",)
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    lines: _containers.RepeatedCompositeFieldContainer[SeriesLine]
+    def __init__(self, lines: _Optional[_Iterable[_Union[SeriesLine, _Mapping]]] = ...) -> None: ...
 
 class ScaleRequest(_message.Message):
     __slots__ = ("ps", "workers", "rebalance", "replace", "dry_run", "reason")

@@ -167,6 +167,11 @@ class AdminStub(object):
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.CatalogueRequest.SerializeToString,
                 response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.GraphReply.FromString,
                 )
+        self.Series = channel.unary_unary(
+                '/deeprec_ext.v1.Admin/Series',
+                request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.SeriesRequest.SerializeToString,
+                response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.SeriesReply.FromString,
+                )
         self.Finish = channel.unary_unary(
                 '/deeprec_ext.v1.Admin/Finish',
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.FinishRequest.SerializeToString,
@@ -202,6 +207,12 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Series(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Finish(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -230,6 +241,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Graph,
                     request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.CatalogueRequest.FromString,
                     response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.GraphReply.SerializeToString,
+            ),
+            'Series': grpc.unary_unary_rpc_method_handler(
+                    servicer.Series,
+                    request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.SeriesRequest.FromString,
+                    response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.SeriesReply.SerializeToString,
             ),
             'Finish': grpc.unary_unary_rpc_method_handler(
                     servicer.Finish,
@@ -312,6 +328,23 @@ class Admin(object):
         return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Admin/Graph',
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.CatalogueRequest.SerializeToString,
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.GraphReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Series(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Admin/Series',
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.SeriesRequest.SerializeToString,
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.SeriesReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
