@@ -1,0 +1,1 @@
+"""Deciding: `decide(observed, policy) -> Decision` is pure; it can be replayed, run dry and explained."""

@@ -1,0 +1,54 @@
+"""A decision: what to change, why, and what is expected of it. A pure function of `Observed` and `Policy`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from deeprec_ext.aimaster.policy.observed import Size
+
+ACTIONS = ("start", "scale", "rebalance", "replace", "resize", "keep")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the throughput model says, with its error."""
+
+    examples_per_second: float = 0.0  # at the new size
+    before: float = 0.0  # at the present size, by the same model
+    mape_holdout: float | None = None  # None: too few windows to hold any out
+    windows: int = 0
+    coefficients: tuple[float, ...] = ()
+    pause_seconds: float = 0.0
+    change_seconds: float = 0.0
+    confidence: float = 0.0  # 0 to 1
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One plan with its reason. `keep` changes nothing and says why."""
+
+    number: int
+    time: float
+    action: str
+    size: Size  # wanted
+    reason: str  # one sentence with its evidence
+    replace: str = ""  # name of a role, for `replace` and `resize` of one pod
+    slot_weights: tuple[float, ...] = ()  # for `rebalance`: load per slot that the map is to be balanced by
+    prediction: Prediction = field(default_factory=Prediction)
+    inputs: str = ""  # digest of the observation: what `plan --replay` compares
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Decision:
+        values: dict[str, Any] = json.loads(text)
+        prediction = values["prediction"]
+        prediction["coefficients"] = tuple(prediction["coefficients"])
+        values["prediction"] = Prediction(**prediction)
+        values["size"] = Size(**values["size"])
+        values["slot_weights"] = tuple(values["slot_weights"])
+        return cls(**values)
