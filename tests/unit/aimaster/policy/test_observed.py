@@ -8,7 +8,16 @@ import pytest
 
 from deeprec_ext.aimaster.policy.decision import Decision, Prediction
 from deeprec_ext.aimaster.policy.observed import (
-    Change, Limits, Loss, Model, Observed, Progress, RoleUse, Size, SlotUse, Window,
+    Change,
+    Limits,
+    Loss,
+    Model,
+    Observed,
+    Progress,
+    RoleUse,
+    Size,
+    SlotUse,
+    Window,
 )  # fmt: skip
 from deeprec_ext.errors import UsageError
 
