@@ -94,7 +94,7 @@ class PsChange:
 
     async def _acquire(self) -> None:
         run, job, s = self._run, self._job, self._run.scaling
-        planned = await wanted_map(job, s.added, s.drained, s.replace)
+        planned = await wanted_map(job, s.added, s.drained, s.replace, s.weights)
         available, needed = run.pods.backend.available_memory(), planned.bytes + job.settings.copy_chunk_bytes
         if available is not None and planned.bytes and needed > available:
             raise RefusedScalingError(
@@ -103,7 +103,7 @@ class PsChange:
             )
         job.notice(s.id, pb.ScalingNotice.BEGUN)
         await run.acquire(limit_seconds(State.ACQUIRE, job.settings) or 0.0)
-        planned = await wanted_map(job, s.added, s.drained, s.replace)  # now with the real task numbers
+        planned = await wanted_map(job, s.added, s.drained, s.replace, s.weights)  # now with the real task numbers
         if not planned.moves and not s.added and not s.drained:
             job.notice(s.id, pb.ScalingNotice.ROLLED_BACK)
             run.finish("committed", "already balanced: nothing to move")

@@ -126,6 +126,8 @@ class Scaling:
     gate_waits: int = 0
     started: float = 0.0  # Unix seconds
     seconds: float = 0.0
+    decision: int = -1  # number of the autoscaler's decision it comes from; -1: somebody asked for it
+    weights: tuple[float, ...] = ()  # rebalance: load per slot to balance by; empty: bytes
 
     @property
     def returning(self) -> bool:
@@ -138,8 +140,8 @@ class Scaling:
     @staticmethod
     def from_json(text: str) -> Scaling:
         values: dict[str, Any] = json.loads(text)
-        for name in ("added", "drained", "old_map", "new_map", "pause_seconds"):
-            values[name] = tuple(values[name])
+        for name in ("added", "drained", "old_map", "new_map", "pause_seconds", "weights"):
+            values[name] = tuple(values.get(name, ()))
         values["targets"] = tuple(PsInfo(**ps) for ps in values["targets"])
         return Scaling(**values)
 

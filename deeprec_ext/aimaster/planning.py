@@ -10,8 +10,10 @@ from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.slots import slot_bytes
 
 
-async def wanted_map(job: Job, added: Sequence[str], drained: Sequence[str], replace: str = "") -> planner.Plan:
-    """The plan for the present PS, plus `added`, minus `drained`.
+async def wanted_map(
+    job: Job, added: Sequence[str], drained: Sequence[str], replace: str = "", weights: Sequence[float] = ()
+) -> planner.Plan:
+    """The plan for the present PS, plus `added`, minus `drained`; balanced by bytes or, where given, by `weights` per slot.
 
     New PS that are not registered yet count with the task numbers they are going to get. A replacement takes exactly
     the slots of the one it replaces: anything else would move more.
@@ -30,4 +32,12 @@ async def wanted_map(job: Job, added: Sequence[str], drained: Sequence[str], rep
         new = [tasks[added[0]] if old and task == old.task else task for task in cluster.slot_map]
         return planner.make_plan(sizes, cluster.slot_map, new)
     staying = [ps.task for ps in cluster.ps if ps.name not in drained]
-    return await asyncio.to_thread(planner.plan, sizes, cluster.slot_map, [*staying, *tasks.values()])
+    balanced_by = whole_weights(weights) if weights else sizes
+    planned = await asyncio.to_thread(planner.plan, balanced_by, cluster.slot_map, [*staying, *tasks.values()])
+    return planner.make_plan(sizes, cluster.slot_map, planned.slot_map)
+
+
+def whole_weights(weights: Sequence[float]) -> list[int]:
+    """The planner counts in whole numbers: millionths of the whole load. A slot without any load weighs a little."""
+    total = sum(weights)
+    return [max(1, round(1e6 * weight / total)) if total > 0 else 1 for weight in weights]

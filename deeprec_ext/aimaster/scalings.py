@@ -41,8 +41,15 @@ class Scalings:
 
     # ------------------------------------------------------------------------------------------------ requests
 
-    async def request(self, request: pb.ScaleRequest) -> pb.ScaleReply:
-        """Raises UsageError (nothing was done) or QueueFullError."""
+    async def request(
+        self, request: pb.ScaleRequest, *, decision: int = -1, weights: tuple[float, ...] = ()
+    ) -> pb.ScaleReply:
+        """Raises UsageError (nothing was done) or QueueFullError.
+
+        Args:
+          decision: number of the decision it comes from; -1: somebody asked for it.
+          weights: of a rebalance, the load of each slot that the map is to be balanced by; empty: bytes.
+        """
         job = self._job
         if job.ending:
             raise UsageError(f"the job is {job.ending}; it is not scaled any more")
@@ -50,6 +57,9 @@ class Scalings:
         scaling = parse_request(job, request, [*running, *self.queue])
         if scaling is None:
             return pb.ScaleReply(message="no-op: the job has that size already")
+        if weights and len(weights) != job.spec.slots:
+            raise UsageError(f"{len(weights)} weights for {job.spec.slots} slots")
+        scaling = dataclasses.replace(scaling, decision=decision, weights=weights)
         if request.dry_run:
             return await self._dry_run(scaling)
         if len(self.queue) >= QUEUED_MAX:
@@ -71,7 +81,7 @@ class Scalings:
             return pb.ScaleReply(message=f"{scaling.kind} of workers; {names}", plan_json=Plan((), (), 0).to_json())
         if not job.cluster.formed:
             raise UsageError("the job has no PS yet; ask again when it trains")
-        plan = await wanted_map(job, scaling.added, scaling.drained, scaling.replace)
+        plan = await wanted_map(job, scaling.added, scaling.drained, scaling.replace, scaling.weights)
         size = f"{len(plan.moves)} slots, {plan.bytes / 1e6:.1f} MB move"
         return pb.ScaleReply(message=f"{scaling.kind} of PS; {names}; {size}", plan_json=plan.to_json())
 

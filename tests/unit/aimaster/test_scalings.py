@@ -11,6 +11,8 @@ import grpc.aio
 import pytest
 
 from deeprec_ext.aimaster.summary import summarize
+from deeprec_ext.errors import UsageError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SLOT_BYTES, World, world
 
 Scenario = Callable[[World], Awaitable[None]]
@@ -66,6 +68,32 @@ def test_replace_moves_exactly_the_slots_of_the_old_ps(tmp_path: Path) -> None:
         assert (ended.outcome, ended.kind, ended.slots_moved) == ("committed", "replace", 4), ended
         assert list((await it.status()).slot_map) == [0, 2] * 4
         assert "ps-2" in it.backend.agents and "ps-1" not in it.backend.agents
+
+    play(tmp_path, scenario)
+
+
+def test_a_rebalance_by_load_spreads_the_hot_slots_and_not_the_bytes(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        assert tuple((await it.status()).slot_map) == (0, 1, 0, 1, 0, 1, 0, 1)
+        await it.master.scalings.request(
+            pb.ScaleRequest(rebalance=True, reason="hot"), decision=3, weights=(0.4, 0.0, 0.4, 0.0, 0.1, 0.1, 0.0, 0.0)
+        )
+        ended = await it.ended()
+        assert ended.outcome == "committed" and 0 < ended.slots_moved <= 2
+        load: dict[int, float] = {}
+        for slot, task in enumerate((await it.status()).slot_map):
+            load[task] = load.get(task, 0.0) + (0.4, 0.0, 0.4, 0.0, 0.1, 0.1, 0.0, 0.0)[slot]
+        assert max(load.values()) < 0.55
+        scaling = it.master.job.store.scalings()[-1]
+        assert scaling.decision == 3 and scaling.bytes_moved >= SLOT_BYTES
+
+    play(tmp_path, scenario)
+
+
+def test_weights_for_another_number_of_slots_are_refused(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        with pytest.raises(UsageError, match="2 weights for 8 slots"):
+            await it.master.scalings.request(pb.ScaleRequest(rebalance=True), weights=(0.5, 0.5))
 
     play(tmp_path, scenario)
 
