@@ -1153,7 +1153,7 @@ class BackupStatus(_message.Message):
     def __init__(self, peer: bool = ..., unprotected_slots: _Optional[_Iterable[int]] = ..., oldest_seconds: _Optional[float] = ..., disk_path: _Optional[str] = ..., disk_cut: _Optional[int] = ..., disk_seconds: _Optional[float] = ..., error: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., refreshes: _Optional[int] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup", "slot_load", "dashboard")
+    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup", "slot_load", "dashboard", "autoscale")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1181,6 +1181,7 @@ class StatusReply(_message.Message):
     BACKUP_FIELD_NUMBER: _ClassVar[int]
     SLOT_LOAD_FIELD_NUMBER: _ClassVar[int]
     DASHBOARD_FIELD_NUMBER: _ClassVar[int]
+    AUTOSCALE_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: str
     epoch: int
@@ -1201,7 +1202,8 @@ class StatusReply(_message.Message):
     backup: BackupStatus
     slot_load: _containers.RepeatedCompositeFieldContainer[SlotStatus]
     dashboard: str
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ..., data: _Optional[_Iterable[_Union[DataStatus, _Mapping]]] = ..., backup: _Optional[_Union[BackupStatus, _Mapping]] = ..., slot_load: _Optional[_Iterable[_Union[SlotStatus, _Mapping]]] = ..., dashboard: _Optional[str] = ...) -> None: ...
+    autoscale: str
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ..., data: _Optional[_Iterable[_Union[DataStatus, _Mapping]]] = ..., backup: _Optional[_Union[BackupStatus, _Mapping]] = ..., slot_load: _Optional[_Iterable[_Union[SlotStatus, _Mapping]]] = ..., dashboard: _Optional[str] = ..., autoscale: _Optional[str] = ...) -> None: ...
 
 class SeriesRequest(_message.Message):
     __slots__ = ("subjects", "metrics", "since", "until", "points")
@@ -1262,6 +1264,38 @@ class ScaleReply(_message.Message):
     message: str
     plan_json: str
     def __init__(self, scaling_id: _Optional[int] = ..., message: _Optional[str] = ..., plan_json: _Optional[str] = ...) -> None: ...
+
+class HoldRequest(_message.Message):
+    __slots__ = ("hold", "reason")
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    hold: bool
+    reason: str
+    def __init__(self, hold: bool = ..., reason: _Optional[str] = ...) -> None: ...
+
+class HoldReply(_message.Message):
+    __slots__ = ("hold", "autoscale")
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    AUTOSCALE_FIELD_NUMBER: _ClassVar[int]
+    hold: bool
+    autoscale: bool
+    def __init__(self, hold: bool = ..., autoscale: bool = ...) -> None: ...
+
+class DecisionsRequest(_message.Message):
+    __slots__ = ("after", "limit", "preview")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    limit: int
+    preview: bool
+    def __init__(self, after: _Optional[int] = ..., limit: _Optional[int] = ..., preview: bool = ...) -> None: ...
+
+class DecisionsReply(_message.Message):
+    __slots__ = ("decisions",)
+    DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    decisions: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, decisions: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EventsRequest(_message.Message):
     __slots__ = ("after", "follow")

@@ -172,6 +172,16 @@ class AdminStub(object):
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.SeriesRequest.SerializeToString,
                 response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.SeriesReply.FromString,
                 )
+        self.Hold = channel.unary_unary(
+                '/deeprec_ext.v1.Admin/Hold',
+                request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.HoldRequest.SerializeToString,
+                response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.HoldReply.FromString,
+                )
+        self.Decisions = channel.unary_unary(
+                '/deeprec_ext.v1.Admin/Decisions',
+                request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.DecisionsRequest.SerializeToString,
+                response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.DecisionsReply.FromString,
+                )
         self.Finish = channel.unary_unary(
                 '/deeprec_ext.v1.Admin/Finish',
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.FinishRequest.SerializeToString,
@@ -213,6 +223,18 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Hold(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Decisions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Finish(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -246,6 +268,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Series,
                     request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.SeriesRequest.FromString,
                     response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.SeriesReply.SerializeToString,
+            ),
+            'Hold': grpc.unary_unary_rpc_method_handler(
+                    servicer.Hold,
+                    request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.HoldRequest.FromString,
+                    response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.HoldReply.SerializeToString,
+            ),
+            'Decisions': grpc.unary_unary_rpc_method_handler(
+                    servicer.Decisions,
+                    request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.DecisionsRequest.FromString,
+                    response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.DecisionsReply.SerializeToString,
             ),
             'Finish': grpc.unary_unary_rpc_method_handler(
                     servicer.Finish,
@@ -345,6 +377,40 @@ class Admin(object):
         return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Admin/Series',
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.SeriesRequest.SerializeToString,
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.SeriesReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Hold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Admin/Hold',
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.HoldRequest.SerializeToString,
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.HoldReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Decisions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Admin/Decisions',
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.DecisionsRequest.SerializeToString,
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.DecisionsReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
