@@ -1346,17 +1346,35 @@ class FinishReply(_message.Message):
     def __init__(self) -> None: ...
 
 class Pod(_message.Message):
-    __slots__ = ("name", "role", "index")
+    __slots__ = ("name", "role", "index", "resources")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: Role
     index: int
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ...) -> None: ...
+    resources: Resources
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ...) -> None: ...
+
+class Resources(_message.Message):
+    __slots__ = ("cpu", "memory_bytes")
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    cpu: float
+    memory_bytes: int
+    def __init__(self, cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class ResizeRequest(_message.Message):
+    __slots__ = ("name", "resources")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    resources: Resources
+    def __init__(self, name: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ...) -> None: ...
 
 class PodStatus(_message.Message):
-    __slots__ = ("name", "state", "pid", "exit_code", "restarting", "restarts", "deleted", "last_line")
+    __slots__ = ("name", "state", "pid", "exit_code", "restarting", "restarts", "deleted", "last_line", "cause", "resources")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -1365,6 +1383,8 @@ class PodStatus(_message.Message):
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
     LAST_LINE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     pid: int
@@ -1373,7 +1393,9 @@ class PodStatus(_message.Message):
     restarts: int
     deleted: bool
     last_line: str
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., exit_code: _Optional[int] = ..., restarting: bool = ..., restarts: _Optional[int] = ..., deleted: bool = ..., last_line: _Optional[str] = ...) -> None: ...
+    cause: str
+    resources: Resources
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., exit_code: _Optional[int] = ..., restarting: bool = ..., restarts: _Optional[int] = ..., deleted: bool = ..., last_line: _Optional[str] = ..., cause: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ...) -> None: ...
 
 class PodsReply(_message.Message):
     __slots__ = ("pods",)

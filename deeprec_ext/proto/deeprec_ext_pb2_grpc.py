@@ -457,6 +457,11 @@ class LauncherStub(object):
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.WatchRequest.SerializeToString,
                 response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodStatus.FromString,
                 )
+        self.Resize = channel.unary_unary(
+                '/deeprec_ext.v1.Launcher/Resize',
+                request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.ResizeRequest.SerializeToString,
+                response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodReply.FromString,
+                )
 
 
 class LauncherServicer(object):
@@ -484,6 +489,13 @@ class LauncherServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Resize(self, request, context):
+        """FAILED_PRECONDITION: nothing can be limited here, or more memory is in use
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LauncherServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -501,6 +513,11 @@ def add_LauncherServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.WatchRequest.FromString,
                     response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodStatus.SerializeToString,
+            ),
+            'Resize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resize,
+                    request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.ResizeRequest.FromString,
+                    response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -561,5 +578,22 @@ class Launcher(object):
         return grpc.experimental.unary_stream(request, target, '/deeprec_ext.v1.Launcher/Watch',
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.WatchRequest.SerializeToString,
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodStatus.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Resize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Launcher/Resize',
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.ResizeRequest.SerializeToString,
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
