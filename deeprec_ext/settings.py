@@ -98,6 +98,21 @@ class Settings:
     lease_ahead_seconds: float = 60.0
     """Work a worker holds in leased shards: training goes on so long without an AIMaster."""
 
+    autoscale: bool = False
+    """Whether the AIMaster decides the size of the job, within its limits. Without it nothing but a request scales."""
+
+    objective: str = "fastest"
+    """What the autoscaler is after: `fastest`, `cheapest` or `deadline`."""
+
+    deadline_seconds: float = 0.0
+    """For the objective `deadline`: when the job shall have ended, counted from its start."""
+
+    decide_seconds: float = 10.0
+    """How often the autoscaler looks whether something is to be changed."""
+
+    window_seconds: float = 10.0
+    """Length of the windows in which throughput is measured: some hundred steps, so that noise evens out."""
+
     gazer_seconds: float = 2.0
     """How often every process reports what it uses and how its steps go; 0: never. A sample costs below a millisecond."""
 

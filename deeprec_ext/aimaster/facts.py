@@ -49,6 +49,10 @@ class JobSpec:
     max_workers: int = 1000
     settings: Settings = field(default_factory=Settings)
     resume: bool = False  # nothing of the former run is alive
+    ps_cpu: float = 0.0  # cores that a PS requests; 0: no request
+    worker_cpu: float = 0.0
+    ps_memory_bytes: int = 0
+    worker_memory_bytes: int = 0
 
     @property
     def ps_limit(self) -> int:

@@ -61,6 +61,10 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
     parser.add_argument("--max-ps", type=int, default=0, help="default: as many as slots")
     parser.add_argument("--min-workers", type=int, default=0)
     parser.add_argument("--max-workers", type=int, default=1000)
+    parser.add_argument("--ps-cpu", type=float, default=0.0, metavar="CORES", help="that a PS requests; 0: none")
+    parser.add_argument("--worker-cpu", type=float, default=0.0, metavar="CORES")
+    parser.add_argument("--ps-memory", type=int, default=0, metavar="BYTES")
+    parser.add_argument("--worker-memory", type=int, default=0, metavar="BYTES")
     parser.add_argument("--evaluator", action="store_true")
     parser.add_argument("--resume", action="store_true", help="the run was stopped: start all its roles anew")
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext.settings")
@@ -76,6 +80,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         name=options.job, workdir=options.workdir, slots=slots, ps=options.ps, workers=options.workers,
         evaluator=options.evaluator, min_ps=options.min_ps, max_ps=options.max_ps, min_workers=options.min_workers,
         max_workers=options.max_workers, settings=parse_settings(options.setting), resume=options.resume,
+        ps_cpu=options.ps_cpu, worker_cpu=options.worker_cpu, ps_memory_bytes=options.ps_memory,
+        worker_memory_bytes=options.worker_memory,
     )  # fmt: skip
     return options, spec
 
