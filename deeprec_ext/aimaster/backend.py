@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from deeprec_ext.aimaster.facts import parse_name
-from deeprec_ext.errors import UnreachableError
+from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
@@ -47,6 +47,12 @@ class PodBackend(Protocol):
 
     async def delete(self, name: str, grace_seconds: float) -> None:
         """Stops the pod, which is not started again by itself; grace 0 kills at once. Does not wait for the exit."""
+
+    async def resize(self, name: str, cpu: float, memory_bytes: int) -> None:
+        """Gives one pod (`ps-1`), or all of a role and those to come (`ps`, `worker`), other limits; 0: as they are.
+
+        Raises UnreachableError when the backend does not answer, UsageError when it cannot.
+        """
 
     def watch(self) -> AsyncIterator[PodState]:
         """All pods first, then each change, for ever; after a broken connection all pods again."""
@@ -109,6 +115,16 @@ class LauncherBackend:
     async def delete(self, name: str, grace_seconds: float) -> None:
         request = pb.PodRequest(name=name, grace_seconds=grace_seconds)
         await self._call(f"delete {name}", lambda stub: stub.Delete(request, timeout=CALL_SECONDS + grace_seconds))
+
+    async def resize(self, name: str, cpu: float, memory_bytes: int) -> None:
+        request = pb.ResizeRequest(name=name, resources=pb.Resources(cpu=cpu, memory_bytes=memory_bytes))
+        try:
+            await self._call(f"resize {name}", lambda stub: stub.Resize(request, timeout=CALL_SECONDS))
+        except UnreachableError as error:
+            cause = error.__cause__
+            if isinstance(cause, grpc.aio.AioRpcError) and cause.code() == grpc.StatusCode.FAILED_PRECONDITION:
+                raise UsageError(cause.details() or f"{name} cannot be resized") from error
+            raise
 
     async def watch(self) -> AsyncIterator[PodState]:
         pause = 0.1

@@ -60,6 +60,20 @@ class JobSpec:
 
 
 @dataclass(frozen=True)
+class Requests:
+    """CPU (cores) and memory (bytes) that each pod of a role requests; 0: no request."""
+
+    ps_cpu: float = 0.0
+    worker_cpu: float = 0.0
+    ps_memory_bytes: int = 0
+    worker_memory_bytes: int = 0
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> Requests:
+        return cls(spec.ps_cpu, spec.worker_cpu, spec.ps_memory_bytes, spec.worker_memory_bytes)
+
+
+@dataclass(frozen=True)
 class PsInfo:
     """One parameter server of a view."""
 

@@ -18,7 +18,7 @@ from deeprec_ext.aimaster.clock import Clock, SystemClock
 from deeprec_ext.aimaster.commands import Commander
 from deeprec_ext.aimaster.disk import DiskBackups
 from deeprec_ext.aimaster.events import EventLog
-from deeprec_ext.aimaster.facts import JobSpec
+from deeprec_ext.aimaster.facts import JobSpec, Requests
 from deeprec_ext.aimaster.guards import Guards
 from deeprec_ext.aimaster.ledger import Ledger
 from deeprec_ext.aimaster.members import Members
@@ -61,6 +61,7 @@ class Job:
             "marks", ""
         )  # fingerprint of the catalogue whose tables are marked; asked often
         self.backup_map: tuple[int, ...] = ()  # slot -> who would take it over, as published
+        self.requests = Requests(**found) if (found := store.get("requests")) else Requests.of(spec)
         self.wish = pb.BackupWish.FromString(store.blob("backup_wish"))
         self.guards = Guards(self)
         self.disk = DiskBackups(self)
@@ -96,6 +97,11 @@ class Job:
             if new_epoch:
                 self.store.save_view(cluster.epoch, self.clock.wall(), self.view().SerializeToString())
         self.changed.notify()
+
+    def set_requests(self, requests: Requests) -> None:
+        """What each pod of a role requests from now on."""
+        self.requests = requests
+        self.store.put(requests=dataclasses.asdict(requests))
 
     # ------------------------------------------------------------------------------------------------ backups
 

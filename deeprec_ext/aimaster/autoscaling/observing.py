@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -36,11 +37,7 @@ class Latest(Protocol):
 
 def size_of(job: Job) -> Size:
     """What the job has been given: processes that are wanted, and what each requests."""
-    spec = job.spec
-    return Size(
-        ps=len(present(job, pb.PS)), workers=len(present(job, pb.WORKER)), ps_cpu=spec.ps_cpu, worker_cpu=spec.worker_cpu,
-        ps_memory_bytes=spec.ps_memory_bytes, worker_memory_bytes=spec.worker_memory_bytes,
-    )  # fmt: skip
+    return Size(ps=len(present(job, pb.PS)), workers=len(present(job, pb.WORKER)), **dataclasses.asdict(job.requests))
 
 
 def limits_of(spec: JobSpec) -> Limits:

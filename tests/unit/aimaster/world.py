@@ -188,6 +188,7 @@ class FakeBackend:
         self.agents: dict[str, FakeAgent] = {}
         self.everybody: dict[str, FakeAgent] = {}  # also those that are gone
         self.deleted: list[str] = []
+        self.resized: list[tuple[str, float, int]] = []
         self.stillborn: set[str] = set()
         self.restarts_by_itself = True
         self.memory: int | None = None
@@ -213,6 +214,9 @@ class FakeBackend:
     async def delete(self, name: str, grace_seconds: float) -> None:
         self.deleted.append(name)
         self.exit(name, 137, deleted=True)
+
+    async def resize(self, name: str, cpu: float, memory_bytes: int) -> None:
+        self.resized.append((name, cpu, memory_bytes))
 
     def exit(self, name: str, code: int, *, deleted: bool = False, restarting: bool = False) -> None:
         state = self.pods.get(name)
