@@ -1,0 +1,229 @@
+"""The autoscaler: looks at the job, asks the policy, records, carries out through scalings, and writes down what came of it.
+
+It owns no mechanism: a decision becomes ordinary scalings (and resizes), which roll back by themselves when they fail. A
+request by hand goes the same way and always counts; while it is under way, or the user holds, nothing is decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from deeprec_ext.aimaster.autoscaling.observing import Latest, observe, size_of
+from deeprec_ext.aimaster.autoscaling.windows import Windows
+from deeprec_ext.aimaster.facts import Requests, Scaling
+from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.policy.decision import Decision
+from deeprec_ext.aimaster.policy.observed import Observed, Size
+from deeprec_ext.aimaster.scalings import Scalings
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+KEEP_RECORDED_SECONDS = 300.0
+"""Decisions to change nothing are recorded so often, and whenever the one before changed something."""
+
+
+class Record(Protocol):
+    """Where decisions are written down."""
+
+    def add(self, observed: Observed, decision: Decision) -> None: ...
+
+    def outcome(self, number: int, outcome: str, reason: str, examples_per_second: float) -> None: ...
+
+    @property
+    def next_number(self) -> int: ...
+
+
+@dataclass
+class _Pending:
+    """A decision whose scalings have not all ended, or whose effect is not measured yet."""
+
+    decision: Decision
+    scalings: list[int]
+    ended_at: float | None = None  # seconds since the start of the job
+    outcome: str = ""
+    reason: str = ""
+
+
+class Autoscaler:
+    """`run` for ever. `decide` is pure; the record is what `plan --replay` reads."""
+
+    def __init__(
+        self, job: Job, scalings: Scalings, resize: Callable[[str, float, int], Awaitable[None]], latest: Latest,
+        decide: Callable[[Observed], Decision], record: Record,
+    ) -> None:  # fmt: skip
+        self._job, self._scalings, self._resize, self._latest = job, scalings, resize, latest
+        self._decide, self._record = decide, record
+        self._windows = Windows(seconds=job.settings.window_seconds)
+        self._pending: _Pending | None = None
+        self._last_change = True  # a first `keep` is recorded: it says why nothing happens
+        self._kept_at = float("-inf")
+        self.latest_decision: Decision | None = None
+
+    # ------------------------------------------------------------------------------------------------ the loop
+
+    async def run(self) -> None:
+        due = 0.0
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._look()
+            self._follow_up()
+            now = self._now()
+            if now >= due and self._job.cluster.live and not self._job.ending:
+                due = now + self._job.settings.decide_seconds
+                try:
+                    await self.decide_now()
+                except Exception:  # training goes on without decisions; the next look may fare better
+                    log.exception("the autoscaler could not decide")
+
+    def _now(self) -> float:
+        return max(0.0, self._job.clock.wall() - self._job.started)
+
+    def _look(self) -> None:
+        """One tick for the windows."""
+        job = self._job
+        trainers = job.members.trainers().values()
+        ps = [self._latest(name).get("busy_share", 0.0) for name in job.members.wanted(pb.PS)]
+        waiting = [self._latest(member.name).get("input_wait_share", 0.0) for member in trainers]
+        self._windows.observe(
+            self._now(), size_of(job), {m.incarnation: m.heartbeat.examples for m in trainers}, quiet=self._quiet(),
+            busy_share=max(ps, default=0.0), input_wait_share=sum(waiting) / len(waiting) if waiting else 0.0,
+        )  # fmt: skip
+
+    def _quiet(self) -> bool:
+        """Every process of the present size trains, and nothing else is going on."""
+        job, scalings = self._job, self._scalings
+        if not job.cluster.live or job.cluster.lost or job.ending or job.marking:
+            return False
+        if scalings.running is not None or scalings.interrupted:
+            return False
+        trainers = job.members.trainers()
+        wanted = [*job.members.wanted(pb.CHIEF), *job.members.wanted(pb.WORKER)]
+        return all(
+            name in trainers and trainers[name].heartbeat.training and trainers[name].heartbeat.step_epoch > 0
+            for name in wanted
+        )
+
+    # ------------------------------------------------------------------------------------------------ deciding
+
+    @property
+    def held(self) -> bool:
+        return bool(self._job.store.get("hold", False))
+
+    def hold(self, held: bool, reason: str) -> None:
+        """The user's veto; survives this process."""
+        self._job.store.put(hold=held)
+        self._job.event("autoscale_held" if held else "autoscale_released", reason=reason)
+
+    def observed(self) -> Observed:
+        return observe(
+            self._job, self._scalings, number=self._record.next_number, windows=self._windows.all(), latest=self._latest,
+            hold=self.held,
+        )  # fmt: skip
+
+    async def preview(self) -> Decision:
+        """What would be decided now; nothing is done or recorded."""
+        return await asyncio.to_thread(self._decide, self.observed())
+
+    async def decide_now(self) -> Decision | None:
+        """One look; None while the last decision is still being carried out."""
+        if self._pending is not None and self._pending.ended_at is None:
+            return None
+        observed = self.observed()
+        decision = await asyncio.to_thread(self._decide, observed)
+        self.latest_decision = decision
+        if decision.action == "keep":
+            if self._last_change or self._now() - self._kept_at >= KEEP_RECORDED_SECONDS:
+                self._last_change, self._kept_at = False, self._now()
+                self._record.add(observed, decision)
+            return decision
+        if self._scalings.running is not None or self._scalings.queue:
+            return None  # somebody was quicker while we thought
+        self._conclude()
+        self._record.add(observed, decision)
+        self._last_change = True
+        self._job.event("decision", number=decision.number, action=decision.action, reason=decision.reason)
+        await self._carry_out(decision)
+        return decision
+
+    # ------------------------------------------------------------------------------------------------ carrying out
+
+    async def _carry_out(self, decision: Decision) -> None:
+        pending = _Pending(decision, [])
+        self._pending = pending
+        try:
+            await self._resize_roles(decision)
+            for request, weights in _requests(decision, size_of(self._job)):
+                reply = await self._scalings.request(request, decision=decision.number, weights=weights)
+                if reply.scaling_id:
+                    pending.scalings.append(reply.scaling_id)
+        except DeepRecError as error:
+            pending.outcome, pending.reason = "refused", str(error)
+            self._job.event("decision_refused", number=decision.number, reason=str(error))
+        if not pending.scalings:
+            pending.ended_at = self._now()
+            pending.outcome = pending.outcome or "committed"
+
+    async def _resize_roles(self, decision: Decision) -> None:
+        """CPU and memory per pod, where they differ from what is requested now. Raises UsageError."""
+        job, size = self._job, decision.size
+        for role, cpu, memory, now in (
+            ("ps", size.ps_cpu, size.ps_memory_bytes, (job.requests.ps_cpu, job.requests.ps_memory_bytes)),
+            ("worker", size.worker_cpu, size.worker_memory_bytes, (job.requests.worker_cpu, job.requests.worker_memory_bytes)),
+        ):  # fmt: skip
+            if (cpu, memory) != now:
+                await self._resize(role, cpu, memory)
+        job.set_requests(Requests(size.ps_cpu, size.worker_cpu, size.ps_memory_bytes, size.worker_memory_bytes))
+
+    def _follow_up(self) -> None:
+        """Notes how the scalings of the last decision ended, and what throughput came of it."""
+        pending = self._pending
+        if pending is None:
+            return
+        if pending.ended_at is None:
+            ended = {one.id: one for one in self._scalings.records() if one.id in pending.scalings and one.outcome}
+            if len(ended) == len(pending.scalings):
+                pending.ended_at = self._now()
+                pending.outcome, pending.reason = _together([ended[number] for number in pending.scalings])
+            return
+        if any(window.start >= pending.ended_at for window in self._windows.all()):
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """The last decision's outcome, with the newest window since it was carried out (0: none was measured)."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        after = [w for w in self._windows.all() if pending.ended_at is not None and w.start >= pending.ended_at]
+        rate = after[-1].examples_per_second if after else 0.0
+        self._record.outcome(pending.decision.number, pending.outcome, pending.reason, rate)
+
+
+def _requests(decision: Decision, present: Size) -> list[tuple[pb.ScaleRequest, tuple[float, ...]]]:
+    """The scalings that lead from the present size to the decided one, PS first: workers load them."""
+    reason = f"decision {decision.number}: {decision.reason}"
+    if decision.action == "rebalance":
+        return [(pb.ScaleRequest(rebalance=True, reason=reason), decision.slot_weights)]
+    if decision.action == "replace":
+        return [(pb.ScaleRequest(replace=decision.replace, reason=reason), ())]
+    requests = []
+    if decision.size.ps != present.ps:
+        requests.append((pb.ScaleRequest(ps=decision.size.ps, reason=reason), decision.slot_weights))
+    if decision.size.workers != present.workers:
+        requests.append((pb.ScaleRequest(workers=decision.size.workers, reason=reason), ()))
+    return requests
+
+
+def _together(scalings: list[Scaling]) -> tuple[str, str]:
+    """The worst outcome of several, with its reason."""
+    for outcome in ("rolled_back", "refused"):
+        for one in scalings:
+            if one.outcome == outcome:
+                return outcome, one.reason
+    return "committed", ""

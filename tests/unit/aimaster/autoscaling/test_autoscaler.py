@@ -1,0 +1,167 @@
+"""The autoscaler on a real AIMaster with agents that pretend; what it decides is scripted here."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from deeprec_ext.aimaster.autoscaling import autoscaler as module
+from deeprec_ext.aimaster.autoscaling.autoscaler import Autoscaler
+from deeprec_ext.aimaster.policy.decision import Decision
+from deeprec_ext.aimaster.policy.observed import Observed
+from tests.unit.aimaster.world import SETTINGS, World, world
+
+
+class Script:
+    """Decides what it was told to, one after the other, then to keep; remembers what it saw and what was recorded."""
+
+    def __init__(self, *steps: Callable[[Observed], Decision]) -> None:
+        self.steps = list(steps)
+        self.seen: list[Observed] = []
+        self.added: list[tuple[Observed, Decision]] = []
+        self.outcomes: list[tuple[int, str, str, float]] = []
+
+    def decide(self, observed: Observed) -> Decision:
+        self.seen.append(observed)
+        if self.steps and observed.windows and not observed.hold and not observed.busy:
+            return self.steps.pop(0)(observed)
+        return Decision(observed.number, observed.time, "keep", observed.size, "nothing to do")
+
+    def add(self, observed: Observed, decision: Decision) -> None:
+        self.added.append((observed, decision))
+
+    def outcome(self, number: int, outcome: str, reason: str, examples_per_second: float) -> None:
+        self.outcomes.append((number, outcome, reason, examples_per_second))
+
+    @property
+    def next_number(self) -> int:
+        return len(self.added) + 1
+
+
+def scale(**size: int) -> Callable[[Observed], Decision]:
+    return lambda seen: Decision(
+        seen.number, seen.time, "scale", dataclasses.replace(seen.size, **size), "more is faster"
+    )
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TICK_SECONDS", 0.02)
+
+
+def play(
+    tmp_path: Path, script: Script, scenario: Callable[[World, Autoscaler], Awaitable[None]], **spec: object
+) -> None:
+    settings = dataclasses.replace(SETTINGS, decide_seconds=0.05, window_seconds=0.3)
+
+    async def main() -> None:
+        async with world(tmp_path, settings=settings, **spec) as it:
+            scaler = Autoscaler(
+                it.master.job, it.master.scalings, it.backend.resize, lambda subject: {}, script.decide, script
+            )
+            scaler._windows.settle_seconds = 0.1
+            running = asyncio.get_running_loop().create_task(scaler.run())
+            try:
+                await scenario(it, scaler)
+            finally:
+                running.cancel()
+
+    asyncio.run(main())
+
+
+def test_a_decision_becomes_scalings_and_its_outcome_is_measured(tmp_path: Path) -> None:
+    script = Script(scale(ps=3, workers=2))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(script.outcomes))
+        assert len(it.master.job.cluster.ps) == 3 and len(it.master.job.view().workers) == 3
+        assert {one.decision for one in it.master.job.store.scalings()} == {1}
+        number, outcome, reason, rate = script.outcomes[0]
+        assert (number, outcome, reason) == (1, "committed", "") and rate > 0
+        observed, decision = script.added[0]
+        assert (observed.size.ps, observed.size.workers, decision.size.ps) == (2, 1, 3)
+        assert Observed.from_json(observed.to_json()) == observed
+
+    play(tmp_path, script, scenario, ps=2)
+
+
+def test_windows_reach_the_policy_and_none_is_of_a_time_of_change(tmp_path: Path) -> None:
+    script = Script(scale(workers=2))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: len({w.size for seen in script.seen for w in seen.windows}) == 2)
+        rates = {w.size.workers: w.examples_per_second for w in script.seen[-1].windows}
+        assert rates[1] > 0 and rates[2] > 0
+
+    play(tmp_path, script, scenario)
+
+
+def test_nothing_is_decided_while_the_user_holds(tmp_path: Path) -> None:
+    script = Script(scale(workers=3))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        scaler.hold(True, "quiet hours")
+        await it.until(lambda: any(seen.hold for seen in script.seen))
+        before = len(script.seen)
+        await it.until(lambda: len(script.seen) > before + 3)
+        assert script.steps and not it.master.job.store.scalings()
+        scaler.hold(False, "")
+        await it.until(lambda: bool(script.outcomes))
+
+    play(tmp_path, script, scenario)
+
+
+def test_what_the_job_refuses_is_an_outcome_and_not_an_error(tmp_path: Path) -> None:
+    script = Script(scale(ps=99))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(script.outcomes))
+        _, outcome, reason, _ = script.outcomes[0]
+        assert outcome == "refused" and "99 PS" in reason
+
+    play(tmp_path, script, scenario)
+
+
+def test_a_policy_that_fails_leaves_the_job_alone(tmp_path: Path) -> None:
+    def explode(seen: Observed) -> Decision:
+        raise ValueError("no")
+
+    script = Script(explode, scale(workers=2))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(script.outcomes))
+        assert script.outcomes[0][1] == "committed"
+
+    play(tmp_path, script, scenario)
+
+
+def test_other_limits_go_to_the_backend_and_into_the_next_observation(tmp_path: Path) -> None:
+    def more_memory(seen: Observed) -> Decision:
+        size = dataclasses.replace(seen.size, ps_memory_bytes=2 << 30)
+        return Decision(seen.number, seen.time, "resize", size, "memory grows")
+
+    script = Script(more_memory)
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(script.outcomes))
+        assert it.backend.resized == [("ps", 0.0, 2 << 30)]
+        assert script.outcomes[0][1] == "committed"
+        await it.until(lambda: script.seen[-1].size.ps_memory_bytes == 2 << 30)
+
+    play(tmp_path, script, scenario)
+
+
+def test_a_request_by_hand_is_seen_as_such(tmp_path: Path) -> None:
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.scale(workers=2)
+        await it.ended()
+        await it.until(lambda: bool(script.seen and script.seen[-1].changes))
+        assert [change.manual for change in script.seen[-1].changes] == [True]
+
+    play(tmp_path, script, scenario)
