@@ -60,7 +60,7 @@ class View(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[WorkerMember, _Mapping]]] = ..., live: bool = ..., generation: _Optional[int] = ..., marked_slots: _Optional[_Iterable[int]] = ..., backup_map: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("protocol_major", "protocol_minor", "job", "role", "index", "incarnation", "address", "pid", "host", "known_epoch", "known_task", "known_aimaster", "tensorflow_version", "resident_slots")
+    __slots__ = ("protocol_major", "protocol_minor", "job", "role", "index", "incarnation", "address", "pid", "host", "known_epoch", "known_task", "known_aimaster", "tensorflow_version", "resident_slots", "known")
     PROTOCOL_MAJOR_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,7 @@ class RegisterRequest(_message.Message):
     KNOWN_AIMASTER_FIELD_NUMBER: _ClassVar[int]
     TENSORFLOW_VERSION_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     protocol_major: int
     protocol_minor: int
     job: str
@@ -89,7 +90,68 @@ class RegisterRequest(_message.Message):
     known_aimaster: int
     tensorflow_version: str
     resident_slots: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., job: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., known_epoch: _Optional[int] = ..., known_task: _Optional[int] = ..., known_aimaster: _Optional[int] = ..., tensorflow_version: _Optional[str] = ..., resident_slots: _Optional[_Iterable[int]] = ...) -> None: ...
+    known: Known
+    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., job: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., known_epoch: _Optional[int] = ..., known_task: _Optional[int] = ..., known_aimaster: _Optional[int] = ..., tensorflow_version: _Optional[str] = ..., resident_slots: _Optional[_Iterable[int]] = ..., known: _Optional[_Union[Known, _Mapping]] = ...) -> None: ...
+
+class Known(_message.Message):
+    __slots__ = ("view", "prepared", "highest_epoch", "highest_task", "served", "step", "live_generation", "marked_slots", "scaling", "moves", "catalogue", "remembered", "data")
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_TASK_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    LIVE_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MARKED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SCALING_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    CATALOGUE_FIELD_NUMBER: _ClassVar[int]
+    REMEMBERED_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    view: View
+    prepared: View
+    highest_epoch: int
+    highest_task: int
+    served: bool
+    step: int
+    live_generation: int
+    marked_slots: _containers.RepeatedScalarFieldContainer[int]
+    scaling: int
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    catalogue: Catalogue
+    remembered: _containers.RepeatedCompositeFieldContainer[Remember]
+    data: _containers.RepeatedCompositeFieldContainer[DataKnown]
+    def __init__(self, view: _Optional[_Union[View, _Mapping]] = ..., prepared: _Optional[_Union[View, _Mapping]] = ..., highest_epoch: _Optional[int] = ..., highest_task: _Optional[int] = ..., served: bool = ..., step: _Optional[int] = ..., live_generation: _Optional[int] = ..., marked_slots: _Optional[_Iterable[int]] = ..., scaling: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., remembered: _Optional[_Iterable[_Union[Remember, _Mapping]]] = ..., data: _Optional[_Iterable[_Union[DataKnown, _Mapping]]] = ...) -> None: ...
+
+class DataKnown(_message.Message):
+    __slots__ = ("dataset", "rewinds", "complete", "held", "trained", "highest_lease", "replayed_records", "trained_records")
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    REWINDS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_LEASE_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    dataset: str
+    rewinds: int
+    complete: int
+    held: _containers.RepeatedCompositeFieldContainer[Lease]
+    trained: _containers.RepeatedCompositeFieldContainer[Trained]
+    highest_lease: int
+    replayed_records: int
+    trained_records: int
+    def __init__(self, dataset: _Optional[str] = ..., rewinds: _Optional[int] = ..., complete: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., trained: _Optional[_Iterable[_Union[Trained, _Mapping]]] = ..., highest_lease: _Optional[int] = ..., replayed_records: _Optional[int] = ..., trained_records: _Optional[int] = ...) -> None: ...
+
+class Trained(_message.Message):
+    __slots__ = ("epoch", "first_rank", "count")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_RANK_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    first_rank: int
+    count: int
+    def __init__(self, epoch: _Optional[int] = ..., first_rank: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class AgentSettings(_message.Message):
     __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget")
@@ -118,7 +180,7 @@ class AgentSettings(_message.Message):
     def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked")
+    __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "tell")
     class TrackedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -132,13 +194,15 @@ class RegisterReply(_message.Message):
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     HAS_EVALUATOR_FIELD_NUMBER: _ClassVar[int]
     TRACKED_FIELD_NUMBER: _ClassVar[int]
+    TELL_FIELD_NUMBER: _ClassVar[int]
     aimaster_incarnation: int
     view: View
     task: int
     settings: AgentSettings
     has_evaluator: bool
     tracked: _containers.ScalarMap[str, str]
-    def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ..., tracked: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    tell: bool
+    def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ..., tracked: _Optional[_Mapping[str, str]] = ..., tell: bool = ...) -> None: ...
 
 class Variable(_message.Message):
     __slots__ = ("name", "container", "dtype", "shape", "slot", "reference", "update", "bitmap", "bytes", "saved_name", "slice")
@@ -388,7 +452,7 @@ class Dataset(_message.Message):
     def __init__(self, name: _Optional[str] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping]]] = ..., epochs: _Optional[int] = ..., shuffle: bool = ..., seed: _Optional[int] = ..., shard_records: _Optional[int] = ..., reader: _Optional[str] = ..., set_aside: bool = ..., purpose: _Optional[str] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("id", "kind", "file", "shard", "epoch", "first_record", "records", "begin_byte", "end_byte", "done", "seed")
+    __slots__ = ("id", "kind", "file", "shard", "epoch", "first_record", "records", "begin_byte", "end_byte", "done", "seed", "rank")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Lease.Kind]
@@ -408,6 +472,7 @@ class Lease(_message.Message):
     END_BYTE_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
     id: int
     kind: Lease.Kind
     file: int
@@ -419,7 +484,8 @@ class Lease(_message.Message):
     end_byte: int
     done: int
     seed: int
-    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[Lease.Kind, str]] = ..., file: _Optional[int] = ..., shard: _Optional[int] = ..., epoch: _Optional[int] = ..., first_record: _Optional[int] = ..., records: _Optional[int] = ..., begin_byte: _Optional[int] = ..., end_byte: _Optional[int] = ..., done: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
+    rank: int
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[Lease.Kind, str]] = ..., file: _Optional[int] = ..., shard: _Optional[int] = ..., epoch: _Optional[int] = ..., first_record: _Optional[int] = ..., records: _Optional[int] = ..., begin_byte: _Optional[int] = ..., end_byte: _Optional[int] = ..., done: _Optional[int] = ..., seed: _Optional[int] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class LeaseProgress(_message.Message):
     __slots__ = ("lease", "done")
@@ -476,7 +542,7 @@ class DataRequest(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., declare: _Optional[_Union[Dataset, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[LeaseProgress, _Mapping]]] = ..., returned: _Optional[_Iterable[int]] = ..., failed: _Optional[_Iterable[_Union[LeaseFailure, _Mapping]]] = ..., scanned: _Optional[_Iterable[_Union[Scanned, _Mapping]]] = ..., want: _Optional[int] = ..., replayed_records: _Optional[int] = ..., records_per_second: _Optional[float] = ..., rewinds: _Optional[int] = ...) -> None: ...
 
 class DataReply(_message.Message):
-    __slots__ = ("sequence", "dataset", "state", "leases", "fenced", "error", "rewinds", "retry_seconds")
+    __slots__ = ("sequence", "dataset", "state", "leases", "fenced", "error", "rewinds", "retry_seconds", "complete")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[DataReply.State]
@@ -495,6 +561,7 @@ class DataReply(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     REWINDS_FIELD_NUMBER: _ClassVar[int]
     RETRY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     dataset: str
     state: DataReply.State
@@ -503,7 +570,8 @@ class DataReply(_message.Message):
     error: str
     rewinds: int
     retry_seconds: float
-    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., state: _Optional[_Union[DataReply.State, str]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., fenced: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., rewinds: _Optional[int] = ..., retry_seconds: _Optional[float] = ...) -> None: ...
+    complete: int
+    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., state: _Optional[_Union[DataReply.State, str]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., fenced: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., rewinds: _Optional[int] = ..., retry_seconds: _Optional[float] = ..., complete: _Optional[int] = ...) -> None: ...
 
 class PositionRequest(_message.Message):
     __slots__ = ()
@@ -994,19 +1062,31 @@ class Command(_message.Message):
     find_backup: FindBackup
     def __init__(self, id: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., copy: _Optional[_Union[Copy, _Mapping]] = ..., destroy: _Optional[_Union[Destroy, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., lost: _Optional[_Union[Lost, _Mapping]] = ..., track: _Optional[_Union[Track, _Mapping]] = ..., guard: _Optional[_Union[Guard, _Mapping]] = ..., refresh: _Optional[_Union[Refresh, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., promote: _Optional[_Union[Promote, _Mapping]] = ..., write_backup: _Optional[_Union[WriteBackup, _Mapping]] = ..., seal_backup: _Optional[_Union[SealBackup, _Mapping]] = ..., restore_backup: _Optional[_Union[RestoreBackup, _Mapping]] = ..., find_backup: _Optional[_Union[FindBackup, _Mapping]] = ...) -> None: ...
 
+class Remember(_message.Message):
+    __slots__ = ("key", "number", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    number: int
+    value: bytes
+    def __init__(self, key: _Optional[str] = ..., number: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+
 class MasterMessage(_message.Message):
-    __slots__ = ("aimaster_incarnation", "publish", "scaling", "command", "data")
+    __slots__ = ("aimaster_incarnation", "publish", "scaling", "command", "data", "remember")
     AIMASTER_INCARNATION_FIELD_NUMBER: _ClassVar[int]
     PUBLISH_FIELD_NUMBER: _ClassVar[int]
     SCALING_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    REMEMBER_FIELD_NUMBER: _ClassVar[int]
     aimaster_incarnation: int
     publish: Publish
     scaling: ScalingNotice
     command: Command
     data: DataReply
-    def __init__(self, aimaster_incarnation: _Optional[int] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., scaling: _Optional[_Union[ScalingNotice, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ..., data: _Optional[_Union[DataReply, _Mapping]] = ...) -> None: ...
+    remember: Remember
+    def __init__(self, aimaster_incarnation: _Optional[int] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., scaling: _Optional[_Union[ScalingNotice, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ..., data: _Optional[_Union[DataReply, _Mapping]] = ..., remember: _Optional[_Union[Remember, _Mapping]] = ...) -> None: ...
 
 class RoleStatus(_message.Message):
     __slots__ = ("name", "role", "state", "pid", "incarnation", "heartbeat", "heartbeat_age_seconds", "task", "slots", "bytes", "restarts", "cpu_percent", "process", "gazer")

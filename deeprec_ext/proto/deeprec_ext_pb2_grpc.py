@@ -38,6 +38,7 @@ class AgentsServicer(object):
 
     def Register(self, request, context):
         """Answers when the process may take part: all PS of the first view are there, and no scaling stands between PAUSE and COMMIT.
+        UNAVAILABLE: not yet, register again. An AIMaster that rebuilds its store answers at once, with `tell`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -457,6 +458,11 @@ class LauncherStub(object):
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.WatchRequest.SerializeToString,
                 response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodStatus.FromString,
                 )
+        self.List = channel.unary_unary(
+                '/deeprec_ext.v1.Launcher/List',
+                request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.WatchRequest.SerializeToString,
+                response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodsReply.FromString,
+                )
         self.Resize = channel.unary_unary(
                 '/deeprec_ext.v1.Launcher/Resize',
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.ResizeRequest.SerializeToString,
@@ -489,6 +495,13 @@ class LauncherServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def List(self, request, context):
+        """all pods there are at the moment
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Resize(self, request, context):
         """FAILED_PRECONDITION: nothing can be limited here, or more memory is in use
         """
@@ -513,6 +526,11 @@ def add_LauncherServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.WatchRequest.FromString,
                     response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodStatus.SerializeToString,
+            ),
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.WatchRequest.FromString,
+                    response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodsReply.SerializeToString,
             ),
             'Resize': grpc.unary_unary_rpc_method_handler(
                     servicer.Resize,
@@ -578,6 +596,23 @@ class Launcher(object):
         return grpc.experimental.unary_stream(request, target, '/deeprec_ext.v1.Launcher/Watch',
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.WatchRequest.SerializeToString,
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodStatus.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Launcher/List',
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.WatchRequest.SerializeToString,
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodsReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
