@@ -79,10 +79,10 @@ def test_a_decision_becomes_scalings_and_its_outcome_is_measured(tmp_path: Path)
     async def scenario(it: World, scaler: Autoscaler) -> None:
         await it.until(lambda: bool(script.outcomes))
         assert len(it.master.job.cluster.ps) == 3 and len(it.master.job.view().workers) == 3
-        assert {one.decision for one in it.master.job.store.scalings()} == {1}
+        observed, decision = next((seen, made) for seen, made in script.added if made.action == "scale")
+        assert {one.decision for one in it.master.job.store.scalings()} == {decision.number}
         number, outcome, reason, rate = script.outcomes[0]
-        assert (number, outcome, reason) == (1, "committed", "") and rate > 0
-        observed, decision = script.added[0]
+        assert (number, outcome, reason) == (decision.number, "committed", "") and rate > 0
         assert (observed.size.ps, observed.size.workers, decision.size.ps) == (2, 1, 3)
         assert Observed.from_json(observed.to_json()) == observed
 
