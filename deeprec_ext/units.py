@@ -20,6 +20,14 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * _BYTES[match[2].upper()])
 
 
+def parse_cores(text: str) -> float:
+    """`"0.5"` or, as in Kubernetes, `"500m"` → 0.5. Raises ValueError for anything else."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)(m?)\s*", text)
+    if not match:
+        raise ValueError(f"{text!r} is no number of cores; write for example 0.5 or 500m")
+    return float(match[1]) / (1000 if match[2] else 1)
+
+
 def format_bytes(count: float) -> str:
     """`268435456` → `"268 MB"` (decimal units)."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -37,6 +37,9 @@ class PodState:
     restarts: int = 0
     deleted: bool = False
     last_line: str = ""
+    cause: str = ""  # of the exit, where the code does not tell: begins with `oom`
+    cpu: float = 0.0  # cores it is held to; 0: no limit
+    memory_bytes: int = 0
 
 
 class PodBackend(Protocol):
@@ -135,7 +138,8 @@ class LauncherBackend:
                     yield PodState(
                         name=status.name, state=status.state, pid=status.pid, exit_code=status.exit_code,
                         restarting=status.restarting, restarts=status.restarts, deleted=status.deleted,
-                        last_line=status.last_line,
+                        last_line=status.last_line, cause=status.cause, cpu=status.resources.cpu,
+                        memory_bytes=status.resources.memory_bytes,
                     )  # fmt: skip
             except grpc.aio.AioRpcError as error:
                 log.warning("the launcher at %s cannot be watched: %s", self._address, error.details())

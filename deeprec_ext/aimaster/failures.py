@@ -25,8 +25,10 @@ class _Open:
     """trainer -> when it made its first step in the new epoch, monotonic."""
 
 
-def cause_of_exit(exit_code: int) -> str:
-    """`137` → `killed by signal 9`."""
+def cause_of_exit(exit_code: int, told: str = "") -> str:
+    """`137` → `killed by signal 9`, unless the backend knows better (`oom: …`)."""
+    if told:
+        return told
     if exit_code > 128:
         return f"killed by signal {exit_code - 128}"
     return f"exited with code {exit_code}"

@@ -121,7 +121,7 @@ class Pods:
 
     def _exited(self, record: RoleRecord, state: PodState) -> None:
         job, name = self._job, record.name
-        cause = cause_of_exit(state.exit_code)
+        cause = cause_of_exit(state.exit_code, state.cause)
         member = job.members.get(name)
         registered = member is not None or record.state == "running"
         ends_well = state.exit_code == 0 and record.role != pb.PS and not state.restarting

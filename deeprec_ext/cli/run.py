@@ -18,6 +18,7 @@ from deeprec_ext.launch.job import Display, Job, Result
 from deeprec_ext.launch.limits import resolve_limits
 from deeprec_ext.launch.plan import RunPlan, backup_settings, describe_plan, new_job_name, parse_settings, split_setting
 from deeprec_ext.launch.ports import check_free
+from deeprec_ext.launch.resources import parse_requests
 from deeprec_ext.launch.rundir import check_directory, default_directory
 
 INTERRUPTED = 130
@@ -52,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--evaluator", action="store_true", help="a process that evaluates checkpoints beside the training"
     )
+    parser.add_argument(
+        "--ps-cpu", metavar="CORES", help="hold each PS to so many cores: 0.5 or 500m (default: no limit)"
+    )
+    parser.add_argument("--worker-cpu", metavar="CORES", help="the same for chief, workers and evaluator, each")
+    parser.add_argument("--ps-memory", metavar="SIZE", help="hold each PS to so much memory: 1GiB (default: no limit)")
+    parser.add_argument("--worker-memory", metavar="SIZE", help="the same for chief, workers and evaluator, each")
     parser.add_argument("--events", type=Path, metavar="FILE", help="YAML file that scripts scalings and failures")
     parser.add_argument("--workdir", type=Path, metavar="DIR", help="run directory (default runs/<script>-<date-time>)")
     parser.add_argument("--resume", action="store_true", help="go on with the job in --workdir")
@@ -81,13 +88,17 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
         ps=arguments.ps, workers=arguments.workers, slots=arguments.slots, min_ps=arguments.min_ps, max_ps=arguments.max_ps,
         min_workers=arguments.min_workers, max_workers=arguments.max_workers, evaluator=arguments.evaluator, events=events,
     )  # fmt: skip
+    requests = parse_requests(
+        ps_cpu=arguments.ps_cpu, worker_cpu=arguments.worker_cpu, ps_memory=arguments.ps_memory,
+        worker_memory=arguments.worker_memory,
+    )  # fmt: skip
     settings = (*backup_settings(arguments.backup), *(split_setting(text) for text in arguments.setting))
     parse_settings(settings)
     port = check_free(arguments.port, "--port") if arguments.port is not None else 0
     path = arguments.workdir if arguments.workdir is not None else default_directory(job_label(words))
     directory = check_directory(path, arguments.resume)
     job = directory.read_description()["job"] if arguments.resume else new_job_name(directory.path)
-    return RunPlan(job, command, limits, directory, events, settings, arguments.resume, port)
+    return RunPlan(job, command, limits, directory, events, settings, requests, arguments.resume, port)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -135,5 +146,7 @@ def print_dry_run(plan: RunPlan, as_json: bool) -> None:
     print(
         f"slots {limits.slots}; PS {limits.min_ps} to {limits.max_ps}; workers {limits.min_workers} to {limits.max_workers}"
     )
+    if plan.requests:
+        print(f"each PS: {plan.requests.ps}; each worker: {plan.requests.worker}")
     for event in described["events"]:
         print(f"event: {event}")

@@ -1,8 +1,9 @@
-"""What stands between the launcher and a role for some milliseconds: `python -I -S child.py LAUNCHER_PID PROGRAM ARG...`.
+"""What stands between launcher and role for some milliseconds: `python -I -S child.py LAUNCHER_PID CGROUPS PROGRAM ARG...`.
 
-It makes a process group of its own, asks the kernel to kill the role when the launcher dies, whatever it dies of, and
-becomes the role. It is a program of its own, and no `preexec_fn`, because running Python between fork and exec of a process
-with gRPC threads can deadlock. Only the standard library, and nothing of this package: it must start fast.
+It makes a process group of its own, asks the kernel to kill the role when the launcher dies, whatever it dies of, enters the
+role's cgroups (files, separated by colons; empty: it stays where it is), and becomes the role. It is a program of its own, and
+no `preexec_fn`, because running Python between fork and exec of a process with gRPC threads can deadlock. Only the standard
+library, and nothing of this package: it must start fast.
 """
 
 import ctypes
@@ -19,12 +20,19 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != launcher:  # it died before the request: nobody would kill us any more
         sys.exit(1)
+    for file in filter(None, sys.argv[2].split(":")):
+        try:
+            with open(file, "w") as processes:
+                processes.write("0")
+        except OSError as error:
+            print(f"deeprec-ext: cannot enter {file}: {error.strerror}", file=sys.stderr, flush=True)
+            os._exit(126)
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):  # "ignored" would survive the exec
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:
-        os.execvp(sys.argv[2], sys.argv[2:])
+        os.execvp(sys.argv[3], sys.argv[3:])
     except OSError as error:
-        print(f"deeprec-ext: cannot start {sys.argv[2]}: {error.strerror}", file=sys.stderr, flush=True)
+        print(f"deeprec-ext: cannot start {sys.argv[3]}: {error.strerror}", file=sys.stderr, flush=True)
         os._exit(127)
 
 

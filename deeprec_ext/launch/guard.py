@@ -1,8 +1,9 @@
 """A process that outlives a killed launcher for a moment to kill what is left: `python -I -S guard.py`, orders on stdin.
 
 `PR_SET_PDEATHSIG` (see `child`) reaches a role but not the processes a role has started (`bash train.sh`). The launcher
-writes `+GROUP` for each process group it starts and `-GROUP` when it has seen it empty. The pipe ends when the launcher
-dies, of anything; then every group still on the list gets SIGKILL.
+writes `+GROUP` for each process group it starts and `-GROUP` when it has seen it empty, and `@PATH` for a directory of cgroups.
+The pipe ends when the launcher dies, of anything, or has done; then every group still on the list gets SIGKILL, and the
+directories are removed with whatever still runs in them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
+
+PREFIX = "deeprec-ext-"
+"""Of the names of such directories: nothing else is ever removed."""
+
+_REMOVE_SECONDS = 4.0
 
 
 class Guard:
@@ -33,6 +41,10 @@ class Guard:
 
     def remove(self, group: int) -> None:
         self._write(f"-{group}\n")
+
+    def add_directory(self, path: Path) -> None:
+        """Of cgroups, to be removed at the end."""
+        self._write(f"@{path}\n")
 
     def close(self) -> None:
         """Kill what is left on the list and wait for the guard's own end."""
@@ -60,15 +72,41 @@ def kill_group(group: int, number: int) -> bool:
     return True
 
 
+def remove_groups(paths: Iterable[Path], seconds: float = _REMOVE_SECONDS) -> None:
+    """Remove cgroups with those below them, and kill what runs there; what cannot be removed in time is left."""
+    deadline = time.monotonic() + seconds
+    left = [path for path in paths if path.name.startswith(PREFIX)]
+    while left:
+        left = [path for path in left if not _removed(path)]
+        if not left or time.monotonic() > deadline:
+            return
+        time.sleep(0.02)  # killed processes take a moment to go
+
+
+def _removed(path: Path) -> bool:
+    for directory, _, _ in os.walk(path, topdown=False):
+        with contextlib.suppress(OSError):
+            for pid in Path(directory, "cgroup.procs").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+    return not path.exists()
+
+
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()
+    directories: list[Path] = []
     for line in sys.stdin:
-        group = int(line[1:])
-        (groups.add if line[0] == "+" else groups.discard)(group)
+        if line[0] == "@":
+            directories.append(Path(line[1:-1]))
+        else:
+            (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
     for group in groups:
         kill_group(group, signal.SIGKILL)
+    remove_groups(directories)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import grpc.aio
 
 from deeprec_ext.launch import restart
 from deeprec_ext.launch.client import JobClient
+from deeprec_ext.launch.containers import open_containers
 from deeprec_ext.launch.ending import FAILED, STOPPED, SUCCEEDED, Ending, Outcome, stop_all, wait_for_others
 from deeprec_ext.launch.eventlog import EventTail
 from deeprec_ext.launch.guard import Guard
@@ -72,7 +73,7 @@ class Result:
 
 
 class Job:
-    """Call `run` once, on the main thread (children die with the thread that started them)."""
+    """Call `run` once, on the main thread (children die with the thread that started them). Raises UsageError."""
 
     def __init__(self, plan: RunPlan, display: Display) -> None:
         self._plan = plan
@@ -86,8 +87,11 @@ class Job:
         self._aimaster = f"{HOST}:{port}"
         self._launcher = ""
         self._events = EventTail(plan.directory.events, from_end=plan.resume)
+        containers = open_containers(plan.requests)
         self._guard = Guard()
-        self._pods = Pods(self._command_of, plan.directory.log, self._judge, self._guard)
+        for path in containers.paths:
+            self._guard.add_directory(path)
+        self._pods = Pods(self._command_of, plan.directory.log, self._judge, self._guard, containers)
 
     async def run(self) -> Result:
         """Everything. Raises UsageError before anything has started; afterwards the outcome says what went wrong."""
@@ -142,7 +146,7 @@ class Job:
                 role=pod.role, exit_code=code, by_signal=by_signal, deleted=pod.deleted or ending,
                 trained=pod.name in trained if pod.role == "chief" else bool(trained), served=self._observer.served,
                 restarts=pod.recent_restarts, error_restarts=pod.recent_error_restarts,
-                restarts_max=self._plan.values.restarts_max,
+                restarts_max=self._plan.values.restarts_max, cause=pod.cause,
             )
         )  # fmt: skip
         if verdict.action is restart.Action.FAIL_JOB:
@@ -253,8 +257,9 @@ def describe(plan: RunPlan, aimaster: str, launcher: str) -> dict[str, Any]:
     """job.json: how the other commands find the job, and what would reproduce it."""
     return {
         "job": plan.job, "aimaster": aimaster, "launcher": launcher, "launcher_pid": os.getpid(),
-        "command": list(plan.command), "cwd": os.getcwd(), "limits": asdict(plan.limits), "settings": dict(plan.settings),
-        "events": [str(event) for event in plan.events], "started": time.time(), "resumed": plan.resume,
+        "command": list(plan.command), "cwd": os.getcwd(), "limits": asdict(plan.limits), "requests": asdict(plan.requests),
+        "settings": dict(plan.settings), "events": [str(event) for event in plan.events], "started": time.time(),
+        "resumed": plan.resume,
         "versions": {
             "python": platform.python_version(), "executable": sys.executable,
             "protocol": f"{PROTOCOL_MAJOR}.{PROTOCOL_MINOR}",

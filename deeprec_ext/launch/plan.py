@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from deeprec_ext.launch.environment import aimaster_environment, role_environmen
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.process import Command
+from deeprec_ext.launch.resources import Requests
 from deeprec_ext.launch.rundir import RunDirectory
 from deeprec_ext.settings import Settings
 
@@ -29,6 +30,7 @@ class RunPlan:
     directory: RunDirectory
     events: tuple[ScriptedEvent, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
+    requests: Requests = field(default_factory=Requests)
     resume: bool = False
     aimaster_port: int = 0
     aimaster_program: tuple[str, ...] = (sys.executable, "-m", "deeprec_ext.aimaster")
@@ -91,6 +93,7 @@ def describe_plan(plan: RunPlan) -> dict[str, Any]:
         "roles": plan.roles(),
         "command": list(plan.command),
         "limits": dataclasses.asdict(plan.limits),
+        "requests": dataclasses.asdict(plan.requests),
         "events": [str(event) for event in plan.events],
         "settings": dict(plan.settings),
         "resume": plan.resume,

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch import process as processes
+from deeprec_ext.launch.containers import Containers
 from deeprec_ext.launch.guard import Guard
 from deeprec_ext.launch.logs import last_line
 from deeprec_ext.launch.process import Command, Process
+from deeprec_ext.launch.resources import Resources
 from deeprec_ext.launch.restart import Action, Verdict
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+from deeprec_ext.units import format_bytes
 
 _log = logging.getLogger(__name__)
 _WATCH_QUEUE_MAX = 1000
@@ -32,6 +36,8 @@ class Pod:
     process: Process | None = None  # while it runs
     pid: int = 0  # of the last process
     exit_code: int = 0
+    cause: str = ""  # of the exit, where the code does not tell
+    resources: Resources = field(default_factory=Resources)
     restarting: bool = False
     deleted: bool = False
     starts: int = 0
@@ -51,6 +57,7 @@ class Pod:
             name=self.name, state="running" if self.running else "exited", pid=self.pid, exit_code=self.exit_code,
             restarting=self.restarting, restarts=self.restarts, deleted=self.deleted,
             last_line=last_line(self.log) if not self.running and self.exit_code and not self.deleted else "",
+            cause=self.cause, resources=self.resources.to_proto(),
         )  # fmt: skip
 
 
@@ -62,12 +69,14 @@ class Pods:
     """All roles of one job. Not thread-safe: everything happens on the loop of the main thread."""
 
     def __init__(
-        self, command_of: Callable[[Pod], Command], log_of: Callable[[str], Path], judge: Judge, guard: Guard
-    ) -> None:
+        self, command_of: Callable[[Pod], Command], log_of: Callable[[str], Path], judge: Judge, guard: Guard,
+        containers: Containers,
+    ) -> None:  # fmt: skip
         self._command_of = command_of
         self._log_of = log_of
         self._judge = judge
         self._guard = guard
+        self._containers = containers
         self._pods: dict[str, Pod] = {}
         self._watchers: set[asyncio.Queue[pb2.PodStatus | None]] = set()
         self._stops: set[asyncio.Task[None]] = set()
@@ -79,8 +88,11 @@ class Pods:
     def all(self) -> list[Pod]:
         return list(self._pods.values())
 
-    async def create(self, name: str, role: str, index: int) -> Pod:
-        """Start it, also when it has exited or was deleted; nothing happens while it runs or is about to restart."""
+    async def create(self, name: str, role: str, index: int, resources: Resources | None = None) -> Pod:
+        """Start it, also when it has exited or was deleted; nothing happens while it runs or is about to restart.
+
+        Raises UsageError when these resources cannot be had.
+        """
         if self.closed:
             raise UsageError(f"{name} is not started: the job is ending")
         pod = self._pods.get(name)
@@ -93,7 +105,7 @@ class Pods:
                 await asyncio.wait([pod.supervisor])  # it is being stopped; `delete` bounds that
             pod.deleted, pod.restarting = False, False
             pod.recent_restarts = pod.recent_error_restarts = 0
-            await self._start(pod)
+            await self._start(pod, resources)
             pod.supervisor = asyncio.create_task(self._supervise(pod), name=f"supervise {name}")
         return pod
 
@@ -109,6 +121,13 @@ class Pods:
             pod.supervisor.cancel()  # it waited for its restart
             self._tell(pod)
         else:
+            self._tell(pod)
+
+    def resize(self, name: str, resources: Resources) -> None:
+        """One pod, or a role with all its pods, while they run. Raises UsageError, and then nothing has changed."""
+        for changed in self._containers.resize(name, resources):
+            pod = self._pods[changed]
+            pod.resources = self._containers.resources(changed)
             self._tell(pod)
 
     async def wait_exited(self, names: list[str], timeout_seconds: float) -> bool:
@@ -161,10 +180,12 @@ class Pods:
         for queue in list(self._watchers):
             self._end(queue)
 
-    async def _start(self, pod: Pod) -> None:
+    async def _start(self, pod: Pod, resources: Resources | None = None) -> None:
+        cgroups = self._containers.enter(pod.name, resources)
+        pod.resources = self._containers.resources(pod.name)
         pod.starts += 1
-        pod.process = await processes.start(pod.name, pod.starts, self._command_of(pod), self._guard)
-        pod.pid, pod.exit_code, pod.restarting = pod.process.pid, 0, False
+        pod.process = await processes.start(pod.name, pod.starts, self._command_of(pod), self._guard, cgroups)
+        pod.pid, pod.exit_code, pod.cause, pod.restarting = pod.process.pid, 0, "", False
         if pod.deleted or self.closed:  # while it was being forked
             self._stop(pod.process, 0)
         self._tell(pod)
@@ -179,7 +200,8 @@ class Pods:
         while pod.process is not None:
             process = pod.process
             code = await process.wait()
-            pod.process, pod.exit_code = None, code
+            pod.process, pod.exit_code, pod.cause = None, code, self._cause(pod, code)
+            self._containers.kill_rest(pod.name)
             verdict = await self._judge(pod, code, process.killed_by_signal)
             pod.restarting = verdict.action is Action.RESTART and not pod.deleted
             if pod.restarting:
@@ -195,6 +217,16 @@ class Pods:
                 pod.restarting = False
                 return
             await self._start(pod)
+
+    def _cause(self, pod: Pod, code: int) -> str:
+        if self._containers.ran_out_of_memory(pod.name) and code == 128 + signal.SIGKILL:
+            limit = pod.resources.memory_bytes
+            return (
+                f"oom: killed at its memory limit of {format_bytes(limit)}"
+                if limit
+                else "oom: killed for want of memory"
+            )
+        return ""
 
     def _tell(self, pod: Pod) -> None:
         for queue in list(self._watchers):

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,17 +74,18 @@ class Process:
         await self._process.wait()
 
 
-async def start(name: str, number: int, command: Command, guard: Guard) -> Process:
+async def start(name: str, number: int, command: Command, guard: Guard, cgroups: Sequence[Path] = ()) -> Process:
     """Start a role; call it on the main thread, because the kernel ties "die with the parent" to the thread that forks.
 
     Args:
         name: of the role, for the log's marker line.
         number: counts the starts of this name, from 1.
+        cgroups: files that the process writes itself into.
     """
     command.log.parent.mkdir(parents=True, exist_ok=True)
     with command.log.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", str(_CHILD), str(os.getpid()), *command.argv,
+            sys.executable, "-I", "-S", str(_CHILD), str(os.getpid()), ":".join(map(str, cgroups)), *command.argv,
             stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env=dict(command.environment),
         )  # fmt: skip
         guard.add(process.pid)

@@ -43,6 +43,7 @@ class Ended:
     restarts: int  # restarts of this name so far
     error_restarts: int  # of these, after an exit code ≠ 0
     restarts_max: int
+    cause: str = ""  # where the exit code does not tell (out of memory)
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Verdict:
 
 def decide(ended: Ended) -> Verdict:
     """The table above."""
-    how = describe_exit(ended.exit_code)
+    how = f"was killed ({ended.cause})" if ended.cause else describe_exit(ended.exit_code)
     if ended.deleted:
         return Verdict(Action.DONE)
     if ended.role == "aimaster":

@@ -9,6 +9,7 @@ import grpc
 
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.pods import Pods
+from deeprec_ext.launch.resources import Resources
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import peer_role
@@ -34,7 +35,8 @@ class LauncherService(rpc.LauncherServicer):
             )
         assert role is not None
         try:
-            await self._pods.create(request.name, role, request.index)
+            wanted = Resources.from_proto(request.resources) if request.HasField("resources") else None
+            await self._pods.create(request.name, role, request.index, wanted)
         except UsageError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except OSError as error:
@@ -46,6 +48,14 @@ class LauncherService(rpc.LauncherServicer):
         if request.name == "aimaster":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the AIMaster is no pod")
         self._pods.delete(request.name, max(0.0, request.grace_seconds))
+        return pb2.PodReply()
+
+    async def Resize(self, request: pb2.ResizeRequest, context: Any) -> pb2.PodReply:
+        await self._authorise(context)
+        try:
+            self._pods.resize(request.name, Resources.from_proto(request.resources))
+        except UsageError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return pb2.PodReply()
 
     async def Watch(self, request: pb2.WatchRequest, context: Any) -> AsyncIterator[pb2.PodStatus]:

@@ -6,9 +6,11 @@ import asyncio
 import os
 from pathlib import Path
 
+from deeprec_ext.launch.containers import open_containers
 from deeprec_ext.launch.guard import Guard
 from deeprec_ext.launch.pods import Pod, Pods
 from deeprec_ext.launch.process import Command
+from deeprec_ext.launch.resources import Requests
 from deeprec_ext.launch.restart import Action, Verdict
 
 
@@ -21,7 +23,7 @@ def test_a_watcher_that_comes_while_a_pod_is_being_started_is_not_told_that_it_h
 
     async def scenario() -> list[str]:
         guard = Guard()
-        pods = Pods(command_of, lambda name: tmp_path / name, judge, guard)
+        pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
         starting = asyncio.ensure_future(pods.create("ps-0", "ps", 0))
         await asyncio.sleep(0)  # it is being forked
         assert not starting.done()
