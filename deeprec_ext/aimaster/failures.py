@@ -26,7 +26,7 @@ class _Open:
 
 
 def cause_of_exit(exit_code: int, told: str = "") -> str:
-    """`137` → `killed by signal 9`, unless the backend knows better (`oom: …`)."""
+    """`137` → `killed by signal 9`, unless the backend knows better (`oom: memory limit of 2.0 GB`)."""
     if told:
         return told
     if exit_code > 128:

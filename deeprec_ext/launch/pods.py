@@ -221,11 +221,7 @@ class Pods:
     def _cause(self, pod: Pod, code: int) -> str:
         if self._containers.ran_out_of_memory(pod.name) and code == 128 + signal.SIGKILL:
             limit = pod.resources.memory_bytes
-            return (
-                f"oom: killed at its memory limit of {format_bytes(limit)}"
-                if limit
-                else "oom: killed for want of memory"
-            )
+            return f"oom: memory limit of {format_bytes(limit)}" if limit else "oom: out of memory"
         return ""
 
     def _tell(self, pod: Pod) -> None:
