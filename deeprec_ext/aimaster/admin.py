@@ -32,6 +32,10 @@ class AdminService(rpc.AdminServicer):
         except DeepRecError as error:
             await refuse(context, error)
 
+    async def Hold(self, request: pb.HoldRequest, context: grpc.aio.ServicerContext) -> pb.HoldReply:
+        self._job.hold(request.hold, request.reason)
+        return pb.HoldReply(hold=self._job.held, autoscale=self._job.settings.autoscale)
+
     async def Events(self, request: pb.EventsRequest, context: grpc.aio.ServicerContext) -> AsyncIterator[pb.Event]:
         async for event in self._job.events.follow(request.after, request.follow):
             yield event

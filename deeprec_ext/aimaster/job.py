@@ -103,6 +103,16 @@ class Job:
         self.requests = requests
         self.store.put(requests=dataclasses.asdict(requests))
 
+    @property
+    def held(self) -> bool:
+        """The user's veto on the autoscaler; survives this process."""
+        return bool(self.store.get("hold", False))
+
+    def hold(self, held: bool, reason: str) -> None:
+        if held != self.held:
+            self.store.put(hold=held)
+            self.event("autoscale_held" if held else "autoscale_released", reason=reason)
+
     # ------------------------------------------------------------------------------------------------ backups
 
     @property

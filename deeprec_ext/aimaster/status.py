@@ -68,4 +68,5 @@ def status(job: Job, scalings: Scalings) -> pb.StatusReply:
         slots=job.spec.slots,
         failure=job.failure,
         live=cluster.live,
+        autoscale=("held" if job.held else "on") if job.settings.autoscale else "",
     )

@@ -29,6 +29,8 @@ def add(commands: Any) -> None:
         "--rebalance", action="store_true", help="spread the slots evenly by bytes, with the PS there are"
     )
     what.add_argument("--replace", metavar="ROLE", help="a new process for this PS or worker, e.g. ps-1")
+    what.add_argument("--hold", action="store_true", help="a veto: the autoscaler changes nothing until --release")
+    what.add_argument("--release", action="store_true", help="take the veto back")
     parser.add_argument("--reason", default="by hand", help="for the events and the summary")
     parser.add_argument("--dry-run", action="store_true", help="print what would be moved, and move nothing")
     parser.add_argument("--wait", action="store_true", help="until it has ended; exit code 1 unless it was committed")
@@ -50,6 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
 async def _scale(directory: RunDirectory, arguments: argparse.Namespace) -> int:
     async with JobClient.of(directory) as client:
         await patient_status(client)
+        if arguments.hold or arguments.release:
+            return await _hold(client, arguments)
         reply = await client.scale(make_request(arguments))
         if arguments.wait and reply.scaling_id and not arguments.dry_run:
             ended = await _wait(client, directory, reply.scaling_id)
@@ -68,6 +72,19 @@ async def _scale(directory: RunDirectory, arguments: argparse.Namespace) -> int:
         print(f"{reply.message or 'nothing to do'}{number}")
         if reply.plan_json:
             print(describe_plan(json.loads(reply.plan_json)))
+    return 0
+
+
+async def _hold(client: JobClient, arguments: argparse.Namespace) -> int:
+    if arguments.dry_run:
+        print(f"would {'hold' if arguments.hold else 'release'} the autoscaler")
+        return 0
+    reply = await client.hold(arguments.hold, arguments.reason)
+    if arguments.json:
+        print_json(as_dict(reply))
+    else:
+        state = "held: nothing is decided until --release" if reply.hold else "released"
+        print(f"the autoscaler is {state}" + ("" if reply.autoscale else " (this job runs without --autoscale)"))
     return 0
 
 

@@ -55,6 +55,12 @@ class JobClient:
         except grpc.aio.AioRpcError as error:
             raise self._ours(error) from error
 
+    async def hold(self, held: bool, reason: str, timeout_seconds: float = 5.0) -> pb2.HoldReply:
+        try:
+            return await self._admin.Hold(pb2.HoldRequest(hold=held, reason=reason), timeout=timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._ours(error) from error
+
     async def graph(self, timeout_seconds: float = 10.0) -> pb2.GraphReply:
         try:
             return await self._admin.Graph(pb2.CatalogueRequest(), timeout=timeout_seconds)

@@ -112,19 +112,10 @@ class Autoscaler:
 
     # ------------------------------------------------------------------------------------------------ deciding
 
-    @property
-    def held(self) -> bool:
-        return bool(self._job.store.get("hold", False))
-
-    def hold(self, held: bool, reason: str) -> None:
-        """The user's veto; survives this process."""
-        self._job.store.put(hold=held)
-        self._job.event("autoscale_held" if held else "autoscale_released", reason=reason)
-
     def observed(self) -> Observed:
         return observe(
             self._job, self._scalings, number=self._record.next_number, windows=self._windows.all(), latest=self._latest,
-            hold=self.held,
+            hold=self._job.held,
         )  # fmt: skip
 
     async def preview(self) -> Decision:

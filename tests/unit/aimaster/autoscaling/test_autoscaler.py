@@ -104,12 +104,12 @@ def test_nothing_is_decided_while_the_user_holds(tmp_path: Path) -> None:
     script = Script(scale(workers=3))
 
     async def scenario(it: World, scaler: Autoscaler) -> None:
-        scaler.hold(True, "quiet hours")
+        it.master.job.hold(True, "quiet hours")
         await it.until(lambda: any(seen.hold for seen in script.seen))
         before = len(script.seen)
         await it.until(lambda: len(script.seen) > before + 3)
         assert script.steps and not it.master.job.store.scalings()
-        scaler.hold(False, "")
+        it.master.job.hold(False, "")
         await it.until(lambda: bool(script.outcomes))
 
     play(tmp_path, script, scenario)
