@@ -16,8 +16,9 @@ from typing import Any
 
 from deeprec_ext.aimaster.facts import Failure, RoleRecord, Scaling
 from deeprec_ext.errors import DeepRecError
+from deeprec_ext.gazer import series
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 VIEWS_KEPT = 200
 CHECKPOINT_PAGES = 16_384
 """64 MB of the write-ahead log: then a commit copies it into the database itself, and waits for the disk. `checkpoint` does
@@ -49,7 +50,7 @@ CREATE TABLE ledger_visits   (dataset INTEGER NOT NULL, epoch INTEGER NOT NULL, 
 CREATE TABLE ledger_replayed (dataset INTEGER NOT NULL, incarnation TEXT NOT NULL, records INTEGER NOT NULL,
                               PRIMARY KEY (dataset, incarnation)) WITHOUT ROWID;
 """
-MIGRATIONS = {0: _SCHEMA, 1: _LEDGER}
+MIGRATIONS = {0: _SCHEMA, 1: _LEDGER, 2: series.SCHEMA}
 """What leads from a version to the next one."""
 
 
