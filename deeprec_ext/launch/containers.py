@@ -25,6 +25,9 @@ from deeprec_ext.units import format_bytes
 
 _log = logging.getLogger(__name__)
 _LOOK_AT_MAX = 20_000  # directories
+_COUNTS_AS = 10
+"""The scheduler shares cores among groups before it shares them inside. A job weighs like so many processes, as if its roles
+had stayed beside the others of the machine."""
 
 
 class Containers:
@@ -152,6 +155,8 @@ def open_containers(requests: Requests, own: Mapping[str, Group] | None = None) 
             root.make()
             roots.update(dict.fromkeys(controllers, root))
             switch_on(root, limiting)
+            if "cpu" in controllers:
+                root.weigh(_COUNTS_AS)
         except OSError as error:
             refused = [name for name in limiting if wanted[name]]
             if refused:

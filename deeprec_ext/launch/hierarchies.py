@@ -48,6 +48,13 @@ class Group:
             self._write("cpu.cfs_period_us", str(_PERIOD_MICROSECONDS))
             self._write("cpu.cfs_quota_us", str(quota))
 
+    def weigh(self, processes: int) -> None:
+        """When cores are short the group counts as much as so many processes outside of it."""
+        if self.version == 2:
+            self._write("cpu.weight", str(min(10_000, 100 * processes)))
+        else:
+            self._write("cpu.shares", str(min(262_144, 1024 * processes)))
+
     def limit_memory(self, limit_bytes: int) -> None:
         """And no swap instead, as in a pod: a PS that swaps is as good as dead."""
         if self.version == 2:
