@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -19,6 +19,7 @@ from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 CALL_SECONDS = 10.0
 TRY_SECONDS = 30.0
@@ -60,6 +61,9 @@ class PodBackend(Protocol):
     def watch(self) -> AsyncIterator[PodState]:
         """All pods first, then each change, for ever; after a broken connection all pods again."""
 
+    async def existing(self) -> list[PodState]:
+        """All there are at the moment. Raises UnreachableError."""
+
     def available_memory(self) -> int | None:
         """Bytes that new copies of variables may take in all, None when unknown."""
 
@@ -96,13 +100,12 @@ class LauncherBackend:
         if channel is not None:
             await channel.close()
 
-    async def _call(self, what: str, call: Callable[[rpc.LauncherStub], Awaitable[object]]) -> None:
+    async def _call(self, what: str, call: Callable[[rpc.LauncherStub], Awaitable[T]]) -> T:
         deadline = asyncio.get_running_loop().time() + TRY_SECONDS
         pause = 0.1
         while True:
             try:
-                await call(self._stub())
-                return
+                return await call(self._stub())
             except grpc.aio.AioRpcError as error:
                 transient = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
                 if not transient or asyncio.get_running_loop().time() > deadline:
@@ -135,12 +138,7 @@ class LauncherBackend:
             try:
                 async for status in self._stub().Watch(pb.WatchRequest()):
                     pause = 0.1
-                    yield PodState(
-                        name=status.name, state=status.state, pid=status.pid, exit_code=status.exit_code,
-                        restarting=status.restarting, restarts=status.restarts, deleted=status.deleted,
-                        last_line=status.last_line, cause=status.cause, cpu=status.resources.cpu,
-                        memory_bytes=status.resources.memory_bytes,
-                    )  # fmt: skip
+                    yield _state(status)
             except grpc.aio.AioRpcError as error:
                 log.warning("the launcher at %s cannot be watched: %s", self._address, error.details())
             await asyncio.sleep(pause)
@@ -148,8 +146,20 @@ class LauncherBackend:
             if pause > 1.0:
                 await self._reopen()
 
+    async def existing(self) -> list[PodState]:
+        reply = await self._call("list its pods", lambda stub: stub.List(pb.WatchRequest(), timeout=CALL_SECONDS))
+        return [_state(status) for status in reply.pods]
+
     def available_memory(self) -> int | None:
         return host_available_memory()
 
     async def close(self) -> None:
         await self._reopen()
+
+
+def _state(status: pb.PodStatus) -> PodState:
+    return PodState(
+        name=status.name, state=status.state, pid=status.pid, exit_code=status.exit_code, restarting=status.restarting,
+        restarts=status.restarts, deleted=status.deleted, last_line=status.last_line, cause=status.cause,
+        cpu=status.resources.cpu, memory_bytes=status.resources.memory_bytes,
+    )  # fmt: skip

@@ -161,12 +161,15 @@ class Pods:
         pod.process.signal(number)
         return True
 
+    def statuses(self) -> list[pb2.PodStatus]:
+        """Of all pods but those being started: they would look like ones that have exited, and are told soon."""
+        return [pod.status() for pod in self._pods.values() if not pod.creating.locked()]
+
     async def watch(self) -> AsyncIterator[pb2.PodStatus]:
         """All pods, then each one that changes. Ends when the watcher is too slow: it comes again and gets all."""
         queue: asyncio.Queue[pb2.PodStatus | None] = asyncio.Queue(_WATCH_QUEUE_MAX)
-        for pod in self._pods.values():
-            if not pod.creating.locked():  # one being started would look like one that has exited; it is told soon
-                queue.put_nowait(pod.status())
+        for status in self.statuses():
+            queue.put_nowait(status)
         self._watchers.add(queue)
         try:
             while (item := await queue.get()) is not None:

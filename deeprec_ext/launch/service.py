@@ -64,6 +64,10 @@ class LauncherService(rpc.LauncherServicer):
             if status.name != "aimaster":
                 yield status
 
+    async def List(self, request: pb2.WatchRequest, context: Any) -> pb2.PodsReply:
+        await self._authorise(context)
+        return pb2.PodsReply(pods=[status for status in self._pods.statuses() if status.name != "aimaster"])
+
     @staticmethod
     async def _authorise(context: Any) -> None:
         role = peer_role(context)

@@ -247,6 +247,9 @@ class FakeBackend:
         finally:
             self._watchers.discard(queue)
 
+    async def existing(self) -> list[PodState]:
+        return list(self.pods.values())
+
     def available_memory(self) -> int | None:
         return self.memory
 
