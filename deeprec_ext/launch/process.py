@@ -85,7 +85,7 @@ async def start(name: str, number: int, command: Command, guard: Guard, cgroups:
     command.log.parent.mkdir(parents=True, exist_ok=True)
     with command.log.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", str(_CHILD), str(os.getpid()), ":".join(map(str, cgroups)), *command.argv,
+            sys.executable, "-I", "-S", str(_CHILD), ":".join(map(str, [os.getpid(), *cgroups])), *command.argv,
             stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env=dict(command.environment),
         )  # fmt: skip
         guard.add(process.pid)

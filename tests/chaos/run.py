@@ -45,7 +45,7 @@ def command(plan: Plan, directory: Path, epochs: int) -> list[str]:
     for name, value in SETTINGS.items():
         flags += ["--setting", f"{name}={value:g}"]
     return [
-        sys.executable, "-I", "-S", str(CHILD), str(os.getpid()), "",
+        sys.executable, "-I", "-S", str(CHILD), str(os.getpid()),
         sys.executable, "-m", "deeprec_ext.cli.main", "run", "--workdir", str(directory), *flags, "--",
         sys.executable, str(CENSUS), "--epochs", str(epochs), "--batch", str(BATCH),
     ]  # fmt: skip
