@@ -612,7 +612,7 @@ class ProcessSample(_message.Message):
     def __init__(self, cpu_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., working_set_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., cpu_limit_cores: _Optional[float] = ..., throttled_seconds: _Optional[float] = ..., oom_kills: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., open_files: _Optional[int] = ..., threads: _Optional[int] = ..., shared_limits: bool = ...) -> None: ...
 
 class StepSample(_message.Message):
-    __slots__ = ("steps", "examples", "median_seconds", "p95_seconds", "longest_seconds", "gate_wait_seconds", "input_wait_seconds", "histogram", "training")
+    __slots__ = ("steps", "examples", "median_seconds", "p95_seconds", "longest_seconds", "gate_wait_seconds", "input_wait_seconds", "histogram", "training", "histogram_seconds")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     MEDIAN_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -622,6 +622,7 @@ class StepSample(_message.Message):
     INPUT_WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     HISTOGRAM_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FIELD_NUMBER: _ClassVar[int]
+    HISTOGRAM_SECONDS_FIELD_NUMBER: _ClassVar[int]
     steps: int
     examples: int
     median_seconds: float
@@ -631,7 +632,8 @@ class StepSample(_message.Message):
     input_wait_seconds: float
     histogram: _containers.RepeatedScalarFieldContainer[int]
     training: bool
-    def __init__(self, steps: _Optional[int] = ..., examples: _Optional[int] = ..., median_seconds: _Optional[float] = ..., p95_seconds: _Optional[float] = ..., longest_seconds: _Optional[float] = ..., gate_wait_seconds: _Optional[float] = ..., input_wait_seconds: _Optional[float] = ..., histogram: _Optional[_Iterable[int]] = ..., training: bool = ...) -> None: ...
+    histogram_seconds: float
+    def __init__(self, steps: _Optional[int] = ..., examples: _Optional[int] = ..., median_seconds: _Optional[float] = ..., p95_seconds: _Optional[float] = ..., longest_seconds: _Optional[float] = ..., gate_wait_seconds: _Optional[float] = ..., input_wait_seconds: _Optional[float] = ..., histogram: _Optional[_Iterable[int]] = ..., training: bool = ..., histogram_seconds: _Optional[float] = ...) -> None: ...
 
 class Trace(_message.Message):
     __slots__ = ("step", "epoch", "seconds", "usual_seconds", "devices", "ops", "edges", "slots", "input_seconds")
