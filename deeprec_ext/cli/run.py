@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deeprec_ext.cli.display import make_display
-from deeprec_ext.cli.report import print_result
+from deeprec_ext.cli.ending import print_result
 from deeprec_ext.launch.command import job_label, resolve_command
 from deeprec_ext.launch.ending import STOPPED, SUCCEEDED
 from deeprec_ext.launch.events import load_events

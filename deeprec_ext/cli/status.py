@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def show_ended(directory: RunDirectory, as_json: bool) -> int:
     """The summary the launcher wrote; of a launcher that was killed, what the AIMaster's store says."""
-    from deeprec_ext.cli.report import print_summary
+    from deeprec_ext.cli.ending import print_summary
     from deeprec_ext.launch.summary import read_stored
 
     try:

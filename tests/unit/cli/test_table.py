@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from deeprec_ext.cli.report import final_line, scaling_row
+from deeprec_ext.cli.ending import final_line, scaling_row
 from deeprec_ext.cli.table import describe_scaling, eta_seconds, plain_line, render, slots_text
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.job import Scene
