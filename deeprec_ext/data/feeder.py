@@ -318,6 +318,10 @@ class Feeder:
             self._leases.registered(aimaster_incarnation)
             self._talk.notify_all()
 
+    def tell(self) -> pb.DataKnown:
+        with self._lock:
+            return self._leases.tell()
+
     def finish(self) -> None:
         """What is trained is told, the rest given back; the feeder sleeps until somebody asks again."""
         with self._lock:

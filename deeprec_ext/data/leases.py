@@ -10,6 +10,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+from deeprec_ext.data.trained import TrainedVisits
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 REPORT_SECONDS = 0.5
@@ -73,6 +74,9 @@ class Leases:
         self._failed_shards: set[int] = set()
         self._given_up: set[int] = set()
         self._rates: deque[tuple[float, int]] = deque()
+        self._trained = TrainedVisits()
+        self._trained_records = 0  # since the last rewind
+        self._highest_lease = 0
 
     # -- what the reading and training side does
 
@@ -91,6 +95,7 @@ class Leases:
         if held is None:
             return False
         self.total_trained += max(0, done - held.trained)
+        self._trained_records += max(0, done - held.trained)
         held.trained = max(held.trained, done)
         return True
 
@@ -123,9 +128,24 @@ class Leases:
         self.to_scan.clear()
         self._owed.clear()
         self._returned, self._failed, self._scanned = [], [], []
+        self._trained.clear()
+        self._trained_records = 0
 
     def _drop_unread(self) -> None:
         self.to_read = deque(lease for lease in self.to_read if lease.id in self.held)
+
+    def tell(self) -> pb.DataKnown:
+        """To an AIMaster that has lost its store."""
+        known = pb.DataKnown(
+            dataset=self.declaration.name, rewinds=self._rewinds, complete=self._trained.complete,
+            trained=self._trained.tell(), highest_lease=self._highest_lease, replayed_records=self.replayed,
+            trained_records=self._trained_records,
+        )  # fmt: skip
+        for one in self.held.values():
+            lease = known.held.add()
+            lease.CopyFrom(one.lease)
+            lease.done = one.trained
+        return known
 
     # -- requests and replies
 
@@ -233,10 +253,13 @@ class Leases:
                 held.told = max(held.told, progress.done)
                 if held.told >= held.lease.records:
                     del self.held[progress.lease]
+                    self._trained.add(held.lease.epoch, held.lease.rank)
         for lease_id in reply.fenced:
             self.fenced += self.held.pop(lease_id, None) is not None
         self._drop_unread()
+        self._trained.completed(reply.complete)
         for lease in reply.leases:
+            self._highest_lease = max(self._highest_lease, lease.id)
             if lease.kind == pb.Lease.SCAN:
                 self.to_scan.append(lease)
             elif lease.id not in self.held:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import grpc
 
 from deeprec_ext import env, settings
+from deeprec_ext.elastic.memory import Memory
 from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError
 from deeprec_ext.gazer.process import process_sample
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -44,6 +45,10 @@ COMMANDS_REMEMBERED = 256
 """Commands whose acks can be repeated; a scaling has about ten."""
 
 
+class NotNowError(UnreachableError):
+    """The AIMaster dies, starts, or rebuilds its store: it is worth asking again."""
+
+
 class Handler(Protocol):
     """The process behind an agent: a trainer or a PS. Called in the agent's thread; must not block."""
 
@@ -55,6 +60,9 @@ class Handler(Protocol):
 
     def beat(self) -> pb.Heartbeat:
         """What this process reports; the agent adds memory and CPU."""
+
+    def tell(self, known: pb.Known) -> None:
+        """Adds what this process knows, beside what its agent has heard. For an AIMaster that has lost its store."""
 
     def fenced(self, reason: str) -> None:
         """This process has been replaced and must not touch the model any more."""
@@ -90,10 +98,15 @@ class Agent:
         self._commands: OrderedDict[int, pb.AgentMessage | None] = OrderedDict()  # with the ack, once there is one
         self._thread: threading.Thread | None = None
         self._reply: pb.RegisterReply | None = None
-        self.known_epoch = 0
+        self.memory = Memory(identity.incarnation)
         self.heartbeat_seconds = settings.Settings.heartbeat_seconds
 
     # -- called by the process
+
+    @property
+    def known_epoch(self) -> int:
+        """Of the newest view that was heard of; 0: none yet."""
+        return self.memory.view.epoch
 
     def start(self) -> pb.RegisterReply:
         """Registers (waits until the job lets this process in) and starts the thread.
@@ -101,7 +114,7 @@ class Agent:
         Raises ProtocolError when the AIMaster speaks another version, StaleError when this process has been replaced,
         UnreachableError when nobody answers.
         """
-        reply = self._register(REGISTER_LIMIT_SECONDS)
+        reply = self._register_patiently(REGISTER_LIMIT_SECONDS)
         self._handler.registered(reply)
         self._thread = threading.Thread(target=self._work, name="deeprec-agent", daemon=True)
         self._thread.start()
@@ -167,6 +180,7 @@ class Agent:
                     log.warning("ignored a message of a stale AIMaster (incarnation %d)", message.aimaster_incarnation)
                     continue
                 if not self._known(message):
+                    self.memory.heard(message)
                     self._handler.receive(message)
                 if self._closing.is_set():
                     return
@@ -223,8 +237,19 @@ class Agent:
         role = "ps" if self.identity.role == "ps" else "trainer"
         return open_channel(address, server_name("aimaster", env.job()), role, env.certificates())
 
+    def _register_patiently(self, limit_seconds: float) -> pb.RegisterReply:
+        """The first time: an AIMaster that dies or rebuilds its store meanwhile is no reason to give up."""
+        deadline = time.monotonic() + limit_seconds
+        while True:
+            try:
+                return self._register(max(1.0, deadline - time.monotonic()))
+            except NotNowError:
+                if time.monotonic() > deadline or self._closing.wait(RETRY_SECONDS[1]):
+                    raise
+
     def _register(self, limit_seconds: float) -> pb.RegisterReply:
-        known = self._reply
+        known, deadline = self._reply, time.monotonic() + limit_seconds
+        task = known.task if known is not None else -1
         request = pb.RegisterRequest(
             protocol_major=settings.PROTOCOL_MAJOR,
             protocol_minor=settings.PROTOCOL_MINOR,
@@ -236,22 +261,32 @@ class Agent:
             pid=os.getpid(),
             host=socket.gethostname(),
             known_epoch=self.known_epoch,
-            known_task=known.task if known is not None else -1,
+            known_task=task,
             known_aimaster=known.aimaster_incarnation if known is not None else 0,
             tensorflow_version=self._tensorflow_version,
+            resident_slots=self.memory.resident_slots(task) if task >= 0 else (),
         )
         channel = self.channel()
         try:
-            reply = rpc.AgentsStub(channel).Register(request, timeout=limit_seconds, wait_for_ready=True)
+            stub = rpc.AgentsStub(channel)
+            reply = stub.Register(request, timeout=limit_seconds, wait_for_ready=True)
+            if reply.tell:
+                log.info("the AIMaster has lost its store; %s tells it what it knows", self.identity.name)
+                request.known.CopyFrom(self.memory.tell())
+                self._handler.tell(request.known)
+                reply = stub.Register(request, timeout=max(1.0, deadline - time.monotonic()))
         except grpc.RpcError as error:
             raise _registration_error(self.identity.name, error) from error
         finally:
             channel.close()
+        if reply.tell:
+            raise NotNowError("the AIMaster asks again what this process knows")
         if known is not None and reply.aimaster_incarnation < known.aimaster_incarnation:
             raise UnreachableError("a stale AIMaster answered")
         if known is not None and reply.aimaster_incarnation > known.aimaster_incarnation:
             self._commands.clear()  # ids are unique per incarnation
         self._reply = reply
+        self.memory.registered(reply)
         if reply.settings.heartbeat_seconds > 0:
             self.heartbeat_seconds = reply.settings.heartbeat_seconds
         return reply
@@ -263,4 +298,5 @@ def _registration_error(name: str, error: grpc.RpcError) -> Exception:
         return ProtocolError(f"the AIMaster refused {name}: {details}")
     if code in (grpc.StatusCode.ABORTED, grpc.StatusCode.PERMISSION_DENIED):
         return StaleError(f"the AIMaster does not want {name} any more: {details}")
-    return UnreachableError(f"{name} could not register with the AIMaster: {code.name}: {details}")
+    kind = NotNowError if code == grpc.StatusCode.UNAVAILABLE else UnreachableError
+    return kind(f"{name} could not register with the AIMaster: {code.name}: {details}")

@@ -83,6 +83,9 @@ class Source(Protocol):
     def registered(self, aimaster_incarnation: int) -> None:
         """There is a stream to the AIMaster again: ask again what was not answered."""
 
+    def tell(self) -> pb.DataKnown:
+        """What this process has trained and holds, for an AIMaster that has lost its store."""
+
     def finish(self) -> None:
         """The script ends: say what is trained and give the rest back."""
 
@@ -137,6 +140,11 @@ class Inputs:
             sources = list(self._sources.values())
         for source in sources:
             source.registered(reply.aimaster_incarnation)
+
+    def tell(self, known: pb.Known) -> None:
+        with self._lock:
+            sources = list(self._sources.values())
+        known.data.extend(source.tell() for source in sources)
 
     def receive(self, reply: pb.DataReply) -> None:
         source = self.find(reply.dataset)

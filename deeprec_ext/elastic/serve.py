@@ -65,21 +65,20 @@ class ParameterServer:
         if self._task != reply.task:
             log.info("%s serves task %d at %s", self.identity.name, reply.task, self._target)
         self._task, self._settings = reply.task, reply.settings
-        self.agent.known_epoch = reply.view.epoch
         self.guarding.report_again()
 
     def fenced(self, reason: str) -> None:
         log.error("%s; this PS ends", reason)
         os._exit(75)
 
+    def tell(self, known: pb.Known) -> None:
+        """Its agent has heard everything there is; its backups are reported after each registration anyway."""
+
     def beat(self) -> pb.Heartbeat:
         return pb.Heartbeat(epoch=self.agent.known_epoch)
 
     def receive(self, message: pb.MasterMessage) -> None:
-        kind = message.WhichOneof("message")
-        if kind == "publish":
-            self.agent.known_epoch = max(self.agent.known_epoch, message.publish.view.epoch)
-        elif kind == "command":
+        if message.WhichOneof("message") == "command":
             command = message.command
             if command.WhichOneof("command") in COMMANDS:
                 self.disk.put(command)
@@ -167,6 +166,7 @@ class ParameterServer:
             else:
                 result.bytes, result.remaining_bytes = mover.final()
                 result.checksummed = mover.verify()
+                self.agent.memory.has_arrived(copy.scaling_id)
                 threading.Timer(5.0, self._forget_movers, [None, copy.scaling_id]).start()
         result.seconds = time.monotonic() - started
         log.info(

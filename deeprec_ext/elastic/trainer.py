@@ -60,6 +60,9 @@ LOST_GRACE_SECONDS = 0.1
 STANDBY_MEMORY_SHARE = 0.2
 """No session is prepared in advance while less of the machine's memory than this is available."""
 
+CATALOGUES_TOLD = 3
+"""To an AIMaster that has lost its store, the first trainers of the view tell the catalogue: it is large, and one is enough."""
+
 SWITCH_SECONDS = 0.0005
 """The interpreter's switch interval while sessions are built beside training (default 5 ms: a step would wait so long)."""
 
@@ -90,7 +93,9 @@ class Trainer:
         self._changed = threading.Condition(threading.RLock())
         self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._catalogue_fingerprint = ""
+        self._catalogue = pb.Catalogue()  # as it was sent last
+        self._live_generation = 0  # of which it was said that the model is live
+        self._marked: frozenset[int] = frozenset()  # slots of whose tables every run marks the dirty rows
         self._lapsed = False  # a pause ended without resume or commit: our view may be old
         self._failure: Exception | None = None
         self._frozen = False
@@ -235,6 +240,7 @@ class Trainer:
         """The chief's session is ready: others may attach from now on."""
         live = self.inputs.take_restored()
         live.generation, live.step = self.generation, step
+        self._live_generation = self.generation
         self.agent.send(pb.AgentMessage(live=live))
 
     def step_completed(self, step: int) -> None:
@@ -262,8 +268,8 @@ class Trainer:
             if catalogue is None:
                 continue
             self.clock.examples_per_step = self.examples_given or session.batch_size()
-            if catalogue.fingerprint != self._catalogue_fingerprint:
-                self._catalogue_fingerprint = catalogue.fingerprint
+            if catalogue.fingerprint != self._catalogue.fingerprint:
+                self._catalogue = catalogue
                 self.agent.send(pb.AgentMessage(catalogue=catalogue))
                 for warning in catalogue.warnings:
                     log.warning("%s", warning)
@@ -298,6 +304,7 @@ class Trainer:
                 self._tracked
             ):  # more marks than needed do no harm, a rebuilt session would
                 self._tracked, self._wanted = dict(reply.tracked), None
+                self._marked = frozenset(reply.view.marked_slots)
         self._set_view(ClusterView.from_proto(reply.view))
         self.inputs.registered(reply)
 
@@ -305,6 +312,13 @@ class Trainer:
         log.error("%s; this process ends", reason)
         sys.stderr.flush()
         os._exit(75)
+
+    def tell(self, known: pb.Known) -> None:
+        known.step, known.live_generation = self.clock.global_step, self._live_generation
+        known.marked_slots.extend(sorted(self._marked))
+        if self.identity.name in [worker.name for worker in known.view.workers][:CATALOGUES_TOLD]:
+            known.catalogue.CopyFrom(self._catalogue)
+        self.inputs.tell(known)
 
     def beat(self) -> pb.Heartbeat:
         self._send_pauses()
@@ -375,8 +389,8 @@ class Trainer:
             self.gate.close(command.lost.lease_seconds)
             threading.Thread(target=self._lost, args=(command.id,), name="deeprec-lost", daemon=True).start()
         elif kind == "mark":
-            tracked = dict(command.mark.tracked)
-            self._queue(command.id, lambda: self._mark(tracked))
+            tracked, slots = dict(command.mark.tracked), frozenset(command.mark.slots)
+            self._queue(command.id, lambda: self._mark(tracked, slots))
         elif kind == "prepare":
             view, keep = ClusterView.from_proto(command.prepare.view), command.prepare.keep_marks
             self._queue(command.id, lambda: self._prepare(view, keep))
@@ -427,11 +441,13 @@ class Trainer:
         for session in list(self._sessions):
             _retire(session.drop_prepared())
 
-    def _mark(self, tracked: Mapping[str, str]) -> None:
-        """From the next run on, sessions mark the writes to these variables (or none)."""
+    def _mark(self, tracked: Mapping[str, str], slots: frozenset[int]) -> None:
+        """From the next run on, sessions mark the writes to these variables (or none), all of them on these slots."""
         if tracked == self._tracked and self._marks_sure:
+            self._marked = slots
             return
         before: list[Placed] = []
+        self._marked = frozenset()
         if tracked != self._tracked:
             self._marks_sure = False
             wanted = self._wanted_for(self.view, tracked)
@@ -444,7 +460,7 @@ class Trainer:
         self.retire(before)
         if not sure:
             raise TimeoutError(f"a step without marks did not end within {MARK_LIMIT_SECONDS:g} s")
-        self._marks_sure = True
+        self._marks_sure, self._marked = True, slots
 
     def _prepare(self, view: ClusterView, keep_marks: bool) -> None:
         wanted = self._wanted_for(view, self._tracked if keep_marks else {})
@@ -485,7 +501,7 @@ class Trainer:
         """In the agent's thread: nothing here takes long when the session was prepared."""
         if not keep_marks:
             with self._changed:
-                self._tracked = {}
+                self._tracked, self._marked = {}, frozenset()
         self._set_view(view)
         wanted = self.wanted()
         before: list[Placed] = [old for session in list(self._sessions) for old in session.exchange(wanted)]
@@ -508,8 +524,7 @@ class Trainer:
                 return
             self._view, self._wanted = view, None
             if old is not None and view.generation != old.generation:
-                self._tracked = {}  # the bitmaps are gone with the variables
-            self.agent.known_epoch = view.epoch
+                self._tracked, self._marked = {}, frozenset()  # the bitmaps are gone with the variables
             self._changed.notify_all()
         if self._lost_until and old is not None and view.placement != old.placement:
             self._lost_until = 0.0
