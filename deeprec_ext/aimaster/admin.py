@@ -43,6 +43,9 @@ class AdminService(rpc.AdminServicer):
     async def Graph(self, request: pb.CatalogueRequest, context: grpc.aio.ServicerContext) -> pb.GraphReply:
         return pb.GraphReply(catalogue=self._job.catalogue, passes_json=self._job.store.blob("passes").decode() or "[]")
 
+    async def Series(self, request: pb.SeriesRequest, context: grpc.aio.ServicerContext) -> pb.SeriesReply:
+        return await self._job.gazing.series_reply(request)
+
     async def Finish(self, request: pb.FinishRequest, context: grpc.aio.ServicerContext) -> pb.FinishReply:
         job = self._job
         job.members.flush()

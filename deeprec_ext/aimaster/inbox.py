@@ -35,6 +35,9 @@ class Inbox:
         if kind == "data":
             self._job.ledger.receive(member, message.data)
             return
+        if kind == "gazer":  # nobody waits for what it says
+            self._job.gazing.receive(member, message.gazer)
+            return
         handler = getattr(self, f"_on_{kind}", None)
         if handler is not None:
             handler(member, getattr(message, str(kind)))

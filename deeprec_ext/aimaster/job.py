@@ -19,6 +19,7 @@ from deeprec_ext.aimaster.commands import Commander
 from deeprec_ext.aimaster.disk import DiskBackups
 from deeprec_ext.aimaster.events import EventLog
 from deeprec_ext.aimaster.facts import JobSpec, Requests
+from deeprec_ext.aimaster.gazing import Gazing
 from deeprec_ext.aimaster.guards import Guards
 from deeprec_ext.aimaster.ledger import Ledger
 from deeprec_ext.aimaster.members import Members
@@ -66,6 +67,8 @@ class Job:
         self.guards = Guards(self)
         self.disk = DiskBackups(self)
         self.ledger = Ledger(self)
+        self.gazing = Gazing(self)
+        self.dashboard = ""  # URL of the web page, while it is served
         self.stale: asyncio.Event = asyncio.Event()  # a newer AIMaster exists: end
         self._published: object = None
         self._publishing: asyncio.Task[None] | None = None

@@ -16,6 +16,18 @@ def slot_bytes(variables: Iterable[pb.Variable], slots: int) -> list[int]:
     return sizes
 
 
+def slot_rows(variables: Iterable[pb.Variable], slots: int) -> list[int]:
+    """[S] rows of the tables of each slot. A table's optimizer slots share its bitmap and are not counted again."""
+    tables = {}
+    for variable in variables:
+        if variable.update == pb.Variable.ROWS and variable.shape and 0 <= variable.slot < slots:
+            tables[variable.slot, variable.bitmap or variable.name] = max(0, variable.shape[0])
+    rows = [0] * slots
+    for (slot, _), count in tables.items():
+        rows[slot] += count
+    return rows
+
+
 def moves_of(variables: Iterable[pb.Variable], old: Sequence[int], new: Sequence[int]) -> dict[int, list[pb.Move]]:
     """Every variable of a slot that changes its owner, by the task of the target."""
     moves: dict[int, list[pb.Move]] = {}

@@ -29,6 +29,7 @@ def _role(job: Job, record: RoleRecord, sizes: list[int]) -> pb.RoleStatus:
         status.heartbeat.CopyFrom(member.heartbeat)
         status.heartbeat_age_seconds = max(0.0, job.clock.monotonic() - member.seen)
         status.cpu_percent = member.cpu_percent
+        status.MergeFrom(job.gazing.facts(record.name))
     if record.role == pb.PS:
         cluster = job.cluster
         owned = cluster.by_name(record.name)
@@ -37,6 +38,13 @@ def _role(job: Job, record: RoleRecord, sizes: list[int]) -> pb.RoleStatus:
             status.slots.extend(slots)
             status.bytes = sum(sizes[slot] for slot in slots)
     return status
+
+
+def _slot_load(job: Job, sizes: list[int]) -> list[pb.SlotStatus]:
+    return [
+        pb.SlotStatus(slot=slot, task=task, bytes=sizes[slot], gazer=job.gazing.latest(f"slot-{slot}"))
+        for slot, task in enumerate(job.cluster.slot_map)
+    ]
 
 
 def status(job: Job, scalings: Scalings) -> pb.StatusReply:
@@ -68,5 +76,7 @@ def status(job: Job, scalings: Scalings) -> pb.StatusReply:
         slots=job.spec.slots,
         failure=job.failure,
         live=cluster.live,
+        slot_load=_slot_load(job, sizes),
+        dashboard=job.dashboard,
         autoscale=("held" if job.held else "on") if job.settings.autoscale else "",
     )

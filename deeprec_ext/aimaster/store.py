@@ -121,6 +121,10 @@ class Store:
         with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as db:
             db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
+    def reader(self) -> Store:
+        """Another connection that only reads, for a thread; close it."""
+        return Store(self._path, read_only=True)
+
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """For parts with tables of their own (the data ledger)."""
         return self._db.execute(query, values).fetchall()

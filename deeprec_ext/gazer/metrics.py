@@ -38,6 +38,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("sent_bytes_per_second", "process", "bytes per second", "sent to the network"),
     Metric("open_files", "process", "files", "open file descriptors"),
     Metric("threads", "process", "threads", "threads of the process"),
+    Metric(
+        "oom_kills",
+        "process",
+        "kills",
+        "processes of the container that were killed for want of memory, since its start",
+    ),
     Metric("steps_per_second", "trainer", "steps per second", "completed steps of this trainer"),
     Metric("examples_per_second", "trainer", "examples per second", "examples this trainer trained"),
     Metric("step_seconds", "trainer", "seconds", "median time of a step"),

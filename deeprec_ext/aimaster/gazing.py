@@ -1,0 +1,316 @@
+"""Gazer's part in the AIMaster (`job.gazing`): keeps what processes report, and writes it down as time series.
+
+Reports come every few seconds from every process. What they tell is kept as the newest values; once per interval all of them,
+with what follows for PS, slots and the job, become one row of the series. Nothing depends on it: reports that make no sense
+are counted and ignored, and a store that cannot be written costs samples, not the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from deeprec_ext.aimaster.members import Member
+from deeprec_ext.aimaster.slots import slot_bytes, slot_rows
+from deeprec_ext.gazer import loads, values
+from deeprec_ext.gazer.process import process_sample
+from deeprec_ext.gazer.reading import Line
+from deeprec_ext.gazer.series import Series
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+if TYPE_CHECKING:
+    from deeprec_ext.aimaster.job import Job
+
+log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+STALE_INTERVALS = 2.5
+"""A value that is older than so many intervals is not the present one any more."""
+
+TRACES_PER_REPORT, TRACES_WAITING_MAX, TRACES_WRITTEN_AT_ONCE = 2, 256, 50
+TROUBLES_MAX, TEXT_MAX = 3, 500
+"""Lines per incarnation about parts of Gazer that are off there, and characters of one."""
+
+CHECKPOINT_SECONDS = 30.0
+"""How often the store's log is copied into its database, in a thread. Else a commit would do so now and then, on the loop."""
+
+READERS_MAX = 2
+
+
+@dataclass
+class Totals:
+    """Of one trainer name, since this AIMaster began; they only grow. Histogram: steps per bucket."""
+
+    steps: int = 0
+    examples: int = 0
+    gate_wait_seconds: float = 0.0
+    input_wait_seconds: float = 0.0
+    histogram: list[int] = field(default_factory=list)
+    histogram_seconds: float = 0.0
+
+
+@dataclass
+class _Seen:
+    """What one incarnation has reported."""
+
+    incarnation: str
+    at: float  # monotonic
+    process: pb.ProcessSample | None = None
+    values: dict[str, float] = field(default_factory=dict)
+    touched: dict[int, float] = field(default_factory=dict)  # slot -> rows per second
+    troubles: int = 0
+
+
+class Gazing:
+    """On the job's event loop."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.series = Series(job.store)
+        self.totals: dict[str, Totals] = {}
+        self.reports = self.ignored = 0  # since this AIMaster began
+        self._seen: dict[str, _Seen] = {}
+        self._traced: dict[str, loads.PerStep] = {}
+        self._traces: deque[tuple[float, str, bytes]] = deque(maxlen=TRACES_WAITING_MAX)
+        self._latest: dict[str, dict[str, float]] = {}
+        self._facts: dict[str, pb.RoleStatus] = {}
+        self._own: tuple[float, pb.ProcessSample] | None = None
+        self._model: tuple[pb.Catalogue, dict[int, dict[str, float]]] | None = None
+        self._placement: tuple[object, int] = (None, 0)  # of slots and PS, and the epoch since when it is so
+        self._checkpointed = job.clock.monotonic()
+        self._broken = False
+        self._readers: asyncio.Semaphore | None = None
+
+    # ------------------------------------------------------------------------------------------------ reports
+
+    def receive(self, member: Member, report: pb.GazerReport) -> None:
+        """One report of a member that is not fenced."""
+        self.reports += 1
+        now, seconds = self._job.clock.monotonic(), values.interval(report)
+        seen = self._seen.get(member.name)
+        if seen is None or seen.incarnation != member.incarnation:
+            self._traced.pop(member.name, None)
+            seen = self._seen[member.name] = _Seen(member.incarnation, now)
+        seen.at = now
+        seen.values = {}
+        if report.HasField("process"):
+            seen.values.update(values.process_values(report.process, seen.process, seconds))
+            seen.process = report.process
+        if member.is_trainer:
+            if report.HasField("steps"):
+                seen.values.update(values.step_values(report.steps, seconds))
+                self._count(member.name, report.steps)
+            for trace in islice(report.traces, TRACES_PER_REPORT):
+                self._take(member.name, trace)
+        elif member.role == pb.PS and seconds > 0:
+            slots = self._job.spec.slots
+            seen.touched = {
+                one.slot: one.rows_touched / seconds for one in islice(report.touched, slots)
+                if 0 <= one.slot < slots and values.usable(one.rows_touched)
+            }  # fmt: skip
+        if report.trouble and seen.troubles < TROUBLES_MAX:
+            seen.troubles += 1
+            self._job.event("warning", member.name, text=report.trouble[:TEXT_MAX])
+
+    def _count(self, name: str, sample: pb.StepSample) -> None:
+        numbers = (sample.steps, sample.examples, sample.gate_wait_seconds, sample.input_wait_seconds)
+        if not all(map(values.usable, numbers)):
+            self.ignored += 1
+            return
+        totals = self.totals.setdefault(name, Totals())
+        totals.steps += sample.steps
+        totals.examples += sample.examples
+        totals.gate_wait_seconds += sample.gate_wait_seconds
+        totals.input_wait_seconds += sample.input_wait_seconds
+        counts = values.histogram(sample)
+        if counts:
+            totals.histogram = [old + new for old, new in zip(totals.histogram or [0] * len(counts), counts)]
+            totals.histogram_seconds += sample.histogram_seconds if values.usable(sample.histogram_seconds) else 0.0
+
+    def _take(self, trainer: str, trace: pb.Trace) -> None:
+        job = self._job
+        if not values.trace_is_sound(trace, job.spec.slots):
+            self.ignored += 1
+            return
+        self._traced[trainer] = loads.per_step(trace, job.spec.slots, self._ps())
+        self._traces.append((job.clock.wall(), trainer, trace.SerializeToString()))
+
+    # ------------------------------------------------------------------------------------------------ newest values
+
+    def latest(self, subject: str) -> Mapping[str, float]:
+        """Newest value of each metric of a role, a slot (`slot-3`) or the `job`; empty where nothing is known."""
+        return self._latest.get(subject, {})
+
+    def facts(self, name: str) -> pb.RoleStatus:
+        """`process` and `gazer` of a role, to be merged into its status; made once per interval, asked for often."""
+        if (facts := self._facts.get(name)) is None:
+            facts = self._facts[name] = pb.RoleStatus(gazer=self.latest(name))
+            if (process := self.process(name)) is not None:
+                facts.process.CopyFrom(process)
+        return facts
+
+    def process(self, name: str) -> pb.ProcessSample | None:
+        """The newest sample of the present incarnation, or of the AIMaster itself."""
+        if name == "aimaster":
+            return self._own[1] if self._own is not None else None
+        seen, member = self._seen.get(name), self._job.members.get(name)
+        return seen.process if seen and member is not None and seen.incarnation == member.incarnation else None
+
+    # ------------------------------------------------------------------------------------------------ what follows
+
+    def _ps(self) -> list[str]:
+        return [ps.name for ps in self._job.cluster.ps]
+
+    def derive(self) -> dict[str, dict[str, float]]:
+        """Everything that is known at this moment: subject -> metric -> value."""
+        job = self._job
+        limit = job.clock.monotonic() - STALE_INTERVALS * job.settings.gazer_seconds
+        current = {name: seen for name, seen in self._seen.items()
+                   if seen.at >= limit and self._is_present(name, seen.incarnation)}  # fmt: skip
+        found = {name: dict(seen.values) for name, seen in current.items()}
+        rates = {
+            name: rate for name in job.members.trainers() if (rate := found.get(name, {}).get("steps_per_second", 0.0))
+        }
+        for name, more in loads.ps_loads(self._traced, rates, self._ps(), self._placed_since()).items():
+            found.setdefault(name, {}).update(more)
+        found.update(self._slots(rates, current))
+        found["job"] = self._of_job(found)
+        found["aimaster"] = self._of_aimaster()
+        return found
+
+    def _is_present(self, name: str, incarnation: str) -> bool:
+        member = self._job.members.get(name)
+        return member is not None and member.incarnation == incarnation
+
+    def _placed_since(self) -> int:
+        """The epoch since when slots lie where they do: what a PS cost before says nothing about it now."""
+        cluster = self._job.cluster
+        placement = (cluster.slot_map, tuple((ps.name, ps.task) for ps in cluster.ps))
+        if placement != self._placement[0]:
+            self._placement = (placement, cluster.epoch)
+        return self._placement[1]
+
+    def _slots(self, rates: Mapping[str, float], current: Mapping[str, _Seen]) -> dict[str, dict[str, float]]:
+        job = self._job
+        found = {slot: dict(known) for slot, known in self._of_model().items()}
+        for slot, more in loads.slot_loads(self._traced, rates, job.spec.slots).items():
+            found.setdefault(slot, {}).update(more)
+        for seen in current.values():
+            for slot, rate in seen.touched.items():
+                known = found.setdefault(slot, {})
+                known["touched_rows_per_second"] = known.get("touched_rows_per_second", 0.0) + rate
+        return {f"slot-{slot}": known for slot, known in found.items()}
+
+    def _of_model(self) -> dict[int, dict[str, float]]:
+        """slot -> bytes and rows, of the present catalogue."""
+        catalogue, slots = self._job.catalogue, self._job.spec.slots
+        if self._model is None or self._model[0] is not catalogue:
+            sizes, rows = slot_bytes(catalogue.variables, slots), slot_rows(catalogue.variables, slots)
+            known = {slot: {"bytes": float(sizes[slot]), "rows": float(rows[slot])} for slot in range(slots)}
+            self._model = (catalogue, known if catalogue.variables else {})
+        return self._model[1]
+
+    def _of_job(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        job = self._job
+        trainers = [found.get(name, {}) for name in job.members.trainers()]
+        datasets = [one.trained for one in job.ledger.status() if one.purpose == "train"]
+        values = {
+            "ps": float(len(job.cluster.ps)), "workers": float(len(job.workers())), "step": float(job.members.step),
+            "steps_per_second": sum(one.get("steps_per_second", 0.0) for one in trainers),
+        }  # fmt: skip
+        if any("examples_per_second" in one for one in trainers):
+            values["examples_per_second"] = sum(one.get("examples_per_second", 0.0) for one in trainers)
+        return values | {"trained_records": float(sum(datasets))} if datasets else values
+
+    def _of_aimaster(self) -> dict[str, float]:
+        now, sample = self._job.clock.monotonic(), process_sample()
+        own = pb.ProcessSample(rss_bytes=sample.rss_bytes, cpu_seconds=sample.cpu_seconds)
+        before, self._own = self._own, (now, own)
+        return values.process_values(own, before[1] if before else None, now - before[0] if before else 0.0)
+
+    # ------------------------------------------------------------------------------------------------ the series
+
+    async def run(self) -> None:
+        """Runs for ever; never raises."""
+        interval = self._job.settings.gazer_seconds
+        while interval > 0:
+            await asyncio.sleep(interval)
+            try:
+                await self.flush()
+                self._broken = False
+            except Exception as error:
+                self.series = Series(self._job.store)  # what it knew of the tables may have been rolled back
+                if not self._broken:
+                    log.exception("Gazer's samples are not recorded")
+                    with contextlib.suppress(sqlite3.Error):  # the same disk
+                        self._job.event("warning", text=f"Gazer's samples are not recorded: {error}"[:TEXT_MAX])
+                self._broken = True
+        await asyncio.Event().wait()
+
+    async def flush(self) -> None:
+        """One row of the series, the traces that wait, and the coarser rows that are due. Raises sqlite3.Error."""
+        job = self._job
+        self._forget()
+        self._latest, self._facts = self.derive(), {}
+        now = job.clock.wall()
+        with job.store.transaction():
+            self.series.append(now, self._latest)
+            for _ in range(min(len(self._traces), TRACES_WRITTEN_AT_ONCE)):
+                self.series.add_trace(*self._traces.popleft())
+        while (due := self.series.next_merge(now)) is not None:
+            row = await asyncio.to_thread(due.row)  # of a thousand roles: a tenth of a second
+            with job.store.transaction():
+                self.series.finish(due, row)
+        await self._checkpoint()
+
+    def _forget(self) -> None:
+        """What incarnations reported that are gone."""
+        for name in [name for name, seen in self._seen.items() if not self._is_present(name, seen.incarnation)]:
+            del self._seen[name]
+            self._traced.pop(name, None)
+
+    async def _checkpoint(self) -> None:
+        now = self._job.clock.monotonic()
+        if now - self._checkpointed >= CHECKPOINT_SECONDS:
+            self._checkpointed = now
+            try:
+                await asyncio.to_thread(self._job.store.checkpoint)
+            except sqlite3.Error as error:
+                log.debug("no checkpoint of the store: %s", error)
+
+    async def query(
+        self, subjects: Sequence[str] = (), metrics: Sequence[str] = (), since: float = 0.0, until: float = 0.0,
+        points: int = 500,
+    ) -> list[Line]:  # fmt: skip
+        """As Series.query, in a thread with a connection of its own: a day of a large job takes a while."""
+
+        return await self._read(lambda series: series.query(subjects, metrics, since, until, points))
+
+    async def series_reply(self, request: pb.SeriesRequest) -> pb.SeriesReply:
+        """The answer to Admin.Series."""
+
+        def read(series: Series) -> pb.SeriesReply:
+            lines = series.query(request.subjects, request.metrics, request.since, request.until, request.points)
+            return pb.SeriesReply(lines=[pb.SeriesLine(**vars(line)) for line in lines])
+
+        return await self._read(read)
+
+    async def _read(self, function: Callable[[Series], _T]) -> _T:
+        def read() -> _T:
+            store = self._job.store.reader()
+            try:
+                return function(Series(store))
+            finally:
+                store.close()
+
+        if self._readers is None:
+            self._readers = asyncio.Semaphore(READERS_MAX)
+        async with self._readers:
+            return await asyncio.to_thread(read)
