@@ -68,6 +68,12 @@ def make_plan(slot_bytes: Sequence[int], old: Sequence[int], new: Sequence[int])
     return Plan(tuple(new), moves, sum(slot_bytes[move.slot] for move in moves))
 
 
+def whole_weights(weights: Sequence[float]) -> list[int]:
+    """Loads as `plan` takes them, whole numbers: millionths of the sum. A slot without any load weighs a little."""
+    total = sum(weights)
+    return [max(1, round(1e6 * weight / total)) if total > 0 else 1 for weight in weights]
+
+
 def initial_map(slots: int, ps: int) -> tuple[int, ...]:
     """The first slot map: slot s on PS s mod P."""
     return tuple(slot % ps for slot in range(slots))

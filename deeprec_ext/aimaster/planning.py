@@ -32,12 +32,6 @@ async def wanted_map(
         new = [tasks[added[0]] if old and task == old.task else task for task in cluster.slot_map]
         return planner.make_plan(sizes, cluster.slot_map, new)
     staying = [ps.task for ps in cluster.ps if ps.name not in drained]
-    balanced_by = whole_weights(weights) if weights else sizes
+    balanced_by = planner.whole_weights(weights) if weights else sizes
     planned = await asyncio.to_thread(planner.plan, balanced_by, cluster.slot_map, [*staying, *tasks.values()])
     return planner.make_plan(sizes, cluster.slot_map, planned.slot_map)
-
-
-def whole_weights(weights: Sequence[float]) -> list[int]:
-    """The planner counts in whole numbers: millionths of the whole load. A slot without any load weighs a little."""
-    total = sum(weights)
-    return [max(1, round(1e6 * weight / total)) if total > 0 else 1 for weight in weights]

@@ -88,6 +88,7 @@ class RoleUse:
     memory_slope_bytes_per_second: float = 0.0
     throttled_share: float = 0.0
     step_seconds: float = 0.0  # trainers: median
+    step_seconds_lasting: float = 0.0  # trainers: median over the last five minutes or so; 0: not measured
     steps_per_second: float = 0.0
     input_wait_share: float = 0.0
     busy_share: float = 0.0  # PS

@@ -1,0 +1,128 @@
+"""Requests of CPU and memory per pod, where the backend can change them: more where a limit binds, less where nothing does.
+
+Whether less CPU makes a role slower cannot be read off its mean use (a worker that computes half of the time with 4 cores
+uses 2); but a process that is never throttled never had its limit in its way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+from deeprec_ext.aimaster.policy import cost, hysteresis, memory
+from deeprec_ext.aimaster.policy.evidence import Evidence
+from deeprec_ext.aimaster.policy.limits import describe, fits
+from deeprec_ext.aimaster.policy.observed import RoleUse, Size
+from deeprec_ext.aimaster.policy.proposal import Answer, Proposal, Remark
+
+GRAIN_CORES = 0.05
+"""Requests are rounded up to this; Kubernetes takes thousandths, cgroups hundredths."""
+
+CPU_SETTLED_SECONDS = 60.0
+"""Means are over a minute: a younger process has no mean yet."""
+
+
+def rounded(cores: float) -> float:
+    return round(math.ceil(cores / GRAIN_CORES - 1e-6) * GRAIN_CORES, 2)
+
+
+def larger(evidence: Evidence, size: Size) -> Iterator[Size]:
+    """Sizes with more CPU per pod, for the roles whose limit binds."""
+    if not evidence.limits.resizable:
+        return
+    for role, most in (("ps", evidence.limits.max_ps_cpu), ("worker", evidence.limits.max_worker_cpu)):
+        now = getattr(size, f"{role}_cpu")
+        more = rounded(now * evidence.policy.cpu_factor)
+        more = min(more, most) if most > 0 else more
+        if now > 0 and more > now and evidence.pressed(role):
+            yield dataclasses.replace(size, ps_cpu=more) if role == "ps" else dataclasses.replace(size, worker_cpu=more)
+
+
+def choices(evidence: Evidence) -> list[tuple[float, float]]:
+    """(CPU per PS, per worker) worth looking at: the present ones, and more where a limit binds."""
+    sizes = [evidence.size, *larger(evidence, evidence.size)]
+    return sorted({(size.ps_cpu, size.worker_cpu) for size in sizes})
+
+
+# ------------------------------------------------------------------------------------------------------------ rule
+
+
+def unused(evidence: Evidence) -> Answer:
+    """Gives back CPU and memory that no process of a role needs."""
+    if not evidence.limits.resizable or evidence.present is None:
+        return None
+    if evidence.present.windows < evidence.policy.windows_min:
+        return None
+    values = {**_cpu(evidence), **_memory(evidence)}
+    size = evidence.with_size(**values)
+    if not values or not fits(size, evidence.limits):
+        return None
+    saved = 1 - _price(evidence, size) / _price(evidence, evidence.size)
+    if saved < evidence.policy.saving_min or _was_slower(evidence, size):
+        return None
+    what = f"{describe(size)} is all that is used of {describe(evidence.size)}, {saved:.0%} less"
+    if why := hysteresis.blocked(evidence, size):
+        return Remark(f"{what}; {why}")
+    if not cost.pays(evidence, saved, cost.Cost(0.0, evidence.policy.pause_seconds, 0.0)):
+        return Remark(f"{what}; it would not pay in the time that is left")
+    return Proposal("resize", size, what)
+
+
+def _price(evidence: Evidence, size: Size) -> float:
+    per_core = evidence.policy.bytes_per_core
+    return size.cpu + size.memory_bytes / per_core or 1.0
+
+
+def _settled(evidence: Evidence, role: str) -> tuple[RoleUse, ...]:
+    """The processes of a role if all are old enough to be judged by; else none."""
+    uses = evidence.of_role(role)
+    young = any(0 < use.age_seconds < CPU_SETTLED_SECONDS for use in uses)
+    return () if young or evidence.now - evidence.changed_at < CPU_SETTLED_SECONDS else uses
+
+
+def _cpu(evidence: Evidence) -> dict[str, float]:
+    found: dict[str, float] = {}
+    policy = evidence.policy
+    for role in ("ps", "worker"):
+        uses, now = _settled(evidence, role), getattr(evidence.size, f"{role}_cpu")
+        if not uses or now <= 0 or any(use.cpu_cores <= 0 for use in uses):
+            continue
+        if max(use.throttled_share for use in uses) > policy.throttled_share / 5:
+            continue
+        need = policy.cpu_headroom * max(use.cpu_cores for use in uses)
+        if need <= policy.shrink_below * now:
+            found[f"{role}_cpu"] = max(rounded(need), rounded(now / policy.cpu_factor**2))
+    return found
+
+
+def _memory(evidence: Evidence) -> dict[str, float]:
+    found: dict[str, float] = {}
+    policy = evidence.policy
+    for role in ("ps", "worker"):
+        uses, now = _settled(evidence, role), memory.request_of(evidence.size, role)
+        if not uses or now <= 0 or any(use.working_set_bytes <= 0 for use in uses):
+            continue
+        horizon = min(evidence.seconds_left, policy.horizon_seconds)
+        need = max(use.working_set_bytes + max(0.0, use.memory_slope_bytes_per_second) * horizon for use in uses)
+        need *= max(policy.memory_headroom, _after_a_loss(evidence) if role == "ps" else 1.0)
+        if need <= policy.shrink_below * now and not memory.killed_lately(evidence, role):
+            found[f"{role}_memory_bytes"] = memory.rounded(need)
+    return found
+
+
+def _after_a_loss(evidence: Evidence) -> float:
+    """The survivors of a lost PS hold its slots, and backups of theirs anew; of two the other one has it all already."""
+    count = evidence.size.ps
+    return count / (count - 1) if evidence.observed.backups and count > 2 else 1.0
+
+
+def _was_slower(evidence: Evidence, size: Size) -> bool:
+    """Whether the job ran with these requests, or less, before, and slower by more than noise."""
+    for (ps, workers, ps_cpu, worker_cpu), measured in evidence.measured.items():
+        same = (ps, workers) == (size.ps, size.workers)
+        if same and ps_cpu <= evidence.size.ps_cpu and worker_cpu <= evidence.size.worker_cpu:
+            less = ps_cpu >= size.ps_cpu and worker_cpu >= size.worker_cpu
+            if less and measured.rate < evidence.rate * (1 - evidence.policy.marginal_loss):
+                return True
+    return False

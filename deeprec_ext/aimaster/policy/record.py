@@ -1,0 +1,212 @@
+"""`DIR/decisions.jsonl`: every decision with what it was made from, and what came of it. Replayed, shown, tried again.
+
+One JSON object a line, of two kinds:
+
+    {"version": 1, "kind": "decision", "at": …, "observation": {…}, "policy": {…}, "decision": {…}}
+    {"version": 1, "kind": "outcome", "number": 3, "outcome": "committed", "reason": "", "examples_per_second_after": 812.4}
+
+`at` (Unix seconds) is for people; no decision depends on it. A line is written with one write and a newline at its end: a
+reader takes a last line without one for torn and leaves it out, a writer cuts it off before it appends. Other lines that are
+no JSON are an error, as is another version. The file is bounded: beyond `BYTES_MAX` it becomes `decisions.1.jsonl` (the one
+that had that name is dropped) and begins anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deeprec_ext.aimaster.policy import settings
+from deeprec_ext.aimaster.policy.decision import Decision
+from deeprec_ext.aimaster.policy.evidence import newest
+from deeprec_ext.aimaster.policy.observed import Observed
+from deeprec_ext.aimaster.policy.sane import sane_window
+from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.errors import UsageError
+
+VERSION = 1
+NAME, FORMER = "decisions.jsonl", "decisions.1.jsonl"
+LINE_BYTES_MAX = 8 << 20
+"""Of one line; an observation of 5 000 processes has about 3 MB. A longer one is not recorded."""
+BYTES_MAX = 64 << 20
+"""Of the file: about 1 000 decisions of a job of 100 processes."""
+EVENTS_MAX = 200
+"""Changes and losses recorded with one observation; the policy looks back an hour."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a decision."""
+
+    number: int
+    outcome: str  # committed, rolled_back, refused
+    reason: str = ""
+    examples_per_second_after: float = 0.0  # of the newest window after it; 0: not measured
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One decision as recorded."""
+
+    at: float  # Unix seconds
+    observed: Observed
+    policy: Policy
+    decision: Decision
+    outcome: Outcome | None = None
+
+
+def digest(observed: Observed) -> str:
+    """Of an observation: equal for equal ones."""
+    return hashlib.sha256(observed.to_json().encode()).hexdigest()[:16]
+
+
+def bounded(observed: Observed, policy: Policy) -> Observed:
+    """The part of an observation that the policy looks at: the same decision comes from it."""
+    windows = sorted((one for one in observed.windows if sane_window(one)), key=lambda window: window.start)
+    return dataclasses.replace(
+        observed, windows=newest(windows, policy.windows_per_size, policy.sizes_max),
+        changes=tuple(sorted(observed.changes, key=lambda one: one.time))[-EVENTS_MAX:],
+        losses=tuple(sorted(observed.losses, key=lambda one: one.time))[-EVENTS_MAX:],
+    )  # fmt: skip
+
+
+class Record:
+    """The writer. Raises OSError when the directory cannot be written."""
+
+    def __init__(self, directory: Path, policy: Policy, wall: Callable[[], float] = time.time) -> None:
+        self._path, self._former = directory / NAME, directory / FORMER
+        self._policy, self._wall = policy, wall
+        _cut_torn_line(self._path)
+        last = [number for path in (self._path, self._former) if (number := _last_number(path)) is not None]
+        self.next_number: int = 1 + max(last, default=-1)
+
+    def add(self, observed: Observed, decision: Decision) -> None:
+        observed = bounded(observed, self._policy)
+        decision = dataclasses.replace(decision, inputs=digest(observed))
+        self._append({
+            "kind": "decision", "at": round(self._wall(), 3), "observation": json.loads(observed.to_json()),
+            "policy": settings.to_values(self._policy), "decision": json.loads(decision.to_json()),
+        })  # fmt: skip
+        self.next_number = max(self.next_number, decision.number + 1)
+
+    def outcome(self, number: int, outcome: str, reason: str, examples_per_second: float) -> None:
+        rate = examples_per_second if math.isfinite(examples_per_second) else 0.0
+        self._append({"kind": "outcome", **dataclasses.asdict(Outcome(number, outcome, reason[:1000], rate))})
+
+    def _append(self, values: dict[str, Any]) -> None:
+        line = json.dumps({"version": VERSION, **values}, separators=(",", ":")).encode() + b"\n"
+        if len(line) > LINE_BYTES_MAX:
+            return
+        if self._path.exists() and self._path.stat().st_size + len(line) > BYTES_MAX:
+            self._path.replace(self._former)
+        with self._path.open("ab", buffering=0) as file:
+            file.write(line)
+
+
+# ---------------------------------------------------------------------------------------------------------- reading
+
+
+def read(directory: Path) -> list[Entry]:
+    """All decisions of a job, oldest first, each with its outcome.
+
+    Raises UsageError: nothing was recorded, another version, or damaged (not only torn at the end).
+    """
+    if not (directory / NAME).exists() and not (directory / FORMER).exists():
+        raise UsageError(f"{directory}: no decisions were recorded in it (no {NAME}); run with --autoscale")
+    entries: list[Entry] = []
+    outcomes: dict[int, Outcome] = {}
+    for path in (directory / FORMER, directory / NAME):
+        for number, line in enumerate(_lines(path), 1):
+            try:
+                if line["kind"] == "outcome":
+                    found = Outcome(**{field.name: line[field.name] for field in dataclasses.fields(Outcome)})
+                    outcomes[found.number] = found
+                else:
+                    entries.append(_entry(line))
+            except (KeyError, TypeError, ValueError) as error:
+                raise UsageError(f"{path}, line {number}: is damaged ({error!r})") from None
+            except UsageError as error:
+                raise UsageError(f"{path}, line {number}: {error}") from None
+    return [dataclasses.replace(entry, outcome=outcomes.get(entry.decision.number)) for entry in entries]
+
+
+def latest(directory: Path) -> Entry:
+    """The newest decision with its observation. Raises UsageError."""
+    entries = read(directory)
+    if not entries:
+        raise UsageError(f"{directory}: no decision was recorded yet")
+    return entries[-1]
+
+
+def _entry(line: dict[str, Any]) -> Entry:
+    return Entry(
+        float(line["at"]), Observed.from_json(json.dumps(line["observation"])), settings.from_values(line["policy"]),
+        Decision.from_json(json.dumps(line["decision"])),
+    )  # fmt: skip
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a file, without a torn last one. Raises UsageError."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        number = 0
+        while raw := file.readline(LINE_BYTES_MAX + 1):
+            number += 1
+            if not raw.endswith(b"\n"):
+                if len(raw) > LINE_BYTES_MAX:
+                    raise UsageError(f"{path}, line {number}: is longer than {LINE_BYTES_MAX} bytes")
+                return
+            yield _parsed(raw, f"{path}, line {number}")
+
+
+def _parsed(raw: bytes, where: str) -> dict[str, Any]:
+    try:
+        line = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{where}: is no JSON; the file is damaged") from None
+    if not isinstance(line, dict) or line.get("kind") not in ("decision", "outcome"):
+        raise UsageError(f"{where}: is no record of a decision")
+    if line.get("version") != VERSION:
+        raise UsageError(f"{where}: has version {line.get('version')}, known is {VERSION}: use another deeprec-ext")
+    if line["kind"] == "decision" and not isinstance((line.get("decision") or {}).get("number"), int):
+        raise UsageError(f"{where}: is damaged (a decision without a number)")
+    return line
+
+
+def _last_number(path: Path) -> int | None:
+    """Of the newest decision in a file; None without one. A damaged line is no reason not to write the next."""
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 2 * LINE_BYTES_MAX))
+        lines = file.read().split(b"\n")
+    for raw in reversed(lines):
+        try:
+            line = _parsed(raw, path.name)
+        except UsageError:
+            continue
+        if line["kind"] == "decision":
+            return int(line["decision"]["number"])
+    return None
+
+
+def _cut_torn_line(path: Path) -> None:
+    """What a killed writer left behind a last newline."""
+    if not path.exists() or not path.stat().st_size:
+        return
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - LINE_BYTES_MAX - 1)
+        file.seek(start)
+        tail = file.read()
+        if not tail.endswith(b"\n"):
+            file.truncate(start + tail.rfind(b"\n") + 1)

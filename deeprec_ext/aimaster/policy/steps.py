@@ -1,0 +1,53 @@
+"""How far one decision goes: straight to the best size where much is known, else a step, in one dimension at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from deeprec_ext.aimaster.policy.evidence import Evidence
+from deeprec_ext.aimaster.policy.observed import Size
+from deeprec_ext.aimaster.policy.search import Search
+
+FIELDS = ("ps", "workers", "ps_cpu", "worker_cpu")
+
+
+def towards(evidence: Evidence, search: Search, target: Size) -> Size:
+    """The size one decision may go to on the way to `target`; the target itself if it is near enough."""
+    sure = evidence.confidence >= evidence.policy.confidence_full
+    factor = evidence.policy.leap_factor if sure else evidence.policy.step_factor
+    size = evidence.size
+    near = dataclasses.replace(
+        target, ps=_limited(size.ps, target.ps, factor), workers=_limited(size.trainers, target.trainers, factor) - 1
+    )
+    if not sure:
+        near = _one_dimension(evidence, search, near)
+    return search.allowed(near) or size
+
+
+def _limited(now: int, target: int, factor: float) -> int:
+    """Counts of at least 1."""
+    if target > now:
+        return min(target, max(now + 1, math.floor(now * factor)))
+    return max(target, min(now - 1, math.ceil(now / factor))) if target < now else now
+
+
+def _one_dimension(evidence: Evidence, search: Search, near: Size) -> Size:
+    """The one change of `near` that brings most by itself. All of it, where none brings anything alone."""
+    size = evidence.size
+    changed = [name for name in FIELDS if getattr(near, name) != getattr(size, name)]
+    if len(changed) < 2:
+        return near
+    saves = search.price(near) < search.price(size)
+    options = [dataclasses.replace(size, **{name: getattr(near, name)}) for name in changed]
+    allowed = [found for option in options if (found := search.allowed(option)) is not None]
+
+    def worth(option: Size) -> float:
+        if saves:
+            return (1 - search.price(option) / search.price(size)) - max(
+                0.0, 1 - search.rate(option) / search.rate(size)
+            )
+        return search.rate(option) / search.rate(size) - 1
+
+    best = max(allowed, key=worth, default=near)
+    return best if allowed and worth(best) > 0 else near
