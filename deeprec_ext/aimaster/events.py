@@ -35,6 +35,7 @@ class EventLog:
                 break
             except (ValueError, KeyError, TypeError):
                 continue
+        self._store.continue_events(last)  # a store that was lost begins anew, the file does not
         while page := self._store.events(last, PAGE):
             for row in page:
                 self._write(*row)

@@ -21,6 +21,7 @@ from deeprec_ext.aimaster.events import EventLog
 from deeprec_ext.aimaster.facts import JobSpec, Requests
 from deeprec_ext.aimaster.gazing import Gazing
 from deeprec_ext.aimaster.guards import Guards
+from deeprec_ext.aimaster.keepsakes import Keepsakes
 from deeprec_ext.aimaster.ledger import Ledger
 from deeprec_ext.aimaster.members import Members
 from deeprec_ext.aimaster.signals import Signal
@@ -66,6 +67,7 @@ class Job:
         self.wish = pb.BackupWish.FromString(store.blob("backup_wish"))
         self.guards = Guards(self)
         self.disk = DiskBackups(self)
+        self.keepsakes = Keepsakes(self)
         self.ledger = Ledger(self)
         self.gazing = Gazing(self)
         self.dashboard = ""  # URL of the web page, while it is served

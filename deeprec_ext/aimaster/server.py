@@ -89,7 +89,7 @@ class AIMaster:
         healing = self._healing
         for coroutine in (
             self._begin(), self.pods.watch(), healing.watch_heartbeats(), healing.replace(), healing.bring_lost_back(),
-            self.job.guards.run(), self.job.disk.run(), self.job.gazing.run(),
+            self.job.guards.run(), self.job.disk.run(), self.job.keepsakes.run(), self.job.gazing.run(),
         ):  # fmt: skip
             task = asyncio.get_running_loop().create_task(coroutine)
             task.add_done_callback(self._task_done)

@@ -147,6 +147,10 @@ class Store:
         rows = [(key, json.dumps(value)) for key, value in values.items()]
         self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
+    def everything(self) -> dict[str, Any]:
+        """All keys with their values."""
+        return {key: json.loads(value) for key, value in self._db.execute("SELECT key, value FROM meta")}
+
     def blob(self, key: str) -> bytes:
         row = self._db.execute("SELECT value FROM blobs WHERE key=?", (key,)).fetchone()
         return b"" if row is None else bytes(row[0])
@@ -171,6 +175,12 @@ class Store:
         """(sequence, time, type, role, epoch, json), oldest first."""
         query = "SELECT * FROM events WHERE sequence > ? ORDER BY sequence LIMIT ?"
         return self._db.execute(query, (after, limit)).fetchall()
+
+    def continue_events(self, last: int) -> None:
+        """The next event gets a higher number than `last`: those before are in another place."""
+        self._db.execute("INSERT INTO sqlite_sequence SELECT 'events', 0 WHERE NOT EXISTS "
+                         "(SELECT 1 FROM sqlite_sequence WHERE name='events')")  # fmt: skip
+        self._db.execute("UPDATE sqlite_sequence SET seq=max(seq, ?) WHERE name='events'", (last,))
 
     # ------------------------------------------------------------------------------------------------ scalings
 
@@ -233,6 +243,10 @@ class Store:
         )
         with self.transaction():
             self._db.executemany(query, examples)
+
+    def totals(self) -> dict[str, int]:
+        """Examples per incarnation."""
+        return dict(self._db.execute("SELECT incarnation, examples FROM totals").fetchall())
 
     def examples(self) -> int:
         return int(self._db.execute("SELECT coalesce(sum(examples), 0) FROM totals").fetchone()[0])

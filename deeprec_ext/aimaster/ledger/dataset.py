@@ -224,13 +224,14 @@ class Dataset:
         shard = self.visits.shard(visit.epoch, visit.rank)
         extent = self.table.extent(shard)
         lease.kind, lease.file, lease.shard, lease.epoch = pb.Lease.DATA, extent.file, shard, visit.epoch
+        lease.rank = visit.rank
         lease.first_record, lease.records = extent.first_record, extent.records
         lease.begin_byte, lease.end_byte, lease.done = extent.begin_byte, extent.end_byte, visit.done
         if self.declaration.shuffle:
             lease.seed = shard_seed(self.declaration.seed, visit.epoch, shard)
 
     def _say_state(self, holder: Holder, request: pb.DataRequest, reply: pb.DataReply) -> None:
-        reply.rewinds, reply.error = self.counters.rewinds, self.error
+        reply.rewinds, reply.error, reply.complete = self.counters.rewinds, self.error, self.visits.complete
         reply.state = self.state()
         if reply.state == pb.DataReply.END and not self.told_end:
             self.told_end = self.changed = True

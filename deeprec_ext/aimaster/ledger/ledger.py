@@ -19,6 +19,8 @@ from deeprec_ext.aimaster.ledger import report
 from deeprec_ext.aimaster.ledger.dataset import Dataset
 from deeprec_ext.aimaster.ledger.declaration import check, differences
 from deeprec_ext.aimaster.ledger.position import Position, PositionError
+from deeprec_ext.aimaster.ledger.recalled import MEMO, TABLE, Recalled, pack_memos
+from deeprec_ext.aimaster.ledger.recalling import memo_of, pack_table, recall
 from deeprec_ext.aimaster.ledger.tables import Tables
 from deeprec_ext.aimaster.members import Member
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -48,7 +50,7 @@ PASSES_KEPT = 16
 PASS_IDLE_SECONDS = 60.0
 """So many evaluations are kept whole, and those in which somebody holds something or has asked lately."""
 
-_HISTORY_KEY, _UNUSED_KEY = "ledger_history", "ledger_unused"
+_HISTORY_KEY, UNUSED_KEY = "ledger_history", "ledger_unused"
 _STORED_HISTORY = 60
 
 
@@ -61,8 +63,10 @@ class Ledger:
         self._numbers = self._tables.numbers()
         self._datasets = self._tables.load(self._numbers, job.settings.shard_failures_max)
         self._unused: dict[str, Position] = {}  # restored, of datasets that nobody has declared yet
-        if unused := job.store.blob(_UNUSED_KEY):
+        if unused := job.store.blob(UNUSED_KEY):
             self._unused = positions.unpack(unused)
+        self._recalled = Recalled(job.store)
+        self._tables_packed: dict[str, bytes] = {}
         self._answers: list[tuple[Member, pb.DataReply]] = []
         self._flushing: asyncio.TimerHandle | None = None
         self._dirty = False
@@ -133,7 +137,11 @@ class Ledger:
         self._datasets[dataset.name] = dataset
         self._job.event("dataset", member.name, dataset=dataset.name, files=len(declared.files), epochs=declared.epochs,
                         shuffle=declared.shuffle, purpose=declared.purpose or "train")  # fmt: skip
-        if (start := self._unused.pop(dataset.name, None)) is not None:
+        if (recollection := self._recalled.take(dataset.name)) is not None:
+            whole = recall(dataset, recollection)
+            self._job.event("ledger_recalled", dataset=dataset.name, leases=whole, trained=dataset.visits.trained,
+                            repeated=dataset.repeated)  # fmt: skip
+        elif (start := self._unused.pop(dataset.name, None)) is not None:
             self._warn(dataset.name, dataset.start_at(start))
             self._save_unused()
         return dataset, ""
@@ -195,6 +203,7 @@ class Ledger:
                 self._tables.save(dataset)
             if self._saved_lease != self._numbers.last:
                 self._tables.save_numbers(self._numbers)
+            self._recalled.save()
             self._remember()
         for dataset in changed:
             dataset.saved()
@@ -243,7 +252,7 @@ class Ledger:
     def position(self) -> bytes:
         """What is trained for sure, of all datasets that are trained on; for checkpoints and backups. Never empty."""
         trained = {name: dataset.position() for name, dataset in self._datasets.items() if dataset.trains}
-        return positions.pack({**self._unused, **trained})
+        return positions.pack({**self._recalled.positions(), **self._unused, **trained})
 
     def rewind(self, position: bytes) -> None:
         """The model was restored from a checkpoint or backup with this position: what was trained since is forgotten.
@@ -257,6 +266,7 @@ class Ledger:
         except PositionError as error:
             job.event("warning", text=f"{error}; all data is trained again")
             found = {}
+        self._recalled.clear()
         trained, now = [dataset for dataset in self._datasets.values() if dataset.trains], job.clock.monotonic()
         for dataset in trained:
             before = dataset.visits.trained
@@ -268,13 +278,14 @@ class Ledger:
             self._push(dataset, list(dataset.holders))
         self._soon()
         self._flush_now()
+        job.keepsakes.soon()
 
     def model_is_live(self) -> None:
         """Those who were kept waiting for it are told."""
         self._soon()
 
     def _save_unused(self) -> None:
-        self._job.store.put_blob(_UNUSED_KEY, positions.pack(self._unused) if self._unused else b"")
+        self._job.store.put_blob(UNUSED_KEY, positions.pack(self._unused) if self._unused else b"")
 
     def _warn(self, name: str, problem: str) -> None:
         if problem:
@@ -293,6 +304,8 @@ class Ledger:
         if not incarnation:
             return
         now = self._job.clock.monotonic()
+        self._recalled.release(incarnation)
+        self._job.keepsakes.soon()  # who goes takes its knowledge along
         for dataset in self._datasets.values():
             count = dataset.release(incarnation, now, clean=clean)
             if count:
@@ -302,7 +315,9 @@ class Ledger:
     def keep_only(self, incarnations: Iterable[str]) -> None:
         """After a restart of the AIMaster: leases of those who did not come back return."""
         kept = set(incarnations)
-        held = {one for dataset in self._datasets.values() for one in dataset.visits.holders()}
+        held = {
+            one for dataset in self._datasets.values() for one in dataset.visits.holders()
+        } | self._recalled.holders()
         for incarnation in sorted(held - kept):
             self.release(incarnation, "it did not come back after the AIMaster's restart")
 
@@ -339,6 +354,20 @@ class Ledger:
             behind = self._job.clock.wall() - now
             recent = [(time + behind, total) for time, total in list(self._history)[-10 * _STORED_HISTORY :: 10]]
             self._job.store.put(**{_HISTORY_KEY: recent})
+
+    # ------------------------------------------------------------------------------------------------ for lost stores
+
+    def keepsakes(self) -> dict[str, bytes]:
+        """What a few PS keep for an AIMaster that has lost its store: see `recalling`."""
+        memos, tables = self._recalled.memos(), self._recalled.tables()
+        for name, dataset in self._datasets.items():
+            if dataset.trains:
+                memos[name] = memo_of(dataset)
+                if dataset.table.complete and name not in self._tables_packed:
+                    self._tables_packed[name] = pack_table(dataset)
+                tables[name] = self._tables_packed.get(name, b"")
+        found = {MEMO: pack_memos(memos, self._unused, self._numbers.last)} if memos or self._unused else {}
+        return {**found, **{TABLE + name: table for name, table in tables.items() if table}}
 
     # ------------------------------------------------------------------------------------------------ the rest
 

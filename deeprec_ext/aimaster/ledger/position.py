@@ -64,7 +64,7 @@ def of_visits(visits: Visits, fingerprint_: str) -> Position:
 
 def pack(positions: Mapping[str, Position]) -> bytes:
     """Never empty, also without a dataset: then nothing is trained yet."""
-    text = json.dumps({name: _plain(position) for name, position in positions.items()}, separators=(",", ":"))
+    text = json.dumps({name: plain(position) for name, position in positions.items()}, separators=(",", ":"))
     return MAGIC + zlib.compress(text.encode(), 6)
 
 
@@ -79,12 +79,12 @@ def unpack(packed: bytes) -> dict[str, Position]:
         text = unpacker.decompress(packed[len(MAGIC) :], SIZE_MAX)
         if unpacker.unconsumed_tail or not unpacker.eof:
             raise PositionError(f"a position of the data ledger is torn, or larger than {SIZE_MAX} bytes")
-        return {str(name): _position(values) for name, values in json.loads(text).items()}
+        return {str(name): from_plain(values) for name, values in json.loads(text).items()}
     except (zlib.error, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise PositionError(f"a position of the data ledger is damaged: {error!r}") from error
 
 
-def _plain(position: Position) -> dict[str, Any]:
+def plain(position: Position) -> dict[str, Any]:
     epochs = [[e.number, e.cursor, e.issued, e.aside, _runs(e)] for e in position.epochs]
     return {
         "of": position.fingerprint,
@@ -107,7 +107,7 @@ def _runs(epoch: Epoch) -> list[list[int]]:
     return runs
 
 
-def _position(values: Mapping[str, Any]) -> Position:
+def from_plain(values: Mapping[str, Any]) -> Position:
     epochs = []
     for number, cursor, issued, aside, runs in values["epochs"]:
         epoch = Epoch(int(number), int(cursor), int(issued), int(aside))

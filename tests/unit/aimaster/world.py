@@ -57,6 +57,7 @@ class FakeAgent:
         self.registered = 0
         self.again: pb.BackupReport | None = None  # said at each later registration
         self.replies: list[pb.DataReply] = []
+        self.remembered: dict[str, pb.Remember] = {}
         self.restored = pb.ModelLive()  # what a chief says of the checkpoint it restores
         self.errors: list[str] = []
         self.call: grpc.aio.StreamStreamCall | None = None
@@ -134,6 +135,8 @@ class FakeAgent:
             self.told.append(pb.ScalingNotice.Phase.Name(message.scaling.phase))
         elif kind == "data":
             self.replies.append(message.data)
+        elif kind == "remember":
+            self.remembered[message.remember.key] = message.remember
         else:
             await self._obey(message.command)
 

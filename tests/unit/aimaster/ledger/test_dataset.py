@@ -16,7 +16,7 @@ from deeprec_ext.aimaster.ledger.files import ShardTable
 from deeprec_ext.aimaster.ledger.holders import Holder, share
 from deeprec_ext.aimaster.ledger.position import PositionError
 from deeprec_ext.aimaster.ledger.visits import Numbers, Visits
-from deeprec_ext.aimaster.store import MIGRATIONS, Store
+from deeprec_ext.aimaster.store import MIGRATIONS, SCHEMA_VERSION, Store
 from deeprec_ext.aimaster.summary import summarize
 from deeprec_ext.order import ShardOrder, shard_order
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -274,7 +274,7 @@ def test_a_store_that_is_older_than_the_ledger_still_opens(path: Path) -> None:
         db.execute("INSERT INTO meta VALUES ('step', '7')")
     assert summarize(Store(path, read_only=True), status="", seconds=0.0, roles={})["data"] is None
     store = Store(path)
-    assert store.get("step") == 7 and store.rows("PRAGMA user_version") == [(2,)]
+    assert store.get("step") == 7 and store.rows("PRAGMA user_version") == [(SCHEMA_VERSION,)]
     assert report.summarize(store) is None
     store.close()
 
