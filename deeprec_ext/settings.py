@@ -8,6 +8,10 @@ PROTOCOL_MAJOR = 1
 PROTOCOL_MINOR = 0
 
 
+OBJECTIVES = ("fastest", "cheapest", "deadline")
+"""What the autoscaler can be after."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """Time limits and sizes of one job. Tests make them small."""

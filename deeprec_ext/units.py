@@ -28,6 +28,17 @@ def parse_cores(text: str) -> float:
     return float(match[1]) / (1000 if match[2] else 1)
 
 
+_DURATIONS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_duration(text: str) -> float:
+    """`90s`, `30m`, `1.5h`, `2d` → seconds. Raises ValueError; a bare number does not say what it counts."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text)
+    if not match or not float(match[1]):
+        raise ValueError(f"{text!r} is no duration; write for example 90s, 30m or 2h")
+    return float(match[1]) * _DURATIONS[match[2]]
+
+
 def format_bytes(count: float) -> str:
     """`268435456` → `"268 MB"` (decimal units)."""
     for unit in ("B", "kB", "MB", "GB"):

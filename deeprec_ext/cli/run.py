@@ -16,7 +16,15 @@ from deeprec_ext.launch.ending import STOPPED, SUCCEEDED
 from deeprec_ext.launch.events import load_events
 from deeprec_ext.launch.job import Display, Job, Result
 from deeprec_ext.launch.limits import resolve_limits
-from deeprec_ext.launch.plan import RunPlan, backup_settings, describe_plan, new_job_name, parse_settings, split_setting
+from deeprec_ext.launch.plan import (
+    RunPlan,
+    autoscale_settings,
+    backup_settings,
+    describe_plan,
+    new_job_name,
+    parse_settings,
+    split_setting,
+)
 from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.resources import parse_requests
 from deeprec_ext.launch.rundir import check_directory, default_directory
@@ -35,9 +43,20 @@ def add(commands: Any) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ps", type=int, default=2, metavar="N", help="parameter servers at the start (default 2)")
     parser.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="workers beside the chief (default 1; 0 is allowed)"
+        "--ps", type=int, metavar="N", help="parameter servers at the start (default 2; 1 with --autoscale)"
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="workers beside the chief (default 1; 0 with --autoscale, and allowed)"
+    )
+    parser.add_argument(
+        "--autoscale", action="store_true", help="let the AIMaster decide the numbers, within the limits below"
+    )
+    parser.add_argument(
+        "--objective", metavar="WHAT", help="of --autoscale: fastest (default), cheapest, or deadline with --deadline"
+    )
+    parser.add_argument(
+        "--deadline", metavar="DURATION", help="when the job shall have ended, from its start: 90s, 30m, 2h"
     )
     parser.add_argument(
         "--slots", type=int, metavar="S", help="virtual PS, fixed for the job (default 2 x max PS, at least 8)"
@@ -84,15 +103,21 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     words = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
     command = resolve_command(words)
     events = load_events(arguments.events) if arguments.events else ()
+    first_ps, first_workers = (1, 0) if arguments.autoscale else (2, 1)  # what nobody has measured starts small
+    first_ps = max(arguments.min_ps or 1, first_ps) if arguments.ps is None else arguments.ps
+    first_workers = max(arguments.min_workers or 0, first_workers) if arguments.workers is None else arguments.workers
     limits = resolve_limits(
-        ps=arguments.ps, workers=arguments.workers, slots=arguments.slots, min_ps=arguments.min_ps, max_ps=arguments.max_ps,
+        ps=first_ps, workers=first_workers, slots=arguments.slots, min_ps=arguments.min_ps, max_ps=arguments.max_ps,
         min_workers=arguments.min_workers, max_workers=arguments.max_workers, evaluator=arguments.evaluator, events=events,
     )  # fmt: skip
     requests = parse_requests(
         ps_cpu=arguments.ps_cpu, worker_cpu=arguments.worker_cpu, ps_memory=arguments.ps_memory,
         worker_memory=arguments.worker_memory,
     )  # fmt: skip
-    settings = (*backup_settings(arguments.backup), *(split_setting(text) for text in arguments.setting))
+    settings = (
+        *backup_settings(arguments.backup), *autoscale_settings(arguments.autoscale, arguments.objective, arguments.deadline),
+        *(split_setting(text) for text in arguments.setting),
+    )  # fmt: skip
     parse_settings(settings)
     port = check_free(arguments.port, "--port") if arguments.port is not None else 0
     path = arguments.workdir if arguments.workdir is not None else default_directory(job_label(words))

@@ -17,7 +17,8 @@ from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.process import Command
 from deeprec_ext.launch.resources import Requests
 from deeprec_ext.launch.rundir import RunDirectory
-from deeprec_ext.settings import Settings
+from deeprec_ext.settings import OBJECTIVES, Settings
+from deeprec_ext.units import parse_duration
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,24 @@ def backup_settings(text: str | None) -> tuple[tuple[str, str], ...]:
         else:
             raise UsageError(f"--backup {text}: write off, peer, disk=DIR or peer,disk=DIR")
     return ("peer_backup", peer), ("disk_backup", disk)
+
+
+def autoscale_settings(autoscale: bool, objective: str | None, deadline: str | None) -> tuple[tuple[str, str], ...]:
+    """`--autoscale`, `--objective` and `--deadline` as settings. Raises UsageError when they contradict each other."""
+    if not autoscale:
+        if objective or deadline:
+            raise UsageError("--objective and --deadline say what --autoscale is after: add --autoscale")
+        return ()
+    objective = objective or ("deadline" if deadline else "fastest")
+    if objective not in OBJECTIVES:
+        raise UsageError(f"--objective {objective}: write {', '.join(OBJECTIVES)}")
+    if (objective == "deadline") != bool(deadline):
+        raise UsageError("--objective deadline and --deadline DURATION belong together")
+    given: tuple[tuple[str, str], ...] = (("autoscale", "true"), ("objective", objective))
+    try:
+        return (*given, ("deadline_seconds", f"{parse_duration(deadline):g}")) if deadline else given
+    except ValueError as error:
+        raise UsageError(f"--deadline: {error}") from None
 
 
 def new_job_name(directory: Path) -> str:

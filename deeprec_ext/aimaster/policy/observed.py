@@ -16,8 +16,6 @@ from deeprec_ext.errors import UsageError
 VERSION = 1
 """Of the recorded form. Another major form is refused by name."""
 
-OBJECTIVES = ("fastest", "cheapest", "deadline")
-
 
 @dataclass(frozen=True)
 class Size:

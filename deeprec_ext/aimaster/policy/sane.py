@@ -6,7 +6,8 @@ import dataclasses
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from deeprec_ext.aimaster.policy.observed import OBJECTIVES, Observed, Size, Window
+from deeprec_ext.aimaster.policy.observed import Observed, Size, Window
+from deeprec_ext.settings import OBJECTIVES
 
 HUGE = 1e18
 """Nothing that is measured is larger; products of two such numbers are still finite."""

@@ -1,0 +1,36 @@
+"""Quantities that people write."""
+
+from __future__ import annotations
+
+import pytest
+
+from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
+
+
+@pytest.mark.parametrize("text, seconds", [("90s", 90.0), ("30m", 1800.0), (" 1.5h ", 5400.0), ("2d", 172800.0)])
+def test_durations(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "m", "-5m", "0s", "1e9s", "inf h", "5 minutes"])
+def test_what_is_no_duration_is_refused_with_an_example(text):
+    with pytest.raises(ValueError, match="for example 90s"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("text, count", [("512Mi", 512 << 20), ("1.5GiB", 3 << 29), ("2GB", 2 * 10**9), ("7", 7)])
+def test_bytes(text, count):
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text, cores", [("0.5", 0.5), ("500m", 0.5), ("2", 2.0), (".25", 0.25)])
+def test_cores(text, cores):
+    assert parse_cores(text) == cores
+
+
+@pytest.mark.parametrize(
+    "parse, text", [(parse_bytes, "Mi"), (parse_bytes, "-1"), (parse_cores, "m"), (parse_cores, "1x")]
+)
+def test_what_is_no_quantity_is_refused(parse, text):
+    with pytest.raises(ValueError, match="for example"):
+        parse(text)
