@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from deeprec_ext.errors import DeepRecError, UsageError
 
-COMMANDS = ("run", "status", "scale", "logs", "graph", "backup", "doctor", "aimaster")
+COMMANDS = ("run", "status", "scale", "report", "logs", "graph", "backup", "doctor", "aimaster")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -10,6 +10,7 @@ import os
 import platform
 import signal
 import sys
+import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from deeprec_ext.launch.process import Command
 from deeprec_ext.launch.rundir import write_json
 from deeprec_ext.launch.script import Progress, Script
 from deeprec_ext.launch.service import LauncherService
+from deeprec_ext.launch.story import write_report
 from deeprec_ext.launch.summary import merge_summary, read_stored
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -40,6 +42,9 @@ from deeprec_ext.security.credentials import SERVER_OPTIONS, add_port
 from deeprec_ext.settings import PROTOCOL_MAJOR, PROTOCOL_MINOR
 
 _log = logging.getLogger(__name__)
+
+REPORT_SECONDS = 60.0
+"""What the report at the end may take: a second is usual, a network disk may be slow."""
 
 
 @dataclass(frozen=True)
@@ -249,8 +254,28 @@ class Job:
         stored = read_stored(self._plan.directory, self._observer.latest)
         summary = merge_summary(stored, outcome, self._pods.all(), script.progress, self._seconds())
         write_json(self._plan.directory.summary, summary)
+        await self._report()
         left = tuple(str(item.event) for item in script.left)
         return Result(outcome, summary, left, outcome.status == FAILED and self._refused)
+
+    async def _report(self) -> None:
+        """report.html. Whatever goes wrong with it is a line in the log, and does not change how the job ended."""
+        directory = self._plan.directory
+
+        def write() -> None:
+            try:
+                write_report(directory, running=False)
+            except Exception as error:
+                _log.warning("no report was written: %s", error)
+                _log.debug("no report was written", exc_info=True)
+
+        thread = threading.Thread(target=write, daemon=True)  # one that hangs does not keep this process
+        thread.start()
+        deadline = time.monotonic() + REPORT_SECONDS
+        while thread.is_alive() and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        if thread.is_alive():
+            _log.warning("no report was written within %.0f s; see deeprec-ext report", REPORT_SECONDS)
 
 
 def describe(plan: RunPlan, aimaster: str, launcher: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_TAIL_BYTES = 64 << 10
+_TAIL_BYTES, _ENDS_BYTES = 64 << 10, 1 << 20
 _MARKER = "--- deeprec-ext: "
 _TRACEBACK = "Traceback (most recent call last)"
 
@@ -33,3 +33,22 @@ def tail(path: Path, lines: int = 30) -> list[str]:
 def last_line(path: Path) -> str:
     """The last line that says something, for a one-line reason; empty if there is none."""
     return next((line.strip() for line in reversed(tail(path)) if line.strip()), "")[:300]
+
+
+def ends(path: Path, lines: int = 30) -> list[str]:
+    """The last lines of each of the last two starts of a role: of the one that failed, and of the one that came after it."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _ENDS_BYTES))
+            text = file.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    starts = [number for number, line in enumerate(text) if line.startswith(_MARKER)]
+    if not starts:
+        return text[-lines:]
+    last = text[starts[-1] :]
+    before = text[starts[-2] if len(starts) > 1 else 0 : starts[-1]]
+    return [
+        line for part in (before, last) for line in (part if len(part) <= lines else [*part[:1], "…", *part[-lines:]])
+    ]

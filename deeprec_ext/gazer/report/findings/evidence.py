@@ -1,0 +1,41 @@
+"""How much there was to judge by: said when it was little, so that silence is not taken for health."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from deeprec_ext.gazer.report.case import Case
+from deeprec_ext.gazer.report.findings import load, trainers
+from deeprec_ext.gazer.report.findings.finding import NOTE, Finding
+from deeprec_ext.gazer.report.lines import length
+from deeprec_ext.gazer.report.work import within
+from deeprec_ext.units import format_seconds
+
+CALM_SECONDS_MIN = 60.0
+"""Undisturbed training below which rules are mostly silent for want of evidence."""
+
+
+def thin(case: Case) -> Iterable[Finding]:
+    """Few samples, or few traced steps."""
+    if not case.story.lines:
+        yield Finding("thin-evidence", NOTE, "Nothing was measured: no finding about speed or resources can be made", (),
+                      "Samples come every `gazer_seconds`; 0 turns them off.")  # fmt: skip
+        return
+    calm, traces = length(case.calm), len(within(case.story.traces, case.calm))
+    if calm < CALM_SECONDS_MIN:
+        yield Finding(
+            "thin-evidence", NOTE,
+            f"Evidence is thin: there were {format_seconds(calm)} of training without start, scalings and failures",
+            (f"findings about trainers take at least {trainers.SECONDS_MIN:.0f} s of it",),
+            "Look again after a longer run.",
+        )  # fmt: skip
+    elif traces < load.TRACES_MIN:
+        yield Finding(
+            "thin-evidence", NOTE,
+            f"Evidence about PS and slots is thin: {traces} traced steps in {format_seconds(calm)}",
+            (f"findings about loads take at least {load.TRACES_MIN}",),
+            "`trace_seconds` says how often a step is traced, `trace_budget` how much that may cost; 0 turns traces off.",
+        )  # fmt: skip
+
+
+RULES = (thin,)

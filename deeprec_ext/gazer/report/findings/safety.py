@@ -1,0 +1,177 @@
+"""Rules about what went wrong, or may be lost: failures, scalings that came to nothing, backups, the data."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from deeprec_ext.gazer.report.case import Case
+from deeprec_ext.gazer.report.findings.finding import ADVICE, NOTE, PROBLEM, Finding
+from deeprec_ext.gazer.report.lines import length
+from deeprec_ext.gazer.report.story import CRASHED, Failure, Scaling
+from deeprec_ext.units import format_bytes, format_seconds
+
+RISK_SECONDS = 300.0
+"""Training that long without any backup is worth a word: before, starting again costs little."""
+
+UNPROTECTED_SECONDS = 60.0
+"""First copies of peer backups take seconds; if they are not there after so much training, something is wrong."""
+
+BACKUP_GAP_FACTOR = 3.0
+"""Two disk backups, or a disk backup and the end, further apart than so many intervals."""
+
+
+def job_failed(case: Case) -> Iterable[Finding]:
+    """The job did not end in order."""
+    story = case.story
+    if story.state == CRASHED:
+        yield Finding(
+            "crashed", PROBLEM,
+            f"The run did not end: its launcher was killed, or the machine went down, {_after(case, story.ended)}",
+            ("there is no summary of this start of the launcher; everything else in this report is from the AIMaster's store",),
+            "`deeprec-ext run --resume --workdir DIR …` goes on from the store and the last checkpoint.",
+        )  # fmt: skip
+    elif story.status == "failed":
+        evidence = [line for log in story.logs for line in log.lines[-1:]][:3]
+        yield Finding("job-failed", PROBLEM, f"The job failed: {story.reason or 'no reason is known'}", tuple(evidence),
+                      "The ends of the logs of the roles that failed are below.")  # fmt: skip
+
+
+def _after(case: Case, time: float) -> str:
+    return f"{format_seconds(max(0.0, time - case.story.began))} after its start"
+
+
+def failures(case: Case) -> Iterable[Finding]:
+    """One finding per role that died or hung, with what it cost."""
+    by_role: dict[str, list[Failure]] = defaultdict(list)
+    for one in case.story.failures:
+        by_role[one.role].append(one)
+    for role, found in by_role.items():
+        stale, lost = sum(one.stale_records for one in found), sum(one.steps_lost for one in found)
+        times = f"{len(found)} times" if len(found) > 1 else "once"
+        yield Finding(
+            "failure", PROBLEM if any(one.recovered_seconds is None or one.steps_lost for one in found) else NOTE,
+            f"{role} failed {times}: {', '.join(dict.fromkeys(one.cause for one in found))}"
+            + (f"; {lost:,} steps were lost" if lost else "; no step was lost"),
+            tuple(_cost(case, one) for one in found[:5]),
+            _remedy(found[-1], stale), role,
+        )  # fmt: skip
+
+
+def _cost(case: Case, one: Failure) -> str:
+    text = f"{_after(case, one.died)}: noticed after {format_seconds(one.detected_seconds)}"
+    text += (f", trained again after {format_seconds(one.recovered_seconds)}" if one.recovered_seconds is not None
+             else ", not recovered")  # fmt: skip
+    text += f" ({one.recovered_by})" if one.recovered_by else ""
+    return text + (f"; {one.stale_records:,} records partly forgotten" if one.stale_records else "")
+
+
+def _remedy(one: Failure, stale: int) -> str:
+    if one.cause.startswith("oom"):
+        return "It ran out of memory: give it more, or smaller batches and buffers."
+    if one.steps_lost:
+        return "With peer backups (two PS or more) a lost PS costs no steps; disk backups bound the loss when two die at once."
+    if stale:
+        return "`--setting peer_backup_seconds=…`: fresher backups forget less."
+    return "Nothing to do, unless it comes again: see the end of its log."
+
+
+def scalings(case: Case) -> Iterable[Finding]:
+    """Scalings that were rolled back or refused, by reason."""
+    by_reason: dict[tuple[str, str], list[Scaling]] = defaultdict(list)
+    for one in case.story.scalings:
+        if one.outcome in ("rolled_back", "refused"):
+            by_reason[one.outcome, one.reason].append(one)
+    for (outcome, reason), found in by_reason.items():
+        what = "was refused" if outcome == "refused" else "was rolled back"
+        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        yield Finding(
+            f"scaling-{outcome}".replace("_", "-"), ADVICE,
+            f"{found[0].title} {what}{more}: {reason or 'no reason is known'}",
+            tuple(f"{one.title}, {_after(case, one.started)}, after {format_seconds(one.seconds)}" for one in found[:5]
+                  if one.started),
+            "Training went on at the old size; ask again when the reason is gone. All time limits are settings.",
+        )  # fmt: skip
+
+
+def dense_updates(case: Case) -> Iterable[Finding]:
+    """What the variable catalogue warns of: large tables that are copied whole in a pause."""
+    pauses = [max(one.pause_seconds) for one in case.story.scalings if one.role == "ps" and one.pause_seconds]
+    evidence = (f"the longest pause of a PS scaling was {format_seconds(max(pauses))}",) if pauses else ()
+    for warning in case.story.warnings:
+        text, dot, advice = warning.partition(". ")
+        yield Finding(
+            "dense-updates", ADVICE, text[:1].upper() + text[1:], evidence, advice if dot else "See the user guide."
+        )
+
+
+def backups(case: Case) -> Iterable[Finding]:
+    """Slots that had no backup, and disk backups that failed or came too seldom."""
+    story, trained = case.story, length(case.training)
+    if not trained:
+        return
+    if not story.peer_backup and not story.disk_backup and trained >= RISK_SECONDS:
+        yield Finding(
+            "no-backup", NOTE, "There was no backup of the model: a lost PS would have cost a return to the last checkpoint",
+            (f"{format_seconds(trained)} of training",),
+            "Use two PS or more (peer backups are then on by themselves), or `--backup peer,disk=DIR`.",
+        )  # fmt: skip
+    if story.peer_backup:
+        complete = [event.time for event in story.events if event.type in ("peer_backups_complete", "peer_backups")]
+        waited = (min(complete) if complete else case.training[-1][1]) - case.training[0][0]
+        if waited >= UNPROTECTED_SECONDS:
+            yield Finding(
+                "unprotected", PROBLEM,
+                f"Slots had no peer backup {'for the first' if complete else 'at all in'} {format_seconds(waited)} of training",
+                tuple(event.text for event in story.events if event.type == "warning" and "backup" in event.text)[:3],
+                "Look for warnings about backups below, and at the memory of the PS: they hold about as much again.",
+            )  # fmt: skip
+    if story.disk_backup and story.disk_backup_seconds:
+        yield from _disk(case)
+
+
+def _disk(case: Case) -> Iterable[Finding]:
+    story = case.story
+    ((start, end),) = case.training
+    cuts = [event.time for event in story.events if event.type == "disk_backup" and start <= event.time <= end]
+    gaps = [later - earlier for earlier, later in zip([start, *cuts], [*cuts, end])]
+    if max(gaps) >= BACKUP_GAP_FACTOR * story.disk_backup_seconds:
+        dropped = [event.text for event in story.events if event.type == "disk_backup_dropped"]
+        failed = [event.text for event in story.events if event.type == "warning" and "disk backup" in event.text]
+        yield Finding(
+            "backup-gap", PROBLEM,
+            f"No disk backup was completed for {format_seconds(max(gaps))}; one was due every "
+            f"{format_seconds(story.disk_backup_seconds)}",
+            (f"{len(cuts)} completed, {len(dropped)} dropped", *failed[:2], *dropped[:2]),
+            "See the warnings; a directory that is slow, full or not writable for every PS is the usual cause.",
+        )  # fmt: skip
+
+
+def data(case: Case) -> Iterable[Finding]:
+    """Records that were never trained although the data had ended, or were set aside."""
+    ledger = case.story.data or {}
+    lost, aside = int(ledger.get("lost") or 0), int(ledger.get("set_aside") or 0)
+    if lost:
+        yield Finding("data-lost", PROBLEM, f"{lost:,} records were never trained", (f"of {ledger.get('records', 0):,}",),
+                      "This should not happen: please report it with the run's events.jsonl.")  # fmt: skip
+    if aside:
+        yield Finding("data-aside", PROBLEM, f"{aside:,} records were set aside because their shards kept failing",
+                      tuple(event.text for event in case.story.events if event.type == "set_aside")[:3],
+                      "The events name files and shards; repair them and train on them once more.")  # fmt: skip
+
+
+def slow_pauses(case: Case) -> Iterable[Finding]:
+    """A committed PS scaling stopped training for longer than a person overlooks."""
+    for one in case.story.scalings:
+        if one.outcome == "committed" and one.role == "ps" and max(one.pause_seconds, default=0.0) >= PAUSE_SECONDS:
+            yield Finding(
+                "long-pause", ADVICE, f"{one.title} stopped training for {format_seconds(max(one.pause_seconds))}",
+                (f"{format_bytes(one.bytes_moved)} moved before the pause, {format_bytes(one.bytes_resent)} sent again",),
+                "Large dense variables and long steps make a pause long; so does a machine with no idle core.",
+            )  # fmt: skip
+
+
+PAUSE_SECONDS = 5.0
+"""Most pauses are well below a second; this one is on somebody's dashboard."""
+
+RULES = (job_failed, failures, data, backups, scalings, dense_updates, slow_pauses)

@@ -1,0 +1,127 @@
+"""Rules about trainers: one that is slower than the others, input that comes too late, standing still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from deeprec_ext.gazer.report.case import Case
+from deeprec_ext.gazer.report.findings.finding import ADVICE, Finding, percent
+from deeprec_ext.gazer.report.trainers import TrainerUse, compare, trainer_uses
+from deeprec_ext.gazer.report.work import input_shares, median, within
+from deeprec_ext.units import format_seconds
+
+SLOWER = 1.5
+"""A straggler's steps take so many times those of the others: beyond what sharing a machine unevenly explains."""
+
+PERSISTENT = 0.7
+"""In so many of the compared pieces of time: a slow disk or a neighbour's burst comes and goes, a straggler stays."""
+
+PIECES_MIN = 5
+"""Compared pieces of time below which nothing is said."""
+
+STARVED = 0.2
+"""A trainer that waits for input for so much of its time could be a fifth faster."""
+
+STARVED_TRACED = 0.3
+"""The same as traced steps see it; more is asked, because a prefetched batch costs an op some waiting as well."""
+
+SECONDS_MIN = 20.0
+"""Calm time below which nothing is said of a trainer."""
+
+TRACES_MIN = 3
+
+GAP_TIMES, GAP_SECONDS = 10.0, 1.0
+"""Standing still: the longest step of a sample is so many times the median one, and so long."""
+
+GAPS_MIN = 3
+"""So many gaps are a habit."""
+
+GAPS_SHARE = 0.03
+"""What gaps must cost of the trainer's time to be worth a finding."""
+
+
+def straggler(case: Case) -> Iterable[Finding]:
+    """Steps of one trainer take persistently longer than the median of the others' at the same time."""
+    known = {use.name: use for use in trainer_uses(case)}
+    for one in compare(case):
+        if len(one.ratios) < PIECES_MIN or one.median < SLOWER or one.share_above(SLOWER) < PERSISTENT:
+            continue
+        use = known[one.name]
+        still = use.median_seconds and use.mean_seconds >= SLOWER * use.median_seconds
+        hint = ("its median step is no slower: it stands still in between (paused, out of CPU, or waiting)" if still
+                else "all of its steps are slow: a slower machine, fewer cores, or a farther network")  # fmt: skip
+        if use.input_wait >= STARVED:
+            hint = f"it waits for input for {percent(use.input_wait)} of its time"
+        yield Finding(
+            "straggler", ADVICE,
+            f"{one.name} is a straggler: its steps take {one.median:.1f} times as long as those of the others",
+            (
+                f"slower by {SLOWER:g} or more in {percent(one.share_above(SLOWER))} of {len(one.ratios)} pieces of time "
+                "without a scaling or failure",
+                f"{format_seconds(use.mean_seconds)} per step on average, median {format_seconds(use.median_seconds)}, "
+                f"longest {format_seconds(use.longest_seconds)}",
+                hint,
+            ),
+            f"Look at the machine it runs on; `deeprec-ext scale DIR --replace {one.name}` gives it another process."
+            if not one.name.startswith("chief-")
+            else "Look at the machine it runs on, and at what only the chief does: checkpoints, summaries, evaluation.",
+            one.name, 1.0 - 1.0 / one.median,
+        )  # fmt: skip
+
+
+def starved(case: Case) -> Iterable[Finding]:
+    """Trainers wait for input."""
+    uses = [use for use in trainer_uses(case) if use.seconds >= SECONDS_MIN]
+    waiting = [use for use in uses if use.input_wait >= STARVED]
+    traces = within(case.story.traces, case.calm)
+    shares = input_shares(traces)
+    traced = median(shares) if len(shares) >= TRACES_MIN else 0.0
+    if waiting:
+        yield _starved(
+            waiting, max(use.input_wait for use in waiting), "of their time, as the data ledger's reader sees it"
+        )
+    elif traced >= STARVED_TRACED:
+        yield _starved(uses, traced, f"of the median of {len(shares)} traced steps")
+
+
+def _starved(uses: list[TrainerUse], share: float, of: str) -> Finding:
+    names = ", ".join(use.name for use in uses[:8]) or "trainers"
+    return Finding(
+        "starved", ADVICE,
+        f"Training waits for input: up to {percent(share)} of a step",
+        (f"{names}: {percent(share)} {of}",),
+        "Read and parse ahead: more `num_parallel_calls` in map, a longer prefetch, larger or fewer files; or fewer trainers "
+        "on this machine.",
+        uses[0].name if len(uses) == 1 else "", share,
+    )  # fmt: skip
+
+
+def gaps(case: Case) -> Iterable[Finding]:
+    """A trainer stands still again and again; on the chief that is how checkpoints show."""
+    for use in trainer_uses(case):
+        spans = case.lines.spans(use.name, "step_longest_seconds", case.calm_of(use.name))
+        limit = max(GAP_SECONDS, GAP_TIMES * use.median_seconds)
+        longest = [span.highest for span in spans if span.highest >= limit]
+        if len(longest) < GAPS_MIN or not use.median_seconds or use.seconds < SECONDS_MIN:
+            continue
+        share = sum(longest) / use.seconds
+        if share < GAPS_SHARE or len(longest) > len(spans) / 2:  # in every other sample: a straggler, or slow steps
+            continue
+        chief = use.name.startswith("chief-")
+        yield Finding(
+            "gaps", ADVICE,
+            f"{use.name} stands still now and then, {len(longest)} times for up to {format_seconds(max(longest))}"
+            + (": probably while it writes checkpoints" if chief else ""),
+            (
+                f"together {percent(share)} of its time; a usual step takes {format_seconds(use.median_seconds)}",
+                f"not counted: scalings, failures, and the first seconds; {format_seconds(use.seconds)} measured",
+            ),
+            "Save less often (`save_checkpoints_secs` of RunConfig), to a faster disk, or rely on disk backups, which stop no "
+            "step: `deeprec-ext run --backup peer,disk=DIR`."
+            if chief
+            else "Look at its log and at the machine at these times.",
+            use.name, share,
+        )  # fmt: skip
+
+
+RULES = (straggler, starved, gaps)

@@ -1,0 +1,129 @@
+"""Arithmetic of time series: means, peaks and integrals over windows of time.
+
+A point of a line stands for the interval that ends at its time. An interval begins where the one before it ended, but is
+never much longer than usual: a process that was away has a gap in its line, not a long interval.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from deeprec_ext.gazer.series import Line
+
+Windows = tuple[tuple[float, float], ...]
+"""Disjoint stretches of time (from, to), Unix seconds, in order."""
+
+GAP_FACTOR = 2.5
+"""An interval so many times longer than the median one is a gap: a sample or two may be lost, a restart takes longer."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """One interval of a line."""
+
+    start: float
+    end: float
+    mean: float
+    highest: float
+
+    def overlap(self, windows: Windows) -> float:
+        """Seconds of it that lie in the windows."""
+        return sum(max(0.0, min(self.end, end) - max(self.start, start)) for start, end in windows)
+
+
+class Lines:
+    """Lines by subject and metric. `windows` restricts every question; None: all of the line."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self._spans = {(line.subject, line.metric): tuple(_spans(line)) for line in lines if line.times}
+
+    def spans(self, subject: str, metric: str, windows: Windows | None = None) -> tuple[Span, ...]:
+        """Those that lie in the windows for more than half."""
+        spans = self._spans.get((subject, metric), ())
+        if windows is None:
+            return spans
+        return tuple(span for span in spans if span.overlap(windows) > 0.5 * (span.end - span.start))
+
+    def subjects(self, metric: str, prefix: str = "") -> list[str]:
+        """Who has this metric, in natural order."""
+        names = {subject for subject, name in self._spans if name == metric and subject.startswith(prefix)}
+        return sorted(names, key=natural)
+
+    def mean(self, subject: str, metric: str, windows: Windows | None = None) -> float | None:
+        """Weighted by time; None without data in the windows."""
+        spans = self.spans(subject, metric, windows)
+        seconds = sum(span.end - span.start for span in spans)
+        return sum(span.mean * (span.end - span.start) for span in spans) / seconds if seconds else None
+
+    def peak(self, subject: str, metric: str, windows: Windows | None = None) -> float | None:
+        return max((span.highest for span in self.spans(subject, metric, windows)), default=None)
+
+    def last(self, subject: str, metric: str) -> float | None:
+        spans = self.spans(subject, metric)
+        return spans[-1].mean if spans else None
+
+    def seconds(self, subject: str, metric: str, windows: Windows | None = None) -> float:
+        """How long there is data."""
+        return sum(span.end - span.start for span in self.spans(subject, metric, windows))
+
+    def integral(self, subject: str, metric: str, windows: Windows | None = None) -> float:
+        """Mean times seconds, summed: core-seconds of a line of cores."""
+        return sum(span.mean * (span.end - span.start) for span in self.spans(subject, metric, windows))
+
+
+def _spans(line: Line) -> Iterator[Span]:
+    times = line.times
+    gaps = [later - earlier for earlier, later in zip(times, times[1:]) if later > earlier]
+    usual = statistics.median(gaps) if gaps else 1.0
+    previous = times[0] - usual
+    for time, mean, highest in zip(times, line.means, line.highest):
+        if time > previous:
+            start = previous if time - previous <= GAP_FACTOR * usual else time - usual
+            yield Span(start, time, mean, highest)
+            previous = time
+
+
+def natural(name: str) -> tuple[str, int]:
+    """Sort key: `ps-2` before `ps-10`."""
+    kind, _, index = name.rpartition("-")
+    return (kind, int(index)) if kind and index.isdigit() else (name, -1)
+
+
+def without(windows: Windows, holes: Iterable[tuple[float, float]]) -> Windows:
+    """The windows with the holes cut out."""
+    left = list(windows)
+    for low, high in holes:
+        if high > low:
+            parts = [part for start, end in left for part in ((start, min(end, low)), (max(start, high), end))]
+            left = [(start, end) for start, end in parts if end > start]
+    return tuple(sorted(set(left)))
+
+
+def length(windows: Windows) -> float:
+    return sum(end - start for start, end in windows)
+
+
+def buckets(windows: Windows, seconds: float) -> list[tuple[float, float]]:
+    """The windows cut into pieces of this length; what is left over at an end is dropped."""
+    return [
+        (start + number * seconds, start + (number + 1) * seconds)
+        for start, end in windows
+        for number in range(int((end - start) / seconds))
+    ]
+
+
+def slope(times: Sequence[float], values: Sequence[float]) -> float:
+    """Theil-Sen: the median of the slopes of all pairs, unimpressed by outliers (Sen, 1968). 0 for fewer than two points.
+
+    Args:
+        times, values: at most a few hundred; pairs grow with the square.
+    """
+    pairs = [
+        (values[j] - values[i]) / (times[j] - times[i])
+        for i in range(len(times))
+        for j in range(i + 1, len(times))
+        if times[j] > times[i]
+    ]
+    return statistics.median(pairs) if pairs else 0.0

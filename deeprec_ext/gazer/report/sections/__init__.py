@@ -1,0 +1,1 @@
+"""The sections of a report, by subject; `compose` puts them in order."""

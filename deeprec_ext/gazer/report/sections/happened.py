@@ -1,0 +1,170 @@
+"""What happened to the job: scalings, failures, decisions, data, backups, warnings, and the logs of who failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deeprec_ext.gazer.report.case import Case
+from deeprec_ext.gazer.report.document import Block, Bullets, Cell, Facts, Quote, Section, Table, Text
+from deeprec_ext.gazer.report.story import Event
+from deeprec_ext.gazer.report.words import count, offset, seconds, shorten
+from deeprec_ext.units import format_bytes, format_seconds
+
+ROWS_MAX, WARNINGS_MAX = 100, 40
+_TOTALS = ("records", "trained", "left", "lost", "repeated", "stale", "set_aside")
+
+
+def scalings(case: Case) -> Section:
+    story = case.story
+    if not story.scalings:
+        return Section("scalings", "Scalings", [Text("There were none.")])
+    columns = (
+        "",
+        "at",
+        "scaling",
+        "outcome",
+        "pause p50",
+        "pause max",
+        "moved",
+        "sent again",
+        "slots",
+        "took",
+        "reason",
+    )
+    rows: list[Sequence[Cell]] = []
+    for number, one in enumerate(story.scalings[:ROWS_MAX], 1):
+        pauses = sorted(one.pause_seconds)
+        rows.append([
+            f"S{number}", offset(one.started - story.began) if one.started else "–", one.title, one.outcome or "unfinished",
+            seconds(pauses[(len(pauses) - 1) // 2]) if pauses else "–", seconds(pauses[-1]) if pauses else "–",
+            format_bytes(one.bytes_moved), format_bytes(one.bytes_resent), str(one.slots_moved), format_seconds(one.seconds),
+            one.reason or "–",
+        ])  # fmt: skip
+    note = "Pause: the longest gap between two steps, minus a usual step; of the median trainer and of the slowest."
+    return Section(
+        "scalings", "Scalings", [Table(columns, rows, frozenset({1, 4, 5, 6, 7, 8, 9}), note + _left(story.scalings))]
+    )
+
+
+def failures(case: Case) -> Section:
+    story = case.story
+    if not story.failures:
+        return Section("failures", "Failures", [Text("There were none.")])
+    columns = ("", "at", "role", "cause", "noticed after", "trained again after", "by", "steps lost", "stale records")
+    rows: list[Sequence[Cell]] = [
+        [
+            f"F{number}", offset(one.died - story.began), one.role, one.cause, format_seconds(one.detected_seconds),
+            format_seconds(one.recovered_seconds) if one.recovered_seconds is not None else "not recovered",
+            one.recovered_by or "restart", count(one.steps_lost), count(one.stale_records),
+        ]
+        for number, one in enumerate(story.failures[:ROWS_MAX], 1)
+    ]  # fmt: skip
+    note = "Stale records were trained, but their updates of the lost slots were forgotten."
+    return Section(
+        "failures", "Failures", [Table(columns, rows, frozenset({1, 4, 5, 7, 8}), note + _left(story.failures))]
+    )
+
+
+def decisions(case: Case) -> Section | None:
+    """None: the job was not scaled by itself."""
+    story = case.story
+    if not story.decisions:
+        return None
+    rows: list[Sequence[Cell]] = [
+        [f"D{number}", offset(one.time - story.began), one.action, one.reason, one.outcome or "–"]
+        for number, one in enumerate(story.decisions[:ROWS_MAX], 1)
+    ]
+    table = Table(("", "at", "decision", "reason", "outcome"), rows, frozenset({1}), _left(story.decisions))
+    return Section("decisions", "Decisions", [table])
+
+
+def _left(found: Sequence[object]) -> str:
+    return f" {len(found) - ROWS_MAX} more are in `--json`." if len(found) > ROWS_MAX else ""
+
+
+def data(case: Case) -> Section:
+    """Which records were trained."""
+    ledger = case.story.data
+    if not ledger:
+        text = "The input did not come through the data ledger (`elastic_dataset`): nobody counted records."
+        return Section("data", "Data", [Text(text)])
+    datasets: Mapping[str, Mapping[str, Any]] = ledger.get("datasets") or {"all": ledger}
+    rows: list[Sequence[Cell]] = [
+        [name, str(values.get("purpose", "")), *(count(float(values.get(key) or 0)) for key in _TOTALS)]
+        for name, values in list(datasets.items())[:ROWS_MAX]
+    ]
+    note = "Each epoch counts anew. Left: not reached when the job ended. Repeated: trained more than once. "
+    note += "Stale: trained, but partly forgotten with a PS."
+    columns = ("dataset", "purpose", *(key.replace("_", " ") for key in _TOTALS))
+    return Section("data", "Data", [Table(columns, rows, frozenset(range(2, len(columns))), note)])
+
+
+def backups(case: Case) -> Section:
+    """Peer and disk backups."""
+    story = case.story
+    rows = [("peer backups", _peer(case))]
+    cuts = [event for event in story.events if event.type == "disk_backup"]
+    if story.disk_backup:
+        rows.append(("disk backups", f"to {story.disk_backup}, every {format_seconds(story.disk_backup_seconds)}"))
+        dropped = sum(event.type == "disk_backup_dropped" for event in story.events)
+        sizes = [_number(event, "bytes") for event in cuts]
+        took = [_number(event, "seconds") for event in cuts]
+        told = f"{len(cuts)}, {dropped} dropped"
+        if cuts:
+            last = offset(cuts[-1].time - story.began)
+            told += (
+                f"; {format_bytes(sum(sizes))} in all, the last at {last}, the longest took {format_seconds(max(took))}"
+            )
+        rows.append(("completed", told))
+    else:
+        rows.append(("disk backups", "off"))
+    restored = [event for event in story.events if event.type == "disk_restored"]
+    rows += [
+        ("restored", f"cut {event.fields.get('cut', '?')} at {offset(event.time - story.began)}")
+        for event in restored[:10]
+    ]
+    return Section("backups", "Backups", [Facts(rows)])
+
+
+def _peer(case: Case) -> str:
+    story = case.story
+    if not story.peer_backup:
+        return "off, or only one PS"
+    complete = [event for event in story.events if event.type == "peer_backups_complete"]
+    told = [event for event in story.events if event.type in ("peer_backups", "peer_backups_complete")]
+    if not complete:
+        return "on, but never complete"
+    sent = format_bytes(max(_number(event, "total_bytes") for event in told))
+    oldest = max((_number(event, "oldest_seconds") for event in told), default=0.0)
+    text = f"every slot from {offset(complete[0].time - story.began)} on; {sent} sent until the last word of them"
+    return text + (f"; the oldest copy was {format_seconds(oldest)} old" if oldest else "")
+
+
+def _number(event: Event, name: str) -> float:
+    value = event.fields.get(name)
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def warnings(case: Case) -> Section:
+    """Warning events, equal ones once."""
+    found = [event for event in case.story.events if event.type in ("warning", "refusal", "set_aside")]
+    texts = Counter((event.role, event.text) for event in found)
+    items = [
+        f"{role + ': ' if role else ''}{shorten(text, 600)}{f' ({times} times)' if times > 1 else ''}"
+        for (role, text), times in texts.most_common(WARNINGS_MAX)
+    ]
+    items = [*case.story.warnings, *items]
+    blocks: list[Block] = [Bullets(items)] if items else [Text("There were none.")]
+    if len(texts) > WARNINGS_MAX:
+        blocks.append(Text(f"{len(texts) - WARNINGS_MAX} more kinds are in events.jsonl."))
+    return Section("warnings", "Warnings", blocks)
+
+
+def logs(case: Case) -> Section | None:
+    """The ends of the logs of roles that failed. None: nobody did."""
+    found = case.story.logs
+    return (
+        Section("logs", "Logs of roles that failed", [Quote(log.role, log.lines) for log in found]) if found else None
+    )

@@ -1,0 +1,167 @@
+"""What a report is made from: plain values, read from a run directory by `deeprec_ext.launch.story`.
+
+Times are Unix seconds, durations seconds, sizes bytes. Texts (names of roles, errors, events, the command) come from the job
+and are untrusted: whoever prints them escapes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from deeprec_ext.gazer.series import Line
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+ENDED, RUNNING, CRASHED = "ended", "running", "crashed"
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """One request for another size and what became of it."""
+
+    kind: str  # scale-up, scale-down, rebalance, replace
+    role: str  # ps, worker
+    started: float  # 0: it never began
+    seconds: float
+    outcome: str  # committed, rolled_back, refused; empty: unfinished
+    reason: str = ""
+    from_count: int = 0
+    to_count: int = 0
+    pause_seconds: tuple[float, ...] = ()  # one per worker that reported
+    bytes_moved: int = 0
+    bytes_resent: int = 0
+    slots_moved: int = 0
+
+    @property
+    def title(self) -> str:
+        """`scale-up ps 2 → 4`."""
+        size = f" {self.from_count} → {self.to_count}" if self.from_count != self.to_count else ""
+        return f"{self.kind} {self.role}{size}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A process that died or hung."""
+
+    role: str  # ps-1
+    cause: str  # begins with killed, hung, oom, exited or evicted
+    died: float
+    detected_seconds: float
+    recovered_seconds: float | None
+    recovered_by: str = ""  # promotion, disk backup, checkpoint; empty: a restart
+    steps_lost: int = 0
+    backup_age_seconds: float = 0.0
+    stale_records: int = 0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the AIMaster decided by itself, and why."""
+
+    time: float
+    action: str
+    reason: str
+    outcome: str = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What each process of a kind asks for, and is held to. 0: it shares what there is with others, or nothing is known."""
+
+    cores: float = 0.0
+    memory_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Table:
+    """One variable on a slot; a part of a partitioned variable is one of its own."""
+
+    name: str
+    bytes: int
+    rows: int
+    by_rows: bool  # False: copied whole in the pause
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Who owned which slot from a moment on."""
+
+    time: float
+    owners: tuple[str, ...]  # [S] names of PS
+
+
+@dataclass(frozen=True)
+class Event:
+    time: float
+    type: str
+    role: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """What it says in words, if it does."""
+        return str(self.fields.get("text") or self.fields.get("reason") or self.fields.get("error") or "")
+
+
+@dataclass(frozen=True)
+class Traced:
+    """One traced step of a trainer."""
+
+    time: float
+    role: str
+    trace: pb.Trace
+
+
+@dataclass(frozen=True)
+class Log:
+    """The end of what a role that failed has written."""
+
+    role: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Story:
+    """A run, from its command to its last sample. Everything but `job` may be missing."""
+
+    job: str
+    directory: str = ""
+    state: str = ENDED
+    status: str = ""  # succeeded, failed, stopped; empty: not ended in order
+    reason: str = ""
+    began: float = 0.0  # of this start of the launcher
+    ended: float = 0.0  # while it runs: now; when it crashed: the last sign of life
+    resumed: bool = False
+    steps: int = 0
+    examples: int = 0
+    command: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    settings: tuple[tuple[str, str, str], ...] = ()  # name, value, default: those that differ
+    starts: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # role -> started, of these restarted
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    data: Mapping[str, Any] | None = None  # as in summary.json
+    scalings: tuple[Scaling, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    events: tuple[Event, ...] = ()  # warnings, backups, starts and ends of processes
+    lines: tuple[Line, ...] = ()
+    traces: tuple[Traced, ...] = ()
+    placements: tuple[Placement, ...] = ()  # oldest first
+    tables: Mapping[int, tuple[Table, ...]] = field(default_factory=dict)  # slot -> largest first
+    warnings: tuple[str, ...] = ()  # of the variable catalogue
+    peer_backup: bool = False  # wanted, and the job has more than one PS
+    disk_backup: str = ""
+    disk_backup_seconds: float = 0.0
+    requests: Mapping[str, Request] = field(default_factory=dict)  # by kind of role
+    missing: tuple[str, ...] = ()  # what could not be read, and why: said in the report
+    logs: tuple[Log, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        return max(0.0, self.ended - self.began)
+
+    @property
+    def slots(self) -> int:
+        return len(self.placements[-1].owners) if self.placements else 0

@@ -1,0 +1,159 @@
+"""What the AIMaster's store says of a run, as parts of a `Story`. Read only; the AIMaster may be at work on it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from deeprec_ext.aimaster import facts
+from deeprec_ext.aimaster.ledger import report as ledger
+from deeprec_ext.aimaster.store import Store, StoreError
+from deeprec_ext.errors import UsageError
+from deeprec_ext.gazer.report.story import Decision, Event, Failure, Placement, Scaling, Table, Traced
+from deeprec_ext.gazer.series import Series
+from deeprec_ext.launch.rundir import RunDirectory
+from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+from deeprec_ext.settings import Settings
+
+POINTS = 400
+"""Per line of the series: about one per two pixels of a chart, and enough to compare trainers."""
+EVENTS_MAX = 10_000
+EVENT_TYPES = (
+    "warning", "refusal", "set_aside", "peer_backups_complete", "disk_backup", "disk_backup_dropped", "disk_restored",
+    "decision", "decision_refused",
+)  # fmt: skip
+METRICS = (
+    "cpu_cores", "rss_bytes", "working_set_bytes", "memory_limit_bytes", "cpu_limit_cores", "throttled_share", "open_files",
+    "threads", "steps_per_second", "examples_per_second", "step_seconds", "step_p95_seconds", "step_longest_seconds",
+    "gate_wait_share", "input_wait_share", "busy_share", "lookup_share", "update_share", "lookup_rows_per_second",
+    "update_rows_per_second", "ps", "workers",
+)  # fmt: skip
+
+
+def read_store(directory: RunDirectory, *, given: Mapping[str, Any], since: float) -> dict[str, Any]:
+    """Fields of a `Story`.
+
+    Args:
+        given: settings of the job that are not at their defaults.
+        since: Unix seconds, of series and traces.
+
+    Raises:
+        UsageError: it is empty, torn, no database, or of a newer version.
+    """
+    path = directory.store
+    try:
+        store = Store(path, read_only=True)
+    except (StoreError, sqlite3.Error) as error:
+        raise UsageError(f"{path} cannot be read: {_why(error)}") from error
+    try:
+        if not store.has_table("meta"):
+            raise UsageError(f"{path} is empty: the AIMaster never came so far; see {directory.log('aimaster')}")
+        return _read(store, given, since)
+    except (sqlite3.Error, ValueError, KeyError, TypeError, DecodeError) as error:
+        raise UsageError(
+            f"{path} cannot be read: {_why(error)}; what else is there: {directory.events}, {directory.logs}"
+        ) from error
+    finally:
+        store.close()
+
+
+def _why(error: Exception) -> str:
+    return f"it is torn or no database ({error})" if isinstance(error, sqlite3.DatabaseError) else str(error)
+
+
+def _read(store: Store, given: Mapping[str, Any], since: float) -> dict[str, Any]:
+    series = Series(store)
+    catalogue = pb2.Catalogue.FromString(store.blob("catalogue"))
+    placements = _placements(store)
+    events = _events(store)
+    return {
+        "steps": int(store.get("step", 0)),
+        "examples": store.examples(),
+        "metrics": {str(name): float(value) for name, value in store.get("metrics", {}).items()},
+        "data": ledger.summarize(store),
+        "scalings": tuple(map(_scaling, store.scalings())),
+        "failures": tuple(map(_failure, store.failures())),
+        "decisions": _decisions(events),
+        "events": events,
+        "lines": tuple(series.query(metrics=METRICS, since=since, points=POINTS)),
+        "traces": tuple(Traced(moment, role, trace) for moment, role, trace in series.traces() if moment >= since),
+        "placements": placements,
+        "tables": _tables(catalogue),
+        "warnings": tuple(catalogue.warnings),
+        **_backups(store, given, max((len(set(one.owners)) for one in placements), default=0)),
+    }
+
+
+def _scaling(one: facts.Scaling) -> Scaling:
+    return Scaling(
+        one.kind, one.role, one.started, one.seconds, one.outcome, one.reason, one.from_count, one.to_count,
+        tuple(one.pause_seconds), one.bytes_moved, one.bytes_resent, one.slots_moved,
+    )  # fmt: skip
+
+
+def _failure(one: facts.Failure) -> Failure:
+    return Failure(
+        one.name, one.cause, one.died, one.detected_seconds, one.recovered_seconds, one.recovered_by, one.steps_lost,
+        one.backup_age_seconds, one.stale_records,
+    )  # fmt: skip
+
+
+def _events(store: Store) -> tuple[Event, ...]:
+    """Of the types a report uses, the newest; and the last state of peer backups."""
+    marks = ",".join("?" * len(EVENT_TYPES))
+    query = (
+        f"SELECT sequence, time, type, role, json FROM events WHERE type IN ({marks}) ORDER BY sequence DESC LIMIT ?"
+    )
+    rows = store.rows(query, (*EVENT_TYPES, EVENTS_MAX))
+    query = (
+        "SELECT sequence, time, type, role, json FROM events WHERE type='peer_backups' ORDER BY sequence DESC LIMIT 1"
+    )
+    return tuple(Event(row[1], row[2], row[3], json.loads(row[4])) for row in sorted([*rows, *store.rows(query)]))
+
+
+def _decisions(events: tuple[Event, ...]) -> tuple[Decision, ...]:
+    refused = {event.fields.get("number") for event in events if event.type == "decision_refused"}
+    return tuple(
+        Decision(event.time, str(event.fields.get("action", "")), event.text,
+                 "refused" if event.fields.get("number") in refused else "")
+        for event in events if event.type == "decision"
+    )  # fmt: skip
+
+
+def _placements(store: Store) -> tuple[Placement, ...]:
+    """Slot maps by the names of their PS; views with the same one are one."""
+    found: list[Placement] = []
+    for moment, wire in store.rows("SELECT time, view FROM views ORDER BY epoch"):
+        view = pb2.View.FromString(wire)
+        names = {ps.task: ps.name for ps in view.ps}
+        owners = tuple(names.get(task, f"task {task}") for task in view.slot_map)
+        if owners and (not found or found[-1].owners != owners):
+            found.append(Placement(moment, owners))
+    return tuple(found)
+
+
+def _tables(catalogue: pb2.Catalogue) -> dict[int, tuple[Table, ...]]:
+    slots: dict[int, list[Table]] = {}
+    for one in catalogue.variables:
+        by_rows = one.update == pb2.Variable.ROWS
+        rows = one.shape[0] if len(one.shape) > 1 or by_rows else 0
+        slots.setdefault(one.slot, []).append(Table(one.name, one.bytes, rows, by_rows))
+    return {slot: tuple(sorted(found, key=lambda one: (-one.bytes, one.name))) for slot, found in sorted(slots.items())}
+
+
+def _backups(store: Store, given: Mapping[str, Any], most_ps: int) -> dict[str, Any]:
+    """What was asked for: the command line's word counts before the script's BackupHook, as in the AIMaster."""
+    wish = pb2.BackupWish.FromString(store.blob("backup_wish"))
+    peer, disk = str(given.get("peer_backup", "auto")), str(given.get("disk_backup", ""))
+    asked = wish.peer if wish.HasField("peer") else True
+    return {
+        "peer_backup": most_ps > 1 and (peer == "on" or (peer == "auto" and asked)),
+        "disk_backup": "" if disk == "off" else disk or wish.disk_path,
+        "disk_backup_seconds": float(
+            given.get("disk_backup_seconds") or wish.disk_seconds or Settings.disk_backup_seconds
+        ),
+    }
