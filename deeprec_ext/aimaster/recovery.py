@@ -25,21 +25,20 @@ SETTLE_SECONDS = 15.0
 """How long a restarted AIMaster waits for those it knew: agents try again every second or so."""
 
 
-def first_names(job: Job) -> list[str]:
+def first_names(job: Job, ps: int, workers: int) -> list[str]:
     """The pods of the first view."""
-    spec = job.spec
-    names = [role_name(pb.PS, index) for index in range(spec.ps)]
+    names = [role_name(pb.PS, index) for index in range(ps)]
     names.append(role_name(pb.CHIEF, 0))
-    names += [role_name(pb.WORKER, index) for index in range(spec.workers)]
-    if spec.evaluator:
+    names += [role_name(pb.WORKER, index) for index in range(workers)]
+    if job.spec.evaluator:
         names.append(role_name(pb.EVALUATOR, 0))
     return names
 
 
-async def start(job: Job, pods: Pods) -> None:
+async def start(job: Job, pods: Pods, ps: int, workers: int) -> None:
     """First start: records all names at once, then asks for the pods. Raises UnreachableError."""
-    job.event("job_started", job=job.spec.name, slots=job.spec.slots, ps=job.spec.ps, workers=job.spec.workers)
-    names = first_names(job)
+    job.event("job_started", job=job.spec.name, slots=job.spec.slots, ps=ps, workers=workers)
+    names = first_names(job, ps, workers)
     with job.store.transaction():
         for name in names:
             job.members.request(name)

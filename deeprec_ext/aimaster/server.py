@@ -14,6 +14,7 @@ from deeprec_ext.aimaster import recovery
 from deeprec_ext.aimaster.admin import AdminService
 from deeprec_ext.aimaster.admission import Admission
 from deeprec_ext.aimaster.authorisation import Authorisation
+from deeprec_ext.aimaster.autoscaling import make_autoscaler
 from deeprec_ext.aimaster.backend import PodBackend
 from deeprec_ext.aimaster.clock import Clock
 from deeprec_ext.aimaster.facts import JobSpec
@@ -59,7 +60,8 @@ class AIMaster:
         self._healing.remove = self.pods.give_up
         admission = Admission(job, self._healing)
         self._agents = AgentsService(job, admission, Inbox(job, failures, self.scalings.pause_reported))
-        self._admin = AdminService(job, self.scalings)
+        self.autoscaler = make_autoscaler(job, self.scalings, backend) if job.settings.autoscale else None
+        self._admin = AdminService(job, self.scalings, self.autoscaler)
         self._server: grpc.aio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.broken = asyncio.Event()  # a task that must run for ever has ended
@@ -90,6 +92,7 @@ class AIMaster:
         for coroutine in (
             self._begin(), self.pods.watch(), healing.watch_heartbeats(), healing.replace(), healing.bring_lost_back(),
             self.job.guards.run(), self.job.disk.run(), self.job.keepsakes.run(), self.job.gazing.run(),
+            *([self.autoscaler.run()] if self.autoscaler is not None else []),
         ):  # fmt: skip
             task = asyncio.get_running_loop().create_task(coroutine)
             task.add_done_callback(self._task_done)
@@ -104,8 +107,15 @@ class AIMaster:
             await recovery.settle(self.job, self.pods, self._healing, self._settle_seconds)
             self.job.ledger.keep_only(member.incarnation for member in self.job.members)
         else:
-            await recovery.start(self.job, self.pods)
+            await recovery.start(self.job, self.pods, *self._first_size())
         await self.scalings.run()
+
+    def _first_size(self) -> tuple[int, int]:
+        """PS, and workers beside the chief."""
+        if self.autoscaler is None:
+            return self.job.spec.ps, self.job.spec.workers
+        size = self.autoscaler.start()
+        return size.ps, size.workers
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():

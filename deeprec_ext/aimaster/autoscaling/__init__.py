@@ -1,1 +1,23 @@
 """From the running job to decisions and back: observes, asks the policy, records, and carries out through scalings."""
+
+from __future__ import annotations
+
+from deeprec_ext.aimaster.autoscaling.autoscaler import Autoscaler
+from deeprec_ext.aimaster.backend import PodBackend
+from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.policy.decide import decide
+from deeprec_ext.aimaster.policy.record import Record
+from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.scalings import Scalings
+
+
+def make_autoscaler(job: Job, scalings: Scalings, backend: PodBackend) -> Autoscaler:
+    """The autoscaler of a job, with the standard policy and its record in the run directory. Raises OSError."""
+    policy = Policy()
+    return Autoscaler(
+        job, scalings, backend.resize, job.gazing.latest, lambda observed: decide(observed, policy),
+        Record(job.spec.workdir, policy, job.clock.wall),
+    )  # fmt: skip
+
+
+__all__ = ["Autoscaler", "make_autoscaler"]

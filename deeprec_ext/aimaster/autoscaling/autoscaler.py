@@ -7,6 +7,7 @@ request by hand goes the same way and always counts; while it is under way, or t
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -36,8 +37,9 @@ class Record(Protocol):
 
     def outcome(self, number: int, outcome: str, reason: str, examples_per_second: float) -> None: ...
 
-    @property
-    def next_number(self) -> int: ...
+    def tell(self, after: int, limit: int) -> list[str]: ...
+
+    next_number: int
 
 
 @dataclass
@@ -65,6 +67,17 @@ class Autoscaler:
         self._last_change = True  # a first `keep` is recorded: it says why nothing happens
         self._kept_at = float("-inf")
         self.latest_decision: Decision | None = None
+
+    def start(self) -> Size:
+        """Decision 0: the size of the first view. It is made once; an AIMaster that comes back to it makes it again."""
+        job = self._job
+        size = Size(job.spec.ps, job.spec.workers, **dataclasses.asdict(job.requests))
+        observed = dataclasses.replace(self.observed(), number=0, size=size)
+        decision = self._decide(observed)
+        if self._record.next_number == 0:
+            self._record.add(observed, decision)
+            job.event("decision", number=0, action=decision.action, reason=decision.reason)
+        return decision.size
 
     # ------------------------------------------------------------------------------------------------ the loop
 
@@ -121,6 +134,10 @@ class Autoscaler:
     async def preview(self) -> Decision:
         """What would be decided now; nothing is done or recorded."""
         return await asyncio.to_thread(self._decide, self.observed())
+
+    async def recorded(self, after: int, limit: int) -> list[str]:
+        """The first `limit` decisions with a number above `after`, as JSON: {"at", "decision", "outcome" or null}."""
+        return await asyncio.to_thread(self._record.tell, after, limit)
 
     async def decide_now(self) -> Decision | None:
         """One look; None while the last decision is still being carried out."""

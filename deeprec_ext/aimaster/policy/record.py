@@ -101,6 +101,19 @@ class Record:
         rate = examples_per_second if math.isfinite(examples_per_second) else 0.0
         self._append({"kind": "outcome", **dataclasses.asdict(Outcome(number, outcome, reason[:1000], rate))})
 
+    def tell(self, after: int, limit: int) -> list[str]:
+        """The first `limit` decisions with a number above `after`, as JSON: {"at", "decision", "outcome" or null}."""
+        entries = (
+            [entry for entry in read(self._path.parent) if entry.decision.number > after] if self.next_number else []
+        )
+        return [
+            json.dumps({
+                "at": entry.at, "decision": json.loads(entry.decision.to_json()),
+                "outcome": dataclasses.asdict(entry.outcome) if entry.outcome is not None else None,
+            })
+            for entry in entries[:limit]
+        ]  # fmt: skip
+
     def _append(self, values: dict[str, Any]) -> None:
         line = json.dumps({"version": VERSION, **values}, separators=(",", ":")).encode() + b"\n"
         if len(line) > LINE_BYTES_MAX:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -36,6 +37,9 @@ class Script:
 
     def outcome(self, number: int, outcome: str, reason: str, examples_per_second: float) -> None:
         self.outcomes.append((number, outcome, reason, examples_per_second))
+
+    def tell(self, after: int, limit: int) -> list[str]:
+        return [decision.to_json() for _, decision in self.added if decision.number > after][:limit]
 
     @property
     def next_number(self) -> int:
@@ -165,3 +169,22 @@ def test_a_request_by_hand_is_seen_as_such(tmp_path: Path) -> None:
         assert [change.manual for change in script.seen[-1].changes] == [True]
 
     play(tmp_path, script, scenario)
+
+
+def test_a_whole_aimaster_with_autoscale_starts_decides_records_and_tells(tmp_path: Path) -> None:
+    """The real policy: it may do what it likes, but decision 0 is there, what it says can be read, and it obeys limits."""
+    settings = dataclasses.replace(SETTINGS, autoscale=True, decide_seconds=0.05, window_seconds=0.2)
+
+    async def main() -> None:
+        async with world(tmp_path, settings=settings, ps=1, workers=0, max_ps=2, max_workers=1) as it:
+            scaler = it.master.autoscaler
+            assert scaler is not None
+            entries = [json.loads(line) for line in await scaler.recorded(-1, 10)]
+            assert entries[0]["decision"]["number"] == 0 and entries[0]["decision"]["action"] == "start"
+            preview = await scaler.preview()
+            assert preview.reason and 1 <= preview.size.ps <= 2 and 0 <= preview.size.workers <= 1
+            assert (await it.status()).autoscale == "on"
+            it.master.job.hold(True, "test")
+            await it.until(lambda: scaler.latest_decision is not None and "held" in scaler.latest_decision.reason)
+
+    asyncio.run(main())
