@@ -97,7 +97,8 @@ class Run:
                     self._release()
                     raise tf.errors.OutOfRangeError(None, None, "this process leaves the job")
                 check()
-                ticket = source.begin(batches, LOOK_SECONDS)
+                with self._feeding.inputs.waiting:
+                    ticket = source.begin(batches, LOOK_SECONDS)
                 if ticket is not None:
                     self._tickets.append((source, ticket))
                     break

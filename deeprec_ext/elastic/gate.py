@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from deeprec_ext.elastic.waiting import Waiting
+
 
 class Gate:
     """Counts the runs under way; closed, it holds back new ones. Thread-safe."""
@@ -22,6 +24,7 @@ class Gate:
         self._tickets = itertools.count()
         self._closed_until: float | None = None
         self.waits = 0  # runs that had to wait here since the start
+        self.waiting = Waiting(clock)
 
     @contextlib.contextmanager
     def passing(self) -> Iterator[None]:
@@ -40,13 +43,14 @@ class Gate:
 
     def _wait_until_open(self) -> None:
         self.waits += 1
-        while self._closed_until is not None:
-            remaining = self._closed_until - self._clock()
-            if remaining <= 0:
-                self._closed_until = None
-                self._changed.notify_all()
-                return
-            self._changed.wait(remaining)
+        with self.waiting:
+            while self._closed_until is not None:
+                remaining = self._closed_until - self._clock()
+                if remaining <= 0:
+                    self._closed_until = None
+                    self._changed.notify_all()
+                    return
+                self._changed.wait(remaining)
 
     def close(self, lease_seconds: float) -> None:
         """Holds back new runs until `open`, or until the lease runs out."""

@@ -14,6 +14,7 @@ import grpc
 import numpy as np
 
 from deeprec_ext.elastic.agent import Agent
+from deeprec_ext.elastic.waiting import Waiting
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.settings import Settings
@@ -95,6 +96,7 @@ class Inputs:
 
     def __init__(self, agent: Agent, leaving: threading.Event) -> None:
         self.leaving = leaving
+        self.waiting = Waiting()  # of runs, for their next batch
         self._agent = agent
         self._lock = threading.Lock()
         self._sources: dict[str, Source] = {}

@@ -9,6 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from deeprec_ext.elastic.interval import Interval
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
 STEPS_AFTER_COMMIT = 20
 """The pause of a scaling is looked for until so many steps after its end (DESIGN section 9)."""
 
@@ -51,6 +54,7 @@ class StepClock:
     _last: float | None = None
     _window: _Window | None = None
     _done: list[Pause] = field(default_factory=list)
+    _interval: Interval = field(default_factory=Interval)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def completed(self, global_step: int) -> None:
@@ -60,6 +64,7 @@ class StepClock:
             self.steps += 1
             self.global_step = max(self.global_step, global_step)
             gap, self._last = (now - self._last if self._last is not None else None), now
+            self._interval.add(gap)
             if gap is None:
                 return
             self._gaps.append(gap)
@@ -112,6 +117,12 @@ class StepClock:
                 self._finish()
             done, self._done = self._done, []
             return done
+
+    def take_interval(self) -> pb.StepSample:
+        """The steps since the last call."""
+        with self._lock:
+            interval, self._interval = self._interval, Interval()
+        return interval.sample(self.examples_per_step)
 
     def _finish(self) -> None:
         window, self._window = self._window, None

@@ -202,7 +202,7 @@ class Trainer:
                 )
             )
         generation, deadline = self.generation, time.monotonic() + LOST_LIMIT_SECONDS
-        with self._changed:
+        with self.gate.waiting, self._changed:
             while True:
                 if self.generation != generation:
                     raise tf.errors.AbortedError(None, None, "variables were lost with a PS: the session is recovered")

@@ -85,3 +85,28 @@ def test_a_run_that_fails_leaves_the_gate():
     with pytest.raises(ValueError), gate.passing():
         raise ValueError
     assert gate.wait_idle(0)
+
+
+def test_the_time_that_runs_waited_is_counted_once_however_many_wait():
+    now = [0.0]
+    gate, passed = Gate(lambda: now[0]), threading.Semaphore(0)
+    gate.close(1000)
+
+    def run():
+        with gate.passing():
+            passed.release()
+
+    threads = [start(run) for _ in range(3)]
+    deadline = threading.Event()
+    while gate.waits < 3:
+        assert not deadline.wait(0.001)
+    now[0] = 5.0
+    assert gate.waiting.seconds == 5.0  # while they wait
+    gate.open()
+    for thread in threads:
+        thread.join(SECONDS)
+    now[0] = 50.0
+    assert gate.waiting.seconds == 5.0
+    with gate.passing():
+        now[0] = 60.0
+    assert gate.waiting.seconds == 5.0

@@ -6,7 +6,10 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
+from deeprec_ext.elastic.interval import TIMES_MAX, Interval
 from deeprec_ext.elastic.steps import STEPS_AFTER_COMMIT, StepClock
+from deeprec_ext.gazer.metrics import STEP_BUCKETS
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 
 class Training:
@@ -91,3 +94,35 @@ def test_a_new_session_may_be_behind_the_old_one():
     training.steps.begin_session()
     training.steps.completed(501)  # the model was restored from the checkpoint of step 500
     assert training.steps.global_step == 501
+
+
+def test_an_interval_has_the_steps_since_the_last_look():
+    training = Training()
+    training.steps.examples_per_step = 10
+    training.train(1)
+    training.train(18, seconds=0.003)
+    training.train(1, seconds=0.03)
+    training.train(1, seconds=100.0)
+    sample = training.steps.take_interval()
+    assert (sample.steps, sample.examples) == (21, 210)
+    assert sample.median_seconds == pytest.approx(0.003)
+    assert sample.p95_seconds == pytest.approx(0.03)
+    assert sample.longest_seconds == pytest.approx(100)
+    counts = dict(zip([*STEP_BUCKETS, "above"], sample.histogram))
+    assert {bound: count for bound, count in counts.items() if count} == {0.004: 18, 0.032: 1, "above": 1}
+    assert sample.histogram_seconds == pytest.approx(18 * 0.003 + 0.03 + 100)
+    assert training.steps.take_interval() == pb.StepSample(histogram=[0] * (len(STEP_BUCKETS) + 1))
+
+
+def test_a_bucket_has_the_times_up_to_its_bound():
+    interval = Interval()
+    for bound in STEP_BUCKETS:
+        interval.add(bound)
+    assert list(interval.sample(0).histogram) == [1] * len(STEP_BUCKETS) + [0]
+
+
+def test_a_process_that_is_never_asked_keeps_a_bounded_number_of_times():
+    interval = Interval()
+    for _ in range(3 * TIMES_MAX):
+        interval.add(0.001)
+    assert len(interval._times) == TIMES_MAX and interval.sample(0).steps == 3 * TIMES_MAX
