@@ -1,0 +1,116 @@
+// The page: listens to the AIMaster, and hands each message to the parts.
+
+import { $, attribute, get, text } from "./dom.js";
+import * as f from "./format.js";
+import { Changes } from "./changes.js";
+import { Control, takeToken } from "./control.js";
+import { Detail } from "./detail.js";
+import { Events } from "./events.js";
+import { Logs } from "./logs.js";
+import { OverTime } from "./overtime.js";
+import { Roles } from "./roles.js";
+import { Topology } from "./topology.js";
+import { decode } from "./message.js";
+import * as panels from "./panels.js";
+
+const SILENT_MS = 8000, AGAIN_MS = [500, 1000, 2000, 4000], EDGES_SECONDS = 15;
+const ENDED = ["finished", "failed", "finishing"];
+
+const token = takeToken();
+const detail = new Detail((subject) => topology.mark(subject));
+const topology = new Topology((subject) => detail.open(subject));
+const roles = new Roles((subject) => {
+  detail.open(subject);
+  $("detail").scrollIntoView({ block: "center" });
+});
+const overTime = new OverTime(panels.seed);
+const changes = new Changes((marks) => overTime.setMarks(marks));
+const events = new Events(() => changes.load(began()).catch(report));
+const logs = new Logs();
+const control = new Control(token);
+let live = null, edgesAt = 0;
+
+const began = () => live.time - live.job.seconds;
+const report = (error) => console.warn(`the AIMaster: ${error.message}`);
+
+
+function show(message) {
+  live = decode(message);
+  panels.header(live);
+  panels.stateBanner(live);
+  panels.stepper(live);
+  panels.vitals(live);
+  panels.data(live.data);
+  panels.backup(live.backup, live.slots.owner.length);
+  panels.metrics(live.job.metrics);
+  topology.update(live);
+  roles.update(live);
+  overTime.update(live);
+  detail.update(live);
+  control.update(live);
+  logs.update(["aimaster", ...[...live.ps, ...live.trainers, ...live.others].map((one) => one.name)]);
+  events.update(live.event).catch(report);
+  if (live.time - edgesAt > EDGES_SECONDS && !document.hidden) {
+    edgesAt = live.time;
+    get("api/edges").then(({ edges }) => topology.setEdges(edges)).catch(report);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ connection
+
+let source = null, failures = 0, silence = 0;
+
+function connection(alive) {
+  $("link").className = `link ${alive ? "live" : "lost"}`;
+  text($("link-text"), alive ? "live" : "no answer");
+  document.body.classList.toggle("gone", !alive);
+  if (alive) return;
+  const since = live ? `since ${f.clock(live.time)}` : "";
+  if (live && ENDED.includes(live.job.state)) {
+    panels.banner(live.job.state === "failed" ? "bad" : "good", live.job.state === "failed" ? "The job has failed." : "The job has ended.",
+      `${live.job.failure ? `${live.job.failure} ` : ""}Its AIMaster has ended with it; this is the last picture. deeprec-ext report has the whole story.`);
+  } else {
+    panels.banner("bad", `The AIMaster does not answer ${since}.`, "Training goes on without it for a while, and it is started again; or the job has ended. This page connects again by itself.");
+  }
+}
+
+function listen() {
+  clearTimeout(silence);
+  if (source) source.close();
+  source = new EventSource("api/live");
+  source.onmessage = (event) => {
+    failures = 0;
+    connection(true);
+    show(JSON.parse(event.data));
+    watch();
+  };
+  source.onerror = lost;
+  watch();
+}
+
+function watch() {
+  clearTimeout(silence);
+  silence = setTimeout(lost, SILENT_MS);
+}
+
+function lost() {
+  source.close();
+  clearTimeout(silence);
+  connection(false);
+  setTimeout(listen, AGAIN_MS[Math.min(failures++, AGAIN_MS.length - 1)]);
+}
+
+// ------------------------------------------------------------------------------------------------ colours
+
+const theme = $("theme");
+function paint(value) {
+  attribute(document.documentElement, "data-theme", value === "auto" ? null : value);
+  theme.value = value;
+}
+paint(localStorage.getItem("deeprec-ext theme") || "auto");
+theme.addEventListener("change", () => {
+  localStorage.setItem("deeprec-ext theme", theme.value);
+  paint(theme.value);
+});
+
+listen();

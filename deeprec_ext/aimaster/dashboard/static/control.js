@@ -1,0 +1,100 @@
+// Scaling from the page, for whoever has the job's token.
+
+import { $, h, get, text, attribute } from "./dom.js";
+import * as f from "./format.js";
+
+const KEY = "deeprec-ext token";
+
+/** The token of the address, taken out of it at once; kept for this tab only. */
+export function takeToken() {
+  const address = new URL(location.href);
+  const given = address.searchParams.get("token");
+  if (given !== null) {
+    address.searchParams.delete("token");
+    history.replaceState(null, "", address);
+    sessionStorage.setItem(KEY, given);
+  }
+  return sessionStorage.getItem(KEY) || "";
+}
+
+export class Control {
+  constructor(token) {
+    this.headers = { Authorization: `Bearer ${token}` };
+    this.form = $("scale-form");
+    this.kind = h("select", { "aria-label": "What to change", onchange: () => this.shape() },
+      [["ps", "number of PS"], ["workers", "number of workers"], ["rebalance", "rebalance the slots"], ["replace", "replace a process"]].map(([value, title]) => h("option", { value }, title)));
+    this.number = h("input", { type: "number", min: 0, step: 1, "aria-label": "How many", required: true });
+    this.role = h("select", { "aria-label": "Which process" });
+    this.reason = h("input", { type: "text", maxlength: 200, placeholder: "reason (optional)", "aria-label": "Reason" });
+    this.preview = h("button", { type: "button", onclick: () => this.ask(true) }, "Preview");
+    this.go = h("button", { type: "submit", class: "main" }, "Scale");
+    this.said = h("output", { class: "note", "aria-live": "polite" });
+    this.form.append(this.kind, this.number, this.role, this.reason, this.preview, this.go, this.said);
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.ask(false);
+    });
+    this.check(token);
+  }
+
+  async check(token) {
+    let may = false;
+    if (token) {
+      try {
+        may = (await get("api/access", { headers: this.headers })).scale;
+      } catch {
+        setTimeout(() => this.check(token), 3000);
+        return;
+      }
+    }
+    this.form.hidden = !may;
+    $("scale-closed").hidden = may;
+    text($("access"), may ? "may scale" : "read-only");
+    $("access").className = `chip ${may ? "busy" : ""}`;
+    if (token && !may) text($("scale-closed"), "The token of this page is not this job's: open the address that `deeprec-ext status` shows.");
+    this.shape();
+  }
+
+  shape() {
+    const kind = this.kind.value;
+    this.number.hidden = !["ps", "workers"].includes(kind);
+    this.number.required = !this.number.hidden;
+    this.role.hidden = kind !== "replace";
+    text(this.go, { rebalance: "Rebalance", replace: "Replace" }[kind] || "Scale");
+    if (!this.live || this.number.hidden) return;
+    const [low, high] = this.live.limits[kind];
+    attribute(this.number, "min", low);
+    attribute(this.number, "max", high);
+    attribute(this.number, "title", `${low} to ${high}`);
+    this.number.value = kind === "ps" ? this.live.counts.ps : this.live.trainers.filter((one) => one.name.startsWith("worker-")).length;
+  }
+
+  update(live) {
+    const first = !this.live;
+    this.live = live;
+    const names = [...live.ps, ...live.trainers].map((one) => one.name).filter((name) => !name.startsWith("chief"));
+    if (names.join() !== this.names) {
+      this.names = names.join();
+      const chosen = this.role.value;
+      this.role.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
+      if (names.includes(chosen)) this.role.value = chosen;
+    }
+    this.go.disabled = this.preview.disabled = ["finished", "failed", "finishing"].includes(live.job.state);
+    if (first) this.shape();
+  }
+
+  async ask(dry) {
+    const kind = this.kind.value;
+    if (!this.number.hidden && !this.number.reportValidity()) return;
+    const what = kind === "rebalance" ? { rebalance: true } : kind === "replace" ? { replace: this.role.value } : { [kind]: Number(this.number.value) };
+    const body = JSON.stringify({ ...what, dry_run: dry, reason: this.reason.value.trim() });
+    text(this.said, "asking…");
+    try {
+      const answer = await get("api/scale", { method: "POST", body, headers: { ...this.headers, "Content-Type": "application/json" } });
+      const number = answer.scaling_id ? ` (scaling ${answer.scaling_id})` : "";
+      text(this.said, `${dry ? "Would be: " : ""}${answer.message}${number}`);
+    } catch (error) {
+      text(this.said, `Refused: ${error.message}`);
+    }
+  }
+}
