@@ -42,7 +42,7 @@ $(BIN)/python:
 .ONESHELL:
 
 $(VENV)/installed-tf: $(METADATA) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[tf]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[tf,dashboard]'
 	touch $@
 
 $(VENV)/installed-test: $(METADATA) | $(BIN)/python
@@ -50,7 +50,7 @@ $(VENV)/installed-test: $(METADATA) | $(BIN)/python
 	touch $@
 
 .PHONY: install
-install: $(VENV)/installed-tf  ## Create .venv and install the package with TensorFlow
+install: $(VENV)/installed-tf  ## Create .venv and install the package with TensorFlow and the dashboard
 
 # ---------------------------------------------------------------------------------------------------------------- use
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from deeprec_ext.aimaster.members import Member
 from deeprec_ext.aimaster.slots import slot_bytes, slot_rows
+from deeprec_ext.aimaster.tally import Tally
 from deeprec_ext.gazer import loads, values
-from deeprec_ext.gazer.process import process_sample
+from deeprec_ext.gazer.process import ProcessReader
 from deeprec_ext.gazer.reading import Line
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -75,13 +77,19 @@ class Gazing:
         self._job = job
         self.series = Series(job.store)
         self.totals: dict[str, Totals] = {}
+        self.tally = Tally.load(job.store)
+        self._tallied = self.tally.after  # as stored
         self.reports = self.ignored = 0  # since this AIMaster began
+        self.trained_records = 0  # likewise
+        self.flush_seconds = 0.0
+        self._trained: int | None = None
         self._seen: dict[str, _Seen] = {}
         self._traced: dict[str, loads.PerStep] = {}
         self._traces: deque[tuple[float, str, bytes]] = deque(maxlen=TRACES_WAITING_MAX)
         self._latest: dict[str, dict[str, float]] = {}
         self._facts: dict[str, pb.RoleStatus] = {}
         self._own: tuple[float, pb.ProcessSample] | None = None
+        self._reader = ProcessReader()
         self._model: tuple[pb.Catalogue, dict[int, dict[str, float]]] | None = None
         self._placement: tuple[object, int] = (None, 0)  # of slots and PS, and the epoch since when it is so
         self._checkpointed = job.clock.monotonic()
@@ -221,17 +229,19 @@ class Gazing:
         job = self._job
         trainers = [found.get(name, {}) for name in job.members.trainers()]
         datasets = [one.trained for one in job.ledger.status() if one.purpose == "train"]
-        values = {
+        if self._trained is not None:
+            self.trained_records += max(0, sum(datasets) - self._trained)  # less after a restore
+        self._trained = sum(datasets)
+        known = {
             "ps": float(len(job.cluster.ps)), "workers": float(len(job.workers())), "step": float(job.members.step),
             "steps_per_second": sum(one.get("steps_per_second", 0.0) for one in trainers),
         }  # fmt: skip
         if any("examples_per_second" in one for one in trainers):
-            values["examples_per_second"] = sum(one.get("examples_per_second", 0.0) for one in trainers)
-        return values | {"trained_records": float(sum(datasets))} if datasets else values
+            known["examples_per_second"] = sum(one.get("examples_per_second", 0.0) for one in trainers)
+        return known | {"trained_records": float(sum(datasets))} if datasets else known
 
     def _of_aimaster(self) -> dict[str, float]:
-        now, sample = self._job.clock.monotonic(), process_sample()
-        own = pb.ProcessSample(rss_bytes=sample.rss_bytes, cpu_seconds=sample.cpu_seconds)
+        now, own = self._job.clock.monotonic(), self._reader.read()
         before, self._own = self._own, (now, own)
         return values.process_values(own, before[1] if before else None, now - before[0] if before else 0.0)
 
@@ -257,13 +267,19 @@ class Gazing:
     async def flush(self) -> None:
         """One row of the series, the traces that wait, and the coarser rows that are due. Raises sqlite3.Error."""
         job = self._job
+        began = time.perf_counter()
         self._forget()
         self._latest, self._facts = self.derive(), {}
         now = job.clock.wall()
         with job.store.transaction():
             self.series.append(now, self._latest)
+            self.tally.catch_up(job.store)
+            if self.tally.after != self._tallied:
+                self.tally.save(job.store)
             for _ in range(min(len(self._traces), TRACES_WRITTEN_AT_ONCE)):
                 self.series.add_trace(*self._traces.popleft())
+        self._tallied = self.tally.after
+        self.flush_seconds = time.perf_counter() - began
         while (due := self.series.next_merge(now)) is not None:
             row = await asyncio.to_thread(due.row)  # of a thousand roles: a tenth of a second
             with job.store.transaction():

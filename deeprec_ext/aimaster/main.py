@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deeprec_ext.aimaster.backend import LauncherBackend
+from deeprec_ext.aimaster.extras import parse_address, require_dashboard
 from deeprec_ext.aimaster.facts import JobSpec
+from deeprec_ext.aimaster.rebuilding import rebuild_if_lost
 from deeprec_ext.aimaster.server import AIMaster
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.settings import Settings
@@ -66,6 +68,11 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
     parser.add_argument("--ps-memory", type=int, default=0, metavar="BYTES")
     parser.add_argument("--worker-memory", type=int, default=0, metavar="BYTES")
     parser.add_argument("--evaluator", action="store_true")
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="serve metrics (/metrics), /healthz and the dashboard there; port 0: any free one",
+    )
     parser.add_argument("--resume", action="store_true", help="the run was stopped: start all its roles anew")
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext.settings")
     options = parser.parse_args(arguments)
@@ -76,6 +83,9 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         raise UsageError(f"--ps {max(options.ps, options.max_ps)} is more than the {slots} slots; raise --slots")
     if options.workers < 0:
         raise UsageError(f"--workers {options.workers}: give 0 or more")
+    if options.http:
+        require_dashboard("--http")
+        parse_address(options.http)
     spec = JobSpec(
         name=options.job, workdir=options.workdir, slots=slots, ps=options.ps, workers=options.workers,
         evaluator=options.evaluator, min_ps=options.min_ps, max_ps=options.max_ps, min_workers=options.min_workers,
@@ -96,10 +106,24 @@ def raise_file_limit() -> None:
             log.warning("the limit of open files stays at %d: %s", soft, error)
 
 
+async def serve_web(master: AIMaster, address: str | None) -> None:
+    """Metrics and dashboard, until cancelled. Whatever happens there is no reason to end the AIMaster."""
+    if not address:
+        return
+    try:
+        from deeprec_ext.aimaster.http import HttpServer
+
+        await HttpServer(master.job, master.scalings, address).run()
+    except Exception:
+        log.exception("metrics and dashboard are not served")
+        master.job.event("warning", text="metrics and dashboard are not served; see the log of the AIMaster")
+
+
 async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
     """Until a signal, a newer AIMaster, or an error; returns the exit code."""
     spec.workdir.mkdir(parents=True, exist_ok=True)
     backend = LauncherBackend(options.launcher, spec.name, options.certs)
+    await rebuild_if_lost(spec, backend, options.certs, options.listen)
     master = AIMaster(spec, backend, options.certs)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -107,10 +131,12 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
         loop.add_signal_handler(number, stop.set)
     port = await master.start(options.listen)
     log.info("AIMaster %d of job %s listens at port %d", master.job.incarnation, spec.name, port)
+    web = loop.create_task(serve_web(master, options.http))
     waits = [loop.create_task(event.wait()) for event in (stop, master.job.stale, master.broken)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
+    for task in (*waits, web):
+        task.cancel()
+    await asyncio.wait([web])
     if master.job.stale.is_set():
         log.error("agents know a newer AIMaster than %d: this one is stale and ends", master.job.incarnation)
     await master.stop()

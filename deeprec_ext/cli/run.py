@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from deeprec_ext.aimaster.extras import require_dashboard
 from deeprec_ext.cli.display import make_display
 from deeprec_ext.cli.ending import print_result
 from deeprec_ext.launch.command import job_label, resolve_command
@@ -83,6 +84,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on with the job in --workdir")
     parser.add_argument("--port", type=int, metavar="PORT", help="port of the AIMaster (default: any free one)")
     parser.add_argument(
+        "--dashboard", type=int, metavar="PORT",
+        help="serve the dashboard, and metrics for Prometheus, at this port of this machine; 0: any free one",
+    )  # fmt: skip
+    parser.add_argument(
         "--backup", metavar="WHAT",
         help="off, peer, disk=DIR or peer,disk=DIR (default: peer where there is more than one PS, and what the script's "
         "BackupHook asks for)",
@@ -120,10 +125,19 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     )  # fmt: skip
     parse_settings(settings)
     port = check_free(arguments.port, "--port") if arguments.port is not None else 0
+    dashboard = check_dashboard(arguments.dashboard) if arguments.dashboard is not None else None
     path = arguments.workdir if arguments.workdir is not None else default_directory(job_label(words))
     directory = check_directory(path, arguments.resume)
     job = directory.read_description()["job"] if arguments.resume else new_job_name(directory.path)
-    return RunPlan(job, command, limits, directory, events, settings, requests, arguments.resume, port)
+    return RunPlan(
+        job, command, limits, directory, events, settings, requests, arguments.resume, port, dashboard_port=dashboard
+    )
+
+
+def check_dashboard(port: int) -> int:
+    """The port itself, if the web page can be served there. Raises UsageError that says what is missing."""
+    require_dashboard("--dashboard")
+    return check_free(port, "--dashboard") if port else 0
 
 
 def run(arguments: argparse.Namespace) -> int:

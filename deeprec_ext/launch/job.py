@@ -90,6 +90,7 @@ class Job:
         self._began = time.monotonic()
         port = plan.aimaster_port or free_port()
         self._aimaster = f"{HOST}:{port}"
+        self._http = None if plan.dashboard_port is None else f"{HOST}:{plan.dashboard_port or free_port()}"
         self._launcher = ""
         self._events = EventTail(plan.directory.events, from_end=plan.resume)
         containers = open_containers(plan.requests)
@@ -108,7 +109,7 @@ class Job:
             rpc.add_LauncherServicer_to_server(LauncherService(self._pods), server)
             self._launcher = f"{HOST}:{add_port(server, f'{HOST}:0', 'launcher', plan.directory.certificates)}"
             await server.start()
-            plan.directory.describe(describe(plan, self._aimaster, self._launcher))
+            plan.directory.describe(describe(plan, self._aimaster, self._launcher, self._http))
             async with JobClient(self._aimaster, plan.job, plan.directory.certificates) as client:
                 observer = self._observer = Observer(client, self._pods)
                 observer.on_status.append(self._notice_failure)
@@ -137,7 +138,8 @@ class Job:
     def _command_of(self, pod: Pod) -> Command:
         if pod.role == "aimaster":
             first = pod.starts <= 1  # later starts are recoveries: the roles live
-            return aimaster_command(self._plan, self._aimaster, self._launcher, resume=self._plan.resume and first)
+            resume = self._plan.resume and first
+            return aimaster_command(self._plan, self._aimaster, self._launcher, resume=resume, http=self._http)
         return role_command(self._plan, self._aimaster, pod.role, pod.index)
 
     async def _judge(self, pod: Pod, code: int, by_signal: bool) -> restart.Verdict:
@@ -278,13 +280,13 @@ class Job:
             _log.warning("no report was written within %.0f s; see deeprec-ext report", REPORT_SECONDS)
 
 
-def describe(plan: RunPlan, aimaster: str, launcher: str) -> dict[str, Any]:
+def describe(plan: RunPlan, aimaster: str, launcher: str, http: str | None) -> dict[str, Any]:
     """job.json: how the other commands find the job, and what would reproduce it."""
     return {
         "job": plan.job, "aimaster": aimaster, "launcher": launcher, "launcher_pid": os.getpid(),
         "command": list(plan.command), "cwd": os.getcwd(), "limits": asdict(plan.limits), "requests": asdict(plan.requests),
         "settings": dict(plan.settings), "events": [str(event) for event in plan.events], "started": time.time(),
-        "resumed": plan.resume,
+        "resumed": plan.resume, "dashboard": f"http://{http}/" if http else "",
         "versions": {
             "python": platform.python_version(), "executable": sys.executable,
             "protocol": f"{PROTOCOL_MAJOR}.{PROTOCOL_MINOR}",

@@ -23,7 +23,7 @@ from deeprec_ext.units import parse_duration
 
 @dataclass(frozen=True)
 class RunPlan:
-    """One job on this machine. `aimaster_port` 0 means: any free one, chosen at the start."""
+    """One job on this machine. A port of 0 means: any free one, chosen at the start; no `dashboard_port`: no web page."""
 
     job: str
     command: tuple[str, ...]
@@ -34,6 +34,7 @@ class RunPlan:
     requests: Requests = field(default_factory=Requests)
     resume: bool = False
     aimaster_port: int = 0
+    dashboard_port: int | None = None
     aimaster_program: tuple[str, ...] = (sys.executable, "-m", "deeprec_ext.aimaster")
     ps_program: tuple[str, ...] = (sys.executable, "-m", "deeprec_ext.elastic.serve")
 
@@ -54,7 +55,9 @@ class RunPlan:
         return [*names, "evaluator-0"] if limits.evaluator else names
 
 
-def aimaster_command(plan: RunPlan, aimaster: str, launcher: str, *, resume: bool = False) -> Command:
+def aimaster_command(
+    plan: RunPlan, aimaster: str, launcher: str, *, resume: bool = False, http: str | None = None
+) -> Command:
     """How the AIMaster is started; the arguments are those of `python -m deeprec_ext.aimaster`."""
     limits = plan.limits
     words = [
@@ -68,6 +71,8 @@ def aimaster_command(plan: RunPlan, aimaster: str, launcher: str, *, resume: boo
         words.append("--evaluator")
     if resume:
         words.append("--resume")
+    if http is not None:
+        words += ["--http", http]
     for name, value in plan.settings:
         words += ["--setting", f"{name}={value}"]
     return Command(tuple(words), aimaster_environment(), plan.directory.log("aimaster"))
@@ -99,6 +104,7 @@ def describe_plan(plan: RunPlan) -> dict[str, Any]:
         "settings": dict(plan.settings),
         "resume": plan.resume,
         "port": plan.aimaster_port or None,
+        "dashboard_port": plan.dashboard_port,
     }
 
 
