@@ -76,7 +76,7 @@ class Autoscaler:
         decision = self._decide(observed)
         if self._record.next_number == 0:
             self._record.add(observed, decision)
-            job.event("decision", number=0, action=decision.action, reason=decision.reason)
+            self._tell(decision)
         return decision.size
 
     # ------------------------------------------------------------------------------------------------ the loop
@@ -156,9 +156,18 @@ class Autoscaler:
         self._conclude()
         self._record.add(observed, decision)
         self._last_change = True
-        self._job.event("decision", number=decision.number, action=decision.action, reason=decision.reason)
+        self._tell(decision)
         await self._carry_out(decision)
         return decision
+
+    def _tell(self, decision: Decision) -> None:
+        """As an event: what the dashboard shows; the record beside it has the rest."""
+        predicted = decision.prediction
+        self._job.event(
+            "decision", number=decision.number, action=decision.action, reason=decision.reason, ps=decision.size.ps,
+            workers=decision.size.workers, before=round(predicted.before, 1),
+            predicted=round(predicted.examples_per_second, 1),
+        )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ carrying out
 

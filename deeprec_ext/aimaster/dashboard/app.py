@@ -124,10 +124,10 @@ class _Api:
         return JSONResponse({"events": self.source.events(after, limit)})
 
     async def history(self, request: Request) -> Response:
-        return JSONResponse(self.source.history())
+        return JSONResponse(await self.source.history())
 
     async def decisions(self, request: Request) -> Response:
-        return JSONResponse({"autoscale": self.source.status().autoscale, "decisions": self.source.decisions()})
+        return JSONResponse({"autoscale": self.source.status().autoscale, "decisions": await self.source.decisions()})
 
     async def edges(self, request: Request) -> Response:
         return JSONResponse({"edges": await self.source.edges()})

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 from deeprec_ext.aimaster.clock import Clock
 from deeprec_ext.aimaster.dashboard import picture
-from deeprec_ext.aimaster.facts import TRAINERS
+from deeprec_ext.aimaster.facts import TRAINERS, Failure, Scaling
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.scalings import Scalings
 from deeprec_ext.aimaster.status import status as make_status
+from deeprec_ext.aimaster.store import Store
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -85,18 +86,27 @@ class Source:
             for sequence, time, type_, role, epoch, text in self.job.store.events(begin, limit)
         ]
 
-    def history(self) -> dict[str, Any]:
+    # ------------------------------------------------------------------------------------------------ read in a thread
+
+    async def _read(self, name: str, read: Callable[[Store], T]) -> T:
+        """What takes longer, with a connection of its own; once for all who ask in the same second."""
+
+        def work() -> T:
+            store = self.job.store.reader()
+            try:
+                return read(store)
+            finally:
+                store.close()
+
+        return await asyncio.shield(self._shared(name, lambda: asyncio.ensure_future(asyncio.to_thread(work))))
+
+    async def history(self) -> dict[str, Any]:
         """The newest scalings and failures, oldest first: the tables, and what is marked on the time axis."""
+        return await self._read("history", _history)
 
-        def make() -> dict[str, Any]:
-            scalings = self.job.store.scalings()[-HISTORY_MAX:]
-            failures = self.job.store.failures()[-HISTORY_MAX:]
-            return {
-                "scalings": [picture.scaling_dict(one) for one in scalings],
-                "failures": [picture.failure_dict(one) for one in failures],
-            }
-
-        return self._shared("history", make)
+    async def decisions(self) -> list[dict[str, Any]]:
+        """The newest decisions of the autoscaler, oldest first."""
+        return await self._read("decisions", _decisions)
 
     async def edges(self) -> list[dict[str, Any]]:
         """What flows between PS and trainers, from the newest trace of each trainer: [] where they are many."""
@@ -104,26 +114,11 @@ class Source:
             role.name: role.gazer.get("steps_per_second") or role.heartbeat.steps_per_second
             for role in self.status().roles if role.role in TRAINERS and role.state == "running"
         }  # fmt: skip
-        return [] if len(trainers) > EDGES_SIDE_MAX else await asyncio.to_thread(self._read_edges, trainers)
+        if len(trainers) > EDGES_SIDE_MAX:
+            return []
+        return await self._read("edges", lambda store: _edges(store, trainers))
 
-    def _read_edges(self, trainers: Mapping[str, float]) -> list[dict[str, Any]]:
-        """In a thread, with a connection of its own."""
-        store = self.job.store.reader()
-        try:
-            series, found = Series(store), []
-            for name, steps in trainers.items():
-                for _, _, trace in series.traces(name)[-1:]:
-                    found += [
-                        {"source": edge.source, "target": edge.target, "rate": picture.number(edge.bytes * steps)}
-                        for edge in trace.edges
-                    ]
-            return found
-        finally:
-            store.close()
-
-    def decisions(self) -> list[dict[str, Any]]:
-        """The newest decisions of the autoscaler, oldest first."""
-        return []
+    # ------------------------------------------------------------------------------------------------ small things
 
     def slot(self, slot: int) -> dict[str, Any] | None:
         """Its largest variables; None if there is no such slot."""
@@ -144,6 +139,50 @@ class Source:
         if role != "aimaster" and role not in self.job.members.records:
             return None
         return self.job.spec.workdir / "logs" / f"{role}.log"
+
+
+def _history(store: Store) -> dict[str, Any]:
+    query = "SELECT json FROM {} ORDER BY id DESC LIMIT ?"
+    scalings = [Scaling.from_json(text) for (text,) in store.rows(query.format("scalings"), (HISTORY_MAX,))]
+    failures = [Failure(**json.loads(text)) for (text,) in store.rows(query.format("failures"), (HISTORY_MAX,))]
+    return {
+        "scalings": [picture.scaling_dict(one) for one in reversed(scalings)],
+        "failures": [picture.failure_dict(one) for one in reversed(failures)],
+    }
+
+
+def _decisions(store: Store) -> list[dict[str, Any]]:
+    """From the events that tell of them; what came of one, from its scalings."""
+    query = "SELECT time, type, json FROM events WHERE type IN ('decision', 'decision_refused') ORDER BY sequence DESC LIMIT ?"
+    rows = [(time, type_, json.loads(text)) for time, type_, text in store.rows(query, (HISTORY_MAX,))]
+    outcomes: dict[int, str] = {}
+    for (text,) in store.rows("SELECT json FROM scalings ORDER BY id DESC LIMIT ?", (HISTORY_MAX,)):
+        one = Scaling.from_json(text)
+        outcome = one.outcome or "under way"
+        if outcomes.get(one.decision, "committed") == "committed":
+            outcomes[one.decision] = outcome
+    for _, type_, event in rows:
+        if type_ == "decision_refused":
+            outcomes[event["number"]] = f"refused: {event.get('reason', '')}"
+    return [
+        {**event, "time": round(time, 3), "outcome": outcomes.get(event["number"], "")}
+        for time, type_, event in reversed(rows) if type_ == "decision"
+    ]  # fmt: skip
+
+
+def _edges(store: Store, trainers: Mapping[str, float]) -> list[dict[str, Any]]:
+    """
+    Args:
+      trainers: steps per second of each.
+    """
+    series, found = Series(store), []
+    for name, steps in trainers.items():
+        for _, _, trace in series.traces(name)[-1:]:
+            found += [
+                {"source": edge.source, "target": edge.target, "rate": picture.number(edge.bytes * steps)}
+                for edge in trace.edges
+            ]
+    return found
 
 
 class DataRates:

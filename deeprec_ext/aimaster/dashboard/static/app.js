@@ -25,12 +25,11 @@ const roles = new Roles((subject) => {
 });
 const overTime = new OverTime(panels.seed);
 const changes = new Changes((marks) => overTime.setMarks(marks));
-const events = new Events(() => changes.load(began()).catch(report));
+const events = new Events(() => changes.load().catch(report));
 const logs = new Logs();
 const control = new Control(token);
 let live = null, edgesAt = 0;
 
-const began = () => live.time - live.job.seconds;
 const report = (error) => console.warn(`the AIMaster: ${error.message}`);
 
 

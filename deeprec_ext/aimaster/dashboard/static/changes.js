@@ -44,21 +44,21 @@ export class Changes {
     ], { ...newest, empty: "None.", label: "Failures" });
     this.decisions = new Table($("decision-table"), [
       { id: "id", title: "#", number: true, sort: (row) => row.number, show: (row) => row.number },
-      { id: "time", title: "when", show: (row) => when(row.unix) },
+      { id: "time", title: "when", show: (row) => when(row.time) },
       { id: "action", title: "action", show: (row, cell) => chip(cell, "why", row.action) },
-      { id: "size", title: "size", show: (row) => (row.size ? `${row.size.ps} PS, ${f.plural(row.size.workers, "worker")}` : "") },
+      { id: "size", title: "size", show: (row) => (row.ps !== undefined ? `${row.ps} PS, ${f.plural(row.workers, "worker")}` : "") },
       { id: "reason", title: "reason", show: (row, cell) => { cell.className = "wrap"; return row.reason; } },
-      { id: "predicted", title: "predicted", hint: "examples per second: before, and at the new size", show: (row) => (row.prediction && row.prediction.examples_per_second ? `${f.short(row.prediction.before)} → ${f.short(row.prediction.examples_per_second)}/s` : "") },
+      { id: "predicted", title: "predicted", hint: "examples per second: before, and at the new size", show: (row) => (row.predicted ? `${f.short(row.before)} → ${f.short(row.predicted)}/s` : "") },
       { id: "outcome", title: "outcome", show: (row) => (row.outcome || "").replace("_", " ") },
     ], { ...newest, key: (row) => row.number, empty: "No decisions: nobody decides for this job. Start it with deeprec-ext run --autoscale, and the AIMaster sizes it and says why.", label: "Decisions of the autoscaler" });
   }
 
-  async load(began) {
+  async load() {
     const [history, decided] = await Promise.all([get("api/history"), get("api/decisions")]);
     this.scalings.set(history.scalings);
     this.failures.set(history.failures);
-    this.decisions.set(decided.decisions.map((one) => ({ ...one, unix: began + one.time })));
+    this.decisions.set(decided.decisions);
     text($("autoscale"), { on: "the autoscaler is on", held: "the autoscaler is held: scaling is by hand" }[decided.autoscale] || "");
-    this.marked(marksOf(history, decided.decisions, began));
+    this.marked(marksOf(history, decided.decisions));
   }
 }

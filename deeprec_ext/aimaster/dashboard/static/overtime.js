@@ -132,13 +132,13 @@ export function describeScaling(one) {
 const runningMark = (one, now) => ({ kind: "scaling", time: one.started || now, until: now, text: describeScaling(one) });
 
 /** What /api/history and /api/decisions tell, as marks. */
-export function marksOf(history, decisions, began) {
+export function marksOf(history, decisions) {
   const scalings = history.scalings.filter((one) => one.started && one.outcome)
     .map((one) => ({ kind: "scaling", time: one.started, until: one.started + one.seconds, text: describeScaling(one) }));
   const failures = history.failures.map((one) => ({
     kind: "failure", time: one.died, until: 0,
     text: `${one.name} ${one.cause}${one.recovered === null ? ", not recovered yet" : `, recovered in ${f.seconds(one.recovered)}`}`,
   }));
-  const decided = decisions.filter((one) => one.action !== "keep").map((one) => ({ kind: "decision", time: began + one.time, until: 0, text: `${one.action}: ${one.reason}` }));
+  const decided = decisions.map((one) => ({ kind: "decision", time: one.time, until: 0, text: `decision ${one.number}, ${one.action}: ${one.reason}` }));
   return [...scalings, ...failures, ...decided];
 }
