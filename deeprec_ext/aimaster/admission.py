@@ -13,7 +13,7 @@ from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.members import Member
 from deeprec_ext.aimaster.slots import tracked
 from deeprec_ext.aimaster.view import Cluster, first_view, take_task
-from deeprec_ext.errors import ProtocolError, StaleError, UsageError
+from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.settings import PROTOCOL_MAJOR
 
@@ -42,13 +42,17 @@ class Admission:
         self._job, self._healing = job, healing
 
     async def register(self, request: pb.RegisterRequest, certificate: str | None) -> pb.RegisterReply:
-        """Returns when the process may take part. Raises ProtocolError, UsageError, StaleError, PermissionError."""
+        """Returns when the process may take part.
+
+        Raises ProtocolError, UsageError, StaleError, PermissionError; UnreachableError when this AIMaster must go.
+        """
         job = self._job
         name = check_request(request, job.spec.name, certificate)
-        if request.known_aimaster > job.incarnation:
+        if request.known_aimaster > job.incarnation or (request.known_epoch > 0 and not job.cluster.formed):
             job.stale.set()
-            known = request.known_aimaster
-            raise StaleError(f"{name} knows AIMaster {known}, this one is {job.incarnation}: it is stale")
+            known = f"AIMaster {request.known_aimaster} and epoch {request.known_epoch}"
+            mine = f"{job.incarnation} and {job.cluster.epoch}"
+            raise UnreachableError(f"{name} knows {known}, this one is {mine}: it is stale and ends; register again")
         record = job.members.record(name)
         if record is None:
             raise UsageError(f"{name} was not asked for in job {job.spec.name!r}")

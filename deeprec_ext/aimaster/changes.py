@@ -313,7 +313,10 @@ class PsChange:
         await run.insist(futures, DESTROY_SECONDS, "Destroy")
         trainers = job.members.trainers()
         job.backup_map = ()
-        commits = run.send(trainers, commit=pb.Commit(view=job.view(), keep_marks=job.marks_on))
+        keep = bool(
+            job.cluster.marked
+        )  # not `marks_on`: after the loss of the store one may not be sure of all, and keep them
+        commits = run.send(trainers, commit=pb.Commit(view=job.view(), keep_marks=keep))
         job.publish(without=frozenset(trainers))
         self._hold_no_more()
         await run.insist(commits, job.settings.lease_seconds, "Commit")

@@ -49,6 +49,8 @@ def plan_promotion(job: Job) -> Promotion | None:
     survivors = [ps.task for ps in cluster.ps if ps.name not in cluster.lost]
     if job.settings.ps_failover != "promote" or not cluster.live or not survivors or not cluster.lost:
         return None
+    if not job.catalogue.fingerprint:  # nobody has said yet what lies on the slots
+        return None
     takers, needed = {}, guards.needed()
     for slot, task in enumerate(cluster.slot_map):
         if task not in gone:
@@ -103,7 +105,7 @@ async def carry_out(job: Job, promotion: Promotion) -> None:
         view = job.view()
         trainers = job.members.trainers()
         for member in trainers.values():
-            job.commander.send(member.outbox, commit=pb.Commit(view=view, keep_marks=job.marks_on))
+            job.commander.send(member.outbox, commit=pb.Commit(view=view, keep_marks=bool(job.cluster.marked)))
         job.publish(without=frozenset(trainers))
     finally:
         job.gate_closed = False

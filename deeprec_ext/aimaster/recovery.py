@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 
-from deeprec_ext.aimaster.facts import ROLE_NAMES, role_name
+from deeprec_ext.aimaster.facts import ROLE_NAMES, parse_name, role_name
 from deeprec_ext.aimaster.healing import Healing
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.pods import Pods
@@ -20,6 +20,9 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 log = logging.getLogger(__name__)
 WATCH_SECONDS = 3.0
 """The backend tells at once what runs; when it tells of no pod at all for so long, there is none."""
+
+REBUILT_KEY = "rebuilt"
+"""In a store that was lost and rebuilt: who told what they knew, and who is missing."""
 
 SETTLE_SECONDS = 15.0
 """How long a restarted AIMaster waits for those it knew: agents try again every second or so."""
@@ -84,6 +87,12 @@ async def settle(job: Job, pods: Pods, healing: Healing, timeout_seconds: float 
         return
     if job.ending:
         return
+    if rebuilt := job.store.get(REBUILT_KEY):
+        job.event("store_rebuilt", told=rebuilt["told"], missing=rebuilt["missing"])
+        for name in rebuilt["missing"]:
+            if parse_name(name)[0] == pb.PS:
+                healing.hung(name, job.settings.rebuild_limit_seconds)  # trainers have their own, longer limit
+        job.store.put(**{REBUILT_KEY: None})
     await job.changed.until(lambda: all(back(name) for name in known), timeout_seconds)
     for name in known:
         record = job.members.records[name]

@@ -54,6 +54,7 @@ class Run:
     def update(self, *, moved: bytes | None = None, **changes: Any) -> None:
         self.scaling = dataclasses.replace(self.scaling, **changes)
         self.job.store.save_scaling(self.scaling, moved)
+        self.job.keepsakes.soon()
         self.job.changed.notify()
 
     def enter(self, state: State, detail: str = "", **changes: Any) -> None:

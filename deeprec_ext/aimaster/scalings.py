@@ -67,6 +67,7 @@ class Scalings:
         scaling = dataclasses.replace(scaling, id=job.store.next_scaling_id())
         job.store.save_scaling(scaling)
         self.queue.append(scaling)
+        job.keepsakes.soon()
         job.event("scaling_queued", scaling=scaling.id, kind=scaling.kind, target=scaling.role,
                   from_count=scaling.from_count, to_count=scaling.to_count, replace=scaling.replace,
                   reason=scaling.asked_reason)  # fmt: skip

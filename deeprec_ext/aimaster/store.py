@@ -232,6 +232,11 @@ class Store:
         self._db.execute("UPDATE failures SET json=? WHERE id=?", (json.dumps(asdict(failure)), failure.id))
         return failure
 
+    def insert_failure(self, failure: Failure) -> None:
+        """One of another store, with the id it had there."""
+        row = (failure.id, json.dumps(asdict(failure)))
+        self._db.execute("INSERT OR REPLACE INTO failures VALUES (?, ?)", row)
+
     def failures(self) -> list[Failure]:
         return [Failure(**json.loads(row[0])) for row in self._db.execute("SELECT json FROM failures ORDER BY id")]
 

@@ -17,7 +17,7 @@ from deeprec_ext.aimaster.ledger.visits import SCAN, Epoch, Numbers, Visit
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
-_LEASE_KEY = "ledger_lease"
+LEASE_KEY = "ledger_lease"
 
 
 class Tables:
@@ -26,14 +26,14 @@ class Tables:
         self._ids: dict[str, int] = {}
 
     def numbers(self) -> Numbers:
-        return Numbers(int(self._store.get(_LEASE_KEY, 0)))
+        return Numbers(int(self._store.get(LEASE_KEY, 0)))
 
     def rolled_back(self) -> None:
         """The transaction of the last `save` came to nothing: datasets may have no row."""
         self._ids = dict(self._store.rows("SELECT name, id FROM ledger_datasets"))
 
     def save_numbers(self, numbers: Numbers) -> None:
-        self._store.put(**{_LEASE_KEY: numbers.last})
+        self._store.put(**{LEASE_KEY: numbers.last})
 
     # ------------------------------------------------------------------------------------------------ writing
 

@@ -13,7 +13,9 @@ import grpc.aio
 
 from deeprec_ext.aimaster.backend import PodState
 from deeprec_ext.aimaster.facts import JobSpec, parse_name
+from deeprec_ext.aimaster.rebuilding import rebuild_if_lost
 from deeprec_ext.aimaster.server import AIMaster
+from deeprec_ext.elastic.memory import Memory
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
@@ -22,7 +24,7 @@ from deeprec_ext.settings import PROTOCOL_MAJOR, Settings
 SETTINGS = Settings(
     heartbeat_seconds=0.05, ps_heartbeat_limit_seconds=5, worker_heartbeat_limit_seconds=5, acquire_limit_seconds=3,
     prepare_limit_seconds=3, pause_limit_seconds=1.0, lease_seconds=4.0, commit_margin_seconds=0.2,
-    release_limit_seconds=0.5, dirty_small_bytes=10, peer_backup="off",
+    release_limit_seconds=0.5, dirty_small_bytes=10, peer_backup="off", rebuild_limit_seconds=2.0,
 )  # fmt: skip
 SLOT_BYTES = 1000
 INCARNATIONS = itertools.count(1)
@@ -57,7 +59,8 @@ class FakeAgent:
         self.registered = 0
         self.again: pb.BackupReport | None = None  # said at each later registration
         self.replies: list[pb.DataReply] = []
-        self.remembered: dict[str, pb.Remember] = {}
+        self.memory = Memory(self.incarnation)
+        self.data: list[pb.DataKnown] = []  # what it tells of its datasets
         self.restored = pb.ModelLive()  # what a chief says of the checkpoint it restores
         self.errors: list[str] = []
         self.call: grpc.aio.StreamStreamCall | None = None
@@ -79,18 +82,29 @@ class FakeAgent:
                 self._broken = False
             await asyncio.sleep(0.03)
 
-    def request(self) -> pb.RegisterRequest:
+    def request(self, known: pb.Known | None = None) -> pb.RegisterRequest:
         return pb.RegisterRequest(
             protocol_major=PROTOCOL_MAJOR, job="job", role=self.role, index=self.index, incarnation=self.incarnation,
             address=f"{self.name}:1", pid=1, known_epoch=self.view.epoch, known_task=self.task_number,
-            known_aimaster=self.known_aimaster,
+            known_aimaster=self.known_aimaster, resident_slots=self.memory.resident_slots(self.task_number), known=known,
         )  # fmt: skip
+
+    def tell(self) -> pb.Known:
+        known = self.memory.tell()
+        if self.role in (pb.CHIEF, pb.WORKER):
+            known.step = self.step
+            known.catalogue.CopyFrom(self.world.catalogue)
+            known.data.extend(self.data)
+        return known
 
     async def _connect(self) -> None:
         async with credentials.open_aio_channel(self.world.address, "aimaster.job", "ps", None) as channel:
             stub = rpc.AgentsStub(channel)
             reply = await stub.Register(self.request(), timeout=30)
+            if reply.tell:
+                reply = await stub.Register(self.request(self.tell()), timeout=30)
             self.registered += 1
+            self.memory.registered(reply)
             self.view, self.task_number, self.known_aimaster = reply.view, reply.task, reply.aimaster_incarnation
             self.call = stub.Stream()
             await self.say(hello=pb.Hello(incarnation=self.incarnation))
@@ -102,6 +116,7 @@ class FakeAgent:
             beats = asyncio.ensure_future(self._beat())
             try:
                 async for message in self.call:
+                    self.memory.heard(message)
                     await self._receive(message)
             finally:
                 beats.cancel()
@@ -136,7 +151,7 @@ class FakeAgent:
         elif kind == "data":
             self.replies.append(message.data)
         elif kind == "remember":
-            self.remembered[message.remember.key] = message.remember
+            self.told.append("remember")
         else:
             await self._obey(message.command)
 
@@ -152,6 +167,8 @@ class FakeAgent:
             return
         if name == "commit":
             self.view = command.commit.view
+        if name == "FINAL":
+            self.memory.has_arrived(command.copy.scaling_id)
         if name == "guard" and "report" not in self.mute:
             slots = sorted({move.variable.slot for move in command.guard.moves})
             await self.say(backup=pb.BackupReport(guard=command.guard.id, slots=slots, bytes=7, age_seconds=0.01))
@@ -275,6 +292,7 @@ class World:
         self.master: AIMaster = None  # type: ignore[assignment]
 
     async def start(self) -> None:
+        await rebuild_if_lost(self.spec, self.backend, None, self.address)
         self.master = AIMaster(self.spec, self.backend, None, settle_seconds=1.0)
         port = await self.master.start(self.address)
         self.address = f"127.0.0.1:{port}"
@@ -287,6 +305,11 @@ class World:
         assert self.master._server is not None
         await self.master._server.stop(None)
         self.master.job.store.close()
+
+    def lose_store(self) -> None:
+        """After a crash."""
+        for path in self.spec.workdir.glob("aimaster.db*"):
+            path.unlink()
 
     async def training(self) -> None:
         await self.until(lambda: self.master.job.cluster.live and bool(self.master.job.catalogue.variables))

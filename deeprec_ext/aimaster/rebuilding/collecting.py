@@ -1,0 +1,154 @@
+"""An AIMaster without a store, in front of pods that run: agents register, are asked what they know, and a store is written.
+
+It serves the address of the job and changes nothing; training goes on. Agents wait in Register until it is done (or come
+again), and then find an AIMaster that knows them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from deeprec_ext.aimaster.admission import check_request
+from deeprec_ext.aimaster.authorisation import Authorisation
+from deeprec_ext.aimaster.backend import PodBackend, PodState
+from deeprec_ext.aimaster.facts import JobSpec
+from deeprec_ext.aimaster.rebuilding.claims import Claim, still_missing
+from deeprec_ext.aimaster.rebuilding.recollecting import recollect
+from deeprec_ext.aimaster.rebuilding.writing import write
+from deeprec_ext.aimaster.service import refuse
+from deeprec_ext.aimaster.signals import Signal
+from deeprec_ext.aimaster.store import Store
+from deeprec_ext.errors import DeepRecError, UsageError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security import credentials
+
+log = logging.getLogger(__name__)
+
+PODS_SECONDS = 0.5
+"""How often the backend is asked which pods run: who has exited is not waited for."""
+
+CLAIMS_MAX = 100_000
+STOP_SECONDS = 0.5
+
+
+async def rebuild_if_lost(spec: JobSpec, backend: PodBackend, certs: str | None, listen: str) -> bool:
+    """Whether the store was empty in the middle of a job, and has been rebuilt; else nothing has happened.
+
+    Raises UsageError when the address is taken, or the job has other slots than this AIMaster was started with,
+    UnreachableError when the backend does not answer.
+    """
+    path = spec.workdir / "aimaster.db"
+    store = Store(path)
+    try:
+        if spec.resume or store.get("cluster") is not None:
+            return False
+        pods = await _pods(backend)
+        if not any(pod.state == "running" or pod.restarting for pod in pods.values()):
+            return False
+        log.warning("%s is empty, and pods of job %s run: asking them what they know", path, spec.name)
+        collector = _Collector(spec.name, pods)
+        server = await _serve(collector, certs, listen)
+        try:
+            return await _collect(spec, backend, collector, store)
+        finally:
+            collector.done.set()
+            await server.stop(STOP_SECONDS)
+    finally:
+        store.close()
+
+
+async def _collect(spec: JobSpec, backend: PodBackend, collector: _Collector, store: Store) -> bool:
+    """Waits until all have spoken, or the time is up; then writes. Whether there was anything to write."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + spec.settings.rebuild_limit_seconds
+    while (left := deadline - loop.time()) > 0:
+        if await collector.changed.until(collector.enough, min(PODS_SECONDS, left)):
+            break
+        collector.pods = await _pods(backend)
+    found = recollect(collector.all, collector.pods, evaluator=spec.evaluator, wall=time.time())
+    if found is None:
+        log.info("nobody has taken part in job %s: it begins", spec.name)
+        return False
+    if len(found.cluster.slot_map) != spec.slots:
+        raise UsageError(
+            f"job {spec.name} has {len(found.cluster.slot_map)} slots, this AIMaster was started with {spec.slots}: "
+            "start it with the job's own settings"
+        )
+    if found.missing:
+        log.warning("%s count as lost", ", ".join(found.missing))
+    write(store, found, time.time())
+    log.info("the store is rebuilt from %d agents: epoch %d, %d PS", len(found.told), found.cluster.epoch,
+             len(found.cluster.ps))  # fmt: skip
+    return True
+
+
+async def _pods(backend: PodBackend) -> dict[str, PodState]:
+    return {pod.name: pod for pod in await backend.existing()}
+
+
+async def _serve(collector: _Collector, certs: str | None, listen: str) -> grpc.aio.Server:
+    server = grpc.aio.server(options=credentials.SERVER_OPTIONS, interceptors=[Authorisation(tls=certs is not None)])
+    rpc.add_AgentsServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
+    rpc.add_AdminServicer_to_server(_Admin(collector.job), server)  # type: ignore[no-untyped-call]
+    try:
+        credentials.add_port(server, listen, "aimaster", certs)
+    except RuntimeError as error:
+        raise UsageError(f"the AIMaster cannot listen at {listen}: the port is in use; give another") from error
+    await server.start()
+    return server
+
+
+class _Collector(rpc.AgentsServicer):
+    def __init__(self, job: str, pods: dict[str, PodState]) -> None:
+        self.job, self.pods = job, pods
+        self.claims: dict[str, Claim] = {}  # by incarnation
+        self.changed = Signal()
+        self.done = asyncio.Event()
+
+    @property
+    def all(self) -> list[Claim]:
+        return list(self.claims.values())
+
+    def enough(self) -> bool:
+        return bool(self.claims) and not still_missing(self.all, self.pods)
+
+    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterReply:
+        try:
+            name = check_request(request, self.job, credentials.peer_role(context))
+        except (DeepRecError, PermissionError) as error:
+            await refuse(context, error)
+        if request.known_epoch > 0 and not request.HasField("known"):
+            return pb.RegisterReply(tell=True)
+        if len(self.claims) < CLAIMS_MAX:
+            self.claims[request.incarnation] = Claim(name, request)
+            self.changed.notify()
+        await self.done.wait()
+        await _not_now(context)
+
+    async def Stream(self, requests: Any, context: Any) -> None:
+        await _not_now(context)
+
+    async def Position(self, request: pb.PositionRequest, context: Any) -> pb.PositionReply:
+        await _not_now(context)
+
+
+class _Admin(rpc.AdminServicer):
+    """The launcher shall see that somebody is there; everything else has to wait."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+
+    async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
+        return pb.StatusReply(job=self._job, state="starting")
+
+
+async def _not_now(context: Any) -> NoReturn:
+    await context.abort(grpc.StatusCode.UNAVAILABLE, "the AIMaster rebuilds its store; register again")
+    raise AssertionError("abort raises")

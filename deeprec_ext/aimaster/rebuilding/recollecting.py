@@ -1,0 +1,181 @@
+"""From what the agents say to what the store must have held. Pure.
+
+The newest view that anybody knows is the cluster. Who is in it takes part, with the incarnation that is in it: whoever comes
+back as another one has died meanwhile, and whoever does not come back is dealt with as after any restart. A process that was in
+a view with this incarnation, and is not in the newest, was drained. Others who are there are wanted: a new PS that holds no
+slot yet gets some by a scaling of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from deeprec_ext.aimaster import keepsakes
+from deeprec_ext.aimaster.backend import PodState
+from deeprec_ext.aimaster.facts import PsInfo, RoleRecord, Scaling, role_name
+from deeprec_ext.aimaster.keepsakes import Kept
+from deeprec_ext.aimaster.ledger.recalled import recollections
+from deeprec_ext.aimaster.ledger.recalling import Recollection
+from deeprec_ext.aimaster.rebuilding.claims import Claim, members, newest_view, still_missing
+from deeprec_ext.aimaster.rebuilding.unfinished import drained, unfinished
+from deeprec_ext.aimaster.view import Cluster
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+
+@dataclass(frozen=True)
+class Recollected:
+    """The store to be."""
+
+    aimaster: int  # the highest incarnation that anybody has seen
+    cluster: Cluster
+    workers: tuple[pb.WorkerMember, ...]
+    roles: tuple[RoleRecord, ...]
+    fenced: Mapping[str, str]  # incarnation → name
+    catalogue: pb.Catalogue
+    step: int
+    marks: str  # fingerprint of the catalogue whose tables everybody marks; empty: not sure
+    scalings: tuple[Scaling, ...]
+    moved: Mapping[int, pb.Catalogue]  # of scalings under way
+    kept: Kept
+    datasets: Mapping[str, Recollection]
+    unused_positions: bytes
+    last_lease: int
+    told: tuple[str, ...]
+    missing: tuple[str, ...]  # of the view; they did not come in time, or are PS that have not what they own
+
+
+def recollect(
+    claims: Sequence[Claim], pods: Mapping[str, PodState], *, evaluator: bool = False, wall: float = 0.0
+) -> Recollected | None:
+    """None: nobody has ever taken part, so the job is new.
+
+    Args:
+        claims: one per incarnation.
+        pods: what the backend says, by name.
+        evaluator: whether the job has one.
+        wall: Unix seconds, for what has no time of its own.
+    """
+    view = newest_view(claims)
+    if view is None:
+        return None
+    remembered = keepsakes.newest([one for claim in claims for one in claim.known.remembered])
+    kept = keepsakes.unpack(remembered.get(keepsakes.JOB, b""))
+    catalogue = _catalogue(claims)
+    cluster = _cluster(view, claims)
+    found = unfinished(claims, cluster, kept.scalings, catalogue, _last_scaling(claims, kept), wall)
+    cluster = found.cluster
+    records = _roles(cluster, view, claims, pods, evaluator)
+    told = {claim.incarnation: claim.known.data for claim in claims if claim.took_part}
+    datasets, unused, last_lease = recollections(remembered, told)
+    sure = bool(cluster.marked) and all(_marks_all(claim, cluster) for claim in _trainers(claims))
+    return Recollected(
+        aimaster=max(claim.request.known_aimaster for claim in claims),
+        cluster=cluster,
+        workers=tuple(view.workers),
+        roles=tuple(records),
+        fenced=_fenced(view, claims),
+        catalogue=catalogue,
+        step=max([int(kept.meta.get("step", 0)), *(claim.known.step for claim in claims)]),
+        marks=str(kept.meta.get("marks", "")) if sure else "",
+        scalings=found.scalings,
+        moved=found.moved,
+        kept=kept,
+        datasets=datasets,
+        unused_positions=unused,
+        last_lease=last_lease,
+        told=tuple(sorted(claim.name for claim in claims if claim.took_part)),
+        missing=(*still_missing(claims, pods), *_hollow(claims, cluster)),
+    )
+
+
+def _trainers(claims: Sequence[Claim]) -> list[Claim]:
+    return [claim for claim in claims if claim.is_trainer and claim.took_part]
+
+
+def _cluster(view: pb.View, claims: Sequence[Claim]) -> Cluster:
+    known = [claim.known for claim in claims]
+    tasks = [*(one.highest_task for one in known if one.view.epoch), *(claim.request.known_task for claim in claims)]
+    live = view.live or any(claim.known.live_generation == view.generation for claim in _trainers(claims))
+    cluster = Cluster(
+        epoch=view.epoch, generation=view.generation, live=live,
+        ps=tuple(PsInfo(ps.task, ps.name, ps.address, ps.incarnation) for ps in view.ps), slot_map=tuple(view.slot_map),
+        next_epoch=1 + max(one.highest_epoch for one in known),
+        next_task=1 + max([*tasks, *(ps.task for ps in view.ps)]),
+    )  # fmt: skip
+    everywhere = bool(_trainers(claims)) and all(_marks_all(claim, cluster) for claim in _trainers(claims))
+    slots = tuple(range(len(cluster.slot_map)))
+    return dataclasses.replace(cluster, marked=slots if everywhere or set(view.marked_slots) >= set(slots) else ())
+
+
+def _marks_all(claim: Claim, cluster: Cluster) -> bool:
+    return set(claim.known.marked_slots) >= set(range(len(cluster.slot_map)))
+
+
+def _catalogue(claims: Sequence[Claim]) -> pb.Catalogue:
+    """The chief's before another's. Empty: nobody who would tell it is there."""
+    told = [claim for claim in claims if claim.known.catalogue.fingerprint]
+    told.sort(key=lambda claim: (claim.request.role != pb.CHIEF, claim.name))
+    return told[0].known.catalogue if told else pb.Catalogue()
+
+
+def _last_scaling(claims: Sequence[Claim], kept: Kept) -> int:
+    ids = [scaling.id for scaling in kept.scalings] + [claim.known.scaling for claim in claims]
+    return max([int(kept.meta.get("scalings", 0)), *ids])
+
+
+def _fenced(view: pb.View, claims: Sequence[Claim]) -> dict[str, str]:
+    """Who served under a name that another one has in the newest view, and that one is there: it was replaced."""
+    present, names = {claim.incarnation for claim in claims}, members(view)
+    return {
+        claim.incarnation: claim.name
+        for claim in claims
+        if claim.known.served and names.get(claim.name, claim.incarnation) != claim.incarnation
+        and names[claim.name] in present
+    }  # fmt: skip
+
+
+def _hollow(claims: Sequence[Claim], cluster: Cluster) -> list[str]:
+    """PS that own slots and were told to destroy them, for a scaling whose targets are gone: as good as lost."""
+    owners = {ps.incarnation: ps.task for ps in cluster.ps}
+    return [
+        claim.name
+        for claim in claims
+        if claim.is_ps and any(cluster.slot_map[slot] == owners.get(claim.incarnation) for slot in claim.destroyed)
+    ]
+
+
+def _roles(
+    cluster: Cluster, view: pb.View, claims: Sequence[Claim], pods: Mapping[str, PodState], evaluator: bool
+) -> list[RoleRecord]:
+    by_incarnation = {claim.incarnation: claim.request for claim in claims}
+    records = {ps.name: RoleRecord(ps.name, "running", ps.incarnation, ps.task, ps.address) for ps in cluster.ps}
+    for worker in view.workers:
+        records[worker.name] = RoleRecord(worker.name, "running", worker.incarnation)
+    for claim in claims:
+        if drained(claim, cluster, view):
+            task = claim.request.known_task
+            records.setdefault(claim.name, RoleRecord(claim.name, "leaving", claim.incarnation, task, wanted=False))
+        else:
+            records.setdefault(claim.name, RoleRecord(claim.name, "starting"))
+    for pod in pods.values():
+        if pod.state == "running" or pod.restarting:
+            records.setdefault(pod.name, RoleRecord(pod.name, "starting"))
+    for name in [role_name(pb.CHIEF, 0), *([role_name(pb.EVALUATOR, 0)] if evaluator else [])]:
+        records.setdefault(name, RoleRecord(name))
+    return [_with_processes(record, by_incarnation, pods.get(record.name)) for record in records.values()]
+
+
+def _with_processes(
+    record: RoleRecord, by_incarnation: Mapping[str, pb.RegisterRequest], pod: PodState | None
+) -> RoleRecord:
+    """`pod_pid` 0 when the pod is not known to be of this incarnation: the backend tells of it again."""
+    request = by_incarnation.get(record.incarnation)
+    record = dataclasses.replace(
+        record, pid=request.pid if request else 0, address=record.address or (request.address if request else "")
+    )
+    if pod is None:
+        return record
+    running = pod.state == "running" and request is not None
+    return dataclasses.replace(record, pod_pid=pod.pid if running else 0, restarts=pod.restarts)
