@@ -11,8 +11,6 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-import os
-import secrets
 import socket
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
@@ -33,6 +31,7 @@ from deeprec_ext.aimaster.extras import parse_address
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.scalings import Scalings
 from deeprec_ext.gazer.prometheus import CONTENT_TYPE, exposition
+from deeprec_ext.security.tokens import read_token
 
 log = logging.getLogger(__name__)
 
@@ -50,18 +49,21 @@ PAGE_SECONDS = 1.0
 
 RETRY_SECONDS = 5.0
 CHUNK_BYTES = 64 << 10
-TOKEN_FILE = "dashboard.token"
 
 
 class HttpServer:
     """Call `run` once, on the job's event loop."""
 
-    def __init__(self, job: Job, scalings: Scalings, address: str) -> None:
-        """Raises UsageError for an address that is none."""
+    def __init__(self, job: Job, scalings: Scalings, address: str, certs: str | None) -> None:
+        """Raises UsageError for an address that is none.
+
+        Args:
+          certs: directory of the job's certificates, where the launcher or operator has left the token of the page.
+        """
         self._job = job
         self._host, self._port = parse_address(address)
         self._metrics = Metrics(job, scalings)
-        token = read_token(job.spec.workdir / TOKEN_FILE)
+        token = read_token(Path(certs)) if certs else ""
         found = [
             Route("/metrics", self._metrics.answer, methods=["GET"]),
             Route("/healthz", self._health, methods=["GET"]),
@@ -220,17 +222,3 @@ def ipaddress_is_any(host: str) -> bool:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
-
-
-def read_token(path: Path) -> str:
-    """Who shows it may scale the job from the web page. Made at the first start, readable by its owner only; empty where
-    it cannot be kept."""
-    try:
-        if not path.exists() or not path.read_text().strip():
-            with os.fdopen(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
-                file.write(secrets.token_urlsafe(24))
-        path.chmod(0o600)
-        return path.read_text().strip()
-    except OSError as error:
-        log.warning("the web page only shows, and scales nothing: %s", error)
-        return ""

@@ -106,14 +106,14 @@ def raise_file_limit() -> None:
             log.warning("the limit of open files stays at %d: %s", soft, error)
 
 
-async def serve_web(master: AIMaster, address: str | None) -> None:
+async def serve_web(master: AIMaster, address: str | None, certs: str | None) -> None:
     """Metrics and dashboard, until cancelled. Whatever happens there is no reason to end the AIMaster."""
     if not address:
         return
     try:
         from deeprec_ext.aimaster.http import HttpServer
 
-        await HttpServer(master.job, master.scalings, address).run()
+        await HttpServer(master.job, master.scalings, address, certs).run()
     except Exception:
         log.exception("metrics and dashboard are not served")
         master.job.event("warning", text="metrics and dashboard are not served; see the log of the AIMaster")
@@ -131,7 +131,7 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
         loop.add_signal_handler(number, stop.set)
     port = await master.start(options.listen)
     log.info("AIMaster %d of job %s listens at port %d", master.job.incarnation, spec.name, port)
-    web = loop.create_task(serve_web(master, options.http))
+    web = loop.create_task(serve_web(master, options.http, options.certs))
     waits = [loop.create_task(event.wait()) for event in (stop, master.job.stale, master.broken)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for task in (*waits, web):

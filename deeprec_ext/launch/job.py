@@ -39,6 +39,7 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.authority import create_certificates
 from deeprec_ext.security.credentials import SERVER_OPTIONS, add_port
+from deeprec_ext.security.tokens import make_token
 from deeprec_ext.settings import PROTOCOL_MAJOR, PROTOCOL_MINOR
 
 _log = logging.getLogger(__name__)
@@ -106,6 +107,8 @@ class Job:
         tasks: list[asyncio.Task[None]] = []
         try:
             create_certificates(plan.directory.certificates, plan.job)
+            if self._http is not None:
+                make_token(plan.directory.certificates)
             rpc.add_LauncherServicer_to_server(LauncherService(self._pods), server)
             self._launcher = f"{HOST}:{add_port(server, f'{HOST}:0', 'launcher', plan.directory.certificates)}"
             await server.start()

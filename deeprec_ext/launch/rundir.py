@@ -37,11 +37,6 @@ class RunDirectory:
         return self.path / "certs"
 
     @property
-    def dashboard_token(self) -> Path:
-        """Who shows what is in it may scale the job from the web page."""
-        return self.path / "dashboard.token"
-
-    @property
     def description(self) -> Path:
         return self.path / "job.json"
 
