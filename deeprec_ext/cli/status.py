@@ -17,6 +17,7 @@ from deeprec_ext.launch.eventlog import EventTail, format_event
 from deeprec_ext.launch.job import Scene
 from deeprec_ext.launch.rundir import RunDirectory
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+from deeprec_ext.security.tokens import read_token, with_token
 
 _WATCH_SECONDS = 0.5
 _WIDTH = 160
@@ -123,7 +124,8 @@ async def patient_status(client: JobClient) -> pb2.StatusReply:
 
 
 def scene_of(directory: RunDirectory, status: pb2.StatusReply) -> Scene:
-    return Scene(status.job, directory.path, status.seconds, status)
+    page = with_token(status.dashboard, read_token(directory.certificates))
+    return Scene(status.job, directory.path, status.seconds, status, dashboard=page)
 
 
 def _last_events(directory: RunDirectory, count: int = 6) -> list[str]:

@@ -62,8 +62,8 @@ def header(scene: Scene) -> Text:
     if scene.status is not None:
         text.append(f"  epoch {scene.status.epoch}  {len(set(scene.status.slot_map))} PS, {scene.status.slots} slots")
     text.append(f"  {format_seconds(scene.seconds)}", style="dim")
-    if scene.status is not None and scene.status.dashboard:
-        text.append(f"  {scene.status.dashboard}", style="blue")
+    if scene.dashboard:
+        text.append(f"  {scene.dashboard}", style="blue")
     running = running_scaling(scene.status)
     if running is not None:
         text.append(f"\n{describe_scaling(running)}", style="bold cyan")

@@ -39,7 +39,7 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.authority import create_certificates
 from deeprec_ext.security.credentials import SERVER_OPTIONS, add_port
-from deeprec_ext.security.tokens import make_token
+from deeprec_ext.security.tokens import make_token, with_token
 from deeprec_ext.settings import PROTOCOL_MAJOR, PROTOCOL_MINOR
 
 _log = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ class Scene:
     pods: tuple[pb2.PodStatus, ...] = ()
     script: tuple[Progress, ...] = ()
     ending: str = ""  # what the launcher is doing at the end
+    dashboard: str = ""  # address of the web page, with the right to scale
 
 
 class Display(Protocol):
@@ -92,7 +93,7 @@ class Job:
         port = plan.aimaster_port or free_port()
         self._aimaster = f"{HOST}:{port}"
         self._http = None if plan.dashboard_port is None else f"{HOST}:{plan.dashboard_port or free_port()}"
-        self._launcher = ""
+        self._launcher = self._page = ""
         self._events = EventTail(plan.directory.events, from_end=plan.resume)
         containers = open_containers(plan.requests)
         self._guard = Guard()
@@ -108,7 +109,8 @@ class Job:
         try:
             create_certificates(plan.directory.certificates, plan.job)
             if self._http is not None:
-                make_token(plan.directory.certificates)
+                self._page = with_token(f"http://{self._http}/", make_token(plan.directory.certificates))
+                self._display.say(f"dashboard: {self._page}")
             rpc.add_LauncherServicer_to_server(LauncherService(self._pods), server)
             self._launcher = f"{HOST}:{add_port(server, f'{HOST}:0', 'launcher', plan.directory.certificates)}"
             await server.start()
@@ -203,6 +205,7 @@ class Job:
         return Scene(
             self._plan.job, self._plan.directory.path, self._seconds(), self._observer.latest,
             tuple(pod.status() for pod in self._pods.all()), tuple(script.progress), self._ending_step,
+            self._page,
         )  # fmt: skip
 
     def _seconds(self) -> float:
