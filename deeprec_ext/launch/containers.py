@@ -57,7 +57,7 @@ class Containers:
         """Files into which a process has to write 0 to be in the pod's group, which is made. Raises UsageError."""
         if wanted:
             self._pods[name] = self.resources(name).changed(check(wanted))
-        if not self._roots or name == "aimaster":
+        if not self._roots:
             return ()
         groups = self._groups(name)
         try:
@@ -150,7 +150,7 @@ def open_containers(requests: Requests, own: Mapping[str, Group] | None = None) 
         limiting = [name for name in controllers if name in wanted]
         try:
             base = base_for(group, limiting)
-            remove_leftovers(base)
+            remove_leftovers(_mount_of(base.path))
             root = base.below(_directory())
             root.make()
             roots.update(dict.fromkeys(controllers, root))
@@ -166,9 +166,9 @@ def open_containers(requests: Requests, own: Mapping[str, Group] | None = None) 
     return Containers(requests, roots, own)
 
 
-def remove_leftovers(base: Group) -> None:
-    """Directories of launchers that do not live any more, anywhere in this hierarchy; their processes are killed."""
-    for path in _walk(_mount_of(base.path)):
+def remove_leftovers(top: Path) -> None:
+    """Directories of launchers that do not live any more, anywhere below `top`; their processes are killed."""
+    for path in _walk(top):
         match = re.fullmatch(rf"{PREFIX}(\d+)-(\d+)", path.name)
         if match and not _alive(int(match[1]), int(match[2])):
             _log.info("removing %s, left by a launcher that was killed", path)

@@ -49,7 +49,7 @@ class Requests:
     worker: Resources = field(default_factory=Resources)
 
     def of(self, role: str) -> Resources:
-        """Of `ps`, `chief`, `worker`, `evaluator`. The AIMaster is never limited: the job stands or falls with it."""
+        """Of `ps`, `chief`, `worker`, `evaluator`. The AIMaster is not limited: the job stands or falls with it."""
         return self.ps if role == "ps" else Resources() if role == "aimaster" else self.worker
 
     def __bool__(self) -> bool:
