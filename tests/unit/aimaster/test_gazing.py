@@ -12,35 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.facts import JobSpec, PsInfo, RoleRecord, parse_name
-from deeprec_ext.aimaster.failures import Failures
 from deeprec_ext.aimaster.gazing import Gazing
-from deeprec_ext.aimaster.healing import Healing
-from deeprec_ext.aimaster.inbox import Inbox
 from deeprec_ext.aimaster.job import Job
-from deeprec_ext.aimaster.members import Member
-from deeprec_ext.aimaster.pods import Pods
-from deeprec_ext.aimaster.scalings import Scalings
 from deeprec_ext.aimaster.status import status
-from deeprec_ext.aimaster.store import Store
-from deeprec_ext.aimaster.view import first_view
 from deeprec_ext.gazer.metrics import STEP_BUCKETS
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from tests.unit.aimaster.world import SETTINGS, World, catalogue
+from tests.unit.aimaster.gazed import SLOTS, HandClock, arrive, flush, make_job, make_scalings, steps, tell, trace
+from tests.unit.aimaster.world import SETTINGS, World
 
-SLOTS = 4
 NAN = math.nan
-
-
-class HandClock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return 1.7e9 + self.now
 
 
 @pytest.fixture
@@ -50,46 +30,9 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def job(tmp_path: Path, clock: HandClock) -> Iterator[Job]:
-    spec = JobSpec(name="job", workdir=tmp_path, slots=SLOTS, ps=2, workers=1)
-    job = Job(spec, Store(tmp_path / "aimaster.db"), clock)
-    ps = tuple(PsInfo(number, f"ps-{number}", f"{number}:1", f"i{number}") for number in range(2))
-    job.set_cluster(first_view(job.cluster, ps, SLOTS))
-    for name in ("ps-0", "ps-1", "chief-0", "worker-0"):
-        arrive(job, name)
-    job.catalogue = catalogue(SLOTS)
+    job = make_job(tmp_path, clock)
     yield job
     job.close()
-
-
-def arrive(job: Job, name: str, incarnation: str = "") -> Member:
-    role, index = parse_name(name)
-    job.members.save(RoleRecord(name))
-    request = pb.RegisterRequest(role=role, index=index, incarnation=incarnation or f"i-{name}", address="a:1")
-    member = job.members.arrive(request, name)
-    job.members.admit(member)
-    return member
-
-
-def tell(job: Job, name: str, **report: object) -> None:
-    """As it comes from the stream."""
-    member = job.members.get(name)
-    assert member is not None
-    inbox = Inbox(job, Failures(job), lambda _: None)
-    inbox.receive(member, pb.AgentMessage(gazer=pb.GazerReport(**report)))  # type: ignore[arg-type]
-
-
-def flush(job: Job, clock: HandClock, seconds: float = 2.0) -> None:
-    clock.now += seconds
-    asyncio.run(job.gazing.flush())
-
-
-def steps(per_second: float, seconds: float = 2.0, **more: object) -> dict[str, object]:
-    count = round(per_second * seconds)
-    return {"interval_seconds": seconds, "steps": pb.StepSample(steps=count, median_seconds=1 / per_second, **more)}
-
-
-def trace(*uses: pb.SlotUse, epoch: int = 1, **more: object) -> pb.Trace:
-    return pb.Trace(step=5, epoch=epoch, seconds=0.1, slots=uses, **more)  # type: ignore[arg-type]
 
 
 def test_totals_become_rates_and_zeros_are_not_known(job: Job, clock: HandClock) -> None:
@@ -186,7 +129,7 @@ def test_values_of_who_is_silent_or_gone_are_not_the_present_ones(job: Job, cloc
 
 
 def test_status_shows_the_newest_values(job: Job, clock: HandClock) -> None:
-    scalings = Scalings(job, Pods(job, None, Healing(job, Failures(job))))  # type: ignore[arg-type]
+    scalings = make_scalings(job)
     tell(job, "ps-1", interval_seconds=2, process=pb.ProcessSample(rss_bytes=600, memory_limit_bytes=1000))
     tell(job, "worker-0", traces=[trace(pb.SlotUse(slot=3, lookup_seconds=0.01))], **steps(10))
     flush(job, clock)
