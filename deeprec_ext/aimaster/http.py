@@ -80,7 +80,6 @@ class HttpServer:
                     await self._serve(listener)
                     raise OSError("the server has stopped by itself")
             except (Exception, SystemExit) as error:  # uvicorn ends the process where it cannot start
-                self._job.dashboard = ""
                 self._warn(f"the web page at {self._host}:{self._port} is not served: {error}")
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -111,6 +110,7 @@ class HttpServer:
         try:
             await server.serve([listener])
         finally:
+            self._job.dashboard = ""
             server.cut()
 
     def url(self) -> str:
