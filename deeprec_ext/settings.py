@@ -127,8 +127,8 @@ class Settings:
     """Share of a trainer's time that traced steps may cost more than usual ones; where they cost much they become rarer."""
 
     rebuild_limit_seconds: float = 8.0
-    """How long an AIMaster that has lost its store waits for the word of those who took part. A PS that does not come counts as
-    lost; what a trainer that does not come has trained is trained again. Below the 10 s after which a failed step is an error."""
+    """How long an AIMaster that has lost its store waits for the word of those who took part. A PS that does not come counts
+    as lost; what a trainer trained that does not come is trained again. Below the 10 s after which a failed step is an error."""
 
     shard_failures_max: int = 3
     """A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside."""

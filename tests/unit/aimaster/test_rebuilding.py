@@ -1,4 +1,4 @@
-"""The AIMaster is killed and its store is gone: the next one rebuilds it from what the agents know, in every state of a scaling."""
+"""The AIMaster is killed and its store is gone: the next one rebuilds it from what the agents know."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ def test_a_task_number_is_never_used_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "command"),
-    [("ps-2", "ARM"), ("worker-0", "mark"), ("ps-2", "FIRST"), ("chief-0", "prepare"), ("worker-0", "pause"), ("ps-2", "FINAL")],
+    [("ps-2", "ARM"), ("worker-0", "mark"), ("ps-2", "FIRST"), ("chief-0", "prepare"), ("worker-0", "pause"),
+     ("ps-2", "FINAL")],
 )  # fmt: skip
 def test_a_scaling_before_the_decision_is_rolled_back(tmp_path: Path, name: str, command: str) -> None:
     async def main() -> None:
