@@ -15,6 +15,9 @@ TOUCHING = 1e-3  # seconds between spans that belong together
 
 SPARK_VALUES = 40
 
+MARKS_MAX = 60
+"""More than these cannot be told apart on a chart; tables have all."""
+
 
 def points(
     spans: Sequence[Span], value: Callable[[Span], float | None] = lambda span: span.mean
@@ -71,7 +74,7 @@ def spark(spans: Sequence[Span], start: float, end: float) -> list[float | None]
 
 
 def marks(case: Case) -> list[Mark]:
-    """Scalings S1, S2, …, failures F1, …, decisions D1, … in order of time."""
+    """Scalings S1, S2, …, failures F1, …, decisions D1, … in order of time; of very many the last."""
     story = case.story
     found = [
         Mark(f"S{number}", SCALING, one.started, one.started + one.seconds, f"{one.title}: {one.outcome or 'unfinished'}")
@@ -85,4 +88,4 @@ def marks(case: Case) -> list[Mark]:
         Mark(f"D{number}", DECISION, one.time, one.time, f"{one.action}: {one.reason}")
         for number, one in enumerate(story.decisions, 1)
     ]
-    return sorted((mark for mark in found if mark.start >= story.began - 1), key=lambda mark: mark.start)
+    return sorted((mark for mark in found if mark.start >= story.began - 1), key=lambda mark: mark.start)[-MARKS_MAX:]

@@ -15,6 +15,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 STYLE = Path(__file__).with_name("style.css")
 
+STATES = ("succeeded", "failed", "stopped", "running", "crashed")
+
 WORDS_MIN = 24
 """A column with longer texts than this is given room before it is broken into lines."""
 
@@ -31,8 +33,9 @@ def render(document: doc.Document) -> str:
     ])  # fmt: skip
     links = [element("a", section.title, href=f"#{section.anchor}") for section in document.sections]
     figures = [element("div", element("dt", name), element("dd", value)) for name, value in document.figures]
+    kind = document.state if document.state in STATES else "other"
     body = [
-        element("header", element("h1", document.title), element("span", document.state, class_=f"state {document.state}"),
+        element("header", element("h1", document.title), element("span", document.state, class_=f"state {kind}"),
                 element("p", with_code(document.headline), class_="headline"), element("dl", *figures, class_="figures"),
                 element("nav", *links)),
         element("main", *(_section(section) for section in document.sections)),

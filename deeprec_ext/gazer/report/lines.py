@@ -6,6 +6,7 @@ never much longer than usual: a process that was away has a gap in its line, not
 
 from __future__ import annotations
 
+import bisect
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,13 @@ class Span:
 
     def overlap(self, windows: Windows) -> float:
         """Seconds of it that lie in the windows."""
-        return sum(max(0.0, min(self.end, end) - max(self.start, start)) for start, end in windows)
+        first = max(0, bisect.bisect_right(windows, (self.start, float("inf"))) - 1)
+        seconds = 0.0
+        for start, end in windows[first:]:
+            if start >= self.end:
+                break
+            seconds += max(0.0, min(self.end, end) - max(self.start, start))
+        return seconds
 
 
 class Lines:

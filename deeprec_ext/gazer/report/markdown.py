@@ -16,7 +16,7 @@ _SPECIAL = re.compile(r"([\\*\[\]<>|#~`]|(?<!\w)_|_(?!\w)|&(?=\w+;|#))")
 
 def render(document: doc.Document) -> str:
     """The whole text."""
-    parts = [f"# {plain(document.title)} ({document.state})", words(document.headline)]
+    parts = [f"# {plain(document.title)} ({plain(document.state)})", words(document.headline)]
     parts.append(" · ".join(f"{plain(name)} **{plain(value)}**" for name, value in document.figures))
     for section in document.sections:
         parts.append(f"## {plain(section.title)}")

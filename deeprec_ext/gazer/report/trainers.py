@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.gazer.report.case import Case
@@ -77,16 +78,21 @@ def compare(case: Case) -> list[Comparison]:
     usual = [use.mean_seconds for use in trainer_uses(case) if use.steps_per_second]
     pieces = buckets(case.calm, max(PIECE_SECONDS, PIECE_STEPS * statistics.median(usual))) if usual else []
     times = {name: _step_times(case, name, pieces) for name in case.trainers}
-    found = []
-    for name, mine in times.items():
-        ratios = []
-        for number, seconds in mine.items():
-            others = [one[number] for other, one in times.items() if other != name and number in one]
-            if others:
-                ratios.append(seconds / statistics.median(others))
-        if ratios:
-            found.append(Comparison(name, tuple(ratios)))
+    ratios: dict[str, list[float]] = {}
+    for number in range(len(pieces)):
+        here = {name: mine[number] for name, mine in times.items() if number in mine}
+        ordered = sorted(here.values())
+        for name, seconds in here.items() if len(here) > 1 else ():
+            ratios.setdefault(name, []).append(seconds / _median_without(ordered, seconds))
+    found = [Comparison(name, tuple(one)) for name, one in ratios.items()]
     return sorted(found, key=lambda one: (-one.median, natural(one.name)))
+
+
+def _median_without(ordered: Sequence[float], value: float) -> float:
+    """Of at least two sorted values, one of which is left out."""
+    at, rest = bisect.bisect_left(ordered, value), len(ordered) - 1
+    low, high = (rest - 1) // 2, rest // 2
+    return (ordered[low + (low >= at)] + ordered[high + (high >= at)]) / 2
 
 
 def _step_times(case: Case, name: str, pieces: list[tuple[float, float]]) -> Mapping[int, float]:

@@ -22,7 +22,7 @@ GROWTH_HORIZON_SECONDS = 24 * 3600.0
 """Growth that reaches the limit later than in a day is left for a later report."""
 
 GROWTH_MIN = 0.02
-"""Over the second half memory must have grown by so much of the limit: below it is noise of the allocator."""
+"""Over the second half memory must have grown by about so much of the limit: below it is noise of the allocator."""
 
 OVERSIZED = 2.0
 """Requests of more than so many times the highest use: half of it is wasted for certain."""
@@ -102,18 +102,21 @@ def growing(case: Case) -> Iterable[Finding]:
 
 
 def growth(case: Case, name: str, limit: float) -> float:
-    """Bytes per second over the second half of the samples; 0 when it is not steady, or too little to say."""
+    """Bytes per second over the second half of the samples; 0 when it is not steady, or too little to say.
+
+    What fills and is emptied again has a slope in any window; growth lifts the lowest values too, third by third.
+    """
     spans = case.lines.spans(name, memory_metric(case.story, case.lines, name))
     spans = spans[len(spans) // 2 :]
     if len(spans) < GROWTH_POINTS_MIN or spans[-1].end - spans[0].end < GROWTH_SECONDS_MIN:
         return 0.0
-    times, values = [span.end for span in spans], [span.mean for span in spans]
-    step, middle = -(-len(times) // POINTS_MAX), len(times) // 2
-    halves = (slice(None, middle, step), slice(middle, None, step), slice(None, None, step))
-    rates = [slope(times[part], values[part]) for part in halves]
-    if min(rates) <= 0 or rates[-1] * (times[-1] - times[0]) < GROWTH_MIN * limit:
+    third, step = len(spans) // 3, -(-len(spans) // POINTS_MAX)
+    floors = [min(spans[start : start + third], key=lambda span: span.mean) for start in (0, third, len(spans) - third)]
+    values = [floor.mean for floor in floors]
+    if not values[0] < values[1] < values[2] or values[2] - values[0] < GROWTH_MIN * limit:
         return 0.0
-    return rates[-1]
+    rise = (values[2] - values[0]) / (floors[2].end - floors[0].end)
+    return max(0.0, min(rise, slope([span.end for span in spans[::step]], [span.mean for span in spans[::step]])))
 
 
 def oversized(case: Case) -> Iterable[Finding]:

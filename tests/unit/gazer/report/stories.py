@@ -1,9 +1,13 @@
-"""Stories for the tests: made of few numbers, with everything a real run has."""
+"""Stories for the tests: made of few numbers, with everything a real run has.
+
+`python -m tests.unit.gazer.report.stories` writes the golden files anew; look at the difference before you commit it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Union
 
 from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.story import Event, Failure, Log, Placement, Request, Scaling, Story, Table, Traced
@@ -14,7 +18,7 @@ BEGAN = 1_000_000.0
 EVERY = 2.0
 SECONDS = 300.0
 
-Value = float | Callable[[float], float]
+Value = Union[float, Callable[[float], float]]
 
 
 def line(
@@ -97,10 +101,13 @@ def case(values: Mapping[str, Mapping[str, Value]] | None = None, **parts: Any) 
 
 def eventful() -> Story:
     """One with something in every section."""
+
+    def speed(time: float) -> float:
+        return 0.0 if time < 6 else 18.0 if time < 100 else 30.0 if time < 200 else 27.0
+
     job: dict[str, Value] = {
-        "examples_per_second": lambda time: 0.0 if time < 6 else 9_000.0 if time < 100 else 15_000.0 if time < 200 else 13_500.0,
-        "steps_per_second": lambda time: 0.0 if time < 6 else 18.0 if time < 100 else 30.0 if time < 200 else 27.0,
-        "ps": lambda time: 1.0 if time < 100 else 2.0, "workers": lambda time: 3.0,
+        "examples_per_second": lambda time: 512 * speed(time), "steps_per_second": speed,
+        "ps": lambda time: 1.0 if time < 100 else 2.0, "workers": 3.0,
     }  # fmt: skip
     values = {
         **steady({"worker-1": 4.0}),
@@ -142,7 +149,17 @@ def eventful() -> Story:
             Event(BEGAN + 205, "warning", "ps-0", {"text": "a peer backup could not be refreshed: connection refused"}),
             Event(BEGAN + 206, "warning", "ps-0", {"text": "a peer backup could not be refreshed: connection refused"}),
         ),
-        warnings=("the optimizer writes every row of these tables and slots in each step, as Adam does: big (6.4 MB); 6.4 MB are "
-                  "copied while training pauses. Use a lazy Adam or Adagrad, which update only the rows looked up",),
+        warnings=("the optimizer writes every row of these tables and slots in each step, as Adam does: big (6.4 MB); 6.4 MB "
+                  "are copied while training pauses. Use a lazy Adam or Adagrad, which update only the rows looked up",),
         logs=(Log("ps-1", ("--- deeprec-ext: ps-1, start 1, pid 812, 2026-11-21 16:41:53 ---", "serving on 127.0.0.1:40001")),),
     )  # fmt: skip
+
+
+GOLDEN = Path(__file__).with_name("golden")
+
+if __name__ == "__main__":
+    from deeprec_ext.gazer import report
+
+    GOLDEN.mkdir(exist_ok=True)
+    (GOLDEN / "report.md").write_text(report.to_markdown(eventful()))
+    (GOLDEN / "report.json").write_text(report.to_json(eventful()))
