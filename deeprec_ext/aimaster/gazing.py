@@ -176,8 +176,8 @@ class Gazing:
     def _ps(self) -> list[str]:
         return [ps.name for ps in self._job.cluster.ps]
 
-    def derive(self) -> dict[str, dict[str, float]]:
-        """Everything that is known at this moment: subject -> metric -> value."""
+    async def derive(self) -> dict[str, dict[str, float]]:
+        """Everything that is known at about this moment: subject -> metric -> value."""
         job = self._job
         limit = job.clock.monotonic() - STALE_INTERVALS * job.settings.gazer_seconds
         current = {name: seen for name, seen in self._seen.items()
@@ -186,9 +186,13 @@ class Gazing:
         rates = {
             name: rate for name in job.members.trainers() if (rate := found.get(name, {}).get("steps_per_second", 0.0))
         }
-        for name, more in loads.ps_loads(self._traced, rates, self._ps(), self._placed_since()).items():
+        traced, ps, since, slots = dict(self._traced), self._ps(), self._placed_since(), job.spec.slots
+        of_ps, of_slots = await asyncio.to_thread(  # of a thousand trainers: a twentieth of a second
+            lambda: (loads.ps_loads(traced, rates, ps, since), loads.slot_loads(traced, rates, slots))
+        )
+        for name, more in of_ps.items():
             found.setdefault(name, {}).update(more)
-        found.update(self._slots(rates, current))
+        found.update(self._slots(of_slots, current))
         found["job"] = self._of_job(found)
         found["aimaster"] = self._of_aimaster()
         return found
@@ -205,10 +209,11 @@ class Gazing:
             self._placement = (placement, cluster.epoch)
         return self._placement[1]
 
-    def _slots(self, rates: Mapping[str, float], current: Mapping[str, _Seen]) -> dict[str, dict[str, float]]:
-        job = self._job
+    def _slots(
+        self, of_slots: Mapping[int, Mapping[str, float]], current: Mapping[str, _Seen]
+    ) -> dict[str, dict[str, float]]:
         found = {slot: dict(known) for slot, known in self._of_model().items()}
-        for slot, more in loads.slot_loads(self._traced, rates, job.spec.slots).items():
+        for slot, more in of_slots.items():
             found.setdefault(slot, {}).update(more)
         for seen in current.values():
             for slot, rate in seen.touched.items():
@@ -269,7 +274,7 @@ class Gazing:
         job = self._job
         began = time.perf_counter()
         self._forget()
-        self._latest, self._facts = self.derive(), {}
+        self._latest, self._facts = await self.derive(), {}
         now = job.clock.wall()
         with job.store.transaction():
             self.series.append(now, self._latest)

@@ -64,9 +64,7 @@ def weighted(costs: Iterable[tuple[array[float], float]], rate: float) -> list[f
     return [value * rate / seen for value in total] if seen > 0 else []
 
 
-def slot_loads(
-    traced: Mapping[str, PerStep], rates: Mapping[str, float], slots: int
-) -> dict[int, dict[str, float]]:  # fmt: skip
+def slot_loads(traced: Mapping[str, PerStep], rates: Mapping[str, float], slots: int) -> dict[int, dict[str, float]]:
     """slot -> metrics. Empty before the first trace.
 
     Args:
