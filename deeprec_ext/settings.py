@@ -128,7 +128,7 @@ class Settings:
 
     rebuild_limit_seconds: float = 8.0
     """How long an AIMaster that has lost its store waits for the word of those who took part. A PS that does not come counts
-    as lost; what a trainer trained that does not come is trained again. Below the 10 s after which a failed step is an error."""
+    as lost; what a trainer trained that does not come is trained again. Below the 10 s after which a failed step is one."""
 
     shard_failures_max: int = 3
     """A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside."""
