@@ -107,6 +107,8 @@ class Autoscaler:
         self._windows.observe(
             self._now(), size_of(job), {m.incarnation: m.heartbeat.examples for m in trainers}, quiet=self._quiet(),
             busy_share=max(ps, default=0.0), input_wait_share=sum(waiting) / len(waiting) if waiting else 0.0,
+            trainer_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in trainers},
+            ps_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in job.members if m.role == pb.PS},
         )  # fmt: skip
 
     def _quiet(self) -> bool:

@@ -22,10 +22,12 @@ SHORTEST = 0.5
 class _Open:
     start: float
     size: Size
-    examples: int = 0
-    steps: int = 0
+    examples: float = 0
+    steps: float = 0
     busy: float = 0.0
     waiting: float = 0.0
+    trainer_cpu: float = 0.0  # core seconds
+    ps_cpu: float = 0.0
     ticks: int = 0
     last: float = 0.0  # of the newest tick
 
@@ -45,12 +47,15 @@ class Windows:
     _open: _Open | None = None
     _size: Size | None = None
     _settled_at: float = 0.0
-    _examples: dict[str, int] = field(default_factory=dict)
-    _steps: dict[str, int] = field(default_factory=dict)
+    _examples: dict[str, float] = field(default_factory=dict)
+    _steps: dict[str, float] = field(default_factory=dict)
+    _trainer_cpu: dict[str, float] = field(default_factory=dict)
+    _ps_cpu: dict[str, float] = field(default_factory=dict)
 
     def observe(
         self, now: float, size: Size, examples: Mapping[str, int], *, quiet: bool, steps: Mapping[str, int] | None = None,
-        busy_share: float = 0.0, input_wait_share: float = 0.0,
+        busy_share: float = 0.0, input_wait_share: float = 0.0, trainer_cpu: Mapping[str, float] | None = None,
+        ps_cpu: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         """One tick.
 
@@ -60,10 +65,12 @@ class Windows:
           examples: total so far of each incarnation that trains; one that leaves takes its total with it.
           quiet: no scaling, no failure, and every trainer of this size trains.
           steps: totals in the same way, for the examples per step.
+          trainer_cpu, ps_cpu: core seconds so far, in the same way.
           busy_share: of the busiest PS; input_wait_share: mean over trainers.
         """
         gained = _gain(self._examples, examples)
         stepped = _gain(self._steps, steps or {})
+        trained_for, served_for = _gain(self._trainer_cpu, trainer_cpu or {}), _gain(self._ps_cpu, ps_cpu or {})
         if not quiet or size != self._size:
             self._cut()
             self._size, self._settled_at = size, now + self.settle_seconds
@@ -76,6 +83,8 @@ class Windows:
         window = self._open
         window.examples += gained
         window.steps += stepped
+        window.trainer_cpu += trained_for
+        window.ps_cpu += served_for
         window.busy += busy_share
         window.waiting += input_wait_share
         window.ticks += 1
@@ -103,6 +112,8 @@ class Windows:
                 examples_per_step=round(window.examples / window.steps, 3) if window.steps else 0.0,
                 ps_busy_share=round(window.busy / window.ticks, 4),
                 input_wait_share=round(window.waiting / window.ticks, 4),
+                trainer_cpu_cores=round(window.trainer_cpu / elapsed / window.size.trainers, 5),
+                ps_cpu_cores=round(window.ps_cpu / elapsed, 5),
             )
         )  # fmt: skip
         same = [one for one in self.closed if one.size == window.size]
@@ -110,7 +121,7 @@ class Windows:
             self.closed.remove(same[0])
 
 
-def _gain(known: dict[str, int], totals: Mapping[str, int]) -> int:
+def _gain(known: dict[str, float], totals: Mapping[str, float]) -> float:
     """What was added since the last tick; a newcomer counts from its first word on. Updates `known`."""
     gained = sum(max(0, total - known[who]) for who, total in totals.items() if who in known)
     known.clear()

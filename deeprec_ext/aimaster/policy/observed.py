@@ -72,6 +72,8 @@ class Window:
     ps_busy_share: float = 0.0  # of the busiest PS
     input_wait_share: float = 0.0  # mean over trainers
     disturbed: bool = False  # a scaling, a failure or the start falls into it
+    trainer_cpu_cores: float = 0.0  # used, mean over trainers; 0: not known
+    ps_cpu_cores: float = 0.0  # used, sum over PS; 0: not known
 
 
 @dataclass(frozen=True)

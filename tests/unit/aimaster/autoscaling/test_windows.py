@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,3 +96,15 @@ def test_whatever_comes_rates_are_not_negative_and_memory_is_bounded(ticks):
         windows.observe(now, size, totals, quiet=quiet)
     assert len(windows.all()) <= KEPT
     assert all(window.examples_per_second >= 0 and window.seconds > 0 for window in windows.all())
+
+
+def test_a_window_says_what_cpu_a_trainer_and_all_ps_used():
+    windows = Windows(seconds=4.0, settle_seconds=0.0)
+    for now in range(7):
+        windows.observe(
+            float(now), TWO, {"a": 100 * now}, quiet=True, trainer_cpu={"a": 0.5 * now, "b": 0.3 * now, "c": 0.1 * now},
+            ps_cpu={"p": 0.25 * now, "q": 0.5 * now},
+        )  # fmt: skip
+    (window,) = windows.all()
+    assert window.trainer_cpu_cores == pytest.approx(0.9 / TWO.trainers)
+    assert window.ps_cpu_cores == pytest.approx(0.75)
