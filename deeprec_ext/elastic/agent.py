@@ -40,6 +40,8 @@ RETRY_SECONDS = (0.1, 1.0)
 OUTBOX_MESSAGES = 10_000
 """Bound of the queue to the AIMaster; when it is unreachable for so long that it fills, the oldest go."""
 
+CONGESTED_MESSAGES = 20
+"""More waiting than ever do while the AIMaster listens."""
 
 COMMANDS_REMEMBERED = 256
 """Commands whose acks can be repeated; a scaling has about ten."""
@@ -128,6 +130,11 @@ class Agent:
             except queue.Full:
                 with contextlib.suppress(queue.Empty):
                     self._outbox.get_nowait()
+
+    @property
+    def congested(self) -> bool:
+        """Whether messages wait: the AIMaster is away, or cannot keep up."""
+        return self._outbox.qsize() > CONGESTED_MESSAGES
 
     def ack(self, command_id: int, error: str = "", **more: Any) -> None:
         """`more`: further fields of the Ack."""

@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
 from deeprec_ext.elastic.importing import import_definition
+from deeprec_ext.elastic.probe import Probe
 from deeprec_ext.graph import Rewritten
 
 v1 = tf.compat.v1
@@ -24,6 +25,10 @@ log = logging.getLogger("deeprec_ext")
 
 CALLABLES_MAX = 128
 """Compiled signatures kept per session: a script that makes new fetches for ever must not fill the memory."""
+
+
+PROBE_LIMIT_SECONDS = 5.0
+"""How long the end of a probe waits for the runs under way."""
 
 
 class Signature(NamedTuple):
@@ -58,6 +63,9 @@ class Placed:
         self.drops = list(rewritten.drops)
         self.initializers = list(rewritten.initializers)
         self._marks = dict(rewritten.marks)
+        self.probe: Probe | None = None  # traces a step now and then
+        self._probes = True  # it may get one
+        self.compile_seconds = 0.0  # the longest that compiling a run took
         self.pinned = False  # an iterator was initialised here: closing it would be a segmentation fault
         self.closed = False
         self._wrapped = False
@@ -76,10 +84,12 @@ class Placed:
                 self._callables.move_to_end(signature)
                 return found
         options = config_pb2.CallableOptions(
-            feed=signature.feeds, fetch=signature.fetches, target=[*signature.targets, *self._marks_of(signature)]
+            feed=signature.feeds, fetch=signature.fetches, target=[*signature.targets, *self.marks_of(signature)]
         )
+        began = time.monotonic()
         made = self._session._make_callable_from_options(options)
         with self._lock:
+            self.compile_seconds = max(self.compile_seconds, time.monotonic() - began)
             self._callables[signature] = made
             if len(self._callables) > CALLABLES_MAX:
                 self._callables.popitem(last=False)
@@ -90,10 +100,38 @@ class Placed:
         with self._lock:
             self._running += 1
         try:
+            probe = self.probe
+            if probe is not None and probe.armed and signature == probe.signature:
+                return probe.run(made, values)
             return made(*values) or []
         finally:
             with self._lock:
                 self._running -= 1
+
+    def attach(self, probe: Probe) -> bool:
+        """Whether the session takes it; it does not when its end has begun."""
+        with self._lock:
+            if self._probes:
+                self.probe = probe
+            return self._probes
+
+    def _detach(self) -> Probe | None:
+        """The probe, if there is one; there will be no other."""
+        with self._lock:
+            self._probes = False
+            probe, self.probe = self.probe, None
+            return probe
+
+    def end_probe(self) -> None:
+        """Closes the probe once no run is under way, in a thread. For a session that is kept, and never run again."""
+        probe = self._detach()
+
+        def work(one: Probe) -> None:
+            if not self.wait_idle(PROBE_LIMIT_SECONDS) or not one.close():
+                self._left_behind.set()  # its kernels hold the iterators
+
+        if probe is not None:
+            threading.Thread(target=work, args=(probe,), name="deeprec-close", daemon=True).start()
 
     def wait_idle(self, timeout_seconds: float) -> bool:
         """Whether, within the time, no run is under way in this session any more."""
@@ -110,11 +148,11 @@ class Placed:
             if not self._wrapped:
                 self._graph._add_new_tf_operations(compute_devices=False)
                 self._wrapped = True
-        wanted = [*signature.fetches, *signature.targets, *self._marks_of(signature)]
+        wanted = [*signature.fetches, *signature.targets, *self.marks_of(signature)]
         results = self._session.run(wanted, dict(zip(signature.feeds, values)), options, metadata)
         return results[: len(signature.fetches)]
 
-    def _marks_of(self, signature: Signature) -> list[str]:
+    def marks_of(self, signature: Signature) -> list[str]:
         """The marks of writes that are run or fetched directly: they have no consumer that would wait for them."""
         return [mark for name in signature.names for mark in self._marks.get(name, ())] if self._marks else []
 
@@ -127,9 +165,12 @@ class Placed:
             return True
         self.closed = True
         session = self._session
+        probe = self._detach()
 
         def work() -> None:
             try:
+                if probe is not None and not probe.close():  # first: its kernels may hold an iterator of this session
+                    self._left_behind.set()
                 with self._lock:
                     self._callables.clear()
                 session.close()
@@ -148,6 +189,7 @@ class Placed:
         """Forgets the C session without deleting it: deleting would block (dead PS) or crash (live iterators)."""
         self.closed = True
         self._left_behind.set()
+        self._detach()
         with self._lock:
             for made in self._callables.values():
                 made._handle = None  # type: ignore[attr-defined]

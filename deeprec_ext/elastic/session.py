@@ -25,7 +25,9 @@ from deeprec_ext.elastic.feeding import Feeding, Run
 from deeprec_ext.elastic.gate import Gate
 from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.placed import Placed, Signature
+from deeprec_ext.elastic.probe import PLAIN, TraceFailedError
 from deeprec_ext.elastic.runner import AbandonedError, Runner
+from deeprec_ext.elastic.tracing import Traceable
 from deeprec_ext.errors import RefusedError
 
 v1 = tf.compat.v1
@@ -103,6 +105,7 @@ class _Facts:
 
     remote: bool
     one_shot: bool
+    nodes: int  # reached in all
     pulls: tuple[tuple[str, int], ...] = ()  # elastic dataset, batches that a run reads
     makes: tuple[tuple[str, str], ...] = ()  # elastic dataset, MakeIterator op that starts its iterator
     records: tuple[tuple[str, str], ...] = ()  # elastic dataset, tensor that tells which records the run trains
@@ -266,6 +269,9 @@ class ElasticSession(v1.Session):
                     raise
                 continue
             assert made_for is not None
+            if isinstance(failure, TraceFailedError):
+                failed = True  # the ordinary way tells whether a PS is gone
+                continue
             if self._closed or not self._home.next_view(failure, made_for):
                 if isinstance(failure, AbandonedError):
                     raise tf.errors.AbortedError(None, None, str(failure))
@@ -350,6 +356,7 @@ class ElasticSession(v1.Session):
             facts = self._facts[signature] = _Facts(
                 remote=any(node.device.startswith("/job:ps") for node in reached),
                 one_shot="OneShotIterator" in ops,
+                nodes=len(reached),
                 pulls=tuple(pulls.items()),
                 records=passes.record_tensors(self.graph, exported.index, feeds, pulls, {node.name for node in reached}),
                 readers=passes.readers(exported.index, feeds, [node.name for node in reached]),
@@ -429,6 +436,7 @@ class ElasticSession(v1.Session):
             old, self._placed, self._made_for = self._placed, fresh, wanted
             self._made_version = self._exported.version if self._exported is not None else -1
             if old is not None and old is not fresh and old.pinned:
+                old.end_probe()
                 self._kept.append(old)
                 old = None
             return old if old is not fresh else None
@@ -439,6 +447,31 @@ class ElasticSession(v1.Session):
         """What the training loop runs again and again."""
         with self._building:
             return [signature for signature, count in self._uses.items() if count >= RECURRING]
+
+    def traceable(self) -> Traceable | None:
+        """The run that costs most of the recurring ones (ops × uses), and what it takes to compile it once more."""
+        with self._building:
+            placed, wanted, exported = self._placed, self._made_for, self._exported
+            if placed is None or wanted is None or exported is None or placed.key != (wanted.key, exported.version):
+                return None
+            known = [(uses * facts.nodes, signature) for signature, uses in self._uses.items()
+                     if uses >= RECURRING and (facts := self._facts.get(signature)) and facts.remote]  # fmt: skip
+            if not known or not self._is_plain(signature := max(known)[1]):
+                return None
+            context = dataclasses.replace(wanted.context, swaps=self._swaps, iterator_scope=self._scope)
+            self._swaps += 1
+        config = wanted.config(self._given)
+        return Traceable(placed, signature, exported.definition, exported.index, context, wanted.target, config)
+
+    def _is_plain(self, signature: Signature) -> bool:
+        """Whether all that is fed and fetched are arrays whichever way they come."""
+        tensors = (*signature.feeds, *signature.fetches)
+        return all(self.graph.get_tensor_by_name(name).dtype.base_dtype in PLAIN for name in tensors)
+
+    @property
+    def placed(self) -> Placed | None:
+        """The session of the next run, as far as nothing changes."""
+        return self._placed
 
     def prepare(self, wanted: Wanted, *, standby: bool = False) -> None:
         """Builds the session for another view and compiles the recurring signatures. Slow; runs nothing.

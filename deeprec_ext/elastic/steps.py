@@ -104,6 +104,11 @@ class StepClock:
             if self._last is not None:
                 self._window = _Window(scaling_id, self._median(), self.gate_waits())
 
+    @property
+    def scaling(self) -> bool:
+        """Whether a scaling goes on, or has just ended."""
+        return self._window is not None
+
     def end_scaling(self, scaling_id: int) -> None:
         """The scaling was committed or rolled back; the window stays open for some more steps."""
         with self._lock:

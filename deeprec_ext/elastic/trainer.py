@@ -29,6 +29,7 @@ from deeprec_ext.elastic.placed import Placed
 from deeprec_ext.elastic.runner import Runner
 from deeprec_ext.elastic.session import LOST, ElasticSession, Wanted
 from deeprec_ext.elastic.steps import StepClock
+from deeprec_ext.elastic.trainer_gazer import TrainerGazer
 from deeprec_ext.elastic.view import ClusterView, elastic_config
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -78,6 +79,7 @@ class Trainer:
         self.leaving = threading.Event()
         self.agent = Agent(identity, self, tf.__version__)
         self.inputs = Inputs(self.agent, self.leaving)
+        self.gazer = TrainerGazer(identity.name, self, self.agent)
         self.had_session = False
         self.asked_to_train = False  # Estimator may find that all steps are done and open no session
         self.examples_given: int | None = None
@@ -104,6 +106,7 @@ class Trainer:
         self._standby_due = False
         self._ended = False
         self._idle = threading.Event()
+        self._ps_names: dict[int, str] = {}  # of all that there were
         self._marks_sure = True  # no run is under way that began with other marks
 
     def start(self) -> None:
@@ -234,6 +237,23 @@ class Trainer:
         self.refusal = reason
         self.agent.send(pb.AgentMessage(refusal=pb.Refusal(reason=reason)))
 
+    # -- for Gazer
+
+    def open_sessions(self) -> list[ElasticSession]:
+        return list(self._sessions)
+
+    def soon(self, job: Callable[[], None]) -> None:
+        if not self._ended:
+            self._jobs.put(job)
+
+    def where(self) -> tuple[int, Mapping[int, str]]:
+        return self._epoch, self._ps_names
+
+    def size(self) -> tuple[int, int]:
+        """PS and trainers of the present view."""
+        view = self._view
+        return (len(view.ps), view.trainers) if view is not None else (0, 0)
+
     # -- what the hook reports
 
     def model_live(self, step: int) -> None:
@@ -288,6 +308,7 @@ class Trainer:
     def finish(self) -> None:
         """The script ends."""
         self._ended = True
+        self.gazer.sampler.stop()
         self.inputs.finish()
         self._send_pauses(flush=True)
         self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
@@ -307,6 +328,7 @@ class Trainer:
                 self._marked = frozenset(reply.view.marked_slots)
         self._set_view(ClusterView.from_proto(reply.view))
         self.inputs.registered(reply)
+        self.gazer.follow(reply.settings)
 
     def fenced(self, reason: str) -> None:
         log.error("%s; this process ends", reason)
@@ -355,6 +377,7 @@ class Trainer:
                 steps=pause.steps,
             )
             self.agent.send(pb.AgentMessage(pause=report))
+            self.gazer.note_pause(pause.pause_seconds)
 
     def receive(self, message: pb.MasterMessage) -> None:
         kind = message.WhichOneof("message")
@@ -523,6 +546,7 @@ class Trainer:
             if old is not None and view.epoch < old.epoch:
                 return
             self._view, self._wanted = view, None
+            self._ps_names.update(view.names)
             if old is not None and view.generation != old.generation:
                 self._tracked, self._marked = {}, frozenset()  # the bitmaps are gone with the variables
             self._changed.notify_all()

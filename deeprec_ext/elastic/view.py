@@ -24,13 +24,16 @@ class ClusterView:
     generation: int = 0
     marked_slots: frozenset[int] = field(default_factory=frozenset)
     backup_map: tuple[int, ...] = ()
+    names: Mapping[int, str] = field(default_factory=dict)
+    """Of the PS, by task number."""
+    trainers: int = 0
 
     @classmethod
     def from_proto(cls, view: pb.View) -> ClusterView:
         ps = MappingProxyType({member.task: member.address for member in view.ps})
         return cls(
             view.epoch, ps, tuple(view.slot_map), view.live, view.generation, frozenset(view.marked_slots),
-            tuple(view.backup_map),
+            tuple(view.backup_map), {member.task: member.name for member in view.ps}, len(view.workers),
         )  # fmt: skip
 
     def after_losses(self) -> list[ClusterView]:

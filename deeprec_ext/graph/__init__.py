@@ -17,7 +17,9 @@ from deeprec_ext.graph.context import Context, Report, Rewritten
 from deeprec_ext.graph.index import GraphIndex, on_ps
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
 from deeprec_ext.graph.rewriting import Rewriting
+from deeprec_ext.graph.sites import Site, sites
 from deeprec_ext.graph.sources import Feed, feeds, pulls, readers, record_tensors
+from deeprec_ext.graph.trace import read_trace, role_by_view
 
 
 def touches_ps(graph_def: GraphDef | GraphIndex, names: Collection[str]) -> bool:
@@ -35,17 +37,21 @@ __all__ = [
     "Rewriting",
     "Rewritten",
     "Saved",
+    "Site",
     "batch_size",
     "build_catalogue",
     "check",
     "feeds",
     "pulls",
+    "read_trace",
     "readers",
     "record_tensors",
     "register_pass",
     "registered_passes",
     "rewrite",
+    "role_by_view",
     "saved_names",
+    "sites",
     "touches_ps",
     "unregister_pass",
 ]
