@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from deeprec_ext.gazer.process import ProcessReader
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -23,6 +24,19 @@ IDLE_SECONDS = 60.0
 """How often a sampler that is off looks whether it should be on; it is woken anyway."""
 
 STOP_SECONDS = 2.0
+
+
+class ProcessPart:
+    """What the process and its container use."""
+
+    def __init__(self, root: str = "/") -> None:
+        self._root = root
+        self._reader: ProcessReader | None = None
+
+    def __call__(self, report: pb.GazerReport) -> None:
+        if self._reader is None:
+            self._reader = ProcessReader(self._root)
+        report.process.CopyFrom(self._reader.read())
 
 
 class Outlet(Protocol):

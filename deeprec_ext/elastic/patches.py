@@ -194,6 +194,7 @@ def _patch_monitored_session(module: Any) -> None:
             hooks.append(DataShardHook())
         if trains:
             _note_last_step(hooks)
+            _note_model_directory(session_creator)
         make(self, session_creator, hooks, *args, **kwargs)
 
     base.__init__ = __init__
@@ -205,6 +206,13 @@ def _note_last_step(hooks: list[Any]) -> None:
     stops = [hook for hook in hooks if hasattr(hook, "_last_step") and hasattr(hook, "_num_steps")]
     if trainer is not None and stops:
         trainer.last_step = lambda: max((int(hook._last_step or 0) for hook in stops), default=0)
+
+
+def _note_model_directory(session_creator: Any) -> None:
+    """Where the chief keeps its checkpoints (Estimator: the model directory), for TensorBoard."""
+    trainer = process.trainer()
+    if trainer is not None and trainer.chief:
+        trainer.gazer.model_directory = str(getattr(session_creator, "_checkpoint_dir", None) or "")
 
 
 def estimator_imported(module: Any) -> None:

@@ -23,8 +23,10 @@ from deeprec_ext.elastic import process
 from deeprec_ext.elastic.agent import Agent, Identity
 from deeprec_ext.elastic.background import politely
 from deeprec_ext.elastic.disk import COMMANDS, Disk
+from deeprec_ext.elastic.gazing import ProcessPart, Sampler
 from deeprec_ext.elastic.guarding import Collecting, Guarding, make_bitmaps
 from deeprec_ext.elastic.migration import Mover, destroy
+from deeprec_ext.elastic.touched import Touched
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -46,6 +48,8 @@ class ParameterServer:
         self.identity = Identity.of_this_process(address)
         self.agent = Agent(self.identity, self, tf.__version__)
         self.leaving = threading.Event()
+        self.touched = Touched()
+        self.sampler = Sampler(self.agent, {"the process": ProcessPart(), "rows touched": self.touched.report})
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._urgent: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._task = -1
@@ -65,6 +69,8 @@ class ParameterServer:
         if self._task != reply.task:
             log.info("%s serves task %d at %s", self.identity.name, reply.task, self._target)
         self._task, self._settings = reply.task, reply.settings
+        self.touched.follow(reply.view)
+        self.sampler.follow(reply.settings.gazer_seconds)
         self.guarding.report_again()
 
     def fenced(self, reason: str) -> None:
@@ -78,6 +84,8 @@ class ParameterServer:
         return pb.Heartbeat(epoch=self.agent.known_epoch)
 
     def receive(self, message: pb.MasterMessage) -> None:
+        if message.HasField("publish"):
+            self.touched.follow(message.publish.view)
         if message.WhichOneof("message") == "command":
             command = message.command
             if command.WhichOneof("command") in COMMANDS:

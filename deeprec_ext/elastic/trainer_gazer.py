@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from deeprec_ext.elastic import tracing
-from deeprec_ext.elastic.gazing import Outlet, Sampler
+from deeprec_ext.elastic.gazing import Outlet, ProcessPart, Sampler
 from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.scalars import WRITE_SECONDS, Scalars
 from deeprec_ext.elastic.tracing import Tracing
-from deeprec_ext.gazer.process import ProcessReader
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 PAUSES_MAX = 100
@@ -53,7 +52,7 @@ class TrainerGazer:
         self._host, self._clock = host, clock
         self.tracing = Tracing(name, host, clock)
         self.sampler = Sampler(
-            outlet, {"the process": self._process, "steps": self._steps, "traces": self._traces,
+            outlet, {"the process": ProcessPart(), "steps": self._steps, "traces": self._traces,
                      "TensorBoard": self._scalars}, clock,
         )  # fmt: skip
         self.trace_wish: float | None = None
@@ -61,7 +60,6 @@ class TrainerGazer:
         self.tensorboard = True
         self.model_directory = ""
         """Where the chief keeps its checkpoints; empty: nowhere, as far as is known."""
-        self._reader: ProcessReader | None = None
         self._gate = self._input = 0.0
         self._told = False
         self._file: Scalars | None = None
@@ -86,11 +84,6 @@ class TrainerGazer:
         self._pauses.append((self._host.clock.global_step, seconds))
 
     # -- the parts
-
-    def _process(self, report: pb.GazerReport) -> None:
-        if self._reader is None:
-            self._reader = ProcessReader()
-        report.process.CopyFrom(self._reader.read())
 
     def _steps(self, report: pb.GazerReport) -> None:
         host, sample = self._host, self._host.clock.take_interval()
