@@ -77,7 +77,7 @@ def _read(store: Store, given: Mapping[str, Any], since: float) -> dict[str, Any
         "data": ledger.summarize(store),
         "scalings": tuple(map(_scaling, store.scalings())),
         "failures": tuple(map(_failure, store.failures())),
-        "decisions": _decisions(events),
+        "decisions": _decisions(events, {one.decision: one.outcome for one in store.scalings()}),
         "events": events,
         "lines": tuple(series.query(metrics=METRICS, since=since, points=POINTS)),
         "traces": tuple(Traced(moment, role, trace) for moment, role, trace in series.traces() if moment >= since),
@@ -115,13 +115,17 @@ def _events(store: Store) -> tuple[Event, ...]:
     return tuple(Event(row[1], row[2], row[3], json.loads(row[4])) for row in sorted([*rows, *store.rows(query)]))
 
 
-def _decisions(events: tuple[Event, ...]) -> tuple[Decision, ...]:
+def _decisions(events: tuple[Event, ...], outcomes: Mapping[int, str]) -> tuple[Decision, ...]:
+    """Outcomes are those of the scalings that came of them."""
     refused = {event.fields.get("number") for event in events if event.type == "decision_refused"}
-    return tuple(
-        Decision(event.time, str(event.fields.get("action", "")), event.text,
-                 "refused" if event.fields.get("number") in refused else "")
-        for event in events if event.type == "decision"
-    )  # fmt: skip
+    found = []
+    for event in events:
+        if event.type == "decision":
+            number = event.fields.get("number")
+            outcome = "refused" if number in refused else outcomes.get(int(number), "") if number is not None else ""
+            rates = (float(event.fields.get(name) or 0.0) for name in ("before", "predicted"))
+            found.append(Decision(event.time, str(event.fields.get("action", "")), event.text, outcome, *rates))
+    return tuple(found)
 
 
 def _placements(store: Store) -> tuple[Placement, ...]:

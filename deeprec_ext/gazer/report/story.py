@@ -63,6 +63,8 @@ class Decision:
     action: str
     reason: str
     outcome: str = ""
+    before: float = 0.0  # examples per second as the model has it; 0: it says nothing
+    predicted: float = 0.0  # after it
 
 
 @dataclass(frozen=True)

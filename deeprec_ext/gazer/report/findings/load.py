@@ -71,10 +71,19 @@ def hot_ps(case: Case) -> Iterable[Finding]:
             f"after moving {_moves(moves)} the busiest PS would have {percent(ratio)} of the load that {hot.name} has now",
             _measured(loads),
         ),
-        f"Move {_moves(moves)}. `deeprec-ext scale DIR --rebalance` spreads slots; where it balances by bytes only, cut the "
-        "tables on these slots with elastic_partitioner, so that their rows lie on every PS.",
+        f"Move {_moves(moves)}: {_how(loads)}",
         hot.name, saving,
     )  # fmt: skip
+
+
+def _how(loads: Loads) -> str:
+    """What moves slots, given that by hand they are spread by bytes."""
+    if loads.ps[0].bytes * len(loads.ps) >= UNEVEN * sum(one.bytes for one in loads.ps):
+        return "`deeprec-ext scale DIR --rebalance` does about that, because the busiest PS has the most bytes as well."
+    return (
+        "`deeprec-ext run --autoscale` moves slots by load. `scale --rebalance` does not help, it spreads bytes, and they are "
+        "even; without autoscaling cut the tables on these slots with elastic_partitioner."
+    )
 
 
 def hot_slot(case: Case) -> Iterable[Finding]:

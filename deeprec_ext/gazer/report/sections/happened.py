@@ -73,10 +73,14 @@ def decisions(case: Case) -> Section | None:
     if not story.decisions:
         return None
     rows: list[Sequence[Cell]] = [
-        [f"D{number}", offset(one.time - story.began), one.action, one.reason, one.outcome or "–"]
+        [
+            f"D{number}", offset(one.time - story.began), one.action, one.reason,
+            f"{count(one.before)} → {count(one.predicted)}" if one.predicted else "–", one.outcome or "–",
+        ]
         for number, one in enumerate(story.decisions[:ROWS_MAX], 1)
-    ]
-    table = Table(("", "at", "decision", "reason", "outcome"), rows, frozenset({1}), _left(story.decisions))
+    ]  # fmt: skip
+    columns = ("", "at", "decision", "reason", "examples/s predicted", "outcome")
+    table = Table(columns, rows, frozenset({1, 4}), _left(story.decisions))
     return Section("decisions", "Decisions", [table])
 
 

@@ -86,6 +86,8 @@ def what_ran(case: Case) -> Section:
     )
     if story.metrics:
         rows.append(("metrics", ", ".join(f"{name} {value:.4g}" for name, value in sorted(story.metrics.items()))))
+    if again := {role: again for role, (_, again) in story.starts.items() if again}:
+        rows.append(("started again", ", ".join(f"{role} {times} ×" for role, times in again.items())))
     blocks: list[Block] = [Facts(rows)]
     if story.missing:
         blocks.append(Text(f"Not in this report: {'; '.join(story.missing)}."))
@@ -96,11 +98,12 @@ def _limits(story: Story) -> str:
     limits = story.limits
     if not limits:
         return ""
-    text = f"{limits.get('ps', '?')} PS ({limits.get('min_ps', '?')} to {limits.get('max_ps', '?')}), a chief, "
-    text += (
-        f"{limits.get('workers', '?')} workers ({limits.get('min_workers', '?')} to {limits.get('max_workers', '?')}), "
-    )
-    text += f"{limits.get('slots', '?')} slots"
+
+    def of(name: str) -> str:
+        low, high = limits.get(f"min_{name}", "?"), limits.get(f"max_{name}", "?")
+        return f"{limits.get(name, '?')} {'PS' if name == 'ps' else name} ({low} to {high})"
+
+    text = f"{of('ps')}, a chief, {of('workers')}, {limits.get('slots', '?')} slots"
     return text + (", an evaluator" if limits.get("evaluator") else "")
 
 
