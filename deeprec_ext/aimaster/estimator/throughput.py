@@ -1,91 +1,85 @@
-"""How fast a job trains at a size: a model of the step time, fitted to windows.
+"""How fast a job trains at a size: the formula of `formula.py`, fitted to windows of the running job.
 
-In asynchronous PS training each of the w trainers makes its steps by itself, so that X = w·B / t examples per second are
-trained, where B is the batch size of a trainer and t the time of one step. Optimus (EuroSys '18, section 3.2) and DLRover-RM
-(VLDB '24, section 4.1) write t as a sum of non-negative terms, one for what a trainer computes and one for each way in
-which PS and trainers get in each other's way, and fit the coefficients by non-negative least squares. `TERMS` has ours.
-
-Weights: errors count relative to the time (a window of 1 s per step matters as much as one of 10 ms), windows with a large
-residual count less (Huber), and a weak prior pulls every coefficient towards a neutral share of the step time, so that two
-or three windows at one size do not say "workers cost nothing" or "PS are free".
+Windows of one size become one point, their median; disturbed ones are left out. What the fit is worth is measured by leaving
+out sizes, not windows: a model that only remembers would do well on another window of a size it has seen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
+from deeprec_ext.aimaster.estimator.fitting import Point, solve
+from deeprec_ext.aimaster.estimator.formula import step_seconds
 from deeprec_ext.aimaster.policy.observed import Size, Window
 
+FOLDS_MAX = 5
+SIZES_TO_HOLD_OUT = 3
+"""With fewer sizes there is nothing to hold out: one point says nothing about another size."""
 
-@dataclass(frozen=True)
-class Term:
-    """One addend of the step time: coefficient x `shape`(size). `share` of the step time is the prior's guess."""
+DOUBT_MAX = 0.4
+"""A relative error from which the model explains nothing: confidence 0."""
 
-    name: str
-    meaning: str
-    shape: Callable[[Size], float]
-    share: float
+ERROR_UNKNOWN = 0.2
+"""Taken for the error at other sizes while none could be held out."""
 
-
-def _cores(request: float) -> float:
-    """No request counts as one core: where nothing is requested only ratios matter."""
-    return request if request > 0 else 1.0
-
-
-TERMS: tuple[Term, ...] = (
-    Term("fixed", "seconds per step that no size changes: round trips, waiting for input", lambda size: 1.0, 0.10),
-    Term("compute", "core seconds a trainer computes per step", lambda size: 1 / _cores(size.worker_cpu), 0.60),
-    Term("fan_out", "core seconds of a trainer per step and PS it talks to", lambda size: size.ps / _cores(size.worker_cpu), 0.02),
-    Term("service", "core seconds of PS per step, spread over all PS", lambda size: 1 / (size.ps * _cores(size.ps_cpu)), 0.10),
-    Term("contention", "core seconds of PS a step waits per other trainer", lambda size: (size.trainers - 1) / (size.ps * _cores(size.ps_cpu)), 0.05),
-    Term("shared", "seconds a step waits per other trainer for what more PS do not help: the network, the machine", lambda size: size.trainers - 1.0, 0.01),
-)  # fmt: skip
-
-PRIOR_WINDOWS = 0.1
-"""The prior counts as much as so many windows per coefficient."""
-
-HUBER = 1.5
-"""Residuals beyond so many standard deviations count linearly."""
-
-SPREAD_MAX = 0.5
-"""A relative spread from which a fit explains nothing: confidence 0."""
+Key = tuple[int, int, float, float]
 
 
 @dataclass(frozen=True)
 class ThroughputModel:
-    """A fitted model. `coefficients` in the order of TERMS; `spread`: robust relative deviation of the windows from it."""
+    """A fitted model. `coefficients` in the order of `formula.COEFFICIENTS`.
+
+    `batch`: examples per step. `spread`: robust relative deviation of single windows from the model.
+    """
 
     coefficients: tuple[float, ...]
     batch: float
     windows: int
-    sizes: frozenset[Size]
     spread: float
-    mape_holdout: float | None
-    confidence: float
+    points: tuple[Point, ...] = field(repr=False)
 
     def step_seconds(self, size: Size) -> float:
-        return sum(c * term.shape(size) for c, term in zip(self.coefficients, TERMS))
+        return float(step_seconds(self.coefficients, *_arguments(size)))
 
     def predict(self, size: Size) -> float:
         """Examples per second of the whole job, the middle of what is expected."""
-        seconds = self.step_seconds(size)
-        return size.trainers * self.batch / seconds if seconds > 0 else 0.0
+        return size.trainers * self.batch / self.step_seconds(size)
 
     def optimistic(self, size: Size) -> float:
-        """What a size may well reach: a size not tried yet has the benefit of the doubt, one that was tried has not."""
-        return self.predict(size) * (1.0 if self.tried(size) else 1.0 + self.spread)
+        """What a size may well reach: one that was not tried has the benefit of the doubt, one that was tried has not."""
+        doubt = max(self.spread, self.mape_holdout if self.mape_holdout is not None else ERROR_UNKNOWN)
+        return self.predict(size) * (1.0 if self.tried(size) else 1.0 + min(doubt, DOUBT_MAX))
 
     def tried(self, size: Size) -> bool:
-        return size in self.sizes
+        """Whether windows of it were among those fitted. Memory makes no difference to throughput."""
+        return _arguments(size) in self._tried
+
+    @cached_property
+    def _tried(self) -> frozenset[Key]:
+        return frozenset((point.ps, point.trainers, point.ps_cpu, point.worker_cpu) for point in self.points)
+
+    @cached_property
+    def mape_holdout(self) -> float | None:
+        """Mean absolute relative error of the throughput at sizes that were left out; None with too few sizes."""
+        return holdout_error(self.points)
+
+    @property
+    def confidence(self) -> float:
+        """0 to 1: few sizes, windows that scatter and a large error at sizes left out all take from it."""
+        doubt = max(self.spread, self.mape_holdout if self.mape_holdout is not None else ERROR_UNKNOWN)
+        sizes = len(self.points)
+        return max(0.0, 1.0 - doubt / DOUBT_MAX) * sizes / (sizes + 1.0)
 
 
-def usable(windows: Sequence[Window]) -> list[Window]:
-    """Those a model can learn from: undisturbed, with a duration and a throughput that are numbers."""
+def usable(windows: Iterable[Window]) -> list[Window]:
+    """Those a model can learn from: undisturbed, and with numbers that can be."""
     return [
         window for window in windows
-        if not window.disturbed and window.seconds > 0 and window.size.ps > 0
+        if not window.disturbed and window.seconds > 0 and window.size.ps > 0 and window.size.workers >= 0
         and math.isfinite(window.examples_per_second) and window.examples_per_second > 0
     ]  # fmt: skip
 
@@ -95,60 +89,63 @@ def fit(windows: Sequence[Window]) -> ThroughputModel | None:
     good = usable(windows)
     if not good:
         return None
-    batch = _batch(good)
-    coefficients, spread = _solve(good, batch)
-    error = _holdout(good, batch)
-    return ThroughputModel(
-        coefficients, batch, len(good), frozenset(window.size for window in good), spread, error,
-        _confidence(len(good), spread, error),
-    )  # fmt: skip
+    batches = [window.examples_per_step for window in good if window.examples_per_step > 0]
+    batch = statistics.median(batches) if batches else 1.0
+    points = tuple(points_of(good, batch))
+    coefficients = solve(points)
+    deviations = [
+        abs(step_seconds(coefficients, *_arguments(window.size)) / _seconds(window, batch) - 1) for window in good
+    ]
+    return ThroughputModel(coefficients, batch, len(good), 1.4826 * statistics.median(deviations), points)
 
 
-def _batch(windows: Sequence[Window]) -> float:
-    batches = sorted(window.examples_per_step for window in windows if window.examples_per_step > 0)
-    return batches[len(batches) // 2] if batches else 1.0
+def points_of(windows: Sequence[Window], batch: float) -> list[Point]:
+    """One point per size, in the order of the sizes: the same windows in any order give the same fit."""
+    grouped: dict[Key, list[Window]] = {}
+    for window in windows:
+        grouped.setdefault(_arguments(window.size), []).append(window)
+    points = []
+    for (ps, trainers, ps_cpu, worker_cpu), group in sorted(grouped.items()):
+        seconds = statistics.median(_seconds(window, batch) for window in group)
+        limited = group[0].size.worker_cpu > 0, group[0].size.ps_cpu > 0
+        points.append(
+            Point(
+                ps, trainers, ps_cpu, worker_cpu, seconds,
+                _cores(group, "trainer_cpu_cores", seconds, batch) if limited[0] else 0.0,
+                _cores(group, "ps_cpu_cores", seconds, batch) if limited[1] else 0.0,
+                len(group) / (len(group) + 1.0),
+            )
+        )  # fmt: skip
+    return points
 
 
-def _solve(windows: Sequence[Window], batch: float) -> tuple[tuple[float, ...], float]:
-    import numpy as np
-    from scipy.optimize import nnls
-
-    times = np.array([window.size.trainers * batch / window.examples_per_second for window in windows])
-    shapes = np.array([[term.shape(window.size) for term in TERMS] for window in windows])
-    rows = shapes / times[:, None]  # relative: every window should give 1
-    typical = np.median(shapes, axis=0)
-    prior = np.median(times) * np.array([term.share for term in TERMS]) / np.where(typical > 0, typical, 1.0)
-    scale = np.where(typical > 0, typical, 1.0) / np.median(times)
-    pull = math.sqrt(PRIOR_WINDOWS) * np.diag(scale)
-    weights = np.ones(len(windows))
-    solution, spread = prior, 0.0
-    for _ in range(20):
-        system = np.vstack([rows * np.sqrt(weights)[:, None], pull])
-        target = np.concatenate([np.sqrt(weights), pull @ prior])
-        solution, _ = nnls(system, target)
-        residuals = rows @ solution - 1
-        spread = float(1.4826 * np.median(np.abs(residuals)))
-        limit = HUBER * max(spread, 0.01)
-        weights = np.minimum(1.0, limit / np.maximum(np.abs(residuals), 1e-12))
-    return tuple(float(c) for c in solution), spread
-
-
-def _holdout(windows: Sequence[Window], batch: float) -> float | None:
-    """Mean absolute relative error at sizes the fit has not seen; None with fewer than three sizes."""
-    sizes = sorted({window.size for window in windows}, key=repr)
-    if len(sizes) < 3:
+def holdout_error(points: Sequence[Point]) -> float | None:
+    """Of models fitted without some of the sizes, at these sizes."""
+    if len(points) < SIZES_TO_HOLD_OUT:
         return None
+    folds = min(FOLDS_MAX, len(points))
     errors = []
-    for size in sizes:
-        coefficients, spread = _solve([window for window in windows if window.size != size], batch)
-        model = ThroughputModel(coefficients, batch, 0, frozenset(), spread, None, 0.0)
-        held = sorted(window.examples_per_second for window in windows if window.size == size)
-        actual = held[len(held) // 2]
-        errors.append(abs(model.predict(size) - actual) / actual)
-    return sum(errors) / len(errors)
+    for fold in range(folds):
+        coefficients = solve([point for number, point in enumerate(points) if number % folds != fold])
+        for point in points[fold::folds]:
+            predicted = step_seconds(coefficients, point.ps, point.trainers, point.ps_cpu, point.worker_cpu)
+            errors.append(abs(point.seconds / predicted - 1))
+    return statistics.fmean(errors)
 
 
-def _confidence(windows: int, spread: float, error: float | None) -> float:
-    """0 to 1: few windows, a wide spread and a large held-out error all take from it."""
-    doubt = max(spread, error if error is not None else 0.25)
-    return max(0.0, 1.0 - doubt / SPREAD_MAX) * windows / (windows + 2.0)
+def _arguments(size: Size) -> Key:
+    """(PS, trainers, cores of a PS, cores of a trainer). No request counts as one core: then only ratios matter."""
+    return size.ps, size.trainers, size.ps_cpu or 1.0, size.worker_cpu or 1.0
+
+
+def _seconds(window: Window, batch: float) -> float:
+    return window.size.trainers * batch / window.examples_per_second
+
+
+def _cores(group: Sequence[Window], name: str, seconds: float, batch: float) -> float:
+    """CPU use at the median step time: use per step scatters less than use per second. 0: not known."""
+    per_step = [
+        getattr(window, name) * _seconds(window, batch) for window in group
+        if math.isfinite(getattr(window, name)) and getattr(window, name) > 0
+    ]  # fmt: skip
+    return statistics.median(per_step) / seconds if per_step else 0.0
