@@ -72,7 +72,7 @@ class LiveTable:
 
         from deeprec_ext.cli.table import render
 
-        picture = render(scene, list(self._events))
+        picture = render(scene, list(self._events), lines=self._console.size.height - 1)
         if self._live is None:
             self._live = Live(picture, console=self._console, auto_refresh=False, vertical_overflow="ellipsis")
             self._live.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from deeprec_ext.cli.jobs import add_job, directory_of
-from deeprec_ext.cli.table import role_order
+from deeprec_ext.cli.roles import role_order
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.rundir import RunDirectory
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json
+from deeprec_ext.cli.roles import SORTS
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.launch.client import JobClient
 from deeprec_ext.launch.eventlog import EventTail, format_event
@@ -21,6 +22,8 @@ from deeprec_ext.security.tokens import read_token, with_token
 
 _WATCH_SECONDS = 0.5
 _WIDTH = 160
+_ROWS = 40
+"""Of roles and of slots on a terminal, unless --rows says otherwise."""
 _PATIENCE_SECONDS = 10.0
 """The AIMaster may be just being restarted."""
 
@@ -31,16 +34,26 @@ def add(commands: Any) -> None:
     )
     add_job(parser)
     parser.add_argument("--watch", action="store_true", help="live, until the job ends or Ctrl-C")
+    parser.add_argument(
+        "--sort", choices=SORTS, default="load",
+        help="roles and slots by load (busiest PS, then slowest trainers; the default), name or memory",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rows", type=int, metavar="N",
+        help=f"at most so many roles and so many slots; 0: all (default: what fits; without --watch {_ROWS})",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="as JSON; with --watch one line each half second")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     directory = directory_of(arguments)
+    if arguments.rows is not None and arguments.rows < 0:
+        raise UsageError(f"--rows {arguments.rows}: must be 0 or more")
     if not directory.in_use():
         return show_ended(directory, arguments.json)
     try:
-        asyncio.run(_watch(directory, arguments.json) if arguments.watch else _once(directory, arguments.json))
+        asyncio.run(_watch(directory, arguments) if arguments.watch else _once(directory, arguments))
     except UnreachableError:
         if directory.in_use():
             raise
@@ -69,23 +82,28 @@ def show_ended(directory: RunDirectory, as_json: bool) -> int:
     return 0
 
 
-async def _once(directory: RunDirectory, as_json: bool) -> None:
+async def _once(directory: RunDirectory, arguments: argparse.Namespace) -> None:
     from rich.console import Console
 
     from deeprec_ext.cli.table import render
 
     async with JobClient.of(directory) as client:
         status = await patient_status(client)
-    if as_json:
+    if arguments.json:
         print_json(as_dict(status))
-    else:
-        console = Console()
-        if not console.is_terminal:
-            console.width = _WIDTH  # nothing is cut off in a file
-        console.print(render(scene_of(directory, status), _last_events(directory)))
+        return
+    console = Console()
+    rows = arguments.rows
+    if not console.is_terminal:
+        console.width = _WIDTH  # nothing is cut off in a file
+    elif rows is None:
+        rows = _ROWS
+    console.print(
+        render(scene_of(directory, status), _last_events(directory), sort=arguments.sort, slots=True, rows=rows or None)
+    )
 
 
-async def _watch(directory: RunDirectory, as_json: bool) -> None:
+async def _watch(directory: RunDirectory, arguments: argparse.Namespace) -> None:
     """Until the launcher has ended."""
     from rich.console import Console
     from rich.live import Live
@@ -94,14 +112,20 @@ async def _watch(directory: RunDirectory, as_json: bool) -> None:
 
     console = Console()
     async with JobClient.of(directory) as client:
-        if as_json or not console.is_terminal:
+        if arguments.json or not console.is_terminal:
             async for status in _statuses(directory, client):
-                line = json.dumps(as_dict(status)) if as_json else plain_line(scene_of(directory, status))
+                line = json.dumps(as_dict(status)) if arguments.json else plain_line(scene_of(directory, status))
                 print(line, flush=True)
             return
         with Live(console=console, auto_refresh=False, vertical_overflow="ellipsis", transient=True) as live:
             async for status in _statuses(directory, client):
-                live.update(render(scene_of(directory, status), _last_events(directory)), refresh=True)
+                rows = arguments.rows or None
+                lines = console.size.height - 1 if arguments.rows is None else None
+                picture = render(
+                    scene_of(directory, status), _last_events(directory), sort=arguments.sort, slots=True, lines=lines,
+                    rows=rows,
+                )  # fmt: skip
+                live.update(picture, refresh=True)
 
 
 async def _statuses(directory: RunDirectory, client: JobClient) -> AsyncIterator[pb2.StatusReply]:

@@ -6,7 +6,8 @@ from pathlib import Path
 from rich.console import Console
 
 from deeprec_ext.cli.ending import final_line, scaling_row
-from deeprec_ext.cli.table import describe_scaling, eta_seconds, plain_line, render, slots_text
+from deeprec_ext.cli.roles import slots_text
+from deeprec_ext.cli.table import describe_scaling, eta_seconds, plain_line, render
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.job import Scene
 from deeprec_ext.launch.script import Progress
@@ -126,3 +127,90 @@ def test_the_final_summary_is_readable():
     assert row == ["scale-up ps 2 → 4", "committed", "50 ms", "60 ms", "12 MB", "0 B", "4", "2.0 s"]
     line = final_line({"status": "succeeded", "steps": 1000, "seconds": 10.0}, Path("/runs/demo"))
     assert line == "succeeded; 1,000 steps in 10.0 s; all of it is in /runs/demo"
+
+
+def loaded() -> pb2.StatusReply:
+    """Two PS of which the second is busier, three trainers of which worker-1 is slow, and a hot slot."""
+    reply = pb2.StatusReply(job="demo", state="training", slots=4, slot_map=[0, 0, 1, 1])
+    for index, busy, memory in ((0, 0.2, 900e6), (1, 0.7, 100e6)):
+        beat = pb2.Heartbeat(rss_bytes=int(memory))
+        reply.roles.add(name=f"ps-{index}", role=pb2.PS, state="running", heartbeat=beat, gazer={"busy_share": busy},
+                        slots=[2 * index, 2 * index + 1])  # fmt: skip
+    for name, seconds in (("chief-0", 0.05), ("worker-0", 0.04), ("worker-1", 0.5)):
+        role = pb2.CHIEF if name == "chief-0" else pb2.WORKER
+        reply.roles.add(
+            name=name, role=role, state="running", heartbeat=pb2.Heartbeat(step_seconds=seconds, rss_bytes=300)
+        )
+    for slot, share in enumerate((0.0, 0.05, 0.15, 0.0)):
+        gazer = {"lookup_share": share, "update_share": share, "lookup_rows_per_second": 1000 * share}
+        reply.slot_load.add(slot=slot, task=slot // 2, bytes=1000 * (4 - slot), gazer=gazer if share else {})
+    return reply
+
+
+def first_words(text: str, *beginnings: str) -> list[str]:
+    return [line.split()[0] for line in text.splitlines() if line.strip().startswith(beginnings)]
+
+
+def test_roles_by_load_are_the_busiest_ps_then_the_slowest_trainers():
+    text = text_of(render(scene(loaded()), sort="load"))
+    assert first_words(text, "ps-", "chief", "worker") == ["ps-1", "ps-0", "worker-1", "chief-0", "worker-0"]
+    assert "70 % busy" in text and "500 ms" in text
+
+
+def test_roles_by_memory_are_the_largest_first():
+    text = text_of(render(scene(loaded()), sort="memory"))
+    assert first_words(text, "ps-", "chief", "worker")[:2] == ["ps-0", "ps-1"]
+
+
+def test_slots_are_shown_by_load_with_their_share():
+    text = text_of(render(scene(loaded()), sort="load", slots=True))
+    rows = [line.split() for line in text.splitlines() if "ps-" in line and line.strip()[0].isdigit()]
+    assert [row[:2] for row in rows] == [["2", "ps-1"], ["1", "ps-0"], ["0", "ps-0"], ["3", "ps-1"]]
+    assert rows[0][2:] == ["████████████", "75", "%", "15", "%", "15", "%", "150", "2.0", "kB"]
+    by_bytes = text_of(render(scene(loaded()), sort="memory", slots=True))
+    assert [line.split()[0] for line in by_bytes.splitlines() if "kB" in line] == ["0", "1", "2", "3"]
+
+
+def test_a_limit_of_ones_own_is_shown_and_a_shared_one_is_not():
+    reply = loaded()
+    reply.roles[0].process.memory_limit_bytes = 1_000_000_000
+    assert "900 MB of 1.0 GB" in text_of(render(scene(reply)))
+    reply.roles[0].process.shared_limits = True
+    assert "of 1.0 GB" not in text_of(render(scene(reply)))
+
+
+def large(roles: int, slots: int) -> pb2.StatusReply:
+    reply = pb2.StatusReply(job="demo", state="training", slots=slots, slot_map=[0] * slots)
+    for index in range(roles):
+        ps = index < roles // 10
+        reply.roles.add(name=f"{'ps' if ps else 'worker'}-{index}", role=pb2.PS if ps else pb2.WORKER, state="running")
+    for slot in range(slots):
+        reply.slot_load.add(slot=slot, bytes=10)
+    return reply
+
+
+def test_a_large_job_fits_into_the_terminal():
+    events = [f"event {number}" for number in range(6)]
+    text = text_of(render(scene(large(1000, 512)), events, sort="load", slots=True, lines=40))
+    assert len(text.rstrip().splitlines()) <= 40
+    assert "more roles" in text and "more slots" in text
+    assert "ps-0" in text and "worker-100" in text, "each kind keeps its part"
+    assert "event 5" in text and "event 2" not in text
+
+
+def test_everything_is_shown_where_nothing_limits_it():
+    text = text_of(render(scene(large(300, 50)), sort="load", slots=True))
+    assert "worker-299" in text and "more" not in text
+
+
+def test_it_fits_into_80_columns():
+    stream = io.StringIO()
+    Console(file=stream, width=80, color_system=None).print(render(scene(loaded()), sort="load", slots=True))
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any(line.endswith("…") for line in lines)
+
+
+def test_the_address_of_the_page_is_shown_whole():
+    page = "http://127.0.0.1:8080/?token=" + "x" * 32
+    assert f"dashboard {page}\n" in text_of(render(scene(loaded(), dashboard=page))).replace(" \n", "\n")

@@ -20,7 +20,7 @@ export function niceTicks(highest, wanted = 5) {
 }
 
 function timeTicks(from, to, width) {
-  const step = STEPS.find((one) => (to - from) / one <= Math.max(2, width / 95)) || 7 * 86400;
+  const step = STEPS.find((one) => (to - from) / one <= Math.max(2, width / 75)) || 7 * 86400;
   const shift = new Date(1000 * from).getTimezoneOffset() * 60;
   const ticks = [];
   for (let at = Math.ceil((from - shift) / step) * step + shift; at <= to; at += step) ticks.push(at);
@@ -81,6 +81,10 @@ export class Chart {
     return TOP + (1 - value / this.top) * (this.height - TOP - BOTTOM);
   }
 
+  get isEmpty() {
+    return !this.shown.some((line) => line.points.length);
+  }
+
   get shown() {
     return this.lines.filter((line) => !this.hidden.has(line.name));
   }
@@ -94,7 +98,7 @@ export class Chart {
     for (const value of ticks) {
       const y = this.y(value);
       parts.push(svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y, y2: y }));
-      parts.push(svg("text", { x: LEFT - 7, y: y + 4, "text-anchor": "end" }, this.format(value)));
+      if (!this.isEmpty) parts.push(svg("text", { x: LEFT - 7, y: y + 4, "text-anchor": "end" }, this.format(value)));
     }
     const [times, step] = timeTicks(from, to, width - LEFT - RIGHT);
     for (const time of times) {
@@ -113,7 +117,7 @@ export class Chart {
       curves.append(path);
     }
     parts.push(curves, (this.cross = svg("g")));
-    if (!this.shown.some((line) => line.points.length)) {
+    if (this.isEmpty) {
       parts.push(svg("text", { class: "empty", x: LEFT + (width - LEFT) / 2, y: height / 2 }, this.note || "nothing measured in this time yet"));
     }
     attribute(this.picture, "viewBox", `0 0 ${width} ${height}`);

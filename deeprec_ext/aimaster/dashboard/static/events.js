@@ -24,7 +24,9 @@ function short(value) {
 
 function details(event) {
   if (event.text) return event.text;
-  return Object.entries(event).filter(([name, value]) => !COMMON.includes(name) && ![null, "", 0].includes(value) && String(value) !== "").map(([name, value]) => `${name} ${short(value)}`).join(", ");
+  if (event.type === "decision") return `${event.number}, ${event.action}: ${event.reason}`;
+  const fields = { ...event, ...(event.metrics || {}), metrics: null };
+  return Object.entries(fields).filter(([name, value]) => !COMMON.includes(name) && ![null, "", 0].includes(value) && String(value) !== "").map(([name, value]) => `${name} ${short(value)}`).join(", ");
 }
 
 export class Events {

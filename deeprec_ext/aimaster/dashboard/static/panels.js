@@ -68,7 +68,7 @@ export function vitals(live) {
   spark(live.time, job.examples_rate);
   text($("step-time"), median ? f.seconds(median) : "–");
   const slowest = trainers.reduce((worst, one) => (one.step_seconds > worst.step_seconds ? one : worst), { step_seconds: 0 });
-  text($("step-slowest"), slowest.step_seconds > 1.2 * median ? `slowest ${slowest.name}: ${f.seconds(slowest.step_seconds)}` : median ? "median; none is much slower" : "");
+  text($("step-slowest"), slowest.step_seconds > 1.2 * median ? `slowest ${slowest.name}: ${f.seconds(slowest.step_seconds)}` : median ? "median; all are alike" : "");
   const running = (roles) => roles.filter((one) => one.state === "running").length;
   const members = (id, roles, count, words) => {
     text($(`${id}-count`), f.count(count));
