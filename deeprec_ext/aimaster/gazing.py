@@ -64,6 +64,7 @@ class _Seen:
 
     incarnation: str
     at: float  # monotonic
+    every: float = 0.0  # seconds between its reports; a script may want others than the job
     process: pb.ProcessSample | None = None
     values: dict[str, float] = field(default_factory=dict)
     touched: dict[int, float] = field(default_factory=dict)  # slot -> rows per second
@@ -106,7 +107,7 @@ class Gazing:
         if seen is None or seen.incarnation != member.incarnation:
             self._traced.pop(member.name, None)
             seen = self._seen[member.name] = _Seen(member.incarnation, now)
-        seen.at = now
+        seen.at, seen.every = now, seconds
         seen.values = {}
         if report.HasField("process"):
             seen.values.update(values.process_values(report.process, seen.process, seconds))
@@ -179,9 +180,10 @@ class Gazing:
     async def derive(self) -> dict[str, dict[str, float]]:
         """Everything that is known at about this moment: subject -> metric -> value."""
         job = self._job
-        limit = job.clock.monotonic() - STALE_INTERVALS * job.settings.gazer_seconds
+        now, usual = job.clock.monotonic(), job.settings.gazer_seconds
         current = {name: seen for name, seen in self._seen.items()
-                   if seen.at >= limit and self._is_present(name, seen.incarnation)}  # fmt: skip
+                   if now - seen.at <= STALE_INTERVALS * max(usual, seen.every)
+                   and self._is_present(name, seen.incarnation)}  # fmt: skip
         found = {name: dict(seen.values) for name, seen in current.items()}
         rates = {
             name: rate for name in job.members.trainers() if (rate := found.get(name, {}).get("steps_per_second", 0.0))

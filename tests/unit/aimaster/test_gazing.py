@@ -128,6 +128,12 @@ def test_values_of_who_is_silent_or_gone_are_not_the_present_ones(job: Job, cloc
     assert job.gazing.latest("worker-0") == {} and job.gazing.latest("job")["steps_per_second"] == 0
 
 
+def test_who_reports_less_often_is_not_silent_in_between(job: Job, clock: HandClock) -> None:
+    tell(job, "worker-0", **steps(10, seconds=10))
+    flush(job, clock, 9)
+    assert job.gazing.latest("worker-0")["steps_per_second"] == 10
+
+
 def test_status_shows_the_newest_values(job: Job, clock: HandClock) -> None:
     scalings = make_scalings(job)
     tell(job, "ps-1", interval_seconds=2, process=pb.ProcessSample(rss_bytes=600, memory_limit_bytes=1000))
