@@ -46,8 +46,10 @@ async def scale(request: Request, scalings: Scalings, token: str) -> Response:
         return _refused(f"the body is longer than {BODY_MAX} bytes", 413)
     try:
         wanted = json.loads(body)
+        if not isinstance(wanted, dict):
+            raise ValueError("it is no object")
         asked = ParseDict(wanted, pb.ScaleRequest())
-    except (ValueError, ParseError, AttributeError, TypeError, RecursionError) as error:
+    except (ValueError, ParseError, RecursionError) as error:
         return _refused(f"no request for a scaling: {str(error)[:200]}", 400)
     asked.reason = asked.reason[:200] or REASON
     try:

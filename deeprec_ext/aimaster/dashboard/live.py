@@ -90,10 +90,14 @@ class Live:
                 log.exception("the dashboard's picture could not be made")
             if self._next is not None and not self._next.done():
                 self._next.set_result(None)
-            took = loop.time() - began
-            least = max(SOONEST_SECONDS, took / BUSY_SHARE, len(self._message) / BYTES_PER_SECOND)
+            least = rest_seconds(loop.time() - began, len(self._message))
             await asyncio.sleep(least)
             await self._change(max(0.0, EVERY_SECONDS - least))
+
+
+def rest_seconds(took_seconds: float, size: int) -> float:
+    """From one message to the next, at least: where it took so long to make and has so many bytes."""
+    return max(SOONEST_SECONDS, took_seconds / BUSY_SHARE, size / BYTES_PER_SECOND)
 
 
 async def _left(receive: Receive) -> None:
