@@ -99,8 +99,8 @@ class HttpServer:
 
     async def _serve(self, listener: socket.socket) -> None:
         config = uvicorn.Config(
-            self._app, http=PatientProtocol, ws="none", lifespan="off", loop="none", log_config=None, access_log=False,
-            server_header=False, proxy_headers=False, limit_concurrency=REQUESTS_MAX, backlog=REQUESTS_MAX,
+            self._app, http=PatientProtocol, ws="none", lifespan="off", loop="none", log_config=None, log_level="error",
+            access_log=False, server_header=False, proxy_headers=False, limit_concurrency=REQUESTS_MAX, backlog=REQUESTS_MAX,
             timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=1, h11_max_incomplete_event_size=HEADERS_MAX_BYTES,
         )  # fmt: skip
         server = _Server(config)

@@ -83,32 +83,32 @@ def make_scalings(job: Job) -> Scalings:
     return Scalings(job, Pods(job, None, Healing(job, Failures(job))))  # type: ignore[arg-type]
 
 
-def report_everything(job: Job, clock: HandClock) -> None:
-    """Everybody reports all there is, twice; and of everything that is counted something happens."""
-    slots = job.spec.slots
+def report_everything(job: Job) -> None:
+    """Everybody reports all there is, twice."""
+    slots, names = range(job.spec.slots), [ps.name for ps in job.cluster.ps]
+    traced = trace(
+        *(
+            pb.SlotUse(slot=slot, lookup_seconds=1e-3, update_seconds=1e-3, lookup_rows=10, update_rows=5)
+            for slot in slots
+        ),
+        epoch=job.cluster.epoch,
+        devices=[pb.DeviceTime(role=name, busy_seconds=0.01) for name in names],
+        edges=[pb.EdgeUse(source=name, target="worker-0", bytes=1000, seconds=0.001) for name in names],
+    )
+    histogram = [0, 0, 0, 0, 0, 7, *[0] * (len(STEP_BUCKETS) - 6), 1]
     for number in (1, 2):
         sample = pb.ProcessSample(
             cpu_seconds=3.0 * number, rss_bytes=10**9, working_set_bytes=10**9, memory_limit_bytes=2 * 10**9,
             cpu_limit_cores=4, throttled_seconds=0.5 * number, oom_kills=1, received_bytes=10**6 * number,
             sent_bytes=10**6 * number, open_files=100, threads=30,
         )  # fmt: skip
+        touched = [pb.SlotRows(slot=slot, rows_touched=10) for slot in slots]
+        of_ps = pb.GazerReport(interval_seconds=2, process=sample, touched=touched)
+        times = steps(10, examples=5000, p95_seconds=0.2, longest_seconds=0.3, gate_wait_seconds=0.1,
+                      input_wait_seconds=0.1, histogram=histogram, histogram_seconds=2.0)  # fmt: skip
+        of_trainer = pb.GazerReport(process=sample, traces=[traced], **times)  # type: ignore[arg-type]
         for member in job.members:
-            if member.role == pb.PS:
-                touched = [pb.SlotRows(slot=slot, rows_touched=10) for slot in range(slots)]
-                tell(job, member.name, interval_seconds=2, process=sample, touched=touched)
-            else:
-                uses = [pb.SlotUse(slot=slot, lookup_seconds=1e-3, update_seconds=1e-3, lookup_rows=10, update_rows=5, bytes=99)
-                        for slot in range(slots)]  # fmt: skip
-                more = {
-                    "devices": [pb.DeviceTime(role=ps.name, busy_seconds=0.01) for ps in job.cluster.ps],
-                    "edges": [pb.EdgeUse(source=ps.name, target=member.name, bytes=1000, seconds=0.001)
-                              for ps in job.cluster.ps],
-                }  # fmt: skip
-                traced = trace(*uses, epoch=job.cluster.epoch, **more)
-                histogram = [0, 0, 0, 0, 0, 7, *[0] * (len(STEP_BUCKETS) - 6), 1]
-                common = steps(10, examples=5000, p95_seconds=0.2, longest_seconds=0.3, gate_wait_seconds=0.1,
-                               input_wait_seconds=0.1, histogram=histogram, histogram_seconds=2.0)  # fmt: skip
-                tell(job, member.name, process=sample, traces=[traced], **common)
+            job.gazing.receive(member, of_ps if member.role == pb.PS else of_trainer)
 
 
 def make_events(job: Job) -> None:

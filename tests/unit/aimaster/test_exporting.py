@@ -64,7 +64,7 @@ def value(job: Job, name: str, **labels: str) -> float:
 def everything(job: Job, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of which each metric is known."""
     asyncio.run(_declare(job))
-    report_everything(job, clock)
+    report_everything(job)
     make_events(job)
     monkeypatch.setattr(
         job.guards, "status", lambda message: message.MergeFrom(type(message)(peer=True, oldest_seconds=2))

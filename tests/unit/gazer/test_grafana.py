@@ -52,7 +52,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
     async def make() -> bytes:
         declare_data(job)
-        report_everything(job, clock)
+        report_everything(job)
         make_events(job)
         job.members.last_step = 1000
         clock.now += 2
