@@ -111,20 +111,26 @@ def slowed(job: RealJob, role: str) -> Iterator[None]:
         yield
 
 
+def enough(found: dict[str, Any]) -> bool:
+    """Whether there is what findings are made from."""
+    load = found["load"]
+    return found["calm_seconds"] > CALM_SECONDS and load is not None and load["traced_steps"] > 5
+
+
 def train(begin, *options: str, slow: str = "") -> dict[str, Any]:
-    """Trains DeepFM with two PS, a chief and two workers; the report's values.
+    """Trains DeepFM with two PS, a chief and a worker; the report's values.
 
     The slots are spread evenly by bytes before anything is measured: the first slot map gives all embeddings to one PS.
     """
     flags = ("gazer_seconds=1", "trace_seconds=2", "trace_budget=0.05")
     job = begin(
-        "--ps", "2", "--workers", "2", "--slots", "8", *(word for flag in flags for word in ("--setting", flag)),
+        "--ps", "2", "--workers", "1", "--slots", "8", *(word for flag in flags for word in ("--setting", flag)),
         command=(*DEEPFM, *options),
     )  # fmt: skip
     job.wait_scalable()
     assert job.scale(rebalance=True).outcome == "committed"
     with slowed(job, slow) if slow else contextlib.nullcontext():
-        job.until(lambda: values(job.directory)["calm_seconds"] > CALM_SECONDS, "calm time", 240.0, every=5.0)
+        job.until(lambda: enough(values(job.directory)), "calm time with traced steps", 300.0, every=5.0)
     job.process.send_signal(signal.SIGINT)
     job.end()
     found = values(job.directory)
@@ -142,9 +148,9 @@ def by_rule(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_hot_table_and_a_slowed_worker_are_named(begin):
-    found = train(begin, "--hot", "400", slow="worker-1")
+    found = train(begin, "--hot", "400", slow="worker-0")
     findings = by_rule(found)
-    assert findings["straggler"]["subject"] == "worker-1", found["findings"]
+    assert findings["straggler"]["subject"] == "worker-0", found["findings"]
     assert "C1/embedding" in findings["hot-slot"]["text"], (found["findings"], found["load"])
     assert found["load"]["slots"][0]["owner"] in findings["hot-slot"]["text"]
 
@@ -154,5 +160,4 @@ def test_a_hot_table_and_a_slowed_worker_are_named(begin):
 def test_without_them_neither_is_named(begin):
     found = train(begin)
     assert not {"hot-slot", "hot-ps", "straggler"} & by_rule(found).keys(), (found["findings"], found["load"])
-    assert found["load"]["ps"], "nothing was measured"
     assert "thin-evidence" not in by_rule(found)

@@ -33,9 +33,15 @@ def thin(case: Case) -> Iterable[Finding]:
         yield Finding(
             "thin-evidence", NOTE,
             f"Evidence about PS and slots is thin: {traces} traced steps in {format_seconds(calm)}",
-            (f"findings about loads take at least {load.TRACES_MIN}",),
+            (f"findings about loads take at least {load.TRACES_MIN}", *_why(case)),
             "`trace_seconds` says how often a step is traced, `trace_budget` how much that may cost; 0 turns traces off.",
         )  # fmt: skip
+
+
+def _why(case: Case) -> tuple[str, ...]:
+    """What trainers said about it."""
+    said = (event for event in case.story.events if event.type == "warning" and "traced" in event.text)
+    return tuple(f"{event.role}: {event.text}" for event in said)[:3]
 
 
 RULES = (thin,)
