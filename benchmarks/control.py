@@ -1,6 +1,6 @@
-"""The AIMaster under load: a real process with mTLS, and a thousand agents that only heartbeat.
+"""The AIMaster under load: a real process with mTLS, and a thousand agents that heartbeat and send Gazer's reports.
 
-    python benchmarks/control.py [--agents 1000] [--heartbeat 2] [--seconds 30] [--views 10] [--json]
+    python benchmarks/control.py [--agents 1000] [--heartbeat 2] [--gazer 2] [--seconds 30] [--views 10] [--json]
 
 Measured: the AIMaster's CPU as a fraction of one core while nothing happens, and the time from the moment it decides to
 publish a view until each agent has it (p50 and p99 over agents and views). Views are caused by worker scaling, which is
@@ -45,6 +45,7 @@ PS = 4
 CLIENTS = 2
 TARGET_CORES, TARGET_P99_SECONDS = 0.5, 2.0
 START_SECONDS = 180.0
+TRACE_SECONDS = 30.0
 
 
 # --------------------------------------------------------------------------------------------------------- the agents
@@ -53,8 +54,9 @@ START_SECONDS = 180.0
 class Agent:
     """Registers, heartbeats, acks, and notes when it got which epoch."""
 
-    def __init__(self, name: str, address: str, certs: str, heartbeat_seconds: float) -> None:
-        self.name, self.address, self.certs, self.heartbeat_seconds = name, address, certs, heartbeat_seconds
+    def __init__(self, name: str, address: str, certs: str, heartbeat_seconds: float, gazer_seconds: float) -> None:
+        self.name, self.address, self.certs = name, address, certs
+        self.heartbeat_seconds, self.gazer_seconds = heartbeat_seconds, gazer_seconds
         self.role, self.index = parse_name(name)
         self.incarnation = uuid.uuid4().hex
         self.epochs: dict[int, float] = {}
@@ -85,7 +87,7 @@ class Agent:
             await self._say(call, live=pb.ModelLive(generation=reply.view.generation))
             variables = [pb.Variable(name=f"v{slot}", slot=slot, bytes=1 << 20) for slot in range(8)]
             await self._say(call, catalogue=pb.Catalogue(variables=variables, fingerprint="1"))
-        beats = asyncio.ensure_future(self._beat(call))
+        talking = [asyncio.ensure_future(self._beat(call)), asyncio.ensure_future(self._report(call))]
         try:
             async for message in call:
                 if message.HasField("publish"):
@@ -96,7 +98,8 @@ class Agent:
                         return
                     await self._say(call, ack=pb.Ack(command_id=message.command.id, ok=True))
         finally:
-            beats.cancel()
+            for task in talking:
+                task.cancel()
 
     async def _say(self, call: grpc.aio.StreamStreamCall, **message: Any) -> None:
         async with self._writing:
@@ -114,10 +117,44 @@ class Agent:
             await self._say(call, heartbeat=beat)
             await asyncio.sleep(self.heartbeat_seconds)
 
+    async def _report(self, call: grpc.aio.StreamStreamCall) -> None:
+        """As a process of a job does, a traced step now and then."""
+        number, every = 0, self.gazer_seconds
+        await asyncio.sleep(every * (hash(self.name) % 1000) / 1000)
+        while every:
+            number += 1
+            sample = pb.ProcessSample(
+                cpu_seconds=number * every, rss_bytes=1 << 30, working_set_bytes=1 << 30, memory_limit_bytes=2 << 30,
+                cpu_limit_cores=1, received_bytes=number << 20, sent_bytes=number << 20, open_files=40, threads=90,
+            )  # fmt: skip
+            report = pb.GazerReport(interval_seconds=every, process=sample)
+            if self.role != pb.PS:
+                report.steps.CopyFrom(pb.StepSample(
+                    steps=round(20 * every), examples=round(2560 * every), median_seconds=0.05, p95_seconds=0.06,
+                    longest_seconds=0.1, histogram=[0, 0, 0, 0, 0, 0, round(20 * every), *[0] * 10],
+                    histogram_seconds=every, training=True,
+                ))  # fmt: skip
+                if number % round(TRACE_SECONDS / every + 1) == 1:
+                    report.traces.append(_trace(self.name))
+            await self._say(call, gazer=report)
+            await asyncio.sleep(every)
+
+
+def _trace(trainer: str) -> pb.Trace:
+    ps = [f"ps-{i}" for i in range(PS)]
+    return pb.Trace(
+        step=1, epoch=1, seconds=0.05, usual_seconds=0.05,
+        devices=[pb.DeviceTime(role=name, busy_seconds=0.01, op_seconds=0.02, ops=100) for name in [*ps, trainer]],
+        edges=[pb.EdgeUse(source=name, target=trainer, bytes=1 << 20, tensors=10, seconds=0.01) for name in ps],
+        ops=[pb.OpTime(name=f"deep/layer_{i}/MatMul", type="MatMul", role=trainer, seconds=0.001, slot=-1) for i in range(40)],
+        slots=[pb.SlotUse(slot=i, lookup_seconds=0.001, update_seconds=0.001, lookup_rows=100, bytes=3200) for i in range(8)],
+    )  # fmt: skip
+
 
 async def client(options: argparse.Namespace) -> None:
     """One process full of agents; writes what they saw when it is told to end."""
-    agents = [Agent(name, options.address, options.certs, options.heartbeat) for name in options.names.split(",")]
+    names = options.names.split(",")
+    agents = [Agent(name, options.address, options.certs, options.heartbeat, options.gazer) for name in names]
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     tasks = [asyncio.ensure_future(agent.live()) for agent in agents]
@@ -161,6 +198,9 @@ class FakeLauncher(rpc.LauncherServicer):
         if (task := self._agents.pop(request.name, None)) is not None:
             task.cancel()
         return pb.PodReply()
+
+    async def List(self, request: pb.WatchRequest, context: grpc.aio.ServicerContext) -> pb.PodsReply:
+        return pb.PodsReply(pods=list(self._pods.values()))
 
     async def Watch(self, request: pb.WatchRequest, context: grpc.aio.ServicerContext) -> AsyncIterator[pb.PodStatus]:
         queue: asyncio.Queue[pb.PodStatus] = asyncio.Queue()
@@ -222,12 +262,13 @@ async def measure(options: argparse.Namespace, workdir: Path) -> dict[str, Any]:
     launcher_port = credentials.add_port(server, "127.0.0.1:0", "launcher", certs)
     await server.start()
     address = f"127.0.0.1:{free_port()}"
-    launcher.make_agent = lambda name: Agent(name, address, certs, options.heartbeat)
+    launcher.make_agent = lambda name: Agent(name, address, certs, options.heartbeat, options.gazer)
     master = [
         sys.executable, "-m", "deeprec_ext.aimaster", "--job", JOB, "--listen", address, "--workdir", str(workdir),
         "--launcher", f"127.0.0.1:{launcher_port}", "--certs", certs, "--ps", str(PS), "--workers", str(workers),
         "--slots", "8", "--max-workers", str(workers + 10), "--setting", f"heartbeat_seconds={options.heartbeat}",
         "--setting", "ps_heartbeat_limit_seconds=30", "--setting", "worker_heartbeat_limit_seconds=60",
+        "--setting", f"gazer_seconds={options.gazer}",
     ]  # fmt: skip
     with contextlib.ExitStack() as stack:
         aimaster = stack.enter_context(process(master, workdir / "aimaster.log"))
@@ -237,6 +278,7 @@ async def measure(options: argparse.Namespace, workdir: Path) -> dict[str, Any]:
             arguments = [
                 sys.executable, __file__, "--client", "--address", address, "--certs", certs, "--output",
                 str(outputs[-1]), "--names", ",".join(names[number::CLIENTS]), "--heartbeat", str(options.heartbeat),
+                "--gazer", str(options.gazer),
             ]  # fmt: skip
             stack.enter_context(process(arguments, workdir / f"client-{number}.log"))
         started = time.monotonic()
@@ -280,7 +322,8 @@ async def _observe(
             await wait_for(f"scaling {reply.scaling_id}", ended, 60)
         await asyncio.sleep(3)
     return {
-        "agents": agents, "heartbeat_seconds": options.heartbeat, "startup_seconds": round(startup, 1),
+        "agents": agents, "heartbeat_seconds": options.heartbeat, "gazer_seconds": options.gazer,
+        "startup_seconds": round(startup, 1),
         "aimaster_cores": round(cores, 3), "aimaster_rss_mb": round(memory / 1e6, 1), "after_epoch": epoch,
     }  # fmt: skip
 
@@ -308,6 +351,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--heartbeat", type=float, default=2.0, metavar="SECONDS")
+    parser.add_argument(
+        "--gazer", type=float, default=2.0, metavar="SECONDS", help="between two reports of Gazer; 0: none"
+    )
     parser.add_argument("--seconds", type=float, default=30.0, help="length of the steady window")
     parser.add_argument("--views", type=int, default=10, help="worker scalings, each publishes a view")
     parser.add_argument("--workdir", help="keeps the logs there; default: a temporary directory")
