@@ -17,8 +17,10 @@ from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.status import status
 from deeprec_ext.gazer.metrics import STEP_BUCKETS
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security import credentials
 from tests.unit.aimaster.gazed import SLOTS, HandClock, arrive, flush, make_job, make_scalings, steps, tell, trace
-from tests.unit.aimaster.world import SETTINGS, World
+from tests.unit.aimaster.world import SETTINGS, World, world
 
 NAN = math.nan
 
@@ -277,3 +279,25 @@ def test_a_store_that_cannot_be_written_costs_samples_and_not_the_job(
 
     alive, ps = asyncio.run(play())
     assert alive and ps[-1] == 2
+
+
+def test_series_are_served_to_administrators(tmp_path: Path) -> None:
+    async def play() -> pb.SeriesReply:
+        async with world(tmp_path, settings=dataclasses.replace(SETTINGS, gazer_seconds=0.03)) as it:
+            await it.training()
+            worker = it.agent("worker-0")
+            for number in range(1, 4):
+                sample = pb.ProcessSample(cpu_seconds=number, rss_bytes=5000)
+                await worker.say(gazer=pb.GazerReport(interval_seconds=2, process=sample))
+            await it.until(lambda: "cpu_cores" in it.master.job.gazing.latest("worker-0"))
+            await it.until(lambda: "worker-0" in it.master.job.gazing.series.subjects())
+            async with credentials.open_aio_channel(it.address, "aimaster.job", "admin", None) as channel:
+                asked = pb.SeriesRequest(subjects=["worker-0", "job"], metrics=["cpu_cores", "ps"], points=10)
+                reply = await rpc.AdminStub(channel).Series(asked, timeout=5)
+            roles = {role.name: role for role in (await it.status()).roles}
+            assert roles["worker-0"].gazer["cpu_cores"] == 0.5 and roles["worker-0"].process.rss_bytes == 5000
+            return reply
+
+    lines = {(line.subject, line.metric): line for line in asyncio.run(asyncio.wait_for(play(), 60)).lines}
+    assert lines.keys() == {("worker-0", "cpu_cores"), ("job", "ps")}
+    assert set(lines["worker-0", "cpu_cores"].means) == {0.5} and lines["job", "ps"].means[-1] == 2

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -258,3 +260,14 @@ def test_without_the_libraries_the_flag_says_what_to_install(monkeypatch: pytest
 
 def test_addresses_of_both_kinds() -> None:
     assert extras.parse_address("[::1]:80") == ("::1", 80) and extras.parse_address("0.0.0.0:0") == ("0.0.0.0", 0)
+
+
+def test_nothing_of_the_web_is_imported_unless_it_is_asked_for() -> None:
+    """An AIMaster starts in under a second, and without the extra."""
+    program = (
+        "import sys, deeprec_ext.aimaster.main, deeprec_ext.aimaster.server, deeprec_ext.cli.main, deeprec_ext.launch.job;"
+        f"print([name for name in {extras.DASHBOARD} if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "[]"

@@ -243,3 +243,25 @@ def test_another_process_reads_while_one_writes(tmp_path: Path) -> None:
         assert reading.query()[0].means[-1] == number
     reader.close()
     store.close()
+
+
+def test_a_version_that_measures_more_goes_on_with_the_same_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows say which metrics they have; an older AIMaster measured two of them, in another order."""
+    store = Store(tmp_path / "aimaster.db")
+    with monkeypatch.context() as older:
+        older.setattr(module, "metrics_of", lambda _: dict.fromkeys(("threads", "cpu_cores")))
+        series = Series(store)
+        for number in range(1, 11):
+            series.append(NOON + 2 * number, {"ps-0": {"cpu_cores": 1.0, "threads": 9.0}})
+    series = Series(store)
+    for number in range(11, 31):
+        series.add(NOON + 2 * number, {"ps-0": {"cpu_cores": 4.0, "rss_bytes": 5.0}})
+    lines = {line.metric: line for line in series.query(["ps-0"])}
+    assert lines["cpu_cores"].means == [1.0] * 10 + [4.0] * 20 and lines["threads"].means == [9.0] * 10
+    minutes = store.rows("SELECT count(*) FROM gazer_minutes")
+    assert minutes == [(1,)] and series.subjects() == ["ps-0"]
+    (minute,) = series.query(["ps-0"], ["rss_bytes"], since=NOON, until=NOON + 120, points=2)
+    assert minute.means == [5.0]
+    store.close()
