@@ -132,10 +132,11 @@ class Browser:
     # ------------------------------------------------------------------------------------------------ the page
 
     def show(self, width: int, height: int, *, dark: bool = False, mobile: bool = False) -> None:
-        """Size of the window in CSS pixels, and what the user's system prefers."""
+        """Size of the window in CSS pixels, and what the user's system prefers; nothing moves while it is clicked on."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        wishes = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wishes.items()]
+        self.call("Emulation.setEmulatedMedia", features=features)
 
     def open(self, url: str) -> None:
         self.call("Page.navigate", url=url)
@@ -158,6 +159,16 @@ class Browser:
             time.sleep(0.05)
         return value
 
+    def sees(self, selector: str, words: str, seconds: float = SECONDS) -> str:
+        """Until these words stand in the first such element; everything that stands there then."""
+        script = f"(document.querySelector({json.dumps(selector)})?.innerText ?? '').trim()"
+        return self.until(script, f"{words!r} in {selector}", seconds, met=lambda text: words in text)
+
+    def counts(self, selector: str, number: int, seconds: float = SECONDS) -> None:
+        """Until there are so many such elements."""
+        script = f"document.querySelectorAll({json.dumps(selector)}).length"
+        self.until(script, f"{number} of {selector}", seconds, met=lambda found: found == number)
+
     def text(self, selector: str) -> str:
         """What stands there; empty if there is no such element."""
         return self.run(f"(document.querySelector({json.dumps(selector)})?.innerText ?? '').trim()")
@@ -175,8 +186,9 @@ class Browser:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def key(self, key: str) -> None:
+        text = {"text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, **text)
 
     def picture(self, path: Path, *, whole: bool = True) -> None:
         """A screenshot as PNG, of the whole page or of what is seen."""

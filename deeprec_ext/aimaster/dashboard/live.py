@@ -50,9 +50,13 @@ class Live:
         leaving = asyncio.ensure_future(_left(receive))
         try:
             await self._serve(send, leaving)
+        except asyncio.CancelledError:  # the server is being stopped, and we are the whole of its task
+            await self._send(send, b"", more=False)
         finally:
             self.clients -= 1
             leaving.cancel()
+            if not self.clients and self._ticker is not None:
+                self._ticker.cancel()
 
     async def _serve(self, send: Send, leaving: asyncio.Future[None]) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
@@ -69,9 +73,9 @@ class Live:
                 continue
             await asyncio.wait([leaving, self._coming()], return_when=asyncio.FIRST_COMPLETED)
 
-    async def _send(self, send: Send, body: bytes) -> None:
+    async def _send(self, send: Send, body: bytes, more: bool = True) -> None:
         """Raises TimeoutError: the server then closes the connection."""
-        message: Message = {"type": "http.response.body", "body": body, "more_body": True}
+        message: Message = {"type": "http.response.body", "body": body, "more_body": more}
         await asyncio.wait_for(send(message), SLOW_SECONDS)
 
     def _coming(self) -> asyncio.Future[None]:
@@ -80,9 +84,9 @@ class Live:
         return self._next
 
     async def _tick(self) -> None:
-        """While somebody looks."""
+        """Cancelled when nobody looks any more."""
         loop = asyncio.get_running_loop()
-        while self.clients:
+        while True:
             began = loop.time()
             try:
                 self._message = b"data: " + json.dumps(self._make(), separators=(",", ":")).encode() + b"\n\n"

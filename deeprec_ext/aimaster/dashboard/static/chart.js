@@ -142,9 +142,9 @@ export class Chart {
   }
 
   path(points, gap) {
-    let d = "", last = -Infinity;
+    let d = "", last = null;
     for (const [time, mean] of points) {
-      d += `${time - last > gap ? "M" : "L"}${this.x(time).toFixed(1)} ${this.y(mean).toFixed(1)}`;
+      d += `${last === null || time - last > gap ? "M" : "L"}${this.x(time).toFixed(1)} ${this.y(mean).toFixed(1)}`;
       last = time;
     }
     return d;

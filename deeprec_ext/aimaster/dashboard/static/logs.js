@@ -31,11 +31,11 @@ export class Logs {
     this.shown = name;
     this.role.value = name;
     this.end = null;
-    this.poll();
+    this.poll(true);
   }
 
-  async poll() {
-    if (!this.shown || !this.visible || this.loading || document.hidden || (this.end !== null && !$("log-follow").checked)) return;
+  async poll(chosen = false) {
+    if (!this.shown || !(chosen || this.visible) || this.loading || document.hidden || (this.end !== null && !$("log-follow").checked)) return;
     this.loading = true;
     const name = this.shown;
     try {
@@ -46,7 +46,7 @@ export class Logs {
     } finally {
       this.loading = false;
     }
-    if (name !== this.shown) this.poll();
+    if (name !== this.shown) this.poll(true);
   }
 
   show(part, follows) {

@@ -105,8 +105,8 @@ def test_while_nobody_looks_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> 
         client = Client(app)
         await until(lambda: client.numbers == [1])
         await client.close()
-        pictures.next()
         await until(lambda: app._ticker is not None and app._ticker.done())
+        pictures.next()
         assert pictures.made == 1
         late = Client(app)
         await until(lambda: late.numbers == [2])
