@@ -77,7 +77,7 @@ def test_a_run_leaves_a_report_of_its_scaling_and_its_failure(begin):
 SIZES = ("--rows-per-table", "50000", "--dim", "8", "--batch", "256", "--steps", "1000000")
 DEEPFM = ("python", str(SCRIPTS / "deepfm.py"), *SIZES)
 CALM_SECONDS = 75.0
-"""Of training after the rebalance: findings take 20 s, and the machine may be busy with something else for some of it."""
+"""Of training: findings take 20 s, and the machine may be busy with something else for some of it."""
 
 
 class Bursts:
@@ -120,15 +120,14 @@ def enough(found: dict[str, Any]) -> bool:
 def train(begin, *options: str, slow: str = "") -> dict[str, Any]:
     """Trains DeepFM with two PS, a chief and a worker; the report's values.
 
-    The slots are spread evenly by bytes before anything is measured: the first slot map gives all embeddings to one PS.
+    Nine slots, because variables go round them and every other one is an embedding: with eight all would be on one PS.
     """
     flags = ("gazer_seconds=1", "trace_seconds=2", "trace_budget=0.05")
     job = begin(
-        "--ps", "2", "--workers", "1", "--slots", "8", *(word for flag in flags for word in ("--setting", flag)),
+        "--ps", "2", "--workers", "1", "--slots", "9", *(word for flag in flags for word in ("--setting", flag)),
         command=(*DEEPFM, *options),
     )  # fmt: skip
     job.wait_scalable()
-    assert job.scale(rebalance=True).outcome == "committed"
     with slowed(job, slow) if slow else contextlib.nullcontext():
         job.until(lambda: enough(values(job.directory)), "calm time with traced steps", 300.0, every=5.0)
     job.process.send_signal(signal.SIGINT)

@@ -42,11 +42,11 @@ def _measured(loads: Loads) -> str:
 
 
 def _moves(moves: Sequence[Move]) -> str:
-    """`slot-3 and slot-5 to ps-0, slot-1 to ps-2`."""
+    """`slot-3, slot-5 to ps-0; slot-1 to ps-2`."""
     targets: dict[str, list[str]] = {}
     for move in moves:
         targets.setdefault(move.target, []).append(f"slot-{move.slot}")
-    return ", ".join(f"{' and '.join(slots)} to {target}" for target, slots in targets.items())
+    return "; ".join(f"{', '.join(slots)} to {target}" for target, slots in targets.items())
 
 
 def hot_ps(case: Case) -> Iterable[Finding]:
@@ -101,10 +101,11 @@ def hot_slot(case: Case) -> Iterable[Finding]:
     ratio, _ = rebalance(loads)
     others = sum(slot.lookup_rows for slot in loads.slots)
     rows = f"; it does {percent(hot.lookup_rows / others)} of the look-ups" if others else ""
+    helps = "no rebalance helps" if saved_by(loads, ratio) < SAVING_MIN else "a rebalance helps in part only"
     named = f" (table {table}, on {hot.owner})" if table else f" (on {hot.owner})"
     yield Finding(
         "hot-slot", ADVICE,
-        f"Slot {hot.slot}{named} alone has {percent(share)} of the load of all slots: no rebalance helps, cut the table; "
+        f"Slot {hot.slot}{named} alone has {percent(share)} of the load of all slots: {helps}, cut the table; "
         f"spread evenly it would save about {percent(saving)} of the step time",
         (
             f"a fair share of {len(loads.ps)} PS is {percent(1 / len(loads.ps))}{rows}",

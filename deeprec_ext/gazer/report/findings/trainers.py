@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.findings.finding import ADVICE, Finding, percent
+from deeprec_ext.gazer.report.lines import Span
 from deeprec_ext.gazer.report.trainers import TrainerUse, compare, trainer_uses
 from deeprec_ext.gazer.report.work import input_shares, median, within
 from deeprec_ext.units import format_seconds
@@ -35,6 +36,9 @@ GAP_TIMES, GAP_SECONDS = 10.0, 1.0
 
 GAPS_MIN = 3
 """So many gaps are a habit."""
+
+REGULAR = 1.5
+"""Times between gaps that differ by no more than this come from a clock, as those of checkpoints do."""
 
 GAPS_SHARE = 0.03
 """What gaps must cost of the trainer's time to be worth a finding."""
@@ -97,31 +101,52 @@ def _starved(uses: list[TrainerUse], share: float, of: str) -> Finding:
 
 
 def gaps(case: Case) -> Iterable[Finding]:
-    """A trainer stands still again and again; on the chief that is how checkpoints show."""
-    for use in trainer_uses(case):
-        spans = case.lines.spans(use.name, "step_longest_seconds", case.calm_of(use.name))
-        limit = max(GAP_SECONDS, GAP_TIMES * use.median_seconds)
-        longest = [span.highest for span in spans if span.highest >= limit]
-        if len(longest) < GAPS_MIN or not use.median_seconds or use.seconds < SECONDS_MIN:
-            continue
-        share = sum(longest) / use.seconds
-        if share < GAPS_SHARE or len(longest) > len(spans) / 2:  # in every other sample: a straggler, or slow steps
-            continue
+    """A trainer stands still again and again while the others train; on the chief that is how checkpoints show."""
+    uses = trainer_uses(case)
+    still = {use.name: _still(case, use) for use in uses}
+    for use in uses:
+        everybodys = [span for name, spans in still.items() if name != use.name for span in spans]
+        mine = [
+            span
+            for span in still[use.name]
+            if not any(span.start < one.end and one.start < span.end for one in everybodys)
+        ]
+        seconds = sum(span.highest for span in mine)
+        samples = len(case.lines.spans(use.name, "step_longest_seconds", case.calm_of(use.name)))
+        if (
+            len(mine) < GAPS_MIN
+            or use.seconds < SECONDS_MIN
+            or seconds < GAPS_SHARE * use.seconds
+            or 2 * len(mine) > samples
+        ):
+            continue  # in every other sample it is no gap: that is how its steps are
+        between = [later.end - earlier.end for earlier, later in zip(mine, mine[1:])]
+        regular = max(between) <= REGULAR * min(between)
         chief = use.name.startswith("chief-")
         yield Finding(
             "gaps", ADVICE,
-            f"{use.name} stands still now and then, {len(longest)} times for up to {format_seconds(max(longest))}"
-            + (": probably while it writes checkpoints" if chief else ""),
+            f"{use.name} stands still {len(mine)} times, for up to {format_seconds(max(span.highest for span in mine))}"
+            + (f", about every {format_seconds(median(between))}" if regular else "")
+            + (": probably while it writes checkpoints" if regular and chief else ""),
             (
-                f"together {percent(share)} of its time; a usual step takes {format_seconds(use.median_seconds)}",
-                f"not counted: scalings, failures, and the first seconds; {format_seconds(use.seconds)} measured",
+                f"together {percent(seconds / use.seconds)} of its time; usual are {format_seconds(use.median_seconds)} a step",
+                f"not counted: when others stood still as well, scalings, failures; {format_seconds(use.seconds)} measured",
             ),
             "Save less often (`save_checkpoints_secs` of RunConfig), to a faster disk, or rely on disk backups, which stop no "
             "step: `deeprec-ext run --backup peer,disk=DIR`."
-            if chief
-            else "Look at its log and at the machine at these times.",
-            use.name, share,
+            if regular and chief
+            else "Look at its log and at the machine at these times; the chief also writes checkpoints and summaries.",
+            use.name, seconds / use.seconds,
         )  # fmt: skip
+
+
+def _still(case: Case, use: TrainerUse) -> list[Span]:
+    """Samples with a step that took very long."""
+    if not use.median_seconds:
+        return []
+    limit = max(GAP_SECONDS, GAP_TIMES * use.median_seconds)
+    spans = case.lines.spans(use.name, "step_longest_seconds", case.calm_of(use.name))
+    return [span for span in spans if span.highest >= limit]
 
 
 RULES = (straggler, starved, gaps)

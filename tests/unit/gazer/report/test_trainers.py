@@ -115,11 +115,23 @@ def standing_still(every):
 
 def test_a_chief_that_stands_still_again_and_again_probably_writes_checkpoints():
     [finding] = rules.gaps(case(standing_still(40)))
-    assert (
-        finding.text
-        == "chief-0 stands still now and then, 7 times for up to 4.0 s: probably while it writes checkpoints"
+    assert finding.text == (
+        "chief-0 stands still 7 times, for up to 4.0 s, about every 40.0 s: probably while it writes checkpoints"
     )
     assert "save_checkpoints_secs" in finding.advice
+
+
+def test_gaps_without_a_clock_are_not_blamed_on_checkpoints():
+    values = steady()
+    values["chief-0"]["step_longest_seconds"] = lambda time: 4.0 if time in (30, 120, 130, 250) else 0.2
+    [finding] = rules.gaps(case(values))
+    assert finding.text == "chief-0 stands still 4 times, for up to 4.0 s"
+
+
+def test_when_all_stand_still_at_once_it_is_not_one_of_them():
+    values = standing_still(40)
+    values["worker-0"]["step_longest_seconds"] = values["chief-0"]["step_longest_seconds"]
+    assert not list(rules.gaps(case(values)))
 
 
 @pytest.mark.parametrize("every", [1000, 120, 2])  # never, too seldom to matter, in every sample: that is how steps are
