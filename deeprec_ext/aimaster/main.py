@@ -22,6 +22,7 @@ from deeprec_ext.settings import Settings
 
 log = logging.getLogger("deeprec_ext.aimaster")
 EXIT_FAILED, EXIT_USAGE = 1, 2
+WEB_STOP_SECONDS = 5.0
 
 
 def parse_settings(pairs: Sequence[str]) -> Settings:
@@ -136,7 +137,7 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for task in (*waits, web):
         task.cancel()
-    await asyncio.wait([web])
+    await asyncio.wait([web], timeout=WEB_STOP_SECONDS)
     if master.job.stale.is_set():
         log.error("agents know a newer AIMaster than %d: this one is stale and ends", master.job.incarnation)
     await master.stop()
