@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import grpc
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
+
+from deeprec_ext.elastic.wire import fields, first_bytes, first_number, pack
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
@@ -26,13 +28,11 @@ PREPARE_LIMIT_SECONDS = 120.0
 CLOSE_LIMIT_SECONDS = 2.0
 """How long closing may take: where a PS is gone it never ends."""
 
-_OPTIONS = (
+OPTIONS = (
     ("grpc.max_send_message_length", -1),  # what is fed and fetched is as large as in any run
     ("grpc.max_receive_message_length", -1),
     ("grpc.enable_http_proxy", 0),
 )
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class MasterSession:
@@ -47,18 +47,18 @@ class MasterSession:
 
     def __init__(self, target: str, definition: v1.GraphDef, config: v1.ConfigProto) -> None:
         self._limit = config.operation_timeout_in_ms / 1000 or None
-        self._channel = grpc.insecure_channel(target.removeprefix("grpc://"), options=_OPTIONS)
-        request = _pack((1, definition.SerializeToString()), (2, config.SerializeToString()), (3, target.encode()))
+        self._channel = grpc.insecure_channel(target.removeprefix("grpc://"), options=OPTIONS)
+        request = pack((1, definition.SerializeToString()), (2, config.SerializeToString()), (3, target.encode()))
         try:
-            self._handle = _first(self._call("CreateSession", request, PREPARE_LIMIT_SECONDS), 1)
+            self._handle = first_bytes(self._call("CreateSession", request, PREPARE_LIMIT_SECONDS), 1)
         except BaseException:
             self._channel.close()
             raise
 
     def compile(self, options: config_pb2.CallableOptions) -> int:
         """A compiled run; its number for `run`."""
-        request = _pack((1, self._handle), (2, options.SerializeToString()))
-        return int(_number(self._call("MakeCallable", request, PREPARE_LIMIT_SECONDS), 1))
+        request = pack((1, self._handle), (2, options.SerializeToString()))
+        return int(first_number(self._call("MakeCallable", request, PREPARE_LIMIT_SECONDS), 1))
 
     def run(self, number: int, feeds: Sequence[bytes]) -> tuple[list[bytes], bytes]:
         """Runs it once.
@@ -68,9 +68,9 @@ class MasterSession:
 
         Returns: fetched TensorProtos and the RunMetadata, all serialised.
         """
-        request = _pack((1, self._handle), (2, number), *((3, feed) for feed in feeds))
+        request = pack((1, self._handle), (2, number), *((3, feed) for feed in feeds))
         fetches, metadata = [], b""
-        for field, value in _fields(self._call("RunCallable", request, self._limit)):
+        for field, value in fields(self._call("RunCallable", request, self._limit)):
             if field == 1 and isinstance(value, bytes):
                 fetches.append(value)
             elif field == 2 and isinstance(value, bytes):
@@ -80,7 +80,7 @@ class MasterSession:
     def close(self) -> bool:
         """Whether the server said in time that it is closed. Cancels a run under way."""
         try:
-            self._call("CloseSession", _pack((1, self._handle)), CLOSE_LIMIT_SECONDS)
+            self._call("CloseSession", pack((1, self._handle)), CLOSE_LIMIT_SECONDS)
         except tf.errors.OpError as error:
             log.debug("closing a session: %s", error)
             return False
@@ -98,64 +98,3 @@ class MasterSession:
             with contextlib.suppress(KeyError):
                 raise v1.errors.exception_type_from_error_code(code)(None, None, details) from error
             raise tf.errors.UnknownError(None, None, details) from error
-
-
-# The wire format of protocol buffers. TensorFlow brings no Python classes for the messages of its master service
-# (master.proto); of each we need one or two fields.
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _pack(*fields: tuple[int, bytes | int]) -> bytes:
-    """A message of these (number, value) fields."""
-    parts = []
-    for number, value in fields:
-        if isinstance(value, int):
-            parts.append(_varint(number << 3 | _VARINT) + _varint(value & 0xFFFFFFFFFFFFFFFF))
-        else:
-            parts += [_varint(number << 3 | _BYTES) + _varint(len(value)), value]
-    return b"".join(parts)
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """(number, value) of each field. Raises tf.errors.AbortedError for what is no message."""
-    at, end = 0, len(message)
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while at < end and shift < 70:
-            byte = message[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-        raise tf.errors.AbortedError(None, None, "the TensorFlow server answered something that is no message")
-
-    while at < end:
-        key = varint()
-        kind = key & 7
-        if kind == _VARINT:
-            yield key >> 3, varint()
-            continue
-        size = varint() if kind == _BYTES else {_FIXED64: 8, _FIXED32: 4}.get(kind, end)
-        if at + size > end:
-            raise tf.errors.AbortedError(None, None, "the TensorFlow server answered a message that is cut off")
-        yield key >> 3, message[at : at + size]
-        at += size
-
-
-def _first(message: bytes, number: int) -> bytes:
-    return next((value for field, value in _fields(message) if field == number and isinstance(value, bytes)), b"")
-
-
-def _number(message: bytes, number: int) -> int:
-    return next((value for field, value in _fields(message) if field == number and isinstance(value, int)), 0)

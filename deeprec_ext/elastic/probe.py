@@ -8,6 +8,7 @@ fetches, same marks, same variables and iterators (all of which outlive sessions
 from __future__ import annotations
 
 import logging
+import math
 import statistics
 import threading
 import time
@@ -17,9 +18,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import tensor_pb2
+from google.protobuf.message import DecodeError
+from tensorflow.core.framework import tensor_pb2, types_pb2
 
 from deeprec_ext.elastic.master import MasterSession
+from deeprec_ext.elastic.transfers import Transfers
+from deeprec_ext.elastic.wire import split_strings
 from deeprec_ext.graph import Site
 
 log = logging.getLogger("deeprec_ext")
@@ -63,18 +67,20 @@ class Probe:
     """Args:
     signature: of the run that is traced (`placed.Signature`).
     session, number: where it is compiled.
+    transfers: of the PS it needs.
     known: what its ops are for.
     record: takes what was recorded; must not block.
     """
 
     def __init__(
-        self, signature: tuple[Any, ...], session: MasterSession, number: int, known: Mapping[str, Site],
-        record: Callable[[Recorded], None],
+        self, signature: tuple[Any, ...], session: MasterSession, number: int, transfers: Transfers,
+        known: Mapping[str, Site], record: Callable[[Recorded], None],
     ) -> None:  # fmt: skip
         self.signature = signature
         self.armed = False
         self.broken = False
-        self._session, self._number, self._known, self._record = session, number, known, record
+        self._session, self._number, self._transfers = session, number, transfers
+        self._known, self._record = known, record
         self._lock = threading.Lock()
         self._times: list[float] = []
 
@@ -90,38 +96,62 @@ class Probe:
             traced = self.armed and len(self._times) >= TIMED_RUNS
             if traced:
                 self.armed = False
-        feeds = _packed(values) if traced else None
-        began = time.perf_counter()
+        feeds = self._packed(values) if traced else None
         if feeds is None:
+            began = time.perf_counter()
             results = ordinary(*values) or []
             self._times.append(time.perf_counter() - began)
             return results
+        return self._traced(feeds)
+
+    def _traced(self, feeds: list[bytes]) -> list[Any]:
+        began = time.perf_counter()
         try:
+            self._transfers.begin()
             fetches, metadata = self._session.run(self._number, feeds)
+            results = [array(fetch) for fetch in fetches]
         except _GONE as error:
             self.broken = True
             raise TraceFailedError(None, None, error.message) from error
-        results = [_array(fetch) for fetch in fetches]
+        except (
+            ValueError,
+            TypeError,
+            DecodeError,
+        ) as error:  # never seen; better a step twice than a training that ends
+            self.broken = True
+            raise TraceFailedError(None, None, f"the results of a traced step cannot be read: {error}") from error
+        finally:
+            self._transfers.end()
         seconds = time.perf_counter() - began
         if len(metadata) <= METADATA_BYTES_MAX:
             self._record(Recorded(metadata, self._known, seconds, statistics.median(self._times)))
         return results
 
+    def _packed(self, values: Sequence[Any]) -> list[bytes] | None:
+        """The feeds as serialised TensorProtos; None where they are too large, or no plain arrays: then nothing is traced."""
+        plain = all(isinstance(value, np.ndarray) for value in values)
+        if not plain or sum(value.nbytes for value in values) > FEED_BYTES_MAX:
+            return None
+        try:
+            return [tf.make_tensor_proto(value).SerializeToString() for value in values]
+        except (ValueError, TypeError) as error:
+            self.broken = True
+            log.debug("a step is not traced: %s", error)
+            return None
+
     def close(self) -> bool:
         """While no run is under way. Whether the server has closed the session."""
         self.armed, self.broken = False, True
+        self._transfers.close()
         return self._session.close()
 
 
-def _packed(values: Sequence[Any]) -> list[bytes] | None:
-    """The feeds as serialised TensorProtos; None where they are too large, or no plain arrays."""
-    if not all(isinstance(value, np.ndarray) for value in values):
-        return None
-    if sum(value.nbytes for value in values) > FEED_BYTES_MAX:
-        return None
-    return [tf.make_tensor_proto(value).SerializeToString() for value in values]
-
-
-def _array(serialised: bytes) -> Any:
+def array(serialised: bytes) -> Any:
     """What a compiled run returns for a tensor: an array, or a scalar."""
-    return tf.make_ndarray(tensor_pb2.TensorProto.FromString(serialised))[()]
+    proto = tensor_pb2.TensorProto.FromString(serialised)
+    if proto.dtype == types_pb2.DT_STRING and proto.tensor_content:
+        shape = [dimension.size for dimension in proto.tensor_shape.dim]
+        texts = np.empty(math.prod(shape), dtype=object)
+        texts[:] = split_strings(proto.tensor_content, len(texts))
+        return texts.reshape(shape)[()]
+    return tf.make_ndarray(proto)[()]

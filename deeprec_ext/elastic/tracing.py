@@ -26,6 +26,7 @@ from deeprec_ext.elastic.master import MasterSession
 from deeprec_ext.elastic.placed import Placed, Signature
 from deeprec_ext.elastic.probe import Probe, Recorded
 from deeprec_ext.elastic.steps import StepClock
+from deeprec_ext.elastic.transfers import Transfers
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 v1 = tf.compat.v1
@@ -37,7 +38,7 @@ SETTLE_SECONDS = 5.0
 SETTLE_STEPS = 20
 """And how many steps it has to have made."""
 
-COMPILE_LIMIT_SECONDS = 4.0
+COMPILE_LIMIT_SECONDS = 5.0
 """Where compiling a run of this graph took longer, nothing is compiled once more for traces."""
 
 COSTS_KEPT = 5
@@ -196,8 +197,14 @@ def make_probe(found: Traceable, record: Callable[[Recorded], None]) -> Probe:
         feed=signature.feeds, fetch=signature.fetches, target=[*signature.targets, *marks]
     )
     options.run_options.trace_level = config_pb2.RunOptions.FULL_TRACE
+    transfers = Transfers(
+        address for job in found.config.cluster_def.job if job.name == "ps" for address in job.tasks.values()
+    )
     try:
-        return Probe(signature, session, session.compile(options), known, record)
+        number = session.compile(options)
+        transfers.connect()
+        return Probe(signature, session, number, transfers, known, record)
     except BaseException:
+        transfers.close()
         session.close()
         raise

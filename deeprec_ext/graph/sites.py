@@ -29,6 +29,8 @@ _WAITS = frozenset({
 _FREE = frozenset({"Const", "NoOp", "Placeholder", *RESOURCE_VARIABLES, *REFERENCE_VARIABLES})
 """Make handles or constants: they work on nothing."""
 
+_SAME_SIZE = frozenset({"Identity", "Reshape", "Cast", "ExpandDims", "Squeeze"})
+
 _FAR = 16
 """Nodes looked at in the search for the slot of an op that a pass has added."""
 
@@ -45,8 +47,8 @@ class Site:
     """LOOKUP, UPDATE (also what is computed on the PS for an update), INPUT, or empty."""
     row_elements: int = 0
     """A gather: elements of one row; so many of its output are one row. 0: it reads no rows."""
-    indices: tuple[str, int] | None = None
-    """A write by rows: op and output number of the tensor that has an element for each row."""
+    indices: tuple[tuple[str, int], ...] = ()
+    """A write by rows: op and output number of tensors with an element for each row; one of them will be in the trace."""
     row_bytes: int = 0
     """A write by rows: bytes of one row, over all variables it writes."""
     bytes: int | None = None
@@ -61,10 +63,11 @@ def sites(user: GraphIndex, placed: GraphIndex, names: Iterable[str]) -> dict[st
       placed: the same graph as the passes left it, on PS.
     """
     found = {}
-    finder = _Finder(user, placed)
-    for name in placed.upstream(names):
+    needed = placed.upstream(names)
+    finder = _Finder(user, placed, needed)
+    for name in needed:
         node = placed.nodes[name]
-        if on_ps(node.device):
+        if finder.runs_on_ps(node):
             if node.op not in _FREE and (slot := finder.slot(name)) >= 0:
                 found[name] = finder.on_slot(node, slot)
         elif node.op in _WAITS:
@@ -75,9 +78,15 @@ def sites(user: GraphIndex, placed: GraphIndex, names: Iterable[str]) -> dict[st
 
 
 class _Finder:
-    def __init__(self, user: GraphIndex, placed: GraphIndex) -> None:
+    def __init__(self, user: GraphIndex, placed: GraphIndex, needed: Iterable[str]) -> None:
         self._user, self._placed = user, placed
         self._variables: dict[str, NodeDef | None] = {}
+        handles = [n for n in map(placed.nodes.__getitem__, needed) if n.op in RESOURCE_VARIABLES and on_ps(n.device)]
+        # TensorFlow runs what takes a handle where the variable is, whatever device the op asks for.
+        self._held = {consumer.name: handle.name for handle in handles for consumer, _ in placed.consumers(handle.name)}
+
+    def runs_on_ps(self, node: NodeDef) -> bool:
+        return on_ps(node.device) or node.name in self._held
 
     def shown(self, name: str) -> str:
         """Passes name what they add after the op they add it for, with two underscores between."""
@@ -88,7 +97,7 @@ class _Finder:
 
     def slot(self, name: str) -> int:
         """Of the op in the user's graph; of one that a pass added, that of the nearest op it depends on. -1: unknown."""
-        stack, seen = [name], {name}
+        stack, seen = [self._held.get(name, name), name], {name}
         while stack and len(seen) <= _FAR:
             current = stack.pop(0)
             known = self._user.nodes.get(current)
@@ -109,14 +118,14 @@ class _Finder:
             return Site(shown, slot, LOOKUP, row_elements=_row_elements(variable) if variable is not None else 0)
         if self._reads_whole(node):
             followers = [consumer for consumer, _ in self._placed.consumers(node.name)]
-            stays = bool(followers) and all(on_ps(consumer.device) for consumer in followers)
+            stays = bool(followers) and all(map(self.runs_on_ps, followers))
             return Site(shown, slot, LOOKUP, bytes=0 if stays else None)  # a read is no copy
         written = self._written(node)
         at = attributes.input_of(node, "indices") if writes_rows(node.op) else None
         if at is not None and written:
-            tensor = self._placed.inputs(node.name)[at]
+            indices = self._of_same_size(self._placed.inputs(node.name)[at])
             row_bytes = sum(_row_elements(one) * _element_bytes(one) for one in written)
-            return Site(shown, slot, UPDATE, indices=(op_name(tensor), output_number(tensor)), row_bytes=row_bytes)
+            return Site(shown, slot, UPDATE, indices=indices, row_bytes=row_bytes)
         return Site(shown, slot, UPDATE, bytes=sum(_elements(one) * _element_bytes(one) for one in written))
 
     def _reads_whole(self, node: NodeDef) -> bool:
@@ -124,6 +133,16 @@ class _Finder:
             return True
         inputs = self._placed.inputs(node.name)
         return node.op == "Identity" and self._placed.nodes[op_name(inputs[0])].op in REFERENCE_VARIABLES
+
+    def _of_same_size(self, tensor: str) -> tuple[tuple[str, int], ...]:
+        """The tensor, and those it was made of without a change of size: TensorFlow optimises such ops away."""
+        found = []
+        while True:
+            name = op_name(tensor)
+            found.append((name, output_number(tensor)))
+            if self._placed.nodes[name].op not in _SAME_SIZE or len(found) >= _FAR:
+                return tuple(found)
+            tensor = self._placed.inputs(name)[0]
 
     def _written(self, node: NodeDef) -> list[NodeDef]:
         """The variables of the user's graph whose handle or reference an op takes; it is no read, so it writes them."""

@@ -102,7 +102,7 @@ def read_trace(
 class _Reader:
     def __init__(self, known: Mapping[str, Site], own: str, role: Callable[[str], str]) -> None:
         self._known, self._own, self._role = known, own, role
-        self._shaping = {site.indices[0] for site in known.values() if site.indices is not None}
+        self._shaping = {name for site in known.values() for name, _ in site.indices}
         self._devices: defaultdict[str, _Device] = defaultdict(_Device)
         self._edges: defaultdict[tuple[str, str], _Edge] = defaultdict(_Edge)
         self._ops: dict[tuple[str, str], _Op] = {}
@@ -159,7 +159,7 @@ class _Reader:
             else:
                 use.update_seconds += time / 1e9
                 use.bytes += site.bytes or 0
-                if site.indices is not None:
+                if site.indices:
                     yield site
 
     def _use(self, slot: int) -> pb.SlotUse:
@@ -170,12 +170,12 @@ class _Reader:
 
     def _updated(self, site: Site) -> None:
         """The rows of a write, from the shape of its indices, where the trace has it."""
-        assert site.indices is not None
-        shape = self._shapes.get(site.indices)
-        if shape is not None:
-            rows, use = math.prod(shape), self._use(site.slot)
-            use.update_rows += rows
-            use.bytes += rows * site.row_bytes
+        for tensor in site.indices:
+            if tensor in self._shapes:
+                rows, use = math.prod(self._shapes[tensor]), self._use(site.slot)
+                use.update_rows += rows
+                use.bytes += rows * site.row_bytes
+                return
 
     def _transfer(self, node: Any) -> None:
         found = _EDGE.search(node.timeline_label)
