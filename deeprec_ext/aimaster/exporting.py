@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from deeprec_ext import __version__
 from deeprec_ext.aimaster.facts import RoleRecord
-from deeprec_ext.aimaster.gazing import Totals
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.scalings import Scalings
 from deeprec_ext.aimaster.slots import slot_bytes
 from deeprec_ext.aimaster.status import job_state
 from deeprec_ext.aimaster.tally import kind_of
+from deeprec_ext.aimaster.totals import Totals
 from deeprec_ext.gazer.prometheus import Distribution, Facts, Value
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

@@ -13,14 +13,16 @@ import logging
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from deeprec_ext.aimaster.members import Member
+from deeprec_ext.aimaster.reading import Reading, to_reply
 from deeprec_ext.aimaster.slots import slot_bytes, slot_rows
 from deeprec_ext.aimaster.tally import Tally
+from deeprec_ext.aimaster.totals import Totals
 from deeprec_ext.gazer import loads, values
 from deeprec_ext.gazer.process import ProcessReader
 from deeprec_ext.gazer.reading import Line
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from deeprec_ext.aimaster.job import Job
 
 log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 STALE_INTERVALS = 2.5
 """A value that is older than so many intervals is not the present one any more."""
@@ -42,20 +43,6 @@ TROUBLES_MAX, TEXT_MAX = 3, 500
 
 CHECKPOINT_SECONDS = 30.0
 """How often the store's log is copied into its database, in a thread. Else a commit would do so now and then, on the loop."""
-
-READERS_MAX = 2
-
-
-@dataclass
-class Totals:
-    """Of one trainer name, since this AIMaster began; they only grow. Histogram: steps per bucket."""
-
-    steps: int = 0
-    examples: int = 0
-    gate_wait_seconds: float = 0.0
-    input_wait_seconds: float = 0.0
-    histogram: list[int] = field(default_factory=list)
-    histogram_seconds: float = 0.0
 
 
 @dataclass
@@ -95,7 +82,7 @@ class Gazing:
         self._placement: tuple[object, int] = (None, 0)  # of slots and PS, and the epoch since when it is so
         self._checkpointed = job.clock.monotonic()
         self._broken = False
-        self._readers: asyncio.Semaphore | None = None
+        self._reading = Reading(job.store)
 
     # ------------------------------------------------------------------------------------------------ reports
 
@@ -115,7 +102,7 @@ class Gazing:
         if member.is_trainer:
             if report.HasField("steps"):
                 seen.values.update(values.step_values(report.steps, seconds))
-                self._count(member.name, report.steps)
+                self.ignored += not self.totals.setdefault(member.name, Totals()).add(report.steps)
             for trace in islice(report.traces, TRACES_PER_REPORT):
                 self._take(member.name, trace)
         elif member.role == pb.PS and seconds > 0:
@@ -127,21 +114,6 @@ class Gazing:
         if report.trouble and seen.troubles < TROUBLES_MAX:
             seen.troubles += 1
             self._job.event("warning", member.name, text=report.trouble[:TEXT_MAX])
-
-    def _count(self, name: str, sample: pb.StepSample) -> None:
-        numbers = (sample.steps, sample.examples, sample.gate_wait_seconds, sample.input_wait_seconds)
-        if not all(map(values.usable, numbers)):
-            self.ignored += 1
-            return
-        totals = self.totals.setdefault(name, Totals())
-        totals.steps += sample.steps
-        totals.examples += sample.examples
-        totals.gate_wait_seconds += sample.gate_wait_seconds
-        totals.input_wait_seconds += sample.input_wait_seconds
-        counts = values.histogram(sample)
-        if counts:
-            totals.histogram = [old + new for old, new in zip(totals.histogram or [0] * len(counts), counts)]
-            totals.histogram_seconds += sample.histogram_seconds if values.usable(sample.histogram_seconds) else 0.0
 
     def _take(self, trainer: str, trace: pb.Trace) -> None:
         job = self._job
@@ -312,28 +284,9 @@ class Gazing:
         self, subjects: Sequence[str] = (), metrics: Sequence[str] = (), since: float = 0.0, until: float = 0.0,
         points: int = 500,
     ) -> list[Line]:  # fmt: skip
-        """As Series.query, in a thread with a connection of its own: a day of a large job takes a while."""
-
-        return await self._read(lambda series: series.query(subjects, metrics, since, until, points))
+        """As Series.query, in a thread: a day of a large job takes a while."""
+        return await self._reading.read(lambda series: series.query(subjects, metrics, since, until, points))
 
     async def series_reply(self, request: pb.SeriesRequest) -> pb.SeriesReply:
         """The answer to Admin.Series."""
-
-        def read(series: Series) -> pb.SeriesReply:
-            lines = series.query(request.subjects, request.metrics, request.since, request.until, request.points)
-            return pb.SeriesReply(lines=[pb.SeriesLine(**vars(line)) for line in lines])
-
-        return await self._read(read)
-
-    async def _read(self, function: Callable[[Series], _T]) -> _T:
-        def read() -> _T:
-            store = self._job.store.reader()
-            try:
-                return function(Series(store))
-            finally:
-                store.close()
-
-        if self._readers is None:
-            self._readers = asyncio.Semaphore(READERS_MAX)
-        async with self._readers:
-            return await asyncio.to_thread(read)
+        return await self._reading.read(lambda series: to_reply(series, request))
