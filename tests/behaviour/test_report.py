@@ -72,6 +72,18 @@ def test_a_run_leaves_a_report_of_its_scaling_and_its_failure(begin):
     assert "no report" not in job.output
 
 
+def test_a_report_that_cannot_be_written_is_a_line_in_the_log_and_not_a_failed_job(tmp_path):
+    """The fake AIMaster of the launcher's tests leaves an empty database."""
+    fakes = SCRIPTS.parent.parent / "unit" / "launch"
+    words = [sys.executable, str(fakes / "fake_run.py"), "run", "--quiet", "--workdir", str(tmp_path / "run"), "--workers", "0",
+             "--", "python", str(fakes / "fake_trainer.py"), "5", "0.02"]  # fmt: skip
+    done = subprocess.run(words, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert "no report was written" in done.stderr and "is empty" in done.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "succeeded"
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
 # ------------------------------------------------------------------------------------------- a hot table, a slowed worker
 
 SIZES = ("--rows-per-table", "50000", "--dim", "8", "--batch", "256", "--steps", "1000000")
