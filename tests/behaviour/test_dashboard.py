@@ -197,7 +197,9 @@ def test_a_chart_tells_its_values_to_the_keyboard(browser: Browser, page: Page) 
     browser.counts("#step-times .curve", 1)
 
 
-def test_the_page_says_when_the_aimaster_is_gone_and_connects_again(browser: Browser, page: Page) -> None:
+def test_the_page_says_when_the_aimaster_is_gone_and_connects_again(
+    browser: Browser, page: Page, caplog: pytest.LogCaptureFixture
+) -> None:
     browser.open(page.url)
     browser.sees("#link", "live")
     next_step(browser)
@@ -209,6 +211,15 @@ def test_the_page_says_when_the_aimaster_is_gone_and_connects_again(browser: Bro
     browser.sees("#link", "live")
     browser.until("document.getElementById('banner').hidden", "the banner to go")
     next_step(browser)
+    assert "Traceback" not in caplog.text, "an open page does not make the end of an AIMaster look like an error"
+
+
+def test_too_many_pages_are_told_so(browser: Browser, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deeprec_ext.aimaster.dashboard.live.CLIENTS_MAX", 0)
+    browser.open(page.url)
+    browser.sees("#banner", "Too many pages of this job are open.")
+    monkeypatch.setattr("deeprec_ext.aimaster.dashboard.live.CLIENTS_MAX", 1)
+    browser.sees("#link", "live")
 
 
 def test_a_job_that_has_ended_is_said_to_have_ended_also_without_an_aimaster(browser: Browser, page: Page) -> None:

@@ -1,6 +1,6 @@
 // The page: listens to the AIMaster, and hands each message to the parts.
 
-import { $, attribute, get, text } from "./dom.js";
+import { $, attribute, get, keep, recall, text } from "./dom.js";
 import * as f from "./format.js";
 import { Changes } from "./changes.js";
 import { Control, takeToken } from "./control.js";
@@ -13,7 +13,7 @@ import { Topology } from "./topology.js";
 import { decode } from "./message.js";
 import * as panels from "./panels.js";
 
-const SILENT_MS = 8000, AGAIN_MS = [500, 1000, 2000, 4000], EDGES_SECONDS = 15;
+const SILENT_MS = 15000, AGAIN_MS = [500, 1000, 2000, 4000], HIDDEN_MS = 10000, EDGES_SECONDS = 15;
 const ENDED = ["finished", "failed", "finishing"];
 
 const token = takeToken();
@@ -57,7 +57,7 @@ function show(message) {
 
 // ------------------------------------------------------------------------------------------------ connection
 
-let source = null, failures = 0, silence = 0;
+let source = null, failures = 0, silence = 0, again = 0, hiding = 0;
 
 function connection(alive) {
   $("link").className = `link ${alive ? "live" : "lost"}`;
@@ -74,8 +74,7 @@ function connection(alive) {
 }
 
 function listen() {
-  clearTimeout(silence);
-  if (source) source.close();
+  leave();
   source = new EventSource("api/live");
   source.onmessage = (event) => {
     failures = 0;
@@ -92,12 +91,29 @@ function watch() {
   silence = setTimeout(lost, SILENT_MS);
 }
 
-function lost() {
-  source.close();
+function leave() {
   clearTimeout(silence);
-  connection(false);
-  setTimeout(listen, AGAIN_MS[Math.min(failures++, AGAIN_MS.length - 1)]);
+  clearTimeout(again);
+  if (source) source.close();
 }
+
+function lost() {
+  leave();
+  connection(false);
+  again = setTimeout(listen, AGAIN_MS[Math.min(failures++, AGAIN_MS.length - 1)]);
+  const probe = new AbortController(); // an EventSource does not tell why it was refused
+  fetch("api/live", { signal: probe.signal }).then(({ status }) => {
+    probe.abort();
+    if (status === 503) panels.banner("slow", "Too many pages of this job are open.", "Close one; this one connects again by itself.");
+  }).catch(() => {});
+}
+
+// A browser has few connections to one server, and the AIMaster has better things to do than to draw for nobody.
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hiding);
+  if (document.hidden) hiding = setTimeout(leave, HIDDEN_MS);
+  else if (!source || source.readyState === EventSource.CLOSED) listen();
+});
 
 // ------------------------------------------------------------------------------------------------ colours
 
@@ -106,9 +122,9 @@ function paint(value) {
   attribute(document.documentElement, "data-theme", value === "auto" ? null : value);
   theme.value = value;
 }
-paint(localStorage.getItem("deeprec-ext theme") || "auto");
+paint(recall("localStorage", "deeprec-ext theme") || "auto");
 theme.addEventListener("change", () => {
-  localStorage.setItem("deeprec-ext theme", theme.value);
+  keep("localStorage", "deeprec-ext theme", theme.value);
   paint(theme.value);
 });
 

@@ -1,6 +1,6 @@
 // Scaling from the page, for whoever has the job's token.
 
-import { $, h, get, text, attribute } from "./dom.js";
+import { $, h, attribute, get, keep, recall, text } from "./dom.js";
 import * as f from "./format.js";
 
 const KEY = "deeprec-ext token";
@@ -12,9 +12,9 @@ export function takeToken() {
   if (given !== null) {
     address.searchParams.delete("token");
     history.replaceState(null, "", address);
-    sessionStorage.setItem(KEY, given);
+    keep("sessionStorage", KEY, given);
   }
-  return sessionStorage.getItem(KEY) || "";
+  return given ?? recall("sessionStorage", KEY);
 }
 
 export class Control {

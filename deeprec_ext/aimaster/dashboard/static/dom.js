@@ -63,6 +63,23 @@ export function segments(parent, choices, chosen, change) {
   return press;
 }
 
+/** What the browser keeps for us; a browser that keeps nothing is no reason to show nothing. */
+export function recall(store, name) {
+  try {
+    return window[store].getItem(name) || "";
+  } catch {
+    return "";
+  }
+}
+
+export function keep(store, name, value) {
+  try {
+    window[store].setItem(name, value);
+  } catch {
+    // then it is forgotten with the page
+  }
+}
+
 /** JSON of the AIMaster. Throws an Error with its message. */
 export async function get(path, options = {}) {
   const answer = await fetch(path, { ...options, signal: AbortSignal.timeout(15000) });

@@ -103,7 +103,7 @@ export class OverTime {
     const id = `${line.subject} ${line.metric}`;
     const before = (this.lines.get(id) || []).filter((point) => point[0] >= from);
     const last = before.length ? before[before.length - 1][0] : -Infinity;
-    const added = points(line).filter((point) => point[0] > last);
+    const added = points(line).filter(([time, mean]) => time > last && (mean > 0 || line.subject === "job")); // no step: no step time
     this.lines.set(id, before.concat(added));
     if (line.subject === "job" && added.length) this.known = added[added.length - 1][0];
   }

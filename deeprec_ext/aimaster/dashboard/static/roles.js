@@ -23,6 +23,10 @@ export class Roles {
       text(cell.firstElementChild, row.state);
       cell.firstElementChild.className = `pill ${row.state === "running" ? "good" : ["failed", "exited"].includes(row.state) ? "bad" : "slow"}`;
     };
+    const network = (row) => {
+      if (row.received + row.sent && !row.shared) return `${f.rate(row.received)} in, ${f.rate(row.sent)} out`;
+      return row.transferred ? `${f.rate(row.transferred)} of tensors` : "";
+    };
     const waits = (row) => row.step_seconds === undefined ? "" : [[row.input, "input"], [row.gate, "gate"]].filter(([value]) => value >= 0.005).map(([value, what]) => `${what} ${f.share(value)}`).join(", ");
     this.table = new Table($("role-table"), [
       { id: "name", title: "role", sort: (row) => row.place, show: name },
@@ -30,7 +34,7 @@ export class Roles {
       { id: "load", title: "load", number: true, hint: "PS: share of time in which an op ran for a trainer. Trainers: median step time.", sort: (row) => row.load, show: (row) => row.busy !== undefined ? (row.busy ? `${f.share(row.busy)} busy` : "") : row.step_seconds ? f.seconds(row.step_seconds) : "" },
       { id: "cpu", title: "CPU", number: true, hint: "cores in use, and the limit", sort: (row) => row.cpu, show: (row, cell) => gauge(cell, row.cpu_limit ? row.cpu / row.cpu_limit : null, row.cpu ? `${f.cores(row.cpu)}${row.cpu_limit ? ` of ${f.cores(row.cpu_limit)}` : ""}` : "", row.shared ? "the limit is shared with the other roles on this machine" : "") },
       { id: "memory", title: "memory", number: true, sort: (row) => row.memory, show: (row, cell) => gauge(cell, row.memory_limit ? row.memory / row.memory_limit : null, row.memory ? `${f.bytes(row.memory)}${row.memory_limit ? ` of ${f.bytes(row.memory_limit)}` : ""}` : "", row.shared ? "the limit is shared with the other roles on this machine" : "") },
-      { id: "network", title: "network", number: true, hint: "received and sent", sort: (row) => row.received + row.sent, show: (row) => (row.shared ? "" : row.received + row.sent ? `${f.rate(row.received)} in, ${f.rate(row.sent)} out` : "") },
+      { id: "network", title: "network", number: true, hint: "received and sent; of a PS whose network others share, the tensors of trainers", sort: (row) => row.transferred || row.received + row.sent, show: network },
       { id: "waits", title: "waits", hint: "share of time a trainer waits for input, and at the gate for scalings and failovers", sort: (row) => (row.input || 0) + (row.gate || 0), show: waits },
       { id: "restarts", title: "restarts", number: true, sort: (row) => row.restarts, show: (row) => (row.restarts ? f.count(row.restarts) : "") },
     ], { key: (row) => row.name, order: ["name", false], page: 20, empty: "No role is known yet.", label: "What every role uses" });
