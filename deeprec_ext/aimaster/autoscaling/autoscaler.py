@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from deeprec_ext.aimaster.autoscaling.observing import Latest, observe, size_of
+from deeprec_ext.aimaster.autoscaling.growth import Growth
+from deeprec_ext.aimaster.autoscaling.observing import Latest, memory_of, observe, size_of
 from deeprec_ext.aimaster.autoscaling.windows import Windows
 from deeprec_ext.aimaster.facts import Requests, Scaling
 from deeprec_ext.aimaster.job import Job
@@ -62,6 +63,7 @@ class Autoscaler:
     ) -> None:  # fmt: skip
         self._job, self._scalings, self._resize, self._latest = job, scalings, resize, latest
         self._decide, self._record = decide, record
+        self._growth = Growth()
         self._windows = Windows(seconds=job.settings.window_seconds)
         self._pending: _Pending | None = None
         self._last_change = True  # a first `keep` is recorded: it says why nothing happens
@@ -99,8 +101,11 @@ class Autoscaler:
         return max(0.0, self._job.clock.wall() - self._job.started)
 
     def _look(self) -> None:
-        """One tick for the windows."""
+        """One tick for the windows and the growth of memory."""
         job = self._job
+        self._growth.observe(
+            self._now(), {m.incarnation: memory_of(m, self._latest(m.name)) for m in job.members if m.admitted}
+        )
         trainers = job.members.trainers().values()
         ps = [self._latest(name).get("busy_share", 0.0) for name in job.members.wanted(pb.PS)]
         waiting = [self._latest(member.name).get("input_wait_share", 0.0) for member in trainers]
@@ -130,7 +135,7 @@ class Autoscaler:
     def observed(self) -> Observed:
         return observe(
             self._job, self._scalings, number=self._record.next_number, windows=self._windows.all(), latest=self._latest,
-            hold=self._job.held,
+            growth=self._growth, hold=self._job.held,
         )  # fmt: skip
 
     async def preview(self) -> Decision:

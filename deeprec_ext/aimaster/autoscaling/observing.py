@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from deeprec_ext.aimaster.autoscaling.growth import Growth
 from deeprec_ext.aimaster.facts import Failure, JobSpec, Scaling
 from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.members import Member
 from deeprec_ext.aimaster.policy.observed import (
     Change,
     Limits,
@@ -45,14 +47,14 @@ def limits_of(spec: JobSpec) -> Limits:
 
 
 def observe(
-    job: Job, scalings: Scalings, *, number: int, windows: Sequence[Window], latest: Latest, hold: bool
+    job: Job, scalings: Scalings, *, number: int, windows: Sequence[Window], latest: Latest, growth: Growth, hold: bool
 ) -> Observed:
     """Times are seconds since the start of the job."""
     now = max(0.0, job.clock.wall() - job.started)
     return Observed(
         number=number, time=round(now, 3), size=size_of(job), limits=limits_of(job.spec),
         objective=job.settings.objective, deadline_seconds=job.settings.deadline_seconds, model=model_of(job.catalogue),
-        windows=tuple(windows), roles=tuple(roles_of(job, latest)), slots=tuple(slots_of(job, latest)),
+        windows=tuple(windows), roles=tuple(roles_of(job, latest, growth)), slots=tuple(slots_of(job, latest)),
         changes=tuple(changes_of(scalings.records(), job.started))[-CHANGES_KEPT:],
         losses=tuple(losses_of(job.store.failures(), job.started))[-LOSSES_KEPT:], progress=progress_of(job),
         backups=job.peer_backup, hold=hold, busy=scalings.running is not None or bool(scalings.queue),
@@ -69,7 +71,7 @@ def model_of(catalogue: pb.Catalogue) -> Model:
     )
 
 
-def roles_of(job: Job, latest: Latest) -> list[RoleUse]:
+def roles_of(job: Job, latest: Latest, growth: Growth) -> list[RoleUse]:
     """PS and trainers that take part, by name."""
     found = []
     for member in sorted(job.members, key=lambda member: member.name):
@@ -81,9 +83,9 @@ def roles_of(job: Job, latest: Latest) -> list[RoleUse]:
                 name=member.name,
                 cpu_cores=values.get("cpu_cores", member.cpu_percent / 100),
                 cpu_limit_cores=values.get("cpu_limit_cores", 0.0),
-                working_set_bytes=int(values.get("working_set_bytes") or member.heartbeat.rss_bytes),
+                working_set_bytes=memory_of(member, values),
                 memory_limit_bytes=int(values.get("memory_limit_bytes", 0)),
-                memory_slope_bytes_per_second=values.get("memory_slope_bytes_per_second", 0.0),
+                memory_slope_bytes_per_second=growth.slope(member.incarnation),
                 throttled_share=values.get("throttled_share", 0.0),
                 step_seconds=values.get("step_seconds", member.heartbeat.step_seconds),
                 steps_per_second=member.heartbeat.steps_per_second,
@@ -94,6 +96,11 @@ def roles_of(job: Job, latest: Latest) -> list[RoleUse]:
             )
         )
     return found
+
+
+def memory_of(member: Member, values: Mapping[str, float]) -> int:
+    """Bytes: of its container where that is its own, else of the process."""
+    return int(values.get("working_set_bytes") or member.heartbeat.rss_bytes)
 
 
 def slots_of(job: Job, latest: Latest) -> list[SlotUse]:
