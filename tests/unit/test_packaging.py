@@ -48,9 +48,10 @@ def test_every_dependency_is_explained(root: Path):
         )
 
 
-def test_a_wheel_carries_the_protocol_and_the_autoload_file(root: Path, tmp_path: Path):
+def test_a_wheel_carries_the_protocol_the_autoload_file_and_the_page(root: Path, tmp_path: Path):
     packages = root / "deeprec_ext"
     wanted = {"deeprec_ext/proto/deeprec_ext.proto", "deeprec_ext/py.typed", "deeprec_ext/_autoload/sitecustomize.py"}
+    wanted |= {str(path.relative_to(root)) for path in (packages / "aimaster/dashboard/static").iterdir()}
     program = (
         "from setuptools import setup; import sys;"
         f"sys.argv = ['setup.py', '-q', 'egg_info', '-e', {str(tmp_path)!r}, 'build', '-b', {str(tmp_path / 'build')!r}];"

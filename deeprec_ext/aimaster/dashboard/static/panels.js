@@ -37,7 +37,7 @@ export function stateBanner({ job, ps, trainers, counts, limits }) {
   if (job.state !== "starting") return banner("", "", "");
   const there = (roles) => roles.filter((one) => one.state === "running").length;
   const words = counts.ps + counts.trainers === 0 ? "No role is known yet."
-    : `${there(ps)} of ${f.plural(counts.ps, "PS", "PS")} and ${there(trainers)} of ${f.plural(counts.trainers, "trainer")} are there; training begins when the chief has opened its session.`;
+    : `${there(ps)} of ${f.plural(counts.ps, "PS", "PS")} and ${there(trainers)} of ${f.plural(counts.trainers, "trainers", "trainers")} are there; training begins when the chief has opened its session.`;
   return banner("slow", "The job is starting.", words);
 }
 

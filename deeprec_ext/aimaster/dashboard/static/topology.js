@@ -78,7 +78,7 @@ export class Topology {
     style(meter.firstElementChild, "width", `${(100 * Math.min(1, one.busy)).toFixed(1)}%`);
     element.classList.toggle("off", !running);
     element.classList.toggle("chosen", this.chosen === one.name);
-    const facts = [f.plural(one.slots.length, "slot"), one.bytes ? f.bytes(one.bytes) : null, one.transferred ? f.rate(one.transferred) : null, restarts(one)];
+    const facts = [running ? f.plural(one.slots.length, "slot") : null, one.bytes ? f.bytes(one.bytes) : null, one.transferred ? f.rate(one.transferred) : null, restarts(one)];
     text(sub, facts.filter(Boolean).join(" · "));
     text(alarm, silence(one));
     sync(cells, one.slots, (slot) => slot, (slot) => h("span", { class: "cell", "data-slot": slot }, String(slot)), (cell, slot) => {
