@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any, TypeVar
 
 from deeprec_ext.gazer.report.lines import Lines, Windows, length, without
 from deeprec_ext.gazer.report.load import Loads, measure
 from deeprec_ext.gazer.report.story import Story
+
+T = TypeVar("T")
 
 WARM_UP_SECONDS = 10.0
 """After the first step of a job, and of each trainer: sessions are prepared, caches and input queues fill."""
@@ -21,6 +25,14 @@ class Case:
     def __init__(self, story: Story) -> None:
         self.story = story
         self.lines = Lines(story.lines)
+        self._known: dict[object, Any] = {}
+
+    def once(self, function: Callable[[Case], T]) -> T:
+        """What a pure function says of this case; the second time from memory."""
+        if function not in self._known:
+            self._known[function] = function(self)
+        found: T = self._known[function]
+        return found
 
     @cached_property
     def trainers(self) -> list[str]:

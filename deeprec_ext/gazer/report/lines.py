@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from deeprec_ext.gazer.series import Line
 
@@ -20,14 +20,16 @@ GAP_FACTOR = 2.5
 """An interval so many times longer than the median one is a gap: a sample or two may be lost, a restart takes longer."""
 
 
-@dataclass(frozen=True)
-class Span:
-    """One interval of a line."""
+class Span(NamedTuple):
+    """One interval of a line; there may be a million of them."""
 
     start: float
     end: float
     mean: float
     highest: float
+
+    def mostly_in(self, start: float, end: float) -> bool:
+        return min(self.end, end) - max(self.start, start) > 0.5 * (self.end - self.start)
 
     def overlap(self, windows: Windows) -> float:
         """Seconds of it that lie in the windows."""
@@ -45,13 +47,21 @@ class Lines:
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._spans = {(line.subject, line.metric): tuple(_spans(line)) for line in lines if line.times}
+        self._ends = {key: [span.end for span in spans] for key, spans in self._spans.items()}
 
     def spans(self, subject: str, metric: str, windows: Windows | None = None) -> tuple[Span, ...]:
-        """Those that lie in the windows for more than half."""
+        """Those that lie in one of the windows for more than half."""
         spans = self._spans.get((subject, metric), ())
-        if windows is None:
+        if windows is None or not spans:
             return spans
-        return tuple(span for span in spans if span.overlap(windows) > 0.5 * (span.end - span.start))
+        ends, found = self._ends[subject, metric], []
+        for start, end in windows:
+            part = spans[bisect.bisect_right(ends, start) : bisect.bisect_left(ends, end) + 1]
+            inside = part[1:-1]  # only the first and the last can reach beyond the window
+            found += [span for span in part[:1] if span.mostly_in(start, end)]
+            found += inside
+            found += [span for span in part[1:][-1:] if span.mostly_in(start, end)]
+        return tuple(found)
 
     def subjects(self, metric: str, prefix: str = "") -> list[str]:
         """Who has this metric, in natural order."""

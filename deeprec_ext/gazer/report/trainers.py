@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.gazer.report.case import Case
-from deeprec_ext.gazer.report.lines import buckets, natural
+from deeprec_ext.gazer.report.lines import buckets, length, natural
 
 PIECE_SECONDS, PIECE_STEPS = 5.0, 10
 """Trainers are compared over pieces of this length, and at least so many usual steps: one slow step does not decide."""
+
+PIECES_MAX = 500
+"""More pieces tell no more, and are compared for every trainer."""
 
 COVERED = 0.7
 """Share of a piece that a trainer must have trained and been measured in to count in it."""
@@ -38,6 +41,10 @@ class TrainerUse:
 
 
 def trainer_uses(case: Case) -> list[TrainerUse]:
+    return case.once(_uses)
+
+
+def _uses(case: Case) -> list[TrainerUse]:
     return [_use(case, name) for name in case.trainers]
 
 
@@ -76,14 +83,17 @@ def compare(case: Case) -> list[Comparison]:
     as quick as ever. Pieces with a scaling or a failure in them do not count, nor does a trainer's warm-up.
     """
     usual = [use.mean_seconds for use in trainer_uses(case) if use.steps_per_second]
-    pieces = buckets(case.calm, max(PIECE_SECONDS, PIECE_STEPS * statistics.median(usual))) if usual else []
+    if not usual:
+        return []
+    seconds = max(PIECE_SECONDS, PIECE_STEPS * statistics.median(usual), length(case.calm) / PIECES_MAX)
+    pieces = buckets(case.calm, seconds)
     times = {name: _step_times(case, name, pieces) for name in case.trainers}
     ratios: dict[str, list[float]] = {}
     for number in range(len(pieces)):
         here = {name: mine[number] for name, mine in times.items() if number in mine}
         ordered = sorted(here.values())
-        for name, seconds in here.items() if len(here) > 1 else ():
-            ratios.setdefault(name, []).append(seconds / _median_without(ordered, seconds))
+        for name, step in here.items() if len(here) > 1 else ():
+            ratios.setdefault(name, []).append(step / _median_without(ordered, step))
     found = [Comparison(name, tuple(one)) for name, one in ratios.items()]
     return sorted(found, key=lambda one: (-one.median, natural(one.name)))
 
