@@ -48,8 +48,9 @@ class Source:
         before = self._situation()
         await self.job.changed.until(lambda: self._situation() != before, seconds)
 
-    def _shared(self, name: str, make: Callable[[], T]) -> T:
-        now, situation = self.job.clock.monotonic(), self._situation()
+    def _shared(self, name: str, make: Callable[[], T], *facts: object) -> T:
+        """What was made within the last second, unless the situation or these facts are others now."""
+        now, situation = self.job.clock.monotonic(), (self._situation(), facts)
         at, before, value = self._kept.get(name, (0.0, None, None))
         if before != situation or not 0 <= now - at < KEPT_SECONDS:
             value = make()
@@ -76,12 +77,12 @@ class Source:
         begin = max(0, self.last_event() - limit) if after is None else after
         return [
             {
+                **json.loads(text),
                 "sequence": sequence,
                 "time": round(time, 3),
                 "type": type_,
                 "role": role,
                 "epoch": epoch,
-                **json.loads(text),
             }
             for sequence, time, type_, role, epoch, text in self.job.store.events(begin, limit)
         ]
@@ -98,7 +99,10 @@ class Source:
             finally:
                 store.close()
 
-        return await asyncio.shield(self._shared(name, lambda: asyncio.ensure_future(asyncio.to_thread(work))))
+        def begin() -> asyncio.Task[T]:
+            return asyncio.get_running_loop().create_task(asyncio.to_thread(work))
+
+        return await asyncio.shield(self._shared(name, begin, self.last_event()))
 
     async def history(self) -> dict[str, Any]:
         """The newest scalings and failures, oldest first: the tables, and what is marked on the time axis."""

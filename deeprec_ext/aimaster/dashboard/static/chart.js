@@ -62,10 +62,6 @@ export class Chart {
     this.draw();
   }
 
-  setFormat(format) {
-    this.format = format;
-  }
-
   // ------------------------------------------------------------------------------------------------ drawing
 
   get width() {

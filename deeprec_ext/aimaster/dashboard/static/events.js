@@ -14,7 +14,7 @@ const TYPES = [
 ];
 const KEPT = 2000, SHOWN = 300, COMMON = ["sequence", "time", "type", "role", "epoch"];
 
-export const kindOf = (type) => (TYPES.find(([pattern]) => pattern.test(type)) || [null, ""])[1];
+const kindOf = (type) => (TYPES.find(([pattern]) => pattern.test(type)) || [null, ""])[1];
 
 function short(value) {
   if (typeof value === "number") return Number.isInteger(value) ? f.count(value) : value.toPrecision(3);

@@ -30,7 +30,7 @@ export function banner(look, title, words) {
   }
 }
 
-export function stateBanner({ job, ps, trainers, counts, limits }) {
+export function stateBanner({ job, ps, trainers, counts }) {
   if (job.state === "failed") return banner("bad", "The job has failed.", job.failure || "See the logs.");
   if (job.state === "finished") return banner("good", "The job has finished.", `${f.count(job.step)} steps in ${f.clockwork(job.seconds)}.`);
   if (job.state === "finishing") return banner("busy", "The job is finishing.", "The chief has ended; workers and evaluator end too.");

@@ -4,8 +4,6 @@ import { $, h, text, attribute } from "./dom.js";
 import * as f from "./format.js";
 import { Table, gauge } from "./table.js";
 
-const KINDS = { ps: "PS", chief: "chief", worker: "worker", evaluator: "evaluator" };
-
 /** PS by how busy they are, trainers by the time of a step, relative to the slowest. */
 function load(one, slowest) {
   return one.busy !== undefined ? one.busy : one.step_seconds ? one.step_seconds / slowest : 0;
@@ -53,5 +51,3 @@ export class Roles {
     text($("limits-note"), limited.length && limited.every((one) => one.shared) ? "limits are this machine's: all roles share them" : "");
   }
 }
-
-export const kindOf = (name) => KINDS[name.split("-")[0]] || name;

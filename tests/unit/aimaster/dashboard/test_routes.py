@@ -202,6 +202,16 @@ def test_history_has_scalings_and_failures_with_their_times(tmp_path: Path) -> N
     play(tmp_path, scenario)
 
 
+def test_what_has_just_happened_is_never_missing_from_the_history(tmp_path: Path) -> None:
+    async def scenario(job: Job, app: ASGIApp) -> None:
+        assert (await ask(app, "/api/history")).json["failures"] == []
+        job.store.save_failure(Failure(0, "ps-1", "killed by signal 9", 1e9, 0.04))
+        job.event("failure", "ps-1", cause="killed by signal 9")
+        assert len((await ask(app, "/api/history")).json["failures"]) == 1, "in the same second"
+
+    play(tmp_path, scenario)
+
+
 def test_decisions_say_what_came_of_them(tmp_path: Path) -> None:
     async def scenario(job: Job, app: ASGIApp) -> None:
         assert (await ask(app, "/api/decisions")).json == {"autoscale": "", "decisions": []}
