@@ -44,6 +44,7 @@ class Memo:
     """One dataset as it was when the AIMaster last told the PS."""
 
     position: Position
+    trained: int = 0  # records, in it
     counters: Counters = field(default_factory=Counters)
     aside: tuple[int, ...] = ()
     replayed: Mapping[str, int] = field(default_factory=dict)
@@ -51,21 +52,23 @@ class Memo:
 
     def plain(self) -> dict[str, Any]:
         return {
-            "position": positions.plain(self.position), "counters": asdict(self.counters), "aside": self.aside,
-            "replayed": dict(self.replayed), "told_end": self.told_end,
+            "position": positions.plain(self.position), "trained": self.trained, "counters": asdict(self.counters),
+            "aside": self.aside, "replayed": dict(self.replayed), "told_end": self.told_end,
         }  # fmt: skip
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> Memo:
         known = {one.name for one in fields(Counters)}
         counters = Counters(**{key: value for key, value in values["counters"].items() if key in known})
-        position = positions.from_plain(values["position"])
-        return Memo(position, counters, tuple(values["aside"]), dict(values["replayed"]), bool(values["told_end"]))
+        position, trained = positions.from_plain(values["position"]), int(values["trained"])
+        aside, replayed = tuple(values["aside"]), dict(values["replayed"])
+        return Memo(position, trained, counters, aside, replayed, bool(values["told_end"]))
 
 
 def memo_of(dataset: Dataset) -> Memo:
     aside = tuple(sorted(dataset.visits.aside))
-    return Memo(dataset.position(), replace(dataset.counters), aside, dict(dataset.replayed), dataset.told_end)
+    counters, replayed = replace(dataset.counters), dict(dataset.replayed)
+    return Memo(dataset.position(), dataset.visits.trained, counters, aside, replayed, dataset.told_end)
 
 
 @dataclass(frozen=True)
@@ -82,12 +85,13 @@ class Recollection:
             return self
         known = pb.DataKnown()
         known.CopyFrom(self.told[incarnation])
-        del known.held[:]
+        for lease in known.held:
+            lease.id = 0
         return replace(self, told={**self.told, incarnation: known})
 
     @property
     def holders(self) -> set[str]:
-        return {who for who, known in self.told.items() if known.held}
+        return {who for who, known in self.told.items() if any(lease.id for lease in known.held)}
 
     def plain(self) -> dict[str, Any]:
         return {
@@ -173,7 +177,9 @@ def recall(dataset: Dataset, memory: Recollection) -> bool:
     told = {who: known for who, known in memory.told.items() if known.rewinds == rewinds}
     fill_table(dataset, memory.shards)
     if not dataset.table.complete:
-        dataset.counters.unsure += sum(known.trained_records for known in told.values())
+        # What is in hand may be trained as well, until its holders hear of it.
+        in_hand = sum(lease.records - lease.done for known in told.values() for lease in known.held)
+        dataset.counters.unsure += sum(known.trained_records for known in told.values()) + in_hand
         dataset.rewind(memo.position if memo else None)
         return False
     complete, aside, epochs = merge(dataset, memo.position if memo else Position(dataset.fingerprint), told)
@@ -181,7 +187,17 @@ def recall(dataset: Dataset, memory: Recollection) -> bool:
     dataset.holders = {who: Holder(who) for who in dataset.visits.holders()}
     nobodys = [visit for epoch in epochs for visit in epoch.open.values() if not visit.lease]
     dataset.counters.unsure += sum(visit.left for visit in nobodys)
+    _acknowledge(dataset.counters, dataset.visits.trained - (memo.trained if memo else 0))
     return True
+
+
+def _acknowledge(counters: Counters, gained: int) -> None:
+    """As if the trainers had told it one by one since the memo."""
+    gained = max(0, gained)
+    again = min(gained, counters.to_repeat)
+    counters.acknowledged += gained
+    counters.to_repeat -= again
+    counters.rewound += again
 
 
 def merge(dataset: Dataset, position: Position, told: Mapping[str, pb.DataKnown]) -> tuple[int, int, tuple[Epoch, ...]]:
@@ -230,10 +246,11 @@ def _held(dataset: Dataset, told: Mapping[str, pb.DataKnown]) -> dict[tuple[int,
                 continue
             if dataset.visits.shard(lease.epoch, lease.rank) != lease.shard:
                 continue
-            key = lease.epoch, lease.rank
-            if key not in held or held[key].lease < lease.id:
-                records = dataset.table.extent(lease.shard).records
-                held[key] = Visit(*key, records, min(lease.done, records), lease.id, who)
+            key, records = (lease.epoch, lease.rank), dataset.table.extent(lease.shard).records
+            visit = held.setdefault(key, Visit(*key, records))
+            visit.done = max(visit.done, min(lease.done, records))
+            if lease.id > visit.lease:
+                visit.lease, visit.incarnation = lease.id, who
     return held
 
 

@@ -139,7 +139,9 @@ class Visits:
         """Every visit of every epoch is done, or given up."""
         if not self.table.complete:
             return False
-        return self._over(self.complete) or len(self.aside) >= self.table.count
+        if self.table.count == 0 or (self.epochs_wanted == 0 and len(self.aside) >= self.table.count):
+            return not any(epoch.open for number, epoch in self.epochs.items() if number != SCAN)
+        return self._over(self.complete)
 
     @property
     def counting(self) -> bool:

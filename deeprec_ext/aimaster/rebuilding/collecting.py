@@ -18,7 +18,7 @@ from deeprec_ext.aimaster.admission import check_request
 from deeprec_ext.aimaster.authorisation import Authorisation
 from deeprec_ext.aimaster.backend import PodBackend, PodState
 from deeprec_ext.aimaster.facts import JobSpec
-from deeprec_ext.aimaster.rebuilding.claims import Claim, still_missing
+from deeprec_ext.aimaster.rebuilding.claims import Claim, newest_view, still_missing
 from deeprec_ext.aimaster.rebuilding.recollecting import recollect
 from deeprec_ext.aimaster.rebuilding.writing import write
 from deeprec_ext.aimaster.service import refuse
@@ -96,7 +96,7 @@ async def _pods(backend: PodBackend) -> dict[str, PodState]:
 async def _serve(collector: _Collector, certs: str | None, listen: str) -> grpc.aio.Server:
     server = grpc.aio.server(options=credentials.SERVER_OPTIONS, interceptors=[Authorisation(tls=certs is not None)])
     rpc.add_AgentsServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
-    rpc.add_AdminServicer_to_server(_Admin(collector.job), server)  # type: ignore[no-untyped-call]
+    rpc.add_AdminServicer_to_server(_Admin(collector), server)  # type: ignore[no-untyped-call]
     try:
         credentials.add_port(server, listen, "aimaster", certs)
     except RuntimeError as error:
@@ -142,13 +142,32 @@ class _Collector(rpc.AgentsServicer):
 class _Admin(rpc.AdminServicer):
     """The launcher shall see that somebody is there; everything else has to wait."""
 
-    def __init__(self, job: str) -> None:
-        self._job = job
+    def __init__(self, collector: _Collector) -> None:
+        self._collector = collector
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
-        return pb.StatusReply(job=self._job, state="starting")
+        claims = self._collector.all
+        view = newest_view(claims)
+        if view is None:
+            await _not_now(context)
+        return pb.StatusReply(
+            job=self._collector.job, state="starting", epoch=view.epoch, slot_map=view.slot_map, live=view.live,
+            slots=len(view.slot_map), step=max(claim.known.step for claim in claims),
+        )  # fmt: skip
+
+    async def Scale(self, request: pb.ScaleRequest, context: Any) -> pb.ScaleReply:
+        await _not_now(context)
+
+    async def Events(self, request: pb.EventsRequest, context: Any) -> None:
+        await _not_now(context)
+
+    async def Graph(self, request: pb.CatalogueRequest, context: Any) -> pb.GraphReply:
+        await _not_now(context)
+
+    async def Finish(self, request: pb.FinishRequest, context: Any) -> pb.FinishReply:
+        await _not_now(context)
 
 
 async def _not_now(context: Any) -> NoReturn:
-    await context.abort(grpc.StatusCode.UNAVAILABLE, "the AIMaster rebuilds its store; register again")
+    await context.abort(grpc.StatusCode.UNAVAILABLE, "the AIMaster rebuilds its store; come again")
     raise AssertionError("abort raises")

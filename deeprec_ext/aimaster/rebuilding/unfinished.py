@@ -122,7 +122,8 @@ def _decided(change: _Change, claims: Sequence[Claim], newest: Cluster) -> Clust
     if prepared:
         view = max(prepared, key=lambda view: view.epoch)
         ps = tuple(PsInfo(one.task, one.name, one.address, one.incarnation) for one in view.ps)
-        return dataclasses.replace(newest, epoch=view.epoch, ps=ps, slot_map=tuple(view.slot_map))
+        further = max(newest.next_epoch, view.epoch + 1)
+        return dataclasses.replace(newest, epoch=view.epoch, next_epoch=further, ps=ps, slot_map=tuple(view.slot_map))
     present = {ps.task for ps in newest.ps}
     added = [
         PsInfo(claim.request.known_task, claim.name, claim.request.address, claim.incarnation)

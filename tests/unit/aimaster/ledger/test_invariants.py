@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger import report
 from deeprec_ext.aimaster.ledger.dataset import Dataset
+from deeprec_ext.aimaster.ledger.recalled import MEMO, TABLE, pack_memos, recollections
+from deeprec_ext.aimaster.ledger.recalling import Recollection, memo_of, pack_table, recall
+from deeprec_ext.data.trained import TrainedVisits
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.ledger.books import Book, text_files
 
@@ -30,10 +34,26 @@ class Worker:
     leases: dict[int, pb.Lease] = field(default_factory=dict)
     trained: dict[int, int] = field(default_factory=dict)  # lease -> prefix, perhaps not told yet
     rewinds: int = 0
+    visits: TrainedVisits = field(default_factory=TrainedVisits)
+    records: int = 0  # trained since the last rewind
+    highest: int = 0  # lease
 
     def void(self) -> None:
         self.leases.clear()
         self.trained.clear()
+        self.visits.clear()
+        self.records = 0
+
+    def tell(self) -> pb.DataKnown:
+        """To an AIMaster that has lost its store."""
+        known = pb.DataKnown(
+            dataset="train", rewinds=self.rewinds, complete=self.visits.complete, trained=self.visits.tell(),
+            highest_lease=self.highest, trained_records=self.records,
+        )  # fmt: skip
+        for identifier, done in self.trained.items():
+            known.held.add().CopyFrom(self.leases[identifier])
+            known.held[-1].done = done
+        return known
 
 
 class Interleaving(RuleBasedStateMachine):
@@ -55,6 +75,7 @@ class Interleaving(RuleBasedStateMachine):
         self.ghosts: list[Worker] = []
         self.ever: dict[Visit, int] = {}  # records of each visit that were ever trained
         self.steps = 0  # records trained, each time anew
+        self.kept: dict[str, bytes] = {}  # by the PS
         for name in ("a", "b", "c"):
             self._spawn(name)
         for _ in range(counted):
@@ -85,13 +106,18 @@ class Interleaving(RuleBasedStateMachine):
             worker.void()
             worker.rewinds = reply.rewinds
             return
-        for lease in [lease for lease, done in worker.trained.items() if done >= worker.leases[lease].records]:
-            del worker.leases[lease], worker.trained[lease]
+        for identifier, done in list(worker.trained.items()):
+            lease = worker.leases[identifier]
+            if done >= lease.records:
+                del worker.leases[identifier], worker.trained[identifier]
+                worker.visits.add(lease.epoch, lease.rank)
+        worker.visits.completed(reply.complete)
         for fenced in reply.fenced:
             worker.leases.pop(fenced, None)
             worker.trained.pop(fenced, None)
         for lease in reply.leases:
             worker.leases[lease.id] = lease
+            worker.highest = max(worker.highest, lease.id)
             if lease.kind == pb.Lease.DATA:
                 learnt = self.model.get((lease.epoch, lease.shard), 0)
                 assert lease.done <= learnt, "records would be skipped that the model has never seen"
@@ -104,6 +130,7 @@ class Interleaving(RuleBasedStateMachine):
                 visit, before = (lease.epoch, lease.shard), worker.trained[identifier]
                 done = before + round(share * (lease.records - before))
                 self.steps += done - before
+                worker.records += done - before
                 self.ever[visit] = max(done, self.ever.get(visit, 0))
                 self.model[visit] = max(done, self.model.get(visit, 0))
                 worker.trained[identifier] = done
@@ -159,7 +186,9 @@ class Interleaving(RuleBasedStateMachine):
     def returns_everything(self, name: str) -> None:
         worker = self.workers[name]
         self._send(worker, returned=list(worker.leases))
-        worker.void()
+        worker.leases.clear()
+        worker.trained.clear()
+        self.the_ps_keep_the_ledger()
 
     @rule(name=WORKERS)
     def cannot_read(self, name: str) -> None:
@@ -170,12 +199,14 @@ class Interleaving(RuleBasedStateMachine):
         self._send(worker, failed=[pb.LeaseFailure(lease=lease, error="torn")])
         worker.leases.pop(lease, None)
         worker.trained.pop(lease, None)
+        self.the_ps_keep_the_ledger()
 
     @rule(name=WORKERS)
     def dies(self, name: str) -> None:
         worker = self.workers[name]
         self.book.dataset.release(worker.incarnation, 1.0, clean=False)
         self.book.save()
+        self.the_ps_keep_the_ledger()  # the AIMaster sends it when somebody goes
         self.ghosts.append(worker)
         self._spawn(name)
 
@@ -195,6 +226,27 @@ class Interleaving(RuleBasedStateMachine):
         self.book.restart()
 
     @rule()
+    def the_ps_keep_the_ledger(self) -> None:
+        dataset = self.book.dataset
+        self.kept = {MEMO: pack_memos({"train": memo_of(dataset)}, {}, self.book.numbers.last)}
+        if dataset.table.complete:
+            self.kept[TABLE + "train"] = pack_table(dataset)
+
+    @rule()
+    def the_store_is_lost(self) -> None:
+        """The workers tell what they know, and the PS what the ledger was when somebody went, or later."""
+        declaration = self.book.dataset.declaration
+        told = {worker.incarnation: [worker.tell()] for worker in self.workers.values()}
+        found, _, last = recollections(self.kept, told)
+        self.book.store.close()
+        self.jobs += 1
+        self.book = Book(Path(self.directory) / f"{self.jobs}.db", declaration)
+        self.book.numbers.last = last
+        recall(self.book.dataset, Recollection.from_plain(json.loads(json.dumps(found["train"].plain()))))
+        self.book.save()
+        self.the_ps_keep_the_ledger()
+
+    @rule()
     def a_checkpoint_is_written(self) -> None:
         dataset = self.book.dataset
         self.snapshots.append((positions.pack({"train": dataset.position()}), dict(self.model)))
@@ -205,6 +257,7 @@ class Interleaving(RuleBasedStateMachine):
         assert self.book.dataset.rewind(positions.unpack(packed).get("train")) == ""
         self.book.save()
         self.model = dict(model)
+        self.the_ps_keep_the_ledger()
 
     @rule(which=st.integers(0, 9))
     def another_job_begins_from_the_checkpoint(self, which: int) -> None:
@@ -221,6 +274,7 @@ class Interleaving(RuleBasedStateMachine):
             self.snapshots, self.ghosts = [(packed, model)], []
             for name in self.workers:
                 self._spawn(name)
+            self.the_ps_keep_the_ledger()
 
     # ------------------------------------------------------------------------------------------------ what must hold
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext.aimaster.keepsakes import newest
 from deeprec_ext.aimaster.ledger import ledger
+from deeprec_ext.aimaster.ledger.recalled import MEMO, unpack_memos
 from deeprec_ext.aimaster.summary import summarize
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
-from tests.unit.aimaster.ledger.books import index_range
+from tests.unit.aimaster.ledger.books import index_range, text_files
 from tests.unit.aimaster.world import FakeAgent, World, world
 
 
@@ -224,6 +226,117 @@ def test_of_old_evaluations_only_the_sums_are_kept(tmp_path: Path, monkeypatch: 
             await it.start()
             again = summarize(it.master.job.store, status="", seconds=0.0, roles={})["data"]
             assert again["datasets"]["evaluate"] == evaluated
+
+    run(main())
+
+
+async def lose_store(it: World, *known: tuple[FakeAgent, pb.DataKnown]) -> None:
+    """The AIMaster dies, its store is deleted, and the next one asks the agents."""
+    await it.crash()
+    it.lose_store()
+    for agent, data in known:
+        agent.data = [data]
+    await it.start()
+    await it.until(lambda: all(a.known_aimaster == it.master.job.incarnation for a in it.backend.agents.values()))
+
+
+def holding(*leases: tuple[pb.Lease, int], **fields: object) -> pb.DataKnown:
+    known = pb.DataKnown(dataset="train", highest_lease=max(lease.id for lease, _ in leases), **fields)  # type: ignore[arg-type]
+    for lease, trained in leases:
+        known.held.add().CopyFrom(lease)
+        known.held[-1].done = trained
+    return known
+
+
+def test_a_ledger_that_was_lost_goes_on_where_the_workers_are(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path, workers=1) as it:
+            chief, worker = it.agent("chief-0"), it.agent("worker-0")
+            [first] = (await ask(it, chief, 1)).leases
+            mine, also = [*(await ask(it, worker, 1)).leases, *(await ask(it, worker, 1)).leases]
+            await ask(it, chief, progress=done(first))
+            trained = pb.Trained(epoch=0, first_rank=first.rank, count=1)
+            await lose_store(
+                it, (worker, holding((mine, 10), (also, 3))),
+                (chief, pb.DataKnown(dataset="train", trained=[trained], highest_lease=first.id)),
+            )  # fmt: skip
+            reply = await ask(it, worker, 1, progress=[*done(mine), *done(also, 7)])
+            assert list(reply.fenced) == [mine.id], "it is trained, as was told"
+            [data] = (await it.status()).data
+            assert (data.records, data.trained, data.repeated) == (200, 27, 0)
+            assert reply.leases[0].id > also.id and reply.leases[0].shard not in (first.shard, mine.shard, also.shard)
+            assert not (await ask(it, worker, progress=done(reply.leases[0]))).fenced
+            while (more := await ask(it, chief, 50)).leases:
+                await ask(it, chief, progress=[one for lease in more.leases for one in done(lease)])
+            assert (await ask(it, worker, progress=done(also))).state == pb.DataReply.END
+            summary = summarize(it.master.job.store, status="", seconds=0.0, roles={})["data"]
+            assert (summary["trained"], summary["lost"], summary["left"], summary["repeated"]) == (200, 0, 0, 0)
+
+    run(main())
+
+
+def test_what_a_worker_trained_that_has_left_since_is_known_to_the_ps(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path, workers=2) as it:
+            chief, leaver = it.agent("chief-0"), it.agent("worker-1")
+            await ask(it, chief)
+            [lease] = (await ask(it, leaver, 1)).leases
+            await ask(it, leaver, progress=done(lease, 6))
+            await it.scale(workers=1)
+            assert (await it.ended()).outcome == "committed"
+
+            def memo() -> int:
+                values = newest([one for agent in it.backend.agents.values() for one in agent.memory.tell().remembered])
+                memos, _, _ = unpack_memos(values.get(MEMO, b""))
+                return (
+                    memos["train"].trained
+                    if "train" in memos and not memos["train"].position.epochs[0].open[0].lease
+                    else 0
+                )
+
+            await it.until(lambda: memo() == 6)
+            await lose_store(it)
+            [again] = (await ask(it, chief, 1)).leases
+            assert (again.shard, again.done) == (lease.shard, 6) and again.id > lease.id
+            [data] = (await it.status()).data
+            assert (data.trained, data.repeated) == (6, 4), "whether somebody has trained the rest, nobody knows"
+
+    run(main())
+
+
+def test_leases_of_a_worker_that_told_and_then_died_return(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path, workers=1) as it:
+            chief, worker = it.agent("chief-0"), it.agent("worker-0")
+            [lease] = (await ask(it, worker, 1)).leases
+            await lose_store(it, (worker, holding((lease, 2))))
+            await it.backend.kill("worker-0")
+            await it.until(lambda: "failure" in [row[2] for row in it.master.job.store.events(0, 10_000)])
+            [again] = (await ask(it, chief, 1)).leases
+            assert (again.shard, again.done) == (lease.shard, 2)
+
+    run(main())
+
+
+def test_files_that_not_all_were_counted_take_the_ledger_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path, workers=1) as it:
+            worker, declared = it.agent("worker-0"), text_files(2)
+            await worker.say(data=pb.DataRequest(sequence=1, dataset="train", want=2, declare=declared))
+            await it.until(lambda: len(worker.replies) == 1)
+            scan = worker.replies[0].leases[0]
+            scanned = [pb.Scanned(lease=scan.id, begins=[0], records=[10], end_byte=100)]
+            await worker.say(data=pb.DataRequest(sequence=2, dataset="train", want=1, scanned=scanned))
+            await it.until(lambda: len(worker.replies) == 2)
+            [lease] = worker.replies[1].leases
+            await lose_store(it, (worker, holding((lease, 4), trained_records=4)))
+            await worker.say(
+                data=pb.DataRequest(sequence=3, dataset="train", progress=done(lease, 6), declare=declared)
+            )
+            await it.until(lambda: len(worker.replies) == 3)
+            assert worker.replies[2].rewinds == 1, "what it holds is void, and it learns so"
+            [data] = (await it.status()).data
+            assert (data.trained, data.repeated) == (0, 10)
 
     run(main())
 

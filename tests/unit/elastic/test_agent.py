@@ -1,0 +1,98 @@
+"""Registration, against a server that is an AIMaster as far as an agent can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent import futures
+
+import grpc
+import pytest
+
+from deeprec_ext.elastic import agent as agents
+from deeprec_ext.elastic.agent import Agent, Identity
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+
+Answer = Callable[[pb.RegisterRequest, grpc.ServicerContext], pb.RegisterReply]
+
+
+class Master(rpc.AgentsServicer):
+    """Answers registrations one after the other as it was told to; streams end at once."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.requests: list[pb.RegisterRequest] = []
+
+    def Register(self, request: pb.RegisterRequest, context: grpc.ServicerContext) -> pb.RegisterReply:
+        self.requests.append(request)
+        return self.answers.pop(0)(request, context)
+
+
+class Process:
+    """The handler of an agent that does nothing but know its step."""
+
+    def registered(self, reply: pb.RegisterReply) -> None: ...
+    def receive(self, message: pb.MasterMessage) -> None: ...
+    def fenced(self, reason: str) -> None: ...
+
+    def beat(self) -> pb.Heartbeat:
+        return pb.Heartbeat()
+
+    def tell(self, known: pb.Known) -> None:
+        known.step = 77
+
+
+def admitted(incarnation: int) -> Answer:
+    view = pb.View(epoch=4, slot_map=[0], ps=[pb.PsMember(task=0, incarnation="inc")])
+    return lambda request, context: pb.RegisterReply(aimaster_incarnation=incarnation, view=view, task=0)
+
+
+def told(request: pb.RegisterRequest, context: grpc.ServicerContext) -> pb.RegisterReply:
+    return pb.RegisterReply(tell=True)
+
+
+def refused(code: grpc.StatusCode) -> Answer:
+    return lambda request, context: context.abort(code, "no")
+
+
+@pytest.fixture
+def master(monkeypatch: pytest.MonkeyPatch) -> Iterator[Master]:
+    one, server = Master(), grpc.server(futures.ThreadPoolExecutor(2))
+    rpc.add_AgentsServicer_to_server(one, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    monkeypatch.setenv("DEEPREC_EXT_AIMASTER", f"127.0.0.1:{port}")
+    monkeypatch.delenv("DEEPREC_EXT_CERTS", raising=False)
+    monkeypatch.setattr(agents, "RETRY_SECONDS", (0.01, 0.02))
+    yield one
+    server.stop(None)
+
+
+@pytest.fixture
+def agent() -> Agent:
+    return Agent(Identity("ps", 0, "host:1", "inc"), Process())
+
+
+def test_who_is_asked_tells_what_it_knows(master: Master, agent: Agent) -> None:
+    master.answers = [admitted(1), told, admitted(2)]
+    agent._register(5.0)
+    reply = agent._register(5.0)
+    assert reply.aimaster_incarnation == 2
+    first, asked, last = master.requests
+    assert not asked.HasField("known") and (asked.known_epoch, list(asked.resident_slots)) == (4, [0])
+    assert last.known.view.epoch == 4 and last.known.served and last.known.step == 77
+    assert (first.known_epoch, last.known_aimaster) == (0, 1)
+
+
+def test_at_its_start_a_process_comes_again_while_the_aimaster_has_no_time(master: Master, agent: Agent) -> None:
+    master.answers = [refused(grpc.StatusCode.UNAVAILABLE), refused(grpc.StatusCode.UNAVAILABLE), admitted(1)]
+    assert agent._register_patiently(5.0).aimaster_incarnation == 1
+    assert len(master.requests) == 3
+
+
+def test_at_its_start_a_process_that_is_not_wanted_gives_up_at_once(master: Master, agent: Agent) -> None:
+    master.answers = [refused(grpc.StatusCode.INVALID_ARGUMENT), admitted(1)]
+    with pytest.raises(DeepRecError):
+        agent._register_patiently(5.0)
+    assert len(master.requests) == 1
