@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from deeprec_ext.launch.ending import FAILED, SUCCEEDED
 from deeprec_ext.launch.job import Result
+from deeprec_ext.launch.story import REPORT
 from deeprec_ext.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def print_result(result: Result, directory: Path, stream: IO[str], quiet: bool) 
         _print_body(result.summary, console)
     if not quiet or result.outcome.status != SUCCEEDED:
         console.print(final_line(result.summary, directory), markup=False)
+    if not quiet and (directory / REPORT).exists():
+        console.print(f"report: {directory / REPORT}", markup=False)
     if result.events_left:
         console.print(f"{len(result.events_left)} scripted events left: {'; '.join(result.events_left)}", markup=False)
 

@@ -7,6 +7,11 @@ from pathlib import Path
 _TAIL_BYTES, _ENDS_BYTES = 64 << 10, 1 << 20
 _MARKER = "--- deeprec-ext: "
 _TRACEBACK = "Traceback (most recent call last)"
+_NOISE = (
+    " is deprecated and will be removed in a future version.", "Instructions for updating:", "Use tf.keras instead.",
+    "Unable to register cu", "Could not find cuda drivers", "Could not find TensorRT", "This TensorFlow binary is optimized",
+    "To enable the following instructions:", "oneDNN custom operations are on.",
+)  # fmt: skip
 
 
 def tail(path: Path, lines: int = 30) -> list[str]:
@@ -36,7 +41,10 @@ def last_line(path: Path) -> str:
 
 
 def ends(path: Path, lines: int = 30) -> list[str]:
-    """The last lines of each of the last two starts of a role: of the one that failed, and of the one that came after it."""
+    """The last lines of each of the last two starts of a role: of the one that failed, and of the one that came after it.
+
+    Without what TensorFlow writes at every start, which would fill them.
+    """
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
@@ -44,6 +52,7 @@ def ends(path: Path, lines: int = 30) -> list[str]:
             text = file.read().decode(errors="replace").splitlines()
     except FileNotFoundError:
         return []
+    text = [line for line in text if not any(noise in line for noise in _NOISE)]
     starts = [number for number, line in enumerate(text) if line.startswith(_MARKER)]
     if not starts:
         return text[-lines:]

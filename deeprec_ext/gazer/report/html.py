@@ -17,7 +17,7 @@ STYLE = Path(__file__).with_name("style.css")
 
 STATES = ("succeeded", "failed", "stopped", "running", "crashed")
 
-WORDS_MIN = 24
+WORDS_MIN = 28
 """A column with longer texts than this is given room before it is broken into lines."""
 
 

@@ -31,6 +31,12 @@ class SlotLoad:
     def name(self) -> str:
         return f"slot-{self.slot}"
 
+    @property
+    def largest(self) -> list[Table]:
+        """Its tables without those of the optimizer (`C1/embedding/Adagrad`), largest first."""
+        names = {table.name for table in self.tables}
+        return [table for table in self.tables if table.name.rpartition("/")[0] not in names]
+
 
 @dataclass(frozen=True)
 class PsLoad:

@@ -37,7 +37,9 @@ def cores(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """`0.0004` → `0.4 ms`, which `format_seconds` would round to nothing."""
+    """`0.0004` → `0.4 ms`, `0.00003` → `30 µs`, which `format_seconds` would round to nothing."""
+    if 0 < value < 0.0001:
+        return f"{1e6 * value:.0f} µs"
     return f"{1e3 * value:.1f} ms" if 0 < value < 0.01 else format_seconds(value)
 
 

@@ -34,9 +34,9 @@ def directory(tmp_path: Path) -> RunDirectory:
     run.make()
     describe(run)
     fill(run.store)
-    run.log("ps-1").write_text(
-        "--- deeprec-ext: ps-1, start 1, pid 7, … ---\nserving\n--- deeprec-ext: ps-1, start 2, pid 9, … ---\nserving again\n"
-    )
+    starts = [f"--- deeprec-ext: ps-1, start {number}, pid {number}, … ---" for number in (1, 2)]
+    log = [starts[0], "Instructions for updating:", "serving", starts[1], "serving again"]
+    run.log("ps-1").write_text("\n".join(log) + "\n")
     run.summary.write_text(json.dumps({"status": "succeeded", "seconds": 120.0, "steps": 900, "roles": {
         "ps-1": {"started": 2, "restarted": 1}}}))  # fmt: skip
     return run

@@ -110,7 +110,7 @@ def hot_slot(case: Case) -> Iterable[Finding]:
         (
             f"a fair share of {len(loads.ps)} PS is {percent(1 / len(loads.ps))}{rows}",
             f"the best rebalance would leave the busiest PS {percent(ratio)} of its load",
-            f"on the slot: {', '.join(f'{one.name} ({format_bytes(one.bytes)})' for one in hot.tables[:5]) or 'unknown'}",
+            f"on the slot: {', '.join(f'{one.name} ({format_bytes(one.bytes)})' for one in hot.largest[:5]) or 'unknown'}",
             _measured(loads),
         ),
         f"Cut {table or 'the table'} along its rows: put "

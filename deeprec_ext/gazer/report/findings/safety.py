@@ -134,17 +134,25 @@ def _disk(case: Case) -> Iterable[Finding]:
     story = case.story
     ((start, end),) = case.training
     cuts = [event.time for event in story.events if event.type == "disk_backup" and start <= event.time <= end]
-    gaps = [later - earlier for earlier, later in zip([start, *cuts], [*cuts, end])]
-    if max(gaps) >= BACKUP_GAP_FACTOR * story.disk_backup_seconds:
-        dropped = [event.text for event in story.events if event.type == "disk_backup_dropped"]
-        failed = [event.text for event in story.events if event.type == "warning" and "disk backup" in event.text]
-        yield Finding(
-            "backup-gap", PROBLEM,
-            f"No disk backup was completed for {format_seconds(max(gaps))}; one was due every "
-            f"{format_seconds(story.disk_backup_seconds)}",
-            (f"{len(cuts)} completed, {len(dropped)} dropped", *failed[:2], *dropped[:2]),
-            "See the warnings; a directory that is slow, full or not writable for every PS is the usual cause.",
-        )  # fmt: skip
+    length, begin = max((later - earlier, earlier) for earlier, later in zip([start, *cuts], [*cuts, end]))
+    if length < BACKUP_GAP_FACTOR * story.disk_backup_seconds:
+        return
+    disturbed = any(low < begin + length and begin < high for low, high in case.disturbances)
+    dropped = [event.text for event in story.events if event.type == "disk_backup_dropped"]
+    failed = [event.text for event in story.events if event.type == "warning" and "disk backup" in event.text]
+    reason = (
+        ("a scaling or a failure fell into this time: a cut that one of them comes across is dropped",)
+        if disturbed
+        else ()
+    )
+    yield Finding(
+        "backup-gap", NOTE if disturbed else PROBLEM,
+        f"No disk backup was completed for {format_seconds(length)}; one was due every "
+        f"{format_seconds(story.disk_backup_seconds)}",
+        (f"{len(cuts)} completed, {len(dropped)} dropped", *reason, *failed[:2], *dropped[:2]),
+        "Nothing to do, if it does not come often." if disturbed else
+        "See the warnings; a directory that is slow, full or not writable for every PS is the usual cause.",
+    )  # fmt: skip
 
 
 def data(case: Case) -> Iterable[Finding]:

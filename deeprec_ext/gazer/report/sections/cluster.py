@@ -129,7 +129,7 @@ def _slot_table(loads: Loads) -> Table:
             _bar(one.load, loads.load, [other.load for other in loads.slots]),
             _rows_bar(one.lookup_rows, [other.lookup_rows for other in loads.slots]),
             _bytes_bar(one.bytes, [other.bytes for other in loads.slots]),
-            ", ".join(table.name for table in one.tables[:3]) + (", …" if len(one.tables) > 3 else ""),
+            ", ".join(table.name for table in one.largest[:3]) + (", …" if len(one.largest) > 3 else ""),
         ]
         for one in loads.slots[:ROWS_MAX]
     ]

@@ -142,7 +142,7 @@ def _peer(case: Case) -> str:
         return "on, but never complete"
     sent = format_bytes(max(_number(event, "total_bytes") for event in told))
     oldest = max((_number(event, "oldest_seconds") for event in told), default=0.0)
-    text = f"every slot from {offset(complete[0].time - story.began)} on; {sent} sent until the last word of them"
+    text = f"every slot from {offset(complete[0].time - story.began)} on; {sent} were sent"
     return text + (f"; the oldest copy was {format_seconds(oldest)} old" if oldest else "")
 
 

@@ -55,9 +55,7 @@ def figures(case: Case) -> list[tuple[str, str]]:
         rate, unit = case.lines.mean("job", "steps_per_second", case.calm), "steps/s"
     if rate:
         found.append((unit, number(rate)))
-    found += [
-        (name, f"{value:.4g}") for name, value in sorted(story.metrics.items()) if name in ("auc", "loss", "accuracy")
-    ]
+    found += [(name, f"{value:.4g}") for name, value in sorted(story.metrics.items()) if name in ("auc", "loss")]
     if story.scalings:
         found.append(("scalings", str(len(story.scalings))))
     if story.failures:

@@ -136,12 +136,14 @@ def cuts(*times):
 
 def test_disk_backups_that_came_too_seldom():
     dropped = Event(BEGAN + 120, "disk_backup_dropped", "", {"reason": "slots have moved"})
-    found = case(
-        peer_backup=False, disk_backup="b", disk_backup_seconds=30.0, events=(*cuts(20, 50), dropped, *cuts(280))
-    )
-    [finding] = rules.backups(found)
+    wanted = {"peer_backup": False, "disk_backup": "b", "disk_backup_seconds": 30.0}
+    wanted["events"] = (*cuts(20, 50), dropped, *cuts(280))
+    [finding] = rules.backups(case(**wanted))
     assert finding.text == "No disk backup was completed for 3:50; one was due every 30.0 s"
-    assert finding.evidence == ("3 completed, 1 dropped", "slots have moved")
+    assert (finding.level, finding.evidence) == ("problem", ("3 completed, 1 dropped", "slots have moved"))
+    [finding] = rules.backups(case(**wanted, scalings=(scaled("committed"),)))
+    assert finding.level == "note"  # a scaling drops cuts
+    assert "a scaling or a failure fell into this time" in finding.evidence[1]
 
 
 def test_backups_as_they_should_be():
