@@ -45,6 +45,7 @@ class _Group:
     facts: list[Facts]
     gather: Callable[[np.ndarray], Sequence[np.ndarray]]
     bitmap: str = ""
+    begin: Callable[[], object] | None = None
     take: Callable[[], Sequence[np.ndarray]] | None = None
 
     @property
@@ -113,7 +114,8 @@ class Source:
                 whole = False
                 self._dirty(writer, group)
             else:
-                if group.bitmap in marked:
+                if group.bitmap in marked and group.begin is not None:
+                    group.begin()
                     self._take(group)
                 for first in range(0, group.rows, group.chunk_rows):
                     rows = np.arange(first, min(group.rows, first + group.chunk_rows), dtype=np.int64)
@@ -160,23 +162,23 @@ class Source:
             else:
                 small.append(facts)
         rows = ops.add("Placeholder", device=ps_device(self._own), dtype=INT64)
-        todo: list[tuple[list[Facts], list[str], str, str]] = []
+        todo: list[tuple[list[Facts], list[str], str, str, str]] = []
         for bitmap, members in tables.items():
             marks = Marks(ops, bitmap_of(members[0]), self._own)
             taken = marks.take("disk")
             gathers = [Located(ops, facts, self._own).gather(rows) for facts in members]
             taken_rows = ops.add("Identity", [taken.rows], ps_device(self._own), taken.after, T=INT64)
-            todo.append((members, gathers, bitmap, taken_rows))
+            todo.append((members, gathers, bitmap, marks.begin("disk"), taken_rows))
         for facts in large:
-            todo.append(([facts], [Located(ops, facts, self._own).gather(rows)], "", ""))
+            todo.append(([facts], [Located(ops, facts, self._own).gather(rows)], "", "", ""))
         packs = [(pack, [Located(ops, facts, self._own).read() for facts in pack]) for pack in _packs(small)]
         self._program.load(ops)
         compile_ = self._program.compile
         slot = _Slot()
-        for members, gathers, bitmap, take in todo:
+        for members, gathers, bitmap, begin, take in todo:
             group = _Group(members, compile_(fetches=gathers, feeds=[rows]), bitmap)
             if bitmap:
-                group.take = compile_(fetches=[take])
+                group.begin, group.take = compile_(targets=[begin]), compile_(fetches=[take])
             slot.groups.append(group)
         slot.small = [(pack, compile_(fetches=reads)) for pack, reads in packs]
         return slot

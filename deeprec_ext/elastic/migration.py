@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.elastic.collector import Marks, all_bitmaps
@@ -25,7 +26,7 @@ from deeprec_ext.elastic.ops import INT64, Ops, Program
 from deeprec_ext.elastic.variables import Facts, Located, bitmap_of, ps_device
 from deeprec_ext.elastic.view import elastic_config
 from deeprec_ext.errors import DeepRecError
-from deeprec_ext.graph.attributes import kind, shape
+from deeprec_ext.graph.attributes import integer, kind, shape
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 v1 = tf.compat.v1
@@ -36,6 +37,10 @@ DIRTY_ROUND_BYTES = 256 << 20
 
 FINAL_ROUNDS_MAX = 1000
 """Rounds of FINAL_COPY; training stands still, so the dirty rows only become fewer."""
+
+
+_Key = tuple[int, str]
+"""Task of the source, name of a bitmap there."""
 
 
 @dataclass(frozen=True)
@@ -121,27 +126,29 @@ class Mover:
         ]
         tables = [pair for pair in pairs if pair.moved.by_rows]
         dense = [pair for pair in pairs if not pair.moved.by_rows]
-        marks: dict[tuple[str, int], Marks] = {}
+        marks: dict[_Key, Marks] = {}
         make = [pair.target.zeros() for pair in tables if pair.moved.facts.name not in kept_names]
-        for pair in tables:
+        begin: list[str] = []
+        for pair in sorted(tables, key=lambda pair: pair.moved.source_task):
             bitmap, source = bitmap_of(pair.moved.facts), pair.moved.source_task
-            if (bitmap.name, source) not in marks:
-                one = marks[bitmap.name, source] = Marks(ops, bitmap, source)
-                make += [one.forget(self._reader)] if tracked else [bits.zeros() for bits in one.all()]
-                if tracked:
-                    make += [bits.zeros() for bits in Marks(ops, bitmap, self._own).all()]
+            if (source, bitmap.name) not in marks:
+                one = marks[source, bitmap.name] = Marks(ops, bitmap, source)
+                # Untracked, nobody else reads, and nobody marks yet; tracked, the source has them, and here they are missing.
+                make += [Located(ops, bits, self._own if tracked else source).zeros() for bits in all_bitmaps(bitmap)]
+                begin.append(one.begin(self._reader))
         chunk, first = self._add_first(ops, tables)
-        counts, sents, dirty = self._add_dirty(ops, tables, marks)
-        waiting = self._pack(ops, [bits.waiting(self._reader) for bits in marks.values()]) if marks else ""
+        counts, dirty = self._add_dirty(ops, tables, marks)
+        waiting = self._packed(ops, {key: [bits.waiting(self._reader)] for key, bits in marks.items()})
         copies = [pair.target.assign(pair.source.read()) for pair in dense]
         sums = [one.checksum() for pair in pairs for one in (pair.source, pair.target)] if verify else []
         self._program.load(ops)
-        if make:
-            self._program.compile(targets=make)()
+        for some in (make, begin):
+            if some:
+                self._program.compile(targets=some)()
         if tables:
             self._first = self._program.compile(targets=first, feeds=[chunk])
-            self._dirty = self._program.compile(targets=dirty, fetches=[counts, sents])
-            self._count = self._program.compile(fetches=[waiting])
+            self._dirty = self._program.compile(targets=dirty, fetches=counts)
+            self._count = self._program.compile(fetches=waiting)
         if copies:
             self._dense = self._program.compile(targets=copies)
             self.dense_bytes = sum(pair.moved.facts.bytes for pair in dense)
@@ -171,27 +178,33 @@ class Mover:
             copies.append(pair.target.scatter(some, pair.source.gather(some)))
         return chunk, copies
 
-    def _add_dirty(
-        self, ops: Ops, tables: list[_Pair], marks: dict[tuple[str, int], Marks]
-    ) -> tuple[str, str, list[str]]:
-        """One run takes the dirty rows of every table at once."""
-        copies, counts, sents = [], [], []
+    def _add_dirty(self, ops: Ops, tables: list[_Pair], marks: dict[_Key, Marks]) -> tuple[list[str], list[str]]:
+        """One run takes the dirty rows of every table at once; ([found, taken] of each table as `_packed`, what to run)."""
+        copies: list[str] = []
+        counts: dict[_Key, list[str]] = {}
         for key, bits in marks.items():
-            where = bits.device
-            group = [pair for pair in tables if (pair.moved.facts.bitmap, pair.moved.source_task) == key]
-            row_bytes = sum(pair.moved.facts.row_bytes for pair in group)
-            most = ops.constant(max(1, DIRTY_ROUND_BYTES // max(1, len(marks) * row_bytes)), tf.int64, where)
+            group = [pair for pair in tables if (pair.moved.source_task, pair.moved.facts.bitmap) == key]
+            index = tf.int32 if group[0].moved.facts.rows <= tf.int32.max else tf.int64  # on the wire
+            row_bytes = index.size + sum(pair.moved.facts.row_bytes for pair in group)
+            most = max(1, DIRTY_ROUND_BYTES // max(1, len(marks) * row_bytes))
             taken = bits.take(self._reader, most)
-            copies += [pair.target.scatter(taken.rows, pair.source.gather(taken.rows, taken.after)) for pair in group]
-            counts.append(taken.count)
-            sents.append(taken.taken)
+            sent = ops.add("Cast", [taken.rows], bits.device, SrcT=INT64, DstT=kind(index))
+            copies += [
+                pair.target.scatter(sent, pair.source.gather(taken.rows, taken.after), index=index) for pair in group
+            ]
+            counts[key] = [taken.found, taken.taken]
             self._row_bytes.append(row_bytes)
-        if not marks:
-            return "", "", []
-        return self._pack(ops, counts), self._pack(ops, sents), copies
+        return self._packed(ops, counts), copies
 
-    def _pack(self, ops: Ops, some: list[str]) -> str:
-        return ops.add("Pack", some, ps_device(self._own), T=kind(tf.int64), N=v1.AttrValue(i=len(some)))
+    def _packed(self, ops: Ops, numbers: dict[_Key, list[str]]) -> list[str]:
+        """One int64 vector per source: a transfer of a single number costs as much as that of a thousand."""
+        by_source: dict[int, list[str]] = {}
+        for (source, _), some in numbers.items():
+            by_source.setdefault(source, []).extend(some)
+        return [
+            ops.add("Pack", some, ps_device(source), T=INT64, N=integer(len(some)))
+            for source, some in by_source.items()
+        ]
 
     # -- the copies
 
@@ -208,9 +221,14 @@ class Mover:
         """One round: (bytes sent, bytes that are dirty after it)."""
         if self._dirty is None or self._count is None:
             return 0, 0
-        _, sent = self._dirty()
-        (remaining,) = self._count()
-        return self._weigh(sent), self._weigh(remaining)
+        _, sent = self._round()
+        return sent, self._weigh(np.concatenate(self._count()))
+
+    def _round(self) -> tuple[bool, int]:
+        """Takes what is dirty, or as much as one round may; (whether that was all, bytes)."""
+        assert self._dirty is not None
+        found, taken = np.concatenate(self._dirty()).reshape(-1, 2).T
+        return bool((found == taken).all()), self._weigh(taken)
 
     def _weigh(self, rows: Sequence[int]) -> int:
         return sum(int(count) * size for count, size in zip(rows, self._row_bytes))
@@ -226,9 +244,9 @@ class Mover:
             sent += self.dense_bytes
         while self._dirty is not None:
             with collecting():
-                marked, taken = self._dirty()
-            sent += self._weigh(taken)
-            if all(int(m) == int(t) for m, t in zip(marked, taken)):
+                complete, count = self._round()
+            sent += count
+            if complete:
                 break
         return sent
 
@@ -240,9 +258,9 @@ class Mover:
         for _ in range(FINAL_ROUNDS_MAX):
             if self._dirty is None:
                 break
-            marked, sent = self._dirty()
-            resent += self._weigh(sent)
-            if all(int(m) == int(s) for m, s in zip(marked, sent)):
+            complete, count = self._round()
+            resent += count
+            if complete:
                 break
         else:
             raise RuntimeError("rows keep becoming dirty in the final copy: a trainer does not stand still")

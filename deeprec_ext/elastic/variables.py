@@ -70,6 +70,10 @@ class Located:
             return self._ops.add("Identity", [self.handle], self.device, after, T=self._dtype)
         return self._ops.add("ReadVariableOp", [self.handle], self.device, after, dtype=self._dtype)
 
+    def dimensions(self, after: tuple[str, ...] = ()) -> str:
+        """The shape that a resource variable has now, int64 [rank]: not what its handle says."""
+        return self._ops.add("VariableShape", [self.handle], self.device, after, out_type=INT64)
+
     def gather(self, rows: str, after: tuple[str, ...] = ()) -> str:
         """The values of these rows (int64)."""
         inputs = [self.handle, rows]
@@ -83,11 +87,12 @@ class Located:
             return self._ops.add("Assign", inputs, self.device, T=self._dtype, validate_shape=flag(False))
         return self._ops.add("AssignVariableOp", inputs, self.device, dtype=self._dtype)
 
-    def scatter(self, rows: str, values: str, after: tuple[str, ...] = ()) -> str:
-        inputs = [self.handle, rows, values]
+    def scatter(self, rows: str, values: str, after: tuple[str, ...] = (), index: tf.DType = tf.int64) -> str:
+        """Writes these rows (of type `index`)."""
+        inputs, indices = [self.handle, rows, values], kind(index)
         if self.facts.reference:
-            return self._ops.add("ScatterUpdate", inputs, self.device, after, T=self._dtype, Tindices=INT64)
-        return self._ops.add("ResourceScatterUpdate", inputs, self.device, after, dtype=self._dtype, Tindices=INT64)
+            return self._ops.add("ScatterUpdate", inputs, self.device, after, T=self._dtype, Tindices=indices)
+        return self._ops.add("ResourceScatterUpdate", inputs, self.device, after, dtype=self._dtype, Tindices=indices)
 
     def zeros(self) -> str:
         """Makes the variable, with its memory, where it is missing."""
@@ -136,9 +141,7 @@ def bitmap_of(facts: Facts) -> Facts:
     return Facts(facts.bitmap, "", tf.bool, (facts.rows,), False, "")
 
 
-def marked_rows(ops: Ops, bitmap: Located, after: tuple[str, ...] = ()) -> str:
-    """The rows whose bit is set, int64 [n]."""
-    where = ops.add("Where", [bitmap.read(after)], bitmap.device, T=BOOL)
-    return ops.add(
-        "Reshape", [where, ops.constant((-1,), tf.int64, bitmap.device)], bitmap.device, T=INT64, Tshape=INT64
-    )
+def set_rows(ops: Ops, bits: str, where: str) -> str:
+    """The rows that are True in a tensor of bools [n], int64 [m]."""
+    found = ops.add("Where", [bits], where, T=BOOL)
+    return ops.add("Reshape", [found, ops.constant((-1,), tf.int64, where)], where, T=INT64, Tshape=INT64)

@@ -47,6 +47,11 @@ def text(value: str) -> AttrValue:
     return AttrValue(s=value.encode())
 
 
+def integer(value: int) -> AttrValue:
+    """A single integer."""
+    return AttrValue(i=value)
+
+
 @lru_cache(maxsize=4096)
 def integers(value: int | tuple[int, ...], dtype: Any) -> AttrValue:
     """The value of a Const of integers; shared by all who ask for the same, so never to be changed."""

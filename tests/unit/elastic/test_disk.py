@@ -347,8 +347,10 @@ def test_updates_and_another_reader_meanwhile_lose_no_row(world):
     def peer() -> None:
         program = Program(world.one.target, elastic_config({0: world.one.target[7:]}))
         ops = Ops("peer")
-        taken = Marks(ops, bitmap_of(world.one.facts["table"]), 0).take("peer")
+        marks = Marks(ops, bitmap_of(world.one.facts["table"]), 0)
+        begin, taken = marks.begin("peer"), marks.take("peer")
         program.load(ops)
+        program.compile(targets=[begin])()
         take = program.compile(fetches=[taken.rows], targets=list(taken.after))
         try:
             while not stop.is_set():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deeprec_ext.elastic.collector import Marks
 from deeprec_ext.elastic.guarding import Collecting, Guarding, make_bitmaps
 from deeprec_ext.elastic.ops import Ops, Program
 from deeprec_ext.elastic.variables import Facts, Located, bitmap_of
@@ -112,15 +111,16 @@ def test_a_refresh_sends_only_the_rows_touched_and_a_promotion_brings_all_of_the
     world.guarding.refresh()
     second = world.next_report(2)
     assert not second.first and not second.error
-    assert second.bytes == 2 * DIM * 4 + DENSE.bytes + 8  # two rows, the dense variables whole (the step: 8 bytes)
+    # Two rows and their numbers, the dense variables whole (the step: 8 bytes).
+    assert second.bytes == 2 * (DIM * 4 + 4) + DENSE.bytes + 8
     world.update(10, 4.5)  # after the last refresh: forgotten
     world.guarding.promote([3], step=42)
     table = world.read(1, "table")
     assert [table[row][0] for row in (7, 8, 9, 10)] == [1.5, 2.5, 3.5, 0.0]  # type: ignore[index]
     assert list(world.read(1, "w")) == [0, 1, 2, 3]  # type: ignore[call-overload]
     assert world.read(1, STEP.name) == 42
-    marks = world.run(1, lambda ops: Marks(ops, bitmap_of(Facts.from_proto(TABLE)), 1).waiting("peer"), fetch=True)
-    assert marks == 0
+    marks = world.run(1, lambda ops: Located(ops, bitmap_of(Facts.from_proto(TABLE)), 1).read(), fetch=True)
+    assert not marks.any()  # type: ignore[attr-defined]
     world.guarding.promote([3], step=42)  # again: an AIMaster that died meanwhile asks a second time
     with pytest.raises(DeepRecError, match="no complete backup"):
         world.guarding.promote([4], step=1)
