@@ -50,7 +50,8 @@ def test_every_dependency_is_explained(root: Path):
 
 def test_a_wheel_carries_the_protocol_the_autoload_file_and_the_page(root: Path, tmp_path: Path):
     packages = root / "deeprec_ext"
-    wanted = {"deeprec_ext/proto/deeprec_ext.proto", "deeprec_ext/py.typed", "deeprec_ext/_autoload/sitecustomize.py"}
+    wanted = {"deeprec_ext/proto/deeprec_ext.proto", "deeprec_ext/py.typed", "deeprec_ext/_autoload/sitecustomize.py",
+              "deeprec_ext/gazer/report/style.css"}  # fmt: skip
     wanted |= {str(path.relative_to(root)) for path in (packages / "aimaster/dashboard/static").iterdir()}
     program = (
         "from setuptools import setup; import sys;"
