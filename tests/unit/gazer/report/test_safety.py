@@ -25,6 +25,15 @@ def test_rules_have_names_of_their_own_and_findings_are_in_order_of_weight():
     assert len({rule.__name__ for rule in RULES}) == len(RULES)
 
 
+def test_a_rule_that_fires_for_everybody_tells_the_worst_and_names_the_others():
+    died = tuple(Failure(f"worker-{number}", "killed", BEGAN + 50, 0.1, 2.0) for number in range(30))
+    every = find(case(failures=(*died, Failure("ps-1", "hung", BEGAN + 60, 3.0, None))))
+    found = [finding for finding in every if finding.rule == "failure"]
+    assert [finding.subject for finding in found] == ["ps-1", "worker-0", "worker-1", "worker-2", "worker-3"]
+    assert found[-1].evidence[-1].startswith("26 more findings like this one: worker-4, worker-5, ")
+    assert len(found[-1].evidence[-1]) < 300
+
+
 def test_no_rule_fails_on_an_empty_story():
     assert texts(find(case({}, traces=(), placements=(), tables={}, events=()))) == [
         "Nothing was measured: no finding about speed or resources can be made"
