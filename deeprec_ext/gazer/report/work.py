@@ -90,18 +90,21 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values) if values else 0.0
 
 
-def table_of(slot: int, tables: Sequence[Table], traces: Sequence[Traced]) -> str:
-    """The table that most of the slot's work is for; empty when the slot has none.
+def table_of(slot: int, tables: Sequence[Table], traces: Sequence[Traced]) -> tuple[str, float]:
+    """The table that most of the slot's work is for, and its share of what can be told apart; ("", 0.0) without tables.
 
     An op belongs to the table whose name is part of its own (`Adagrad/update_C1/embedding/...`), the longest such name.
-    Where the names of the slot's heavy ops tell nothing, it is the largest table.
+    Where the names of the slot's heavy ops tell nothing, it is the largest table by its share of the bytes.
     """
     if not tables:
-        return ""
+        return "", 0.0
     names = sorted((table.name for table in tables), key=len, reverse=True)
     seconds: dict[str, float] = defaultdict(float)
     for one in traces:
         for op in one.trace.ops:
             if op.slot == slot and (name := next((name for name in names if name in op.name), "")):
                 seconds[name] += op.seconds
-    return max(seconds, key=lambda name: (seconds[name], name)) if seconds else tables[0].name
+    if not sum(seconds.values()):
+        return tables[0].name, tables[0].bytes / max(1, sum(table.bytes for table in tables))
+    name = max(seconds, key=lambda one: (seconds[one], one))
+    return name, seconds[name] / sum(seconds.values())

@@ -22,6 +22,9 @@ UNEVEN = 1.3
 SAVING_MIN = 0.05
 """Nothing is advised for less of the step time: it is within the error of the estimate, and a change costs a pause."""
 
+ONE_TABLE = 0.5
+"""A table with so much of its slot's work is what makes the slot hot."""
+
 PS_BOUND = 0.5
 """A step in which the busiest PS works for more than half of the time waits for PS more than for anything else."""
 
@@ -87,7 +90,7 @@ def _how(loads: Loads) -> str:
 
 
 def hot_slot(case: Case) -> Iterable[Finding]:
-    """One slot has so much that it fills a PS by itself, wherever it lies: its table has to be cut."""
+    """One slot has so much that it fills a PS by itself, wherever it lies: its table has to be cut, or leave the others."""
     loads = _loads(case)
     if loads is None or len(loads.ps) < 2 or not loads.load:
         return
@@ -96,16 +99,18 @@ def hot_slot(case: Case) -> Iterable[Finding]:
     saving = saved_by(loads, fair / present) if present else 0.0
     if hot.load < UNEVEN * fair or saving < SAVING_MIN:
         return
-    table = table_of(hot.slot, hot.tables, within(case.story.traces, loads.windows))
+    table, of_slot = table_of(hot.slot, hot.largest, within(case.story.traces, loads.windows))
     share = hot.load / loads.load
     ratio, _ = rebalance(loads)
     others = sum(slot.lookup_rows for slot in loads.slots)
     rows = f"; it does {percent(hot.lookup_rows / others)} of the look-ups" if others else ""
     helps = "no rebalance helps" if saved_by(loads, ratio) < SAVING_MIN else "a rebalance helps in part only"
-    named = f" (table {table}, on {hot.owner})" if table else f" (on {hot.owner})"
+    cut = of_slot >= ONE_TABLE or len(hot.largest) < 2
+    named = f" (table {table}, on {hot.owner})" if cut and table else f" (on {hot.owner})"
     yield Finding(
         "hot-slot", ADVICE,
-        f"Slot {hot.slot}{named} alone has {percent(share)} of the load of all slots: {helps}, cut the table; "
+        f"Slot {hot.slot}{named} alone has {percent(share)} of the load of all slots: {helps}, "
+        f"{'cut the table' if cut else 'its tables have to lie apart'}; "
         f"spread evenly it would save about {percent(saving)} of the step time",
         (
             f"a fair share of {len(loads.ps)} PS is {percent(1 / len(loads.ps))}{rows}",
@@ -115,7 +120,9 @@ def hot_slot(case: Case) -> Iterable[Finding]:
         ),
         f"Cut {table or 'the table'} along its rows: put "
         "`partitioner=deeprec_ext.elastic_partitioner(part_bytes=…)` into its variable_scope, with part_bytes small enough "
-        "for as many parts as there are PS.",
+        "for as many parts as there are PS."
+        if cut
+        else f"No table of the slot has half of its work, {table} has most: run with more `--slots`, so that fewer share one.",
         hot.name, saving,
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ import pytest
 
 from deeprec_ext.gazer.report.findings import load as rules
 from deeprec_ext.gazer.report.load import Move, rebalance, saved_by, spread
-from deeprec_ext.gazer.report.story import Placement
+from deeprec_ext.gazer.report.story import Placement, Table
 from deeprec_ext.gazer.report.work import table_of
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.gazer.report.stories import BEGAN, TABLES, case, loaded, steady, trace, traces
@@ -100,6 +100,14 @@ def test_a_slot_that_fills_a_ps_by_itself_is_named_with_its_table():
     assert "Cut C2/embedding" in finding.advice
 
 
+def test_a_slot_whose_tables_share_the_work_is_not_cut_but_taken_apart():
+    ops = [pb.OpTime(name=f"Adagrad/update_T{number}/Apply", seconds=0.01, slot=1) for number in range(3)]
+    tables = {1: tuple(Table(f"T{number}", 1000, 10, True) for number in range(3))}
+    [finding] = rules.hot_slot(found(*ONE_SLOT, traces=traces(ops=ops), tables=tables))
+    assert "its tables have to lie apart" in finding.text
+    assert "--slots" in finding.advice
+
+
 @pytest.mark.parametrize(
     "why",
     [
@@ -116,10 +124,9 @@ def test_no_hot_slot(why):
 
 
 def test_a_slot_whose_ops_name_no_table_is_told_by_its_largest():
-    assert (
-        table_of(1, TABLES[1], traces(ops=[pb.OpTime(name="embedding_lookup", seconds=1.0, slot=1)])) == "C2/embedding"
-    )
-    assert table_of(9, (), traces()) == ""
+    unnamed = traces(ops=[pb.OpTime(name="embedding_lookup", seconds=1.0, slot=1)])
+    assert table_of(1, TABLES[1], unnamed) == ("C2/embedding", pytest.approx(640 / 680))
+    assert table_of(9, (), traces()) == ("", 0.0)
 
 
 # ------------------------------------------------------------------------------------------------- PS and transfer bound
