@@ -24,8 +24,8 @@ class Memory:
         self._served = False
         self._scaling = 0
         self._moves: tuple[pb.Move, ...] = ()
-        self._arrived: frozenset[int] = frozenset()  # slots of those moves, once their final copy has ended
-        self._destroyed: frozenset[int] = frozenset()  # slots of the present view
+        self._arrived: frozenset[int] = frozenset()  # slots of those moves, once their final copy has ended ...
+        self._destroyed: frozenset[int] = frozenset()  # ... and slots that were destroyed, since the present view
         self._remembered: dict[str, pb.Remember] = {}
 
     # -- what is heard
@@ -66,7 +66,8 @@ class Memory:
         elif kind == "copy" and command.copy.phase == pb.Copy.ABORT:
             self._moves, self._arrived = (), frozenset()
         elif kind == "destroy":
-            self._destroyed |= {variable.slot for variable in command.destroy.variables}
+            slots = {variable.slot for variable in command.destroy.variables}
+            self._destroyed, self._arrived = self._destroyed | slots, self._arrived - slots
 
     def _see(self, view: pb.View) -> None:
         self._highest_epoch = max(self._highest_epoch, view.epoch)
@@ -76,8 +77,8 @@ class Memory:
         self._see(view)
         if view.epoch < self.view.epoch:
             return
-        if view.epoch > self.view.epoch:
-            self._destroyed = frozenset()
+        if view.epoch > self.view.epoch:  # it says what is where
+            self._destroyed = self._arrived = frozenset()
         if view.epoch >= self._prepared.epoch:
             self._prepared = pb.View()
         self.view = view

@@ -83,6 +83,17 @@ def test_what_an_owner_was_told_to_destroy_it_has_not_any_more() -> None:
     assert one.resident_slots(0) == [0, 2], "it came back with a later view"
 
 
+def test_a_slot_that_came_by_one_scaling_and_goes_by_the_next_is_gone() -> None:
+    one = Memory("inc0")
+    one.heard(publish(view(5, [0, 1])))
+    one.heard(copy(pb.Copy.ARM, 1))
+    one.has_arrived(3)
+    one.heard(publish(view(6, [0, 0])))
+    assert one.resident_slots(0) == [0, 1]
+    one.heard(command(destroy=pb.Destroy(variables=[pb.Variable(slot=1)])))
+    assert one.resident_slots(0) == [0]
+
+
 def test_the_newest_value_of_a_key_is_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "REMEMBERED_BYTES_MAX", 10)
     one = Memory("me")
