@@ -30,11 +30,16 @@ class Page:
         self.token = ""
         self.speed = {"chief-0": 20.0}  # steps per second of trainers; others make 10
         self.world: World = None  # type: ignore[assignment]
-        self._tasks: list[asyncio.Task[None]] = []
+        self._web: asyncio.Task[None] | None = None
+        self._reports: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Page:
         self._thread.start()
-        self.do(self._start())
+        try:
+            self.do(self._start())
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -69,9 +74,10 @@ class Page:
         self.world = World(self._workdir, **{"settings": settings, **self._spec})
         self.token = make_token(self._workdir)
         await self.world.start()
-        await self.world.training()
+        await self.world.until(lambda: bool(self.job.cluster.live and self.job.catalogue.variables), SECONDS)
+        await self.world.until(lambda: len(self.job.workers()) == 1 + self.world.spec.workers, SECONDS)
         await self.serve()
-        self._tasks.append(asyncio.ensure_future(self._report()))
+        self._reports = asyncio.ensure_future(self._report())
 
     async def serve(self, address: str = "127.0.0.1:0") -> None:
         server = HttpServer(self.job, self.world.master.scalings, address, str(self._workdir))
@@ -81,6 +87,7 @@ class Page:
     async def unserve(self) -> str:
         """As when the AIMaster dies; the address for its successor."""
         address = self.url.removeprefix("http://").rstrip("/")
+        assert self._web is not None
         self._web.cancel()
         await asyncio.wait([self._web])
         self.job.dashboard = ""
@@ -111,8 +118,8 @@ class Page:
             await asyncio.sleep(0.2)
 
     async def _stop(self) -> None:
-        self._web.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait([self._web, *self._tasks])
+        for task in (self._web, self._reports):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         await self.world.stop()
