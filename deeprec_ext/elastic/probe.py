@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
 from deeprec_ext.elastic.master import MasterSession
@@ -93,18 +92,18 @@ class Probe:
     def run(self, ordinary: Callable[..., list[Any]], values: Sequence[Any]) -> list[Any]:
         """A run of the signature while armed. Raises what an ordinary run raises, or TraceFailedError."""
         with self._lock:
-            traced = self.armed and len(self._times) >= TIMED_RUNS
+            traced, usual = self.armed and len(self._times) >= TIMED_RUNS, 0.0
             if traced:
-                self.armed = False
+                self.armed, usual = False, statistics.median(self._times)
         feeds = self._packed(values) if traced else None
-        if feeds is None:
-            began = time.perf_counter()
-            results = ordinary(*values) or []
-            self._times.append(time.perf_counter() - began)
-            return results
-        return self._traced(feeds)
+        if feeds is not None:
+            return self._traced(feeds, usual)
+        began = time.perf_counter()
+        results = ordinary(*values) or []
+        self._times.append(time.perf_counter() - began)
+        return results
 
-    def _traced(self, feeds: list[bytes]) -> list[Any]:
+    def _traced(self, feeds: list[bytes], usual: float) -> list[Any]:
         began = time.perf_counter()
         try:
             self._transfers.begin()
@@ -113,18 +112,21 @@ class Probe:
         except _GONE as error:
             self.broken = True
             raise TraceFailedError(None, None, error.message) from error
-        except (
-            ValueError,
-            TypeError,
-            DecodeError,
-        ) as error:  # never seen; better a step twice than a training that ends
+        except tf.errors.OpError:
+            raise  # an answer of the step
+        except Exception as error:  # never seen; better a step twice than a training that ends
             self.broken = True
-            raise TraceFailedError(None, None, f"the results of a traced step cannot be read: {error}") from error
+            log.exception("a traced step is run again")
+            raise TraceFailedError(None, None, f"{type(error).__name__}: {error}") from error
         finally:
             self._transfers.end()
         seconds = time.perf_counter() - began
         if len(metadata) <= METADATA_BYTES_MAX:
-            self._record(Recorded(metadata, self._known, seconds, statistics.median(self._times)))
+            try:
+                self._record(Recorded(metadata, self._known, seconds, usual))
+            except Exception:
+                self.broken = True
+                log.exception("a trace is lost")
         return results
 
     def _packed(self, values: Sequence[Any]) -> list[bytes] | None:
@@ -134,9 +136,9 @@ class Probe:
             return None
         try:
             return [tf.make_tensor_proto(value).SerializeToString() for value in values]
-        except (ValueError, TypeError) as error:
+        except Exception:
             self.broken = True
-            log.debug("a step is not traced: %s", error)
+            log.exception("a step is not traced")
             return None
 
     def close(self) -> bool:

@@ -28,8 +28,10 @@ CONNECT_LIMIT_SECONDS = 5.0
 
 
 class Transfers:
-    """Args:
-    addresses: host:port of the TensorFlow servers of the PS.
+    """Nothing here raises.
+
+    Args:
+      addresses: host:port of the TensorFlow servers of the PS.
     """
 
     def __init__(self, addresses: Iterable[str]) -> None:
@@ -53,7 +55,11 @@ class Transfers:
             channel.close()
 
     def _ask(self, request: bytes, limit_seconds: float) -> list[Any]:
-        return [call.future(request, timeout=limit_seconds) for call in self._calls]
+        try:
+            return [call.future(request, timeout=limit_seconds) for call in self._calls]
+        except ValueError as error:  # closed
+            log.debug("no record of transfers: %s", error)
+            return []
 
     @staticmethod
     def _wait(answers: list[Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -41,6 +42,9 @@ class Model:
             )
             if python:
                 dataset = dataset.map(lambda i, ids: (tf.reshape(tf.py_function(slowly, [i], tf.int64), []), ids))
+                options = tf.data.Options()
+                options.experimental_optimization.inject_prefetch = False  # a batch is read when it is wanted
+                dataset = dataset.with_options(options)
             iterator = v1.data.make_initializable_iterator(dataset)
             self.start = iterator.initializer
             self.record, ids = iterator.get_next()
@@ -208,6 +212,47 @@ def test_a_trace_that_fails_costs_no_step(home, error):
     probed.session.close()
 
 
+def test_a_probe_that_is_armed_again_during_the_traced_step_traces_a_later_one(home):
+    probed = Probed(home, Model())
+    run = probed.probe._session.run
+
+    def during(*arguments):
+        probed.probe.arm()
+        return run(*arguments)
+
+    probed.probe._session.run = during
+    probed.probe.arm()
+    probed.steps(2 * TIMED_RUNS + 2)
+    assert len(probed.recorded) == 2
+    assert_same(probed)
+    probed.session.close()
+
+
+def broken(*_):
+    raise RuntimeError("Gazer is broken")
+
+
+@pytest.mark.parametrize("where", ["_record", "_transfers.begin", "array", "packed"])
+def test_whatever_else_breaks_in_a_trace_costs_no_step(home, monkeypatch, where):
+    probed = Probed(home, Model())
+    probe = probed.probe
+    if where == "array":
+        monkeypatch.setattr("deeprec_ext.elastic.probe.array", broken)
+    elif where == "packed":
+        monkeypatch.setattr("deeprec_ext.elastic.probe.tf", SimpleNamespace(errors=tf.errors, make_tensor_proto=broken))
+    else:
+        owner, _, name = where.rpartition(".")
+        setattr(getattr(probe, owner) if owner else probe, name, broken)
+    probe.arm()
+    probed.steps(TIMED_RUNS + 3)
+    assert probe.broken and not probed.recorded and not home.failures
+    records = [int(seen[0]) for seen in probed.seen]
+    assert len(records) == 3 + TIMED_RUNS + 3 and sorted(set(records)) == records
+    if where != "array":
+        assert_same(probed)  # nothing was run twice
+    probed.session.close()
+
+
 def test_a_trace_whose_session_is_gone_costs_no_step(home):
     probed = Probed(home, Model())
     assert probed.probe._session.close()
@@ -294,7 +339,9 @@ def test_input_that_a_failed_trace_was_reading_goes_on(home):
     run = probed.probe._session.run
 
     def cut_off(*arguments):
-        threading.Timer(0.02, probed.probe._session.close).start()  # the server cancels it; a batch takes 0.05 s to read
+        threading.Timer(
+            0.02, probed.probe._session.close
+        ).start()  # the server cancels it; a batch takes 0.05 s to read
         return run(*arguments)
 
     probed.probe._session.run = cut_off
