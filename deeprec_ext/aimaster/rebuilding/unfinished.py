@@ -166,8 +166,8 @@ def _without_targets(scaling: Scaling, begun: int, cluster: Cluster) -> Scaling:
 
 
 def drained(claim: Claim, cluster: Cluster, view: pb.View) -> bool:
-    """It was in a view, and is not in the newest."""
-    if not claim.took_part or not claim.known.served or not (claim.is_ps or claim.is_trainer):
+    """It was in a view, and is not in the newest. (A chief is never scaled away: its script is ending.)"""
+    if not claim.took_part or not claim.known.served or claim.request.role not in (pb.PS, pb.WORKER):
         return False
     return claim.name not in ([ps.name for ps in cluster.ps] if claim.is_ps else [one.name for one in view.workers])
 

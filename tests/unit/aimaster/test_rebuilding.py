@@ -10,6 +10,8 @@ import pytest
 
 from deeprec_ext.aimaster import keepsakes
 from deeprec_ext.aimaster.summary import summarize
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tests.unit.aimaster.test_guards import GUARDED
 from tests.unit.aimaster.world import World, world
 
 
@@ -211,6 +213,23 @@ def test_a_ps_that_was_replaced_meanwhile_counts_as_lost(tmp_path: Path) -> None
             assert list((await it.status()).slot_map) == [0, 2] * 4
             [failure] = summarize(it.master.job.store, status="", seconds=0.0, roles={})["failures"]
             assert (failure["role"], failure["id"]) == ("ps", 1)
+
+    run(main())
+
+
+def test_a_ps_that_died_meanwhile_is_promoted_away_from_the_backups_that_others_hold(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path, settings=GUARDED) as it:
+            await it.until(lambda: bool(it.master.job.backup_map))
+            await it.crash()
+            it.lose_store()
+            it.agent("ps-0").again = pb.BackupReport(slots=[1, 3, 5, 7])  # what a PS reports when it registers again
+            it.backend.exit("ps-1", 137)
+            await it.start()
+            await it.until(lambda: len(it.master.job.cluster.ps) == 1 and not it.master.job.cluster.lost)
+            assert it.master.job.cluster.generation == 1, "nothing is restored"
+            assert list(it.agent("ps-0").command("promote").promote.slots) == [1, 3, 5, 7]
+            assert it.agent("chief-0").command("commit").commit.keep_marks
 
     run(main())
 

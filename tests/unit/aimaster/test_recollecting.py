@@ -174,6 +174,12 @@ def test_new_processes_are_wanted_and_drained_ones_are_not() -> None:
     }  # fmt: skip
 
 
+def test_a_chief_that_is_ending_is_not_drained() -> None:
+    now, before = view(7, [0, 1, 0, 1], ("worker-0",)), view(6, [0, 1, 0, 1])
+    result = found([*everybody(now, "ps-0", "ps-1", "worker-0"), claim("chief-0", before)])
+    assert not result.scalings and all(record.wanted for record in result.roles)
+
+
 def test_a_chief_that_is_gone_altogether_is_asked_for_again() -> None:
     result = found(
         everybody(view(7, [0, 1, 0, 1], ("worker-0",)), "ps-0", "ps-1", "worker-0"), pods("ps-0", "ps-1", "worker-0")
