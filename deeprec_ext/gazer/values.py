@@ -59,7 +59,7 @@ def step_values(sample: pb.StepSample, seconds: float) -> dict[str, float]:
     if sample.steps > 0:
         times = {"step_seconds": sample.median_seconds, "step_p95_seconds": sample.p95_seconds,
                  "step_longest_seconds": sample.longest_seconds}  # fmt: skip
-        found.update({name: value for name, value in times.items() if usable(value)})
+        found.update({name: value for name, value in times.items() if usable(value) and value})  # the first has none
     return found
 
 
