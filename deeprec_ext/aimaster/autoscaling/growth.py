@@ -34,7 +34,7 @@ class Growth:
 
     def slope(self, who: str) -> float:
         """Bytes per second, by least squares; 0 while too little is known."""
-        points = self._points.get(who, ())
+        points = self._points.get(who, deque())
         if len(points) < FEWEST or points[-1][0] - points[0][0] < SHORTEST_SECONDS:
             return 0.0
         middle = sum(time for time, _ in points) / len(points)
