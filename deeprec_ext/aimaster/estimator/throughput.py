@@ -26,6 +26,12 @@ DOUBT_MAX = 0.4
 ERROR_UNKNOWN = 0.2
 """Taken for the error at other sizes while none could be held out."""
 
+MOST = 1e12
+"""Examples per second, cores: beyond this, and below its inverse, it was not measured."""
+
+CORES_MIN = 1e-5
+"""No process that trains uses less."""
+
 Key = tuple[int, int, float, float]
 
 
@@ -80,7 +86,8 @@ def usable(windows: Iterable[Window]) -> list[Window]:
     return [
         window for window in windows
         if not window.disturbed and window.seconds > 0 and window.size.ps > 0 and window.size.workers >= 0
-        and math.isfinite(window.examples_per_second) and window.examples_per_second > 0
+        and min(window.size.ps_cpu, window.size.worker_cpu) >= 0
+        and math.isfinite(window.size.cpu) and 1 / MOST < window.examples_per_second < MOST
     ]  # fmt: skip
 
 
@@ -146,6 +153,6 @@ def _cores(group: Sequence[Window], name: str, seconds: float, batch: float) -> 
     """CPU use at the median step time: use per step scatters less than use per second. 0: not known."""
     per_step = [
         getattr(window, name) * _seconds(window, batch) for window in group
-        if math.isfinite(getattr(window, name)) and getattr(window, name) > 0
+        if CORES_MIN < getattr(window, name) < MOST
     ]  # fmt: skip
     return statistics.median(per_step) / seconds if per_step else 0.0
