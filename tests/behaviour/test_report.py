@@ -159,7 +159,7 @@ def by_rule(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_hot_table_and_a_slowed_worker_are_named(begin):
-    found = train(begin, "--hot", "400", slow="worker-0")
+    found = train(begin, "--hot", "500", slow="worker-0")
     findings = by_rule(found)
     assert findings["straggler"]["subject"] == "worker-0", found["findings"]
     assert "C1/embedding" in findings["hot-slot"]["text"], (found["findings"], found["load"])
