@@ -167,7 +167,7 @@ class _System:
     def _seconds_of(self, c: Any) -> Any:
         own, served, shared = bounds(c, *self._size)
         s = 1 + c[-1]
-        return (own**s + served**s + shared**s) ** (1 / s)
+        return self._np.maximum((own**s + served**s + shared**s) ** (1 / s), 1e-12)
 
     def _model(self, c: Any) -> tuple[Any, Any]:
         """Step time [n] and its derivatives by the coefficients [n, 10]."""

@@ -185,7 +185,7 @@ def test_two_sizes_alone_say_nothing_wild():
         min_size=1, max_size=15,
     )
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_whatever_was_measured_predictions_are_finite_and_positive(rows):
     windows = [
         Window(0.0, 10.0, Size(ps, workers, ps_cpu, worker_cpu), speed, trainer_cpu_cores=used, ps_cpu_cores=served)
