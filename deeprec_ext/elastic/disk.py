@@ -42,8 +42,10 @@ class Disk:
     """Args: target: `grpc://host:port` of this PS. task: its task number. collecting: held around a collection of marks."""
 
     def __init__(
-        self, target: str, task: Callable[[], int], collecting: AbstractContextManager[Any], answer: Answer
-    ) -> None:
+        self, target: str, task: Callable[[], int], collecting: AbstractContextManager[Any], answer: Answer,
+        touched: Callable[[int, int], None] = lambda slot, rows: None,
+    ) -> None:  # fmt: skip
+        self._touched = touched
         self._target, self._task, self._collecting, self._answer = target, task, collecting, answer
         self._waiting: queue.Queue[pb.Command] = queue.Queue(WAITING_MAX)
         self._thread: threading.Thread | None = None
@@ -147,7 +149,7 @@ class Disk:
             self._source[1].close()
             self._source = None
         if self._source is None:
-            self._source = key, Source(self._target, self._task(), command.variables, self._collecting)
+            self._source = key, Source(self._target, self._task(), command.variables, self._collecting, self._touched)
         self._source[1].cancelled.clear()
         if not self._waiting.empty():  # it came before there was a source to cancel
             self._source[1].cancelled.set()

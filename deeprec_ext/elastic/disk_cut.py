@@ -73,12 +73,16 @@ class Written:
 
 
 class Source:
-    """The variables of this PS, ready to be read again and again. One session on this PS; `close` it."""
+    """The variables of this PS, ready to be read again and again. One session on this PS; `close` it.
+
+    `touched` is told slot and number of the dirty rows of a table.
+    """
 
     def __init__(
-        self, target: str, own_task: int, variables: Sequence[pb.Variable], collecting: AbstractContextManager[Any]
-    ) -> None:
-        self._own, self._collecting = own_task, collecting
+        self, target: str, own_task: int, variables: Sequence[pb.Variable], collecting: AbstractContextManager[Any],
+        touched: Callable[[int, int], None] = lambda slot, rows: None,
+    ) -> None:  # fmt: skip
+        self._own, self._collecting, self._touched = own_task, collecting, touched
         self.cancelled = threading.Event()
         self._program = Program(target, elastic_config({own_task: target.removeprefix("grpc://")}))
         self._facts = {v.name: Facts.from_proto(v) for v in variables if known(v.dtype)}
@@ -129,6 +133,7 @@ class Source:
 
     def _dirty(self, writer: FileWriter, group: _Group) -> None:
         rows = self._take(group)
+        self._touched(self._slots[group.facts[0].name], len(rows))
         for begin in range(0, len(rows), group.chunk_rows):
             some = rows[begin : begin + group.chunk_rows]
             for facts, values in self._values(group, some):

@@ -125,12 +125,14 @@ class Guarding:
       own_task: its task number, once known.
       chunk_bytes: about how much one run of a first copy carries.
       send: to the AIMaster.
+      touched: is told slot and number of dirty rows that were taken.
     """
 
     def __init__(
         self, target: str, own_task: Callable[[], int], chunk_bytes: Callable[[], int], collecting: Collecting,
-        send: Callable[[pb.AgentMessage], None],
+        send: Callable[[pb.AgentMessage], None], touched: Callable[[int, int], None] = lambda slot, rows: None,
     ) -> None:  # fmt: skip
+        self._touched = touched
         self._target, self._own_task, self._chunk_bytes = target, own_task, chunk_bytes
         self._collecting, self._send = collecting, send
         self._lock = threading.Lock()
@@ -240,7 +242,7 @@ class Guarding:
         moves = [pb.Move(variable=variable, source_task=one.source) for variable in one.variables]
         return Mover(
             self._target, own, ps, moves, self._chunk_bytes(), reader="peer", suffix=SUFFIX,
-            timeout_seconds=RUN_LIMIT_SECONDS,
+            timeout_seconds=RUN_LIMIT_SECONDS, touched=self._touched,
         )  # fmt: skip
 
     def drop_copies(self, gone: Sequence[_Guarded], now: _Assignment) -> None:

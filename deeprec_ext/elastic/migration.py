@@ -50,6 +50,7 @@ class _Moved:
     facts: Facts
     source_task: int
     by_rows: bool
+    slot: int
 
 
 @dataclass(frozen=True)
@@ -73,17 +74,20 @@ class Mover:
       reader: whose dirty rows are taken (`collector.READERS`).
       suffix: added to the names here; a copy that is there already under such a name is kept, and overwritten bit by bit.
       timeout_seconds: of a single run; 0: none.
+      touched: is told slot and number of dirty rows that were taken (Gazer).
     """
 
     def __init__(
         self, target: str, own_task: int, ps: dict[int, str], moves: Sequence[pb.Move], chunk_bytes: int, *,
         reader: str = "move", suffix: str = "", timeout_seconds: float = 0.0,
+        touched: Callable[[int, int], None] = lambda slot, rows: None,
     ) -> None:  # fmt: skip
         self._own = own_task
         self._chunk_bytes = chunk_bytes
         self._reader, self._suffix = reader, suffix
         self._moved = [
-            _Moved(Facts.from_proto(m.variable), m.source_task, m.variable.update == pb.Variable.ROWS) for m in moves
+            _Moved(Facts.from_proto(m.variable), m.source_task, m.variable.update == pb.Variable.ROWS, m.variable.slot)
+            for m in moves
         ]
         config = elastic_config(ps)
         config.operation_timeout_in_ms = int(1000 * timeout_seconds)
@@ -94,6 +98,8 @@ class Mover:
         self._dense: Callable[..., Any] | None = None
         self._sums: Callable[..., Any] | None = None
         self._row_bytes: list[int] = []
+        self._row_slots: list[int] = []
+        self._touched = touched
         self._chunks = 0
         self._table_bytes = 0
         self._names: list[str] = []
@@ -194,6 +200,7 @@ class Mover:
             ]
             counts[key] = [taken.found, taken.taken]
             self._row_bytes.append(row_bytes)
+            self._row_slots.append(group[0].moved.slot)
         return self._packed(ops, counts), copies
 
     def _packed(self, ops: Ops, numbers: dict[_Key, list[str]]) -> list[str]:
@@ -228,6 +235,8 @@ class Mover:
         """Takes what is dirty, or as much as one round may; (whether that was all, bytes)."""
         assert self._dirty is not None
         found, taken = np.concatenate(self._dirty()).reshape(-1, 2).T
+        for slot, rows in zip(self._row_slots, taken):
+            self._touched(slot, int(rows))
         return bool((found == taken).all()), self._weigh(taken)
 
     def _weigh(self, rows: Sequence[int]) -> int:

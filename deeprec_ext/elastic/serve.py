@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import tensorflow as tf
 
@@ -58,9 +59,11 @@ class ParameterServer:
         self.collecting = Collecting()
         self.guarding = Guarding(
             self._target, lambda: self._task, lambda: self._settings.copy_chunk_bytes or 8 << 20, self.collecting,
-            self.agent.send,
+            self.agent.send, partial(self.touched.add, "peer"),
         )  # fmt: skip
-        self.disk = Disk(self._target, lambda: self._task, self.collecting, self.agent.ack)
+        self.disk = Disk(
+            self._target, lambda: self._task, self.collecting, self.agent.ack, partial(self.touched.add, "disk")
+        )
         threading.Thread(target=self._serve_urgent, name="deeprec-urgent", daemon=True).start()
 
     # -- the agent's handler
