@@ -35,7 +35,10 @@ class World:
         self.changed = threading.Condition()
         self.collecting = Collecting()
         target = "grpc://" + self.cluster.ps[1]
-        self.guarding = Guarding(target, lambda: 1, lambda: 10_000, self.collecting, self.receive)
+        self.touched: list[tuple[int, int]] = []
+        self.guarding = Guarding(
+            target, lambda: 1, lambda: 10_000, self.collecting, self.receive, lambda *taken: self.touched.append(taken)
+        )
         self.write("table", np.zeros((ROWS, DIM), np.float32))
         self.write("w", np.zeros(4, np.float32))
         self.write(STEP.name, np.int64(5))
@@ -107,12 +110,14 @@ def test_a_refresh_sends_only_the_rows_touched_and_a_promotion_brings_all_of_the
     assert first.first and list(first.slots) == [3] and first.full_bytes == TABLE.bytes + DENSE.bytes
     world.update(8, 2.5)
     world.update(9, 3.5)
+    world.touched.clear()
     world.write("w", np.arange(4, dtype=np.float32))
     world.guarding.refresh()
     second = world.next_report(2)
     assert not second.first and not second.error
     # Two rows and their numbers, the dense variables whole (the step: 8 bytes).
     assert second.bytes == 2 * (DIM * 4 + 4) + DENSE.bytes + 8
+    assert world.touched == [(3, 2)]  # two rows of slot 3
     world.update(10, 4.5)  # after the last refresh: forgotten
     world.guarding.promote([3], step=42)
     table = world.read(1, "table")
