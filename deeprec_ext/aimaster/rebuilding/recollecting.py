@@ -67,7 +67,8 @@ def recollect(
     found = unfinished(claims, cluster, kept.scalings, catalogue, _last_scaling(claims, kept), wall)
     cluster = found.cluster
     records = _roles(cluster, view, claims, pods, evaluator)
-    told = {claim.incarnation: claim.known.data for claim in claims if claim.took_part}
+    fenced = _fenced(view, claims)
+    told = {one.incarnation: one.known.data for one in claims if one.took_part and one.incarnation not in fenced}
     datasets, unused, last_lease = recollections(remembered, told)
     sure = bool(cluster.marked) and all(_marks_all(claim, cluster) for claim in _trainers(claims))
     return Recollected(
@@ -75,7 +76,7 @@ def recollect(
         cluster=cluster,
         workers=tuple(view.workers),
         roles=tuple(records),
-        fenced=_fenced(view, claims),
+        fenced=fenced,
         catalogue=catalogue,
         step=max([int(kept.meta.get("step", 0)), *(claim.known.step for claim in claims)]),
         marks=str(kept.meta.get("marks", "")) if sure else "",
