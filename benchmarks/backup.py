@@ -1,33 +1,32 @@
-"""What peer backups cost: bytes against the rows that training touched, and the step time with them ÷ without.
+"""What backups cost: bytes against the rows that training touched, step time and processor time with them ÷ without.
 
-    python -m benchmarks.backup                          # everything, about ten minutes on 2 cores
+    python -m benchmarks.backup                          # everything, about forty minutes on 2 cores
     python -m benchmarks.backup --part bytes --interval 5
+    python -m benchmarks.backup --part peer --pairs 60
 
 Parts:
   bytes   1 GB of tables and accumulators, Zipf 1.05 ids, chief + 1 worker, 2 PS, refreshed every 1, 5, 30 s. Bytes sent per
           refresh of all slots, against the rows touched since the last one × their size (value and accumulators). The rows
           touched are counted without the backups' help: the ids of batch n are a function of n (benchmarks/models.py), and
           the trainers write down when they completed which step.
-  time    two such jobs, refreshed every 5 s and not at all, taking turns by SIGSTOP in the order A B B A. Mean step time of a
-          turn, so that a stall counts; a turn is as long as three refreshes.
+  peer    step time and processor time with peer backups every 5 s ÷ without (benchmarks/backup_time.py).
+  disk    the same with a disk backup every 60 s, on this machine's disk.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import signal
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from benchmarks.backup_time import in_pairs
 from benchmarks.job import Job, end_on_signals, running, say
 from benchmarks.stock import steps
 from benchmarks.stock.cluster import ROOT
@@ -37,9 +36,9 @@ SCRIPT = str(ROOT / "benchmarks" / "stock" / "train.py")
 ZIPF = 1.05
 BATCH = 512
 FIELDS = 26
-PATIENT = ("--setting", "ps_heartbeat_limit_seconds=100000", "--setting", "worker_heartbeat_limit_seconds=100000")
-SETTLE_SECONDS = 2.0
-REFRESHES_IN_A_TURN = 3
+PEER_SECONDS, DISK_SECONDS = 5.0, 60.0
+"""The settings' defaults."""
+PAIRS = {"peer": 40, "disk": 10}
 
 
 def _command(state: str) -> list[str]:
@@ -159,70 +158,6 @@ def sent(interval: float, state: str, ps: int, rounds: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# --------------------------------------------------------------------------------------------------------------- time
-
-
-def _send(job: Job, number: signal.Signals) -> None:
-    for process in job.everyone():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(number)
-
-
-@contextlib.contextmanager
-def _both(state: str, ps: int, interval: float) -> Iterator[dict[str, Job]]:
-    """A job with peer backups and one without, both warm."""
-    on = ["--setting", "peer_backup=auto", "--setting", f"peer_backup_seconds={interval:g}", *PATIENT]
-    off = ["--setting", "peer_backup=off", *PATIENT]
-    with contextlib.ExitStack() as stack:
-        jobs: dict[str, Job] = {}
-        for name, flags in (("on", on), ("off", off)):
-            jobs[name] = job = stack.enter_context(running(_command(state), ps=ps, flags=flags, label=f"backup-{name}"))
-            stack.callback(_send, job, signal.SIGCONT)
-            job.wait_steps(100, 0.0)
-            job.wait_steady(5.0)
-            if name == "on":
-                _send(job, signal.SIGSTOP)
-        _send(jobs["off"], signal.SIGSTOP)
-        yield jobs
-
-
-def step_time(state: str, ps: int, interval: float, turns: int) -> dict[str, Any]:
-    """Mean step time with ÷ without, in turns."""
-    windows: dict[str, list[tuple[float, float]]] = {"on": [], "off": []}
-    seconds = REFRESHES_IN_A_TURN * interval
-    with _both(state, ps, interval) as jobs:
-        order = ["on", "off"]
-        for turn in range(2 * turns):
-            name = order[(turn + turn // 2) % 2]  # A B B A: a drift of the machine hits both
-            _send(jobs[name], signal.SIGCONT)
-            time.sleep(SETTLE_SECONDS)
-            begin = time.time()
-            time.sleep(seconds)
-            windows[name].append((begin, time.time()))
-            _send(jobs[name], signal.SIGSTOP)
-            say(f"time: turn {turn + 1} of {2 * turns}: {name}")
-        recorded = {name: steps.read(job.recorded) for name, job in jobs.items()}
-        trainers = jobs["on"].trainers
-        for job in jobs.values():
-            _send(job, signal.SIGCONT)
-    means = {
-        name: [statistics.mean(_mean(recorded[name][trainer], *window) for trainer in trainers) for window in spans]
-        for name, spans in windows.items()
-    }
-    pairs = [a / b for a, b in zip(means["on"], means["off"])]
-    return {
-        "interval_seconds": interval, "turns": turns, "with_seconds": statistics.median(means["on"]),
-        "without_seconds": statistics.median(means["off"]),
-        "ratio": statistics.median(means["on"]) / statistics.median(means["off"]),
-        "pairs": {"min": min(pairs), "median": statistics.median(pairs), "max": max(pairs)}, "means": means,
-    }  # fmt: skip
-
-
-def _mean(of_trainer: Sequence[steps.Step], begin: float, end: float) -> float:
-    times = [step.time for step in of_trainer if begin <= step.time <= end]
-    return (times[-1] - times[0]) / (len(times) - 1)
-
-
 # -------------------------------------------------------------------------------------------------------------- parts
 
 
@@ -238,13 +173,19 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             except RuntimeError as error:
                 say(f"bytes: not measured: {error}")
                 result["errors"].append(str(error))
-    if "time" in arguments.part:
-        say("time: begins")
-        try:
-            result["time"] = step_time(arguments.state, arguments.ps, 5.0, arguments.turns)
-        except RuntimeError as error:
-            say(f"time: not measured: {error}")
-            result["errors"].append(str(error))
+    peer = ("--setting", "peer_backup=auto", "--setting", f"peer_backup_seconds={PEER_SECONDS:g}")
+    with tempfile.TemporaryDirectory(prefix="backup-disk-") as directory:
+        disk = ("--backup", f"disk={directory}", "--setting", f"disk_backup_seconds={DISK_SECONDS:g}")
+        for part, interval, flags in (("peer", PEER_SECONDS, peer), ("disk", DISK_SECONDS, disk)):
+            if part not in arguments.part:
+                continue
+            pairs = arguments.pairs or PAIRS[part]
+            say(f"{part}: begins, {pairs} pairs")
+            try:
+                result[part] = in_pairs(_command(arguments.state), arguments.ps, flags, interval, pairs)
+            except RuntimeError as error:
+                say(f"{part}: not measured: {error}")
+                result["errors"].append(str(error))
     return result
 
 
@@ -262,14 +203,20 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
             "measure": "  a full copy ÷ bytes sent (touched rows allow)", "target": "",
             "measured": f"{one['full_over_sent']:.1f}× ({one['full_over_touched']:.1f}×)", "met": None,
         })  # fmt: skip
-    if "time" in result:
-        one = result["time"]
-        pairs = one["pairs"]
-        found.append({
-            "measure": "step time with a refresh every 5 s ÷ without", "target": "≤ 1.02",
-            "measured": f"{one['ratio']:.4f} (pairs {pairs['min']:.3f} to {pairs['max']:.3f}, median {pairs['median']:.3f})",
-            "met": one["ratio"] <= 1.02,
-        })  # fmt: skip
+    for part, what in (("peer", "peer backups"), ("disk", "disk backups")):
+        if part in result:
+            one = result[part]
+            step, cpu = one["step_ratio"], one["cpu_ratio"]
+            target = "≤ 1.02" if part == "peer" else ""
+            found.append({
+                "measure": f"step time with {what} every {one['interval_seconds']:g} s ÷ without", "target": target,
+                "measured": f"{step['median']:.4f} ({one['pairs']} pairs, quartiles {step['low']:.3f} to {step['high']:.3f})",
+                "met": step["median"] <= 1.02 if target else None,
+            })  # fmt: skip
+            found.append({
+                "measure": "  processor time per step, the same", "target": "",
+                "measured": f"{cpu['median']:.4f} (quartiles {cpu['low']:.3f} to {cpu['high']:.3f})", "met": None,
+            })  # fmt: skip
     return found
 
 
@@ -277,14 +224,14 @@ def main() -> int:
     from benchmarks.failover import table
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", nargs="+", choices=("bytes", "time"), default=["bytes", "time"])
+    parser.add_argument("--part", nargs="+", choices=("bytes", "peer", "disk"), default=["bytes", "peer", "disk"])
     parser.add_argument(
         "--interval", nargs="+", type=float, default=[1.0, 5.0, 30.0], help="of the bytes part, seconds"
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="about how long each interval is watched")
     parser.add_argument("--state", default="1GB", help="bytes of tables and accumulators")
     parser.add_argument("--ps", type=int, default=2)
-    parser.add_argument("--turns", type=int, default=6, help="of each job in the time part")
+    parser.add_argument("--pairs", type=int, help="of turns in the parts peer and disk")
     parser.add_argument("--json", type=Path, help="write everything measured to this file")
     arguments = parser.parse_args()
     end_on_signals()
