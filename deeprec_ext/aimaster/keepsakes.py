@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -108,8 +107,11 @@ class Keepsakes:
     async def run(self) -> None:
         """Runs for ever."""
         while True:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), SECONDS)
+            waiting = asyncio.ensure_future(self._wake.wait())
+            try:  # not wait_for: before Python 3.12 it swallows a cancellation that comes together with the result
+                await asyncio.wait({waiting}, timeout=SECONDS)
+            finally:
+                waiting.cancel()
             self._wake.clear()
             if self._job.cluster.live:
                 self.send()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -33,6 +34,7 @@ from deeprec_ext.security import credentials
 
 log = logging.getLogger(__name__)
 STOP_SECONDS = 1.0
+CANCELLED_AT_MOST = 5
 
 
 class AIMaster:
@@ -123,9 +125,7 @@ class AIMaster:
             self.broken.set()
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _end(self._tasks)
         self.pods.close()
         for member in self.job.members:
             member.outbox.detach()
@@ -133,3 +133,15 @@ class AIMaster:
             await self._server.stop(STOP_SECONDS)
         await self._backend.close()
         self.job.close()
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Before Python 3.12 a `wait_for` that has just got its result swallows a cancellation: then it is said again."""
+    for _ in range(CANCELLED_AT_MOST):
+        waiting = [task for task in tasks if not task.done()]
+        if not waiting:
+            return
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting, timeout=STOP_SECONDS)
+    log.warning("some tasks did not end: %s", [task.get_name() for task in tasks if not task.done()])
