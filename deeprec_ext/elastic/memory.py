@@ -22,6 +22,7 @@ class Memory:
         self._highest_epoch = 0
         self._highest_task = -1
         self._served = False
+        self._leaving = False
         self._scaling = 0
         self._moves: tuple[pb.Move, ...] = ()
         self._arrived: frozenset[int] = frozenset()  # slots of those moves, once their final copy has ended ...
@@ -65,6 +66,8 @@ class Memory:
             self._arrived = frozenset()
         elif kind == "copy" and command.copy.phase == pb.Copy.ABORT:
             self._moves, self._arrived = (), frozenset()
+        elif kind == "leave":
+            self._leaving = True
         elif kind == "destroy":
             slots = {variable.slot for variable in command.destroy.variables}
             self._destroyed, self._arrived = self._destroyed | slots, self._arrived - slots
@@ -112,5 +115,5 @@ class Memory:
         return pb.Known(
             view=self.view, prepared=self._prepared if self._prepared.epoch else None, highest_epoch=self._highest_epoch,
             highest_task=self._highest_task, served=self._served, scaling=self._scaling, moves=self._moves,
-            remembered=self._remembered.values(),
+            remembered=self._remembered.values(), leaving=self._leaving,
         )  # fmt: skip

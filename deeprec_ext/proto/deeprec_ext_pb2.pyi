@@ -94,7 +94,7 @@ class RegisterRequest(_message.Message):
     def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., job: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., known_epoch: _Optional[int] = ..., known_task: _Optional[int] = ..., known_aimaster: _Optional[int] = ..., tensorflow_version: _Optional[str] = ..., resident_slots: _Optional[_Iterable[int]] = ..., known: _Optional[_Union[Known, _Mapping]] = ...) -> None: ...
 
 class Known(_message.Message):
-    __slots__ = ("view", "prepared", "highest_epoch", "highest_task", "served", "step", "live_generation", "marked_slots", "scaling", "moves", "catalogue", "remembered", "data")
+    __slots__ = ("view", "prepared", "highest_epoch", "highest_task", "served", "step", "live_generation", "marked_slots", "scaling", "moves", "catalogue", "remembered", "data", "leaving")
     VIEW_FIELD_NUMBER: _ClassVar[int]
     PREPARED_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +108,7 @@ class Known(_message.Message):
     CATALOGUE_FIELD_NUMBER: _ClassVar[int]
     REMEMBERED_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     view: View
     prepared: View
     highest_epoch: int
@@ -121,7 +122,8 @@ class Known(_message.Message):
     catalogue: Catalogue
     remembered: _containers.RepeatedCompositeFieldContainer[Remember]
     data: _containers.RepeatedCompositeFieldContainer[DataKnown]
-    def __init__(self, view: _Optional[_Union[View, _Mapping]] = ..., prepared: _Optional[_Union[View, _Mapping]] = ..., highest_epoch: _Optional[int] = ..., highest_task: _Optional[int] = ..., served: bool = ..., step: _Optional[int] = ..., live_generation: _Optional[int] = ..., marked_slots: _Optional[_Iterable[int]] = ..., scaling: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., remembered: _Optional[_Iterable[_Union[Remember, _Mapping]]] = ..., data: _Optional[_Iterable[_Union[DataKnown, _Mapping]]] = ...) -> None: ...
+    leaving: bool
+    def __init__(self, view: _Optional[_Union[View, _Mapping]] = ..., prepared: _Optional[_Union[View, _Mapping]] = ..., highest_epoch: _Optional[int] = ..., highest_task: _Optional[int] = ..., served: bool = ..., step: _Optional[int] = ..., live_generation: _Optional[int] = ..., marked_slots: _Optional[_Iterable[int]] = ..., scaling: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., remembered: _Optional[_Iterable[_Union[Remember, _Mapping]]] = ..., data: _Optional[_Iterable[_Union[DataKnown, _Mapping]]] = ..., leaving: bool = ...) -> None: ...
 
 class DataKnown(_message.Message):
     __slots__ = ("dataset", "rewinds", "complete", "held", "trained", "highest_lease", "replayed_records", "trained_records")

@@ -1,15 +1,15 @@
 """From what the agents say to what the store must have held. Pure.
 
 The newest view that anybody knows is the cluster. Who is in it takes part, with the incarnation that is in it: whoever comes
-back as another one has died meanwhile, and whoever does not come back is dealt with as after any restart. A process that was in
-a view with this incarnation, and is not in the newest, was drained. Others who are there are wanted: a new PS that holds no
-slot yet gets some by a scaling of its own.
+back as another one has died meanwhile, and whoever does not come back is dealt with as after any restart. A PS that was in a
+view with this incarnation and is not in the newest was drained, and so was a worker that was told to leave. Others who are
+there are wanted: a new PS that holds no slot yet gets some by a scaling of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.aimaster import keepsakes
@@ -18,6 +18,7 @@ from deeprec_ext.aimaster.facts import PsInfo, RoleRecord, Scaling, role_name
 from deeprec_ext.aimaster.keepsakes import Kept
 from deeprec_ext.aimaster.ledger.recalled import recollections
 from deeprec_ext.aimaster.ledger.recalling import Recollection
+from deeprec_ext.aimaster.machine import State
 from deeprec_ext.aimaster.rebuilding.claims import Claim, members, newest_view, still_missing
 from deeprec_ext.aimaster.rebuilding.unfinished import drained, unfinished
 from deeprec_ext.aimaster.view import Cluster
@@ -66,7 +67,10 @@ def recollect(
     cluster = _cluster(view, claims)
     found = unfinished(claims, cluster, kept.scalings, catalogue, _last_scaling(claims, kept), wall)
     cluster = found.cluster
-    records = _roles(cluster, view, claims, pods, evaluator)
+    leaving = {
+        name for one in found.scalings if not one.outcome and one.state == State.RELEASE.value for name in one.drained
+    }
+    records = _roles(cluster, view, claims, pods, leaving, evaluator)
     fenced = _fenced(view, claims)
     told = {one.incarnation: one.known.data for one in claims if one.took_part and one.incarnation not in fenced}
     datasets, unused, last_lease = recollections(remembered, told)
@@ -148,16 +152,21 @@ def _hollow(claims: Sequence[Claim], cluster: Cluster) -> list[str]:
 
 
 def _roles(
-    cluster: Cluster, view: pb.View, claims: Sequence[Claim], pods: Mapping[str, PodState], evaluator: bool
+    cluster: Cluster,
+    view: pb.View,
+    claims: Sequence[Claim],
+    pods: Mapping[str, PodState],
+    leaving: Collection[str],
+    evaluator: bool,
 ) -> list[RoleRecord]:
     by_incarnation = {claim.incarnation: claim.request for claim in claims}
     records = {ps.name: RoleRecord(ps.name, "running", ps.incarnation, ps.task, ps.address) for ps in cluster.ps}
     for worker in view.workers:
         records[worker.name] = RoleRecord(worker.name, "running", worker.incarnation)
     for claim in claims:
-        if drained(claim, cluster, view):
+        if claim.name in leaving or drained(claim, cluster):
             task = claim.request.known_task
-            records.setdefault(claim.name, RoleRecord(claim.name, "leaving", claim.incarnation, task, wanted=False))
+            records[claim.name] = RoleRecord(claim.name, "leaving", claim.incarnation, task, wanted=False)
         else:
             records.setdefault(claim.name, RoleRecord(claim.name, "starting"))
     for pod in pods.values():

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from deeprec_ext.aimaster.facts import PsInfo, Scaling
 from deeprec_ext.aimaster.machine import State
-from deeprec_ext.aimaster.rebuilding.claims import Claim, newest_view
+from deeprec_ext.aimaster.rebuilding.claims import Claim
 from deeprec_ext.aimaster.view import Cluster
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -165,18 +165,21 @@ def _without_targets(scaling: Scaling, begun: int, cluster: Cluster) -> Scaling:
     )
 
 
-def drained(claim: Claim, cluster: Cluster, view: pb.View) -> bool:
-    """It was in a view, and is not in the newest. (A chief is never scaled away: its script is ending.)"""
-    if not claim.took_part or not claim.known.served or claim.request.role not in (pb.PS, pb.WORKER):
-        return False
-    return claim.name not in ([ps.name for ps in cluster.ps] if claim.is_ps else [one.name for one in view.workers])
+def drained(claim: Claim, cluster: Cluster) -> bool:
+    """A PS that was in a view and is not in the newest; a worker that was told to leave. (A chief is never scaled away: its
+    script is ending.)
+
+    That a worker is in no view says nothing: it may not have registered with the AIMaster that published it.
+    """
+    if claim.request.role == pb.WORKER:
+        return claim.known.leaving
+    return claim.is_ps and claim.known.served and claim.name not in [ps.name for ps in cluster.ps]
 
 
 def _drained(claims: Sequence[Claim], cluster: Cluster) -> dict[str, list[str]]:
     """The names, of `ps` and of `worker`."""
-    view = newest_view(claims) or pb.View()
     found: dict[str, list[str]] = {}
     for claim in sorted(claims, key=lambda claim: claim.name):
-        if drained(claim, cluster, view):
+        if drained(claim, cluster):
             found.setdefault("ps" if claim.is_ps else "worker", []).append(claim.name)
     return found

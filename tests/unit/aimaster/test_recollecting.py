@@ -162,7 +162,7 @@ def test_new_processes_are_wanted_and_drained_ones_are_not() -> None:
     now = view(7, [0, 1, 0, 1])
     claims = [
         *everybody(now), claim("ps-2", now, served=False), claim("ps-3", view(6, [0, 1, 0, 3])),
-        claim("worker-1", now), claim("worker-2", None),
+        claim("worker-1", now, leaving=True), claim("worker-2", None),
     ]  # fmt: skip
     result = found(claims, pods(*ALL, "worker-7", ps_9="exited"))
     roles = {record.name: record for record in result.roles}
@@ -172,6 +172,21 @@ def test_new_processes_are_wanted_and_drained_ones_are_not() -> None:
     assert {(scaling.role, scaling.state, scaling.drained) for scaling in result.scalings} == {
         ("ps", "RELEASE", ("ps-3",)), ("worker", "RELEASE", ("worker-1",)),
     }  # fmt: skip
+
+
+def test_a_worker_that_no_view_has_yet_stays_unless_its_scaling_had_been_decided(tmp_path) -> None:
+    """The AIMaster was lost again before all had registered with it."""
+    now = view(7, [0, 1, 0, 1])
+    claims = [*everybody(now), claim("worker-1", now)]
+    result = found(claims, pods(*ALL, "worker-1"))
+    assert all(record.wanted for record in result.roles) and not result.scalings
+    decided = Scaling(4, "scale-down", "worker", state="RELEASE", drained=("worker-1",), epoch=7)
+    store = Store(tmp_path / "a.db")
+    store.save_scaling(decided)
+    remembered = [pb.Remember(key=keepsakes.JOB, number=9, value=keepsakes.pack(store))]
+    store.close()
+    result = found([*claims[1:], claim("ps-0", now, remembered=remembered)], pods(*ALL, "worker-1"))
+    assert [record.name for record in result.roles if not record.wanted] == ["worker-1"]
 
 
 def test_a_chief_that_is_ending_is_not_drained() -> None:

@@ -50,6 +50,13 @@ def test_a_prepared_view_is_told_until_it_is_used_or_taken_back(end: pb.MasterMe
     assert not one.tell().HasField("prepared")
 
 
+def test_a_worker_that_was_told_to_leave_says_so() -> None:
+    one = Memory("me")
+    assert not one.tell().leaving
+    one.heard(command(leave=pb.Leave(reason="scaled away")))
+    assert one.tell().leaving
+
+
 def test_a_trainer_knows_which_scaling_has_begun_and_not_ended() -> None:
     one = Memory("me")
     notice = pb.ScalingNotice
