@@ -10,7 +10,7 @@ from deeprec_ext.aimaster.policy.observed import Change, Size, Window
 from deeprec_ext.units import format_seconds
 
 COUNTS = ("scale-up", "scale-down")
-RESIZES_PER_HOUR = 6
+RESIZES_PER_HOUR = 8
 """A request is halved or raised by half at a time: so many steps span more than a factor of ten."""
 
 

@@ -27,7 +27,7 @@ def reclaimed(evidence: Evidence) -> Answer:
         if not name.startswith(("ps-", "worker-")):
             continue  # the chief cannot be replaced while it lives; its replacement attaches to the model
         if why := hysteresis.failed(evidence, role_of(name), ("replace",)):
-            return Remark(f"{name} will lose its host; {why}")
+            return Remark(f"{name} will lose its host; {why}", grave=True)
         return Proposal("replace", evidence.size, f"{name} will lose its host: a new process takes over before", name)
     return None
 
