@@ -23,6 +23,9 @@ Part = Callable[[pb.GazerReport], None]
 IDLE_SECONDS = 60.0
 """How often a sampler that is off looks whether it should be on; it is woken anyway."""
 
+SHORTEST_SECONDS, LONGEST_SECONDS = 0.01, 3600.0
+"""Whatever the settings say."""
+
 STOP_SECONDS = 2.0
 
 
@@ -87,7 +90,10 @@ class Sampler:
 
     @property
     def _interval(self) -> float:
-        return self._seconds if self.wish is None or self._seconds <= 0 else self.wish
+        """Seconds between two reports; 0: none."""
+        if not self._seconds > 0:
+            return 0.0
+        return min(max(self._seconds if self.wish is None else self.wish, SHORTEST_SECONDS), LONGEST_SECONDS)
 
     def _work(self) -> None:
         while not self._stopped:

@@ -28,7 +28,7 @@ CALLABLES_MAX = 128
 
 
 PROBE_LIMIT_SECONDS = 5.0
-"""How long the end of a probe waits for the runs under way."""
+"""How long the end of a probe waits for the runs under way, and the end of its session for it."""
 
 
 class Signature(NamedTuple):
@@ -65,6 +65,7 @@ class Placed:
         self._marks = dict(rewritten.marks)
         self.probe: Probe | None = None  # traces a step now and then
         self._probes = True  # it may get one
+        self._ending: threading.Thread | None = None  # closes the probe
         self.compile_seconds = 0.0  # the longest that compiling a run took
         self.pinned = False  # an iterator was initialised here: closing it would be a segmentation fault
         self.closed = False
@@ -123,7 +124,7 @@ class Placed:
             return probe
 
     def end_probe(self) -> None:
-        """Closes the probe once no run is under way, in a thread. For a session that is kept, and never run again."""
+        """Closes the probe once no run is under way, in a thread. For a session that will not be run again."""
         probe = self._detach()
 
         def work(one: Probe) -> None:
@@ -131,7 +132,8 @@ class Placed:
                 self._left_behind.set()  # its kernels hold the iterators
 
         if probe is not None:
-            threading.Thread(target=work, args=(probe,), name="deeprec-close", daemon=True).start()
+            self._ending = threading.Thread(target=work, args=(probe,), name="deeprec-close", daemon=True)
+            self._ending.start()
 
     def wait_idle(self, timeout_seconds: float) -> bool:
         """Whether, within the time, no run is under way in this session any more."""
@@ -165,12 +167,15 @@ class Placed:
             return True
         self.closed = True
         session = self._session
-        probe = self._detach()
+        self.end_probe()
 
         def work() -> None:
             try:
-                if probe is not None and not probe.close():  # first: its kernels may hold an iterator of this session
-                    self._left_behind.set()
+                if self._ending is not None:  # first: its kernels may hold an iterator of this session
+                    self._ending.join(PROBE_LIMIT_SECONDS)
+                    if self.pinned and (self._left_behind.is_set() or self._ending.is_alive()):
+                        self.leak()
+                        return
                 with self._lock:
                     self._callables.clear()
                 session.close()

@@ -28,9 +28,9 @@ class GazerHook(v1.train.SessionRunHook):
     def __init__(
         self, trace_seconds: float | None = None, tensorboard: bool = True, sample_seconds: float | None = None
     ) -> None:
-        if trace_seconds is not None and trace_seconds < 0:
+        if trace_seconds is not None and not trace_seconds >= 0:
             raise UsageError(f"GazerHook(trace_seconds={trace_seconds}): give seconds, or 0 for no traces")
-        if sample_seconds is not None and sample_seconds <= 0:
+        if sample_seconds is not None and not sample_seconds > 0:
             raise UsageError(f"GazerHook(sample_seconds={sample_seconds}): give a positive number, or leave it out")
         autoload.install()
         trainer = process.trainer()

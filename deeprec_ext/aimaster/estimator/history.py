@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeprec_ext.aimaster.policy.observed import Model, Size, Window
-from deeprec_ext.errors import DeepRecError
+from deeprec_ext.errors import UsageError
 
 SCHEMA_VERSION = 1
 JOBS_MAX = 500
@@ -37,7 +37,7 @@ CREATE INDEX windows_of ON windows (job);
 """
 
 
-class HistoryError(DeepRecError):
+class HistoryError(UsageError):
     """The history cannot be used; the message says what to do."""
 
 

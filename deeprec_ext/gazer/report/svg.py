@@ -28,7 +28,10 @@ def chart(one: Chart) -> Html:
     if one.stepped:
         ticks = [float(value) for value in range(int(top) + 1)] if top <= 4 else [0.0, top / 2, top]
     grid = [element("line", class_="grid", x1=0, x2=WIDTH, y1=_y(tick, top), y2=_y(tick, top)) for tick in ticks]
-    paths = [_path(curve.points, one, top, f"curve {curve.kind}") for curve in one.curves]
+    kinds = ["curve {}", "curve over {}"]  # a curve over another one has gaps, so that both are seen
+    paths = [
+        _path(curve.points, one, top, kinds[number > 0].format(curve.kind)) for number, curve in enumerate(one.curves)
+    ]
     shape = _svg(join([*grid, *_bands(one.marks, one.start, one.end), *paths]), one.title)
     names = [element("span", _key(curve.kind), curve.name, class_="name") for curve in one.curves]
     caption = element("figcaption", element("b", one.title), *(names if len(names) > 1 else []))

@@ -126,6 +126,16 @@ def test_the_wish_of_the_script_is_the_interval():
     sampler.stop()
 
 
+@pytest.mark.parametrize("seconds, wish, expected", [
+    (2.0, None, 2.0), (2.0, 5.0, 5.0), (0.0, 5.0, 0.0), (-1.0, None, 0.0), (float("nan"), None, 0.0), (2.0, 1e-9, 0.01),
+    (2.0, float("inf"), 3600.0),
+])  # fmt: skip
+def test_times_that_make_no_sense_harm_nothing(seconds, wish, expected):
+    sampler = Sampler(Outlet(), {})
+    sampler.wish, sampler._seconds = wish, seconds
+    assert sampler._interval == expected
+
+
 def test_nothing_is_measured_for_an_aimaster_that_does_not_listen():
     outlet, asked = Outlet(), threading.Event()
     sampler = Sampler(outlet, {"one": lambda report: asked.set()})
