@@ -77,6 +77,7 @@ RULES: tuple[Rule, ...] = (
     replacement.slow_ps,
     sizing.measured,
     balance.hot_slots,
+    sizing.calm,
     sizing.throughput,
     cpu.unused,
 )

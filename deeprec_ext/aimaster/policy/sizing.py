@@ -52,29 +52,45 @@ def measured(evidence: Evidence) -> Answer:
     return None
 
 
+def calm(evidence: Evidence) -> Answer:
+    """Nothing is worked out that must not be done."""
+    why = hysteresis.any_change(evidence)
+    return Keep(f"{evidence.rate:.4g} examples/s at {describe(evidence.size)}; {why}") if why else None
+
+
 def throughput(evidence: Evidence) -> Answer:
     """Goes to the best size for the objective, or a step towards it."""
     policy, model = evidence.policy, evidence.model
     if model is None or evidence.present is None:
         return Remark("there is no throughput model yet")
-    search = Search(evidence, hopeful=len(evidence.measured) < CERTAIN)
+    certain = len(evidence.measured) >= CERTAIN
+    search = Search(evidence, hopeful=not certain)
     found = search.best()
     if key_of(found.size) == key_of(evidence.size):
         return _explore(evidence, search) or _stay(evidence, search, found)
-    size = steps.towards(evidence, search, found.size)
+    answer = _step(evidence, search, found, sure=certain)
+    if isinstance(answer, Proposal) and certain:  # what follows is dear, and only asked of a change
+        error = model.mape_holdout
+        if error is not None and error > policy.error_max:
+            return Remark(f"the throughput model is off by {error:.0%} at sizes it was not shown: it is not followed")
+        if model.confidence < policy.confidence_full:
+            answer = _step(evidence, search, found, sure=False)
+    return answer
+
+
+# ------------------------------------------------------------------------------------------------------- internals
+
+
+def _step(evidence: Evidence, search: Search, found: Found, sure: bool) -> Answer:
+    """The step towards the best size, or why it is not made."""
+    size = steps.towards(evidence, search, found.size, sure)
     if size == evidence.size:
         return Remark(f"{describe(found.size)} would be better, but no step towards it is allowed")
     if why := _too_little(evidence, search, size, found):
         return _explore(evidence, search) or Remark(why)
     if why := _must_wait(evidence, search, size):
         return Remark(why)
-    error = model.mape_holdout
-    if error is not None and error > policy.error_max and len(evidence.measured) >= CERTAIN:
-        return Remark(f"the throughput model is off by {error:.0%} at sizes it was not shown: it is not followed")
     return _proposal(evidence, search, size, found)
-
-
-# ------------------------------------------------------------------------------------------------------- internals
 
 
 def _gain(evidence: Evidence, search: Search, size: Size) -> tuple[float, float]:

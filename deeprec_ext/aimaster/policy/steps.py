@@ -12,12 +12,11 @@ from deeprec_ext.aimaster.policy.search import Search
 FIELDS = ("ps", "workers", "ps_cpu", "worker_cpu")
 
 
-def towards(evidence: Evidence, search: Search, target: Size) -> Size:
+def towards(evidence: Evidence, search: Search, target: Size, sure: bool) -> Size:
     """The size one decision may go to on the way to `target`; the target itself if it is near enough.
 
     Only growth leaps: where a role becomes too small, queues build up that no model of the other side has seen.
     """
-    sure = evidence.confidence >= evidence.policy.confidence_full
     up, down = evidence.policy.leap_factor if sure else evidence.policy.step_factor, evidence.policy.step_factor
     size = evidence.size
     near = dataclasses.replace(

@@ -21,10 +21,10 @@ from deeprec_ext.aimaster.simulator.luck import Luck
 from deeprec_ext.aimaster.simulator.observing import observe, working
 from deeprec_ext.aimaster.simulator.trace import Trace, Workload
 
-LOOKS = (14.0, 24.0, 34.0, 44.0, 64.0, 94.0, 154.0, 274.0, 454.0, 754.0)
-"""Seconds after the last change or disturbance at which the policy is asked. A real AIMaster asks it every ten seconds; the
-longer nothing has changed, the more its looks are alike, so that fewer are simulated."""
-LOOK_SECONDS = 600.0
+LOOKS = (26.0, 46.0, 66.0, 126.0, 306.0, 906.0)
+"""Seconds after the last change or disturbance at which the policy is asked: when it has two windows, and when one of its
+waits is over. A real AIMaster asks it every ten seconds; in between nothing changes but noise."""
+LOOK_SECONDS = 1800.0
 """Between looks after that."""
 SOON = 10.0
 """Until the look after a loss or a notice."""
