@@ -212,7 +212,7 @@ def running(
     words = [
         sys.executable, "-I", "-S", str(CHILD), str(os.getpid()),
         sys.executable, "-m", "deeprec_ext.cli.main", "run", "--workdir", str(base / "run"), "--quiet",
-        "--ps", str(ps), "--workers", str(workers), "--setting", "restarts_max=1000", *flags, "--",
+        "--ps", str(ps), "--workers", str(workers), "--setting", "restarts_max=1000", "--history", "off", *flags, "--",
         sys.executable, *command,
     ]  # fmt: skip
     env = environment(**{steps.DIRECTORY_VARIABLE: str(base / "steps"), **(variables or {})})

@@ -69,6 +69,14 @@ def adult(shared: Path) -> Path:
     return directory
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _data_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Jobs of tests do not end up in the history of the user's jobs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield
+
+
 # ------------------------------------------------------------------------------------------- no process left behind
 
 

@@ -80,7 +80,9 @@ def main() -> None:
     )
     parser.add_argument("--parts", type=int, default=1, help="cut every table into so many parts")
     parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--fields", type=int, default=26)
     parser.add_argument("--dim", type=int, default=16)
+    parser.add_argument("--hidden", default="256,128", help="units of the dense layers")
     parser.add_argument("--zipf", type=float, default=1.0, help="exponent of the distribution of ids; 0: uniform")
     parser.add_argument("--steps", type=int, default=1000, help="training steps of all workers together")
     parser.add_argument("--checkpoint-seconds", type=int, default=3600, help="how often the chief writes a checkpoint")
@@ -101,7 +103,10 @@ def main() -> None:
     )
 
     state = arguments.state if arguments.state in models.STATE_BYTES else int(arguments.state)
-    size = models.size_of(state, parts=arguments.parts, batch=arguments.batch, dim=arguments.dim, zipf=arguments.zipf)
+    size = models.size_of(
+        state, fields=arguments.fields, parts=arguments.parts, batch=arguments.batch, dim=arguments.dim,
+        zipf=arguments.zipf, hidden=tuple(int(units) for units in arguments.hidden.split(",")),
+    )  # fmt: skip
     config = tf.estimator.RunConfig(
         model_dir, save_checkpoints_secs=arguments.checkpoint_seconds, save_summary_steps=None, log_step_count_steps=200,
         keep_checkpoint_max=2, experimental_max_worker_delay_secs=0,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from deeprec_ext.aimaster.estimator.start import describe
 from deeprec_ext.aimaster.extras import require_dashboard
 from deeprec_ext.cli.display import make_display
 from deeprec_ext.cli.ending import print_result
 from deeprec_ext.launch.command import job_label, resolve_command
 from deeprec_ext.launch.ending import STOPPED, SUCCEEDED
 from deeprec_ext.launch.events import load_events
+from deeprec_ext.launch.history import estimate, history_path
 from deeprec_ext.launch.job import Display, Job, Result
 from deeprec_ext.launch.limits import resolve_limits
 from deeprec_ext.launch.plan import (
@@ -79,6 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--worker-cpu", metavar="CORES", help="the same for chief, workers and evaluator, each")
     parser.add_argument("--ps-memory", metavar="SIZE", help="hold each PS to so much memory: 1GiB (default: no limit)")
     parser.add_argument("--worker-memory", metavar="SIZE", help="the same for chief, workers and evaluator, each")
+    parser.add_argument(
+        "--history", metavar="FILE",
+        help="finished jobs, from which --autoscale estimates the first size; off: none (default: one file per user)",
+    )  # fmt: skip
     parser.add_argument("--events", type=Path, metavar="FILE", help="YAML file that scripts scalings and failures")
     parser.add_argument("--workdir", type=Path, metavar="DIR", help="run directory (default runs/<script>-<date-time>)")
     parser.add_argument("--resume", action="store_true", help="go on with the job in --workdir")
@@ -119,6 +126,11 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
         ps_cpu=arguments.ps_cpu, worker_cpu=arguments.worker_cpu, ps_memory=arguments.ps_memory,
         worker_memory=arguments.worker_memory,
     )  # fmt: skip
+    label, history = job_label(words), history_path(arguments.history)
+    start = None
+    if arguments.autoscale and arguments.ps is None and arguments.workers is None and not arguments.resume:
+        start = estimate(history, label, limits, requests, backups=arguments.backup != "off")
+        limits = dataclasses.replace(limits, ps=start.size.ps, workers=start.size.workers)
     settings = (
         *backup_settings(arguments.backup), *autoscale_settings(arguments.autoscale, arguments.objective, arguments.deadline),
         *(split_setting(text) for text in arguments.setting),
@@ -126,12 +138,13 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     parse_settings(settings)
     port = check_free(arguments.port, "--port") if arguments.port is not None else 0
     dashboard = check_dashboard(arguments.dashboard) if arguments.dashboard is not None else None
-    path = arguments.workdir if arguments.workdir is not None else default_directory(job_label(words))
+    path = arguments.workdir if arguments.workdir is not None else default_directory(label)
     directory = check_directory(path, arguments.resume)
     job = directory.read_description()["job"] if arguments.resume else new_job_name(directory.path)
     return RunPlan(
-        job, command, limits, directory, events, settings, requests, arguments.resume, port, dashboard_port=dashboard
-    )
+        job, command, limits, directory, events, settings, requests, arguments.resume, port, dashboard_port=dashboard,
+        script=label, history=history, start=start,
+    )  # fmt: skip
 
 
 def check_dashboard(port: int) -> int:
@@ -185,6 +198,8 @@ def print_dry_run(plan: RunPlan, as_json: bool) -> None:
     print(
         f"slots {limits.slots}; PS {limits.min_ps} to {limits.max_ps}; workers {limits.min_workers} to {limits.max_workers}"
     )
+    if plan.start is not None:
+        print(f"first size: {describe(plan.start)}")
     if plan.requests:
         print(f"each PS: {plan.requests.ps}; each worker: {plan.requests.worker}")
     for event in described["events"]:

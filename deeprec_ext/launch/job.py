@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,9 +25,10 @@ from deeprec_ext.launch.containers import open_containers
 from deeprec_ext.launch.ending import FAILED, STOPPED, SUCCEEDED, Ending, Outcome, stop_all, wait_for_others
 from deeprec_ext.launch.eventlog import EventTail
 from deeprec_ext.launch.guard import Guard
+from deeprec_ext.launch.history import remember
 from deeprec_ext.launch.logs import tail
 from deeprec_ext.launch.observer import POLL_SECONDS, Observer
-from deeprec_ext.launch.plan import RunPlan, aimaster_command, role_command
+from deeprec_ext.launch.plan import RunPlan, aimaster_command, role_command, start_values
 from deeprec_ext.launch.pods import Pod, Pods
 from deeprec_ext.launch.ports import HOST, free_port
 from deeprec_ext.launch.process import Command
@@ -262,28 +264,37 @@ class Job:
         stored = read_stored(self._plan.directory, self._observer.latest)
         summary = merge_summary(stored, outcome, self._pods.all(), script.progress, self._seconds())
         write_json(self._plan.directory.summary, summary)
-        await self._report()
+        await self._unless_it_hangs("report", lambda: write_report(self._plan.directory, running=False))
+        await self._unless_it_hangs("history of jobs", lambda: self._remember(outcome))
         left = tuple(str(item.event) for item in script.left)
         return Result(outcome, summary, left, outcome.status == FAILED and self._refused)
 
-    async def _report(self) -> None:
-        """report.html. Whatever goes wrong with it is a line in the log, and does not change how the job ended."""
-        directory = self._plan.directory
+    def _remember(self, outcome: Outcome) -> None:
+        plan = self._plan
+        if plan.history is not None:
+            remember(
+                plan.history, plan.directory.path, script=plan.script, status=outcome.status, seconds=self._seconds(),
+                requests=plan.requests, backups=plan.values.peer_backup != "off",
+            )  # fmt: skip
 
-        def write() -> None:
+    @staticmethod
+    async def _unless_it_hangs(what: str, write: Callable[[], object]) -> None:
+        """Whatever goes wrong with it is a line in the log, and does not change how the job ended."""
+
+        def run() -> None:
             try:
-                write_report(directory, running=False)
+                write()
             except Exception as error:
-                _log.warning("no report was written: %s", error)
-                _log.debug("no report was written", exc_info=True)
+                _log.warning("no %s was written: %s", what, error)
+                _log.debug("no %s was written", what, exc_info=True)
 
-        thread = threading.Thread(target=write, daemon=True)  # one that hangs does not keep this process
+        thread = threading.Thread(target=run, daemon=True)  # one that hangs does not keep this process
         thread.start()
         deadline = time.monotonic() + REPORT_SECONDS
         while thread.is_alive() and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
         if thread.is_alive():
-            _log.warning("no report was written within %.0f s; see deeprec-ext report", REPORT_SECONDS)
+            _log.warning("no %s was written within %.0f s", what, REPORT_SECONDS)
 
 
 def describe(plan: RunPlan, aimaster: str, launcher: str, http: str | None) -> dict[str, Any]:
@@ -292,7 +303,7 @@ def describe(plan: RunPlan, aimaster: str, launcher: str, http: str | None) -> d
         "job": plan.job, "aimaster": aimaster, "launcher": launcher, "launcher_pid": os.getpid(),
         "command": list(plan.command), "cwd": os.getcwd(), "limits": asdict(plan.limits), "requests": asdict(plan.requests),
         "settings": dict(plan.settings), "events": [str(event) for event in plan.events], "started": time.time(),
-        "resumed": plan.resume, "dashboard": f"http://{http}/" if http else "",
+        "resumed": plan.resume, "start": start_values(plan.start), "dashboard": f"http://{http}/" if http else "",
         "versions": {
             "python": platform.python_version(), "executable": sys.executable,
             "protocol": f"{PROTOCOL_MAJOR}.{PROTOCOL_MINOR}",

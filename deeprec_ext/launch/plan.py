@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deeprec_ext import env
+from deeprec_ext.aimaster.estimator.start import Start
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.environment import aimaster_environment, role_environment
 from deeprec_ext.launch.events import ScriptedEvent
@@ -35,6 +36,9 @@ class RunPlan:
     resume: bool = False
     aimaster_port: int = 0
     dashboard_port: int | None = None
+    script: str = ""  # what tells jobs of one script from others, in the history
+    history: Path | None = None
+    start: Start | None = None  # how the first size was estimated; None: it was given
     aimaster_program: tuple[str, ...] = (sys.executable, "-m", "deeprec_ext.aimaster")
     ps_program: tuple[str, ...] = (sys.executable, "-m", "deeprec_ext.elastic.serve")
 
@@ -100,12 +104,23 @@ def describe_plan(plan: RunPlan) -> dict[str, Any]:
         "command": list(plan.command),
         "limits": dataclasses.asdict(plan.limits),
         "requests": dataclasses.asdict(plan.requests),
+        "start": start_values(plan.start),
         "events": [str(event) for event in plan.events],
         "settings": dict(plan.settings),
         "resume": plan.resume,
         "port": plan.aimaster_port or None,
         "dashboard_port": plan.dashboard_port,
     }
+
+
+def start_values(start: Start | None) -> dict[str, Any] | None:
+    """How the first size was estimated, for job.json; None: it was given."""
+    if start is None:
+        return None
+    return {
+        "reason": start.reason, "confidence": round(start.confidence, 3), "jobs": start.jobs,
+        "examples_per_second": round(start.examples_per_second, 3),
+    }  # fmt: skip
 
 
 def parse_settings(pairs: Sequence[tuple[str, str]]) -> Settings:

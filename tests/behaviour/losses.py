@@ -101,6 +101,8 @@ class Losses:
         slots = slots_of(self.catalogue)
         tables: dict[str, Any] = {name: reader.get_tensor(name) for name in count.SGD}
         tables |= {f"{name}/Adagrad": reader.get_tensor(f"{name}/Adagrad") - 1.0 for name in count.ADAGRAD}
+        if count.WIDE in slots:
+            tables[count.WIDE] = reader.get_tensor(count.WIDE)
         most = self.struck + slack
         missing: dict[int, int] = {}
         steps = 0

@@ -43,9 +43,11 @@ class Page:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.do(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(SECONDS)
+        try:
+            self.do(self._stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(SECONDS)
         self._loop.close()
 
     def do(self, work: Awaitable[T]) -> T:

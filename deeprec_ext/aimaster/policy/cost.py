@@ -18,8 +18,8 @@ class Cost:
     bytes: float  # that move between PS
 
     def standstill(self, disturbance: float) -> float:
-        """Seconds of training that it takes in all: the pause, and what copying takes from the steps."""
-        return self.pause_seconds + disturbance * self.seconds * (self.bytes > 0)
+        """Seconds of training that it takes in all: the pause, and what copying and starting take from the steps."""
+        return self.pause_seconds + disturbance * self.seconds
 
 
 def of_change(evidence: Evidence, size: Size) -> Cost:

@@ -11,38 +11,37 @@ import math
 from collections.abc import Iterator
 
 from deeprec_ext.aimaster.policy import cost, hysteresis, memory
-from deeprec_ext.aimaster.policy.evidence import Evidence
+from deeprec_ext.aimaster.policy.evidence import Evidence, key_of
 from deeprec_ext.aimaster.policy.limits import describe, fits
 from deeprec_ext.aimaster.policy.observed import RoleUse, Size
 from deeprec_ext.aimaster.policy.proposal import Answer, Proposal, Remark
 
-GRAIN_CORES = 0.05
-"""Requests are rounded up to this; Kubernetes takes thousandths, cgroups hundredths."""
+LADDER = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+"""Times powers of ten: the requests of CPU that are made. Few values, so that what was measured at one is met again."""
 
 CPU_SETTLED_SECONDS = 60.0
 """Means are over a minute: a younger process has no mean yet."""
 
 
 def rounded(cores: float) -> float:
-    return round(math.ceil(cores / GRAIN_CORES - 1e-6) * GRAIN_CORES, 2)
+    """The next value of the ladder, from 0.01 core on; itself if it is one."""
+    power = 10.0 ** math.floor(math.log10(max(cores, 0.01)))
+    found = next((step for step in LADDER if step * power >= cores * (1 - 1e-9)), 10.0)
+    return float(f"{found * power:.3g}")
 
 
 def larger(evidence: Evidence, size: Size) -> Iterator[Size]:
-    """Sizes with more CPU per pod, for the roles whose limit binds."""
+    """Sizes with more CPU per pod, for the roles whose limit binds at present: whether a larger one binds is not known."""
     if not evidence.limits.resizable:
         return
-    for role, most in (("ps", evidence.limits.max_ps_cpu), ("worker", evidence.limits.max_worker_cpu)):
-        now = getattr(size, f"{role}_cpu")
-        more = rounded(now * evidence.policy.cpu_factor)
+    for index, role, most in ((2, "ps", evidence.limits.max_ps_cpu), (3, "worker", evidence.limits.max_worker_cpu)):
+        if evidence.exhausted(index):
+            continue
+        present = getattr(evidence.size, f"{role}_cpu")
+        more = rounded(present * evidence.policy.cpu_factor)
         more = min(more, most) if most > 0 else more
-        if now > 0 and more > now and evidence.pressed(role):
+        if present > 0 and more > getattr(size, f"{role}_cpu") and evidence.pressed(role):
             yield dataclasses.replace(size, ps_cpu=more) if role == "ps" else dataclasses.replace(size, worker_cpu=more)
-
-
-def choices(evidence: Evidence) -> list[tuple[float, float]]:
-    """(CPU per PS, per worker) worth looking at: the present ones, and more where a limit binds."""
-    sizes = [evidence.size, *larger(evidence, evidence.size)]
-    return sorted({(size.ps_cpu, size.worker_cpu) for size in sizes})
 
 
 # ------------------------------------------------------------------------------------------------------------ rule
@@ -59,7 +58,7 @@ def unused(evidence: Evidence) -> Answer:
     if not values or not fits(size, evidence.limits):
         return None
     saved = 1 - _price(evidence, size) / _price(evidence, evidence.size)
-    if saved < evidence.policy.saving_min or _was_slower(evidence, size):
+    if saved * evidence.share_left < evidence.policy.saving_min * evidence.stake:
         return None
     what = f"{describe(size)} is all that is used of {describe(evidence.size)}, {saved:.0%} less"
     if why := hysteresis.blocked(evidence, size):
@@ -90,10 +89,23 @@ def _cpu(evidence: Evidence) -> dict[str, float]:
             continue
         if max(use.throttled_share for use in uses) > policy.throttled_share / 5:
             continue
-        need = policy.cpu_headroom * max(use.cpu_cores for use in uses)
-        if need <= policy.shrink_below * now:
-            found[f"{role}_cpu"] = max(rounded(need), rounded(now / policy.cpu_factor**2))
+        headroom = policy.ps_cpu_headroom if role == "ps" else policy.worker_cpu_headroom
+        need = max(headroom * max(use.cpu_cores for use in uses), now / policy.cpu_factor**2)
+        less = rounded(max(need, 1.01 * _too_little(evidence, role)))
+        if less <= policy.shrink_below * now:
+            found[f"{role}_cpu"] = less
     return found
+
+
+def _too_little(evidence: Evidence, role: str) -> float:
+    """The most CPU per process of a role with which the job ran slower than now, at the same counts; 0: never."""
+    present = key_of(evidence.size)
+    index = 2 if role == "ps" else 3
+    slow = (1 - evidence.policy.marginal_loss) * evidence.rate
+    return max(
+        (key[index] for key, measured in evidence.measured.items()
+         if key[:2] == present[:2] and key[index] < present[index] and measured.rate < slow), default=0.0
+    )  # fmt: skip
 
 
 def _memory(evidence: Evidence) -> dict[str, float]:
@@ -115,14 +127,3 @@ def _after_a_loss(evidence: Evidence) -> float:
     """The survivors of a lost PS hold its slots, and backups of theirs anew; of two the other one has it all already."""
     count = evidence.size.ps
     return count / (count - 1) if evidence.observed.backups and count > 2 else 1.0
-
-
-def _was_slower(evidence: Evidence, size: Size) -> bool:
-    """Whether the job ran with these requests, or less, before, and slower by more than noise."""
-    for (ps, workers, ps_cpu, worker_cpu), measured in evidence.measured.items():
-        same = (ps, workers) == (size.ps, size.workers)
-        if same and ps_cpu <= evidence.size.ps_cpu and worker_cpu <= evidence.size.worker_cpu:
-            less = ps_cpu >= size.ps_cpu and worker_cpu >= size.worker_cpu
-            if less and measured.rate < evidence.rate * (1 - evidence.policy.marginal_loss):
-                return True
-    return False

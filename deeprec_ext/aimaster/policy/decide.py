@@ -77,6 +77,7 @@ RULES: tuple[Rule, ...] = (
     replacement.slow_ps,
     sizing.measured,
     balance.hot_slots,
+    sizing.calm,
     sizing.throughput,
     cpu.unused,
 )
@@ -86,16 +87,17 @@ RULES: tuple[Rule, ...] = (
 def decide(observed: Observed, policy: Policy) -> Decision:
     """What to change now, and why. Never outside of the limits; never raises."""
     evidence = Evidence(observed, policy)
-    remarks: list[str] = []
+    remarks: list[Remark] = []
     for rule in RULES:
         answer = rule(evidence)
         if isinstance(answer, Proposal):
-            return _decision(evidence, _within(evidence, answer), remarks)
+            grave = [remark for remark in remarks if remark.grave]
+            return _decision(evidence, _within(evidence, answer), grave)
         if isinstance(answer, Keep):
             return _decision(evidence, answer, remarks)
         if isinstance(answer, Remark):
-            remarks.append(answer.text)
-    return _decision(evidence, Keep(remarks.pop(0) if remarks else "nothing is to be changed"), remarks)
+            remarks.append(answer)
+    return _decision(evidence, Keep(remarks.pop(0).text if remarks else "nothing is to be changed"), remarks)
 
 
 def _within(evidence: Evidence, proposal: Proposal) -> Proposal | Keep:
@@ -105,10 +107,10 @@ def _within(evidence: Evidence, proposal: Proposal) -> Proposal | Keep:
     return Keep(f"not within the limits: {proposal.reason}")
 
 
-def _decision(evidence: Evidence, answer: Proposal | Keep, remarks: list[str]) -> Decision:
-    raw, reason = evidence.raw, answer.reason
+def _decision(evidence: Evidence, answer: Proposal | Keep, remarks: list[Remark]) -> Decision:
+    raw = evidence.raw
+    reason = "; ".join([answer.reason, *(remark.text for remark in remarks[:REMARKS_MAX])])
     if isinstance(answer, Keep):
-        reason = "; ".join([reason, *remarks[:REMARKS_MAX]])
         return Decision(raw.number, raw.time, "keep", raw.size, reason, prediction=_prediction(evidence, None))
     return Decision(
         raw.number, raw.time, answer.action, answer.size, reason, answer.replace, answer.slot_weights,
@@ -117,18 +119,19 @@ def _decision(evidence: Evidence, answer: Proposal | Keep, remarks: list[str]) -
 
 
 def _prediction(evidence: Evidence, answer: Proposal | None) -> Prediction:
-    """Rounded, so that another machine's last bit is no other decision. Nothing is fitted only to keep."""
+    """Rounded, so that another machine's last bit is no other decision. Nothing is fitted or held out only to keep."""
     model = evidence.__dict__.get("model") if answer is None else evidence.model
     if model is None or not evidence.rate:
         return Prediction(before=_rounded(evidence.rate) if evidence.__dict__.get("present") else 0.0)
     size = answer.size if answer is not None else evidence.size
     price = cost.of_change(evidence, size)
+    error = model.mape_holdout if answer is not None else None
     return Prediction(
         examples_per_second=_rounded(evidence.expected(size)), before=_rounded(evidence.rate),
-        mape_holdout=_rounded(model.mape_holdout) if model.mape_holdout is not None else None,
+        mape_holdout=_rounded(error) if error is not None else None,
         windows=len(evidence.windows), coefficients=tuple(_rounded(one) for one in model.coefficients),
         pause_seconds=_rounded(price.pause_seconds), change_seconds=_rounded(price.seconds),
-        confidence=_rounded(model.confidence),
+        confidence=_rounded(model.confidence) if answer is not None else 0.0,
     )  # fmt: skip
 
 

@@ -16,7 +16,13 @@ from deeprec_ext.aimaster.policy.settings import Policy
 
 HOUR = 3600.0
 UNKNOWN_SPREAD = 0.1
-"""Relative scatter that is assumed of a size with a single window."""
+"""Relative scatter of windows that is assumed until some size has two."""
+
+HOPE = 2.0
+"""A hoped gain is at most so many times the predicted one."""
+
+FULL = 0.95
+"""Share of its CPU that a role can use at most, as a mean."""
 
 Key = tuple[int, int, float, float]
 
@@ -33,11 +39,6 @@ class Measured:
     rate: float  # examples per second, median over the windows
     spread: float  # relative robust standard deviation of one window
     windows: int
-
-    @property
-    def error(self) -> float:
-        """Relative standard error of `rate`."""
-        return (self.spread if self.windows > 1 else max(self.spread, UNKNOWN_SPREAD)) / math.sqrt(self.windows)
 
 
 def measure(windows: Sequence[Window]) -> Measured:
@@ -92,6 +93,12 @@ class Evidence:
         ends += [window.start for window in self.windows if key_of(window.size) != here]
         return min(max(ends, default=0.0), self.now)
 
+    @property
+    def stake(self) -> float:
+        """Factor on the gain and saving that a change must bring: a size that has proved itself is not left for little."""
+        settled = self.now - self.changed_at >= self.policy.settled_seconds
+        return self.policy.settled_factor if settled else 1.0
+
     @cached_property
     def present(self) -> Measured | None:
         """Throughput at the present size since it has it; None: not measured yet."""
@@ -118,19 +125,38 @@ class Evidence:
 
     def modelled(self, size: Size) -> float:
         """The model's throughput at a size, in proportion to what is measured now. 0: nothing is known."""
-        return self._modelled(size, optimistic=False)
-
-    def hoped(self, size: Size) -> float:
-        """The same, with the benefit of the doubt for a size that was not tried."""
-        return self._modelled(size, optimistic=True)
-
-    def _modelled(self, size: Size, optimistic: bool) -> float:
         if self.model is None or not self.rate:
             return 0.0
-        doubtful = optimistic and key_of(size) not in self.measured
-        value = (self.model.optimistic if doubtful else self.model.predict)(size)
-        result = self._scale * value
-        return result if math.isfinite(result) else 0.0
+        result = self._scale * self.model.predict(size)
+        return min(result, self.capacity(size)) if math.isfinite(result) else 0.0
+
+    def hoped(self, size: Size) -> float:
+        """The same, with the benefit of the doubt for a size that was not tried: a predicted gain may be twice as large."""
+        likely = self.modelled(size)
+        if self.model is None or likely <= self.rate or key_of(size) in self.measured:
+            return likely
+        most = min(self._scale * self.model.optimistic(size), self.rate + HOPE * (likely - self.rate))
+        return min(max(likely, most), self.capacity(size)) if math.isfinite(most) else likely
+
+    def capacity(self, size: Size) -> float:
+        """Throughput at which the CPU of the PS, or of the trainers, would be used up: no size trains faster.
+
+        By what an example costs now (the utilisation law); infinite where use or requests are not known.
+        """
+        ps, worker = self._per_core
+        return FULL * min(
+            size.ps * (size.ps_cpu or math.inf) * ps, size.trainers * (size.worker_cpu or math.inf) * worker
+        )
+
+    @cached_property
+    def _per_core(self) -> tuple[float, float]:
+        """Examples per second and core of PS, of trainers; infinite where it is not known. The busiest process counts."""
+        found = []
+        for role in ("ps", "worker"):
+            used = [use.cpu_cores for use in self.of_role(role)]
+            known = used and min(used) > 0 and getattr(self.size, f"{role}_cpu") > 0 and self.rate > 0
+            found.append(self.rate / (max(used) * len(used)) if known else math.inf)
+        return found[0], found[1]
 
     @cached_property
     def _scale(self) -> float:
@@ -146,9 +172,32 @@ class Evidence:
 
     def error(self, size: Size) -> float:
         """Relative standard error of the comparison of a size with the present one."""
-        here = self.present.error if self.present is not None else 1.0
+        here = self._error(self.present) if self.present is not None else 1.0
         found = self.measured.get(key_of(size))
-        return math.hypot(here, found.error if found is not None and found.windows >= self.policy.windows_min else 0.0)
+        return math.hypot(here, self._error(found) if found is not None and found is not self.present else 0.0)
+
+    def _error(self, measured: Measured) -> float:
+        """Relative standard error of a measured rate. Two windows may agree by chance: what other sizes scatter counts too."""
+        return max(measured.spread if measured.windows > 1 else 0.0, self._usual_spread) / math.sqrt(measured.windows)
+
+    @cached_property
+    def _usual_spread(self) -> float:
+        known = [one.spread for one in self.measured.values() if one.windows > 1]
+        return statistics.median(known) if known else UNKNOWN_SPREAD
+
+    def exhausted(self, dimension: int) -> bool:
+        """Whether growth in one dimension alone (index of a key) has been tried and has brought next to nothing."""
+        here = key_of(self.size)
+        others = here[:dimension] + here[dimension + 1 :]
+        lower = [
+            (key[dimension], measured) for key, measured in sorted(self.measured.items())
+            if key[dimension] < here[dimension] and key[:dimension] + key[dimension + 1 :] == others
+        ]  # fmt: skip
+        if not lower or not self.rate:
+            return False
+        _, before = lower[-1]
+        sure = math.hypot(self._error(before), self._error(self.present) if self.present is not None else 1.0)
+        return self.rate / before.rate - 1 + sure < self.policy.marginal_gain
 
     # ------------------------------------------------------------------------------------------------ the work ahead
 
@@ -168,6 +217,12 @@ class Evidence:
         if self.end_known and self.rate:
             return self.examples_left / self.rate
         return min(self.policy.horizon_seconds, max(self.now, self.policy.horizon_seconds / 4))
+
+    @property
+    def share_left(self) -> float:
+        """Of the job's whole time; where the end is not known, of the time it is looked at over, the past included."""
+        past = self.now if self.end_known else min(self.now, self.policy.horizon_seconds)
+        return self.seconds_left / max(1e-9, past + self.seconds_left)
 
     # ------------------------------------------------------------------------------------------------ processes
 

@@ -10,24 +10,34 @@ from deeprec_ext.aimaster.policy.observed import Change, Size, Window
 from deeprec_ext.units import format_seconds
 
 COUNTS = ("scale-up", "scale-down")
-RESIZES_PER_HOUR = 6
+RESIZES_PER_HOUR = 8
 """A request is halved or raised by half at a time: so many steps span more than a factor of ten."""
+
+
+def any_change(evidence: Evidence) -> str:
+    """Why the job must not go to any other size now; empty when it may to some."""
+    if since := manual(evidence):
+        return f"a size was set by hand {format_seconds(since)} ago, and is left alone for {_long(evidence)}"
+    ours = [change for change in evidence.past(seconds=HOUR) if not change.manual]
+    if len(ours) >= evidence.policy.changes_per_hour:
+        return f"{len(ours)} changes were made within the hour"
+    policy = evidence.policy
+    return _too_young(evidence, min(policy.up_cooldown_seconds, policy.down_cooldown_seconds))
 
 
 def blocked(evidence: Evidence, size: Size) -> str:
     """Why the job must not go to `size` now; empty when it may."""
-    if since := manual(evidence):
-        return f"a size was set by hand {format_seconds(since)} ago"
     for role, before, after in _counts(evidence.size, size):
         if after != before and (why := _role(evidence, role, 1 if after > before else -1)):
             return why
     requests_differ = key_of(size)[2:] != key_of(evidence.size)[2:] or _memory(size) != _memory(evidence.size)
     if requests_differ and (why := _requests(evidence)):
         return why
-    ours = [change for change in evidence.past(seconds=HOUR) if not change.manual]
-    if len(ours) >= evidence.policy.changes_per_hour:
-        return f"{len(ours)} changes were made within the hour"
-    return _cooldown(evidence, size)
+    old, policy = evidence.size, evidence.policy
+    grows = any(new > before for new, before in zip(key_of(size), key_of(old)))
+    return any_change(evidence) or _too_young(
+        evidence, policy.up_cooldown_seconds if grows else policy.down_cooldown_seconds
+    )
 
 
 def manual(evidence: Evidence) -> float:
@@ -121,11 +131,10 @@ def _resizes(windows: tuple[Window, ...], now: float) -> int:
     return sum(earlier != later for earlier, later in zip(keys, keys[1:]))
 
 
-def _cooldown(evidence: Evidence, size: Size) -> str:
-    """Growth may follow soon, shrinking must wait."""
-    old, policy = evidence.size, evidence.policy
-    grows = (
-        size.ps > old.ps or size.workers > old.workers or size.ps_cpu > old.ps_cpu or size.worker_cpu > old.worker_cpu
-    )
-    left = evidence.changed_at + (policy.up_cooldown_seconds if grows else policy.down_cooldown_seconds) - evidence.now
+def _too_young(evidence: Evidence, seconds: float) -> str:
+    left = evidence.changed_at + seconds - evidence.now
     return f"the last change is not old enough, {format_seconds(left)} to wait" if left > 0 else ""
+
+
+def _long(evidence: Evidence) -> str:
+    return format_seconds(evidence.policy.manual_seconds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import dataclass
 
 from deeprec_ext.aimaster.policy import cost, hysteresis
 from deeprec_ext.aimaster.policy.evidence import HOUR, Evidence
@@ -38,26 +39,37 @@ def limit_of(evidence: Evidence, use: RoleUse, role: str) -> int:
     return use.memory_limit_bytes or request_of(evidence.size, role)
 
 
-def ps_need(evidence: Evidence, ps: int) -> float:
-    """Bytes the fullest of so many PS needs, from what the present ones use; 0: not known.
+@dataclass(frozen=True)
+class PsMemory:
+    """What all PS use together, as far as it matters for another count of them. Bytes."""
 
-    Variables (and the backups of others) spread over the PS, by bytes; the process itself does not. A slot cannot be cut.
-    """
+    base: float  # of a process without variables
+    spread: float  # variables and backups: spread over all PS, counted by the fullest
+    slot: float  # the largest slot; it cannot be cut
+    limit: float  # of one PS; infinite where none is known
+
+    def need(self, ps: int, backups: bool) -> float:
+        """Of the fullest of so many PS."""
+        return self.base + max(self.spread / ps, self.slot * (2 if backups and ps > 1 else 1))
+
+
+def ps_memory(evidence: Evidence) -> PsMemory | None:
+    """None where it is not known what the PS use."""
     used = [use.working_set_bytes for use in evidence.ps]
     if not used or not all(used):
-        return 0.0
+        return None
     base = min(evidence.policy.process_bytes, *used)
-    copies = 2 if evidence.observed.backups and ps > 1 else 1
-    spread = (sum(used) - base * len(used)) / ps * (max(used) * len(used) / sum(used))
-    return base + max(spread, float(copies * evidence.observed.model.largest_slot_bytes))
+    limits = [limit for use in evidence.ps if (limit := limit_of(evidence, use, "ps"))]
+    largest = float(evidence.observed.model.largest_slot_bytes)
+    return PsMemory(base, (max(used) - base) * len(used), largest, min(limits, default=math.inf))
 
 
-def with_memory_for(evidence: Evidence, size: Size) -> Size | None:
+def with_memory_for(evidence: Evidence, known: PsMemory | None, size: Size) -> Size | None:
     """The size, with as much memory per PS as its PS count needs; None where that cannot be had."""
-    if size.ps >= evidence.size.ps or not (need := ps_need(evidence, size.ps) * evidence.policy.memory_headroom):
+    if known is None or size.ps >= evidence.size.ps:
         return size
-    known = [limit for use in evidence.ps if (limit := limit_of(evidence, use, "ps"))]
-    if not known or need <= min(known):
+    need = known.need(size.ps, evidence.observed.backups) * evidence.policy.memory_headroom
+    if need <= known.limit:
         return size
     if not evidence.limits.resizable:
         return None
@@ -128,7 +140,7 @@ def _more(evidence: Evidence, role: str, wanted: float, factor: float, what: str
     """A larger request, as large as wanted or as the limits allow; else more PS; else a remark that neither can be."""
     size, limits = evidence.size, evidence.limits
     if why := hysteresis.failed(evidence, role, ("resize", "scale-up")):
-        return Remark(f"{what}; {why}")
+        return Remark(f"{what}; {why}", grave=True)
     had = request_of(size, role)
     if limits.resizable and had:
         name = f"{role}_memory_bytes"
@@ -144,7 +156,7 @@ def _more(evidence: Evidence, role: str, wanted: float, factor: float, what: str
         for count in range(min(math.ceil(size.ps * min(factor, 4.0)), limits.max_ps), size.ps, -1):
             if fits(larger := evidence.with_size(ps=count), limits):
                 return Proposal("scale", larger, f"{what}: {count} PS instead of {size.ps} share the slots")
-    return Remark(f"{what}, but no more memory can be given within the limits")
+    return Remark(f"{what}, but no more memory can be given within the limits", grave=True)
 
 
 def _named(role: str) -> str:

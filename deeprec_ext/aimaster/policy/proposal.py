@@ -29,9 +29,10 @@ class Keep:
 
 @dataclass(frozen=True)
 class Remark:
-    """This rule changes nothing, for a reason worth telling; later rules are asked."""
+    """This rule changes nothing, for a reason worth telling; later rules are asked. `grave`: told with any decision."""
 
     text: str
+    grave: bool = False
 
 
 Answer = Union[Proposal, Keep, Remark, None]

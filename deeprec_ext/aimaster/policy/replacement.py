@@ -27,7 +27,7 @@ def reclaimed(evidence: Evidence) -> Answer:
         if not name.startswith(("ps-", "worker-")):
             continue  # the chief cannot be replaced while it lives; its replacement attaches to the model
         if why := hysteresis.failed(evidence, role_of(name), ("replace",)):
-            return Remark(f"{name} will lose its host; {why}")
+            return Remark(f"{name} will lose its host; {why}", grave=True)
         return Proposal("replace", evidence.size, f"{name} will lose its host: a new process takes over before", name)
     return None
 
@@ -36,12 +36,16 @@ def hung(evidence: Evidence) -> Answer:
     """A worker that makes no step while the others do."""
     policy = evidence.policy
     for use in evidence.trainers:
-        others = [other.steps_per_second for other in evidence.trainers if other.name != use.name]
         waits = use.input_wait_share >= policy.starved_share  # for data, which a new process would wait for too
-        stuck = use.steps_per_second == 0 and use.age_seconds >= policy.hung_seconds and not waits
-        if not stuck or not use.name.startswith("worker-") or len(others) < OTHERS_MIN:
+        if (
+            use.steps_per_second > 0
+            or use.age_seconds < policy.hung_seconds
+            or waits
+            or not use.name.startswith("worker-")
+        ):
             continue
-        if statistics.median(others) > 0:
+        others = [other.steps_per_second for other in evidence.trainers if other.name != use.name]
+        if len(others) >= OTHERS_MIN and statistics.median(others) > 0:
             why = f"{use.name} makes no step, the others {statistics.median(others):.2g} a second"
             return _replace(evidence, use.name, why, share=1 / len(evidence.trainers))
     return None

@@ -1,9 +1,9 @@
-"""The best size for an objective, by the throughput model, within limits and memory.
+"""The best size for an objective, by the throughput model, within limits and memory. All walk from the present size.
 
-`fastest` walks from the present size: it adds the pod (or core) that brings most per cost while one more brings at least
-`marginal_gain`, and then gives back what brings less than `marginal_loss`; between the two nothing moves, so that a size is
-not left and entered in turns. `cheapest` and `deadline` look at all counts of a ladder (steps of one up to ten, of a tenth
-beyond). What a step is grows with the role for the same reason: of 100 workers one more always adds less than 5 %.
+`fastest` adds the pod (or CPU) that brings most per cost while one more brings at least `marginal_gain`; where nothing does, it
+gives back what brings less than `marginal_loss`; between the two nothing moves, so that a size is not left and entered in
+turns. `cheapest` and `deadline` climb: the best neighbour, as long as one is better. What a step is grows with the role (one
+pod up to ten, a tenth beyond): of 100 workers one more always adds less than 5 %.
 """
 
 from __future__ import annotations
@@ -34,6 +34,14 @@ def step_of(count: int) -> int:
     return max(1, round(0.1 * count))
 
 
+def _steps(low: int, high: int) -> float:
+    """How many steps of growth lie between two counts; 0 where it is none."""
+    count = 0.0
+    while low < high:
+        low, count = low + step_of(low), count + 1
+    return count
+
+
 def ladder(low: int, high: int, present: int) -> list[int]:
     """Counts to look at from low to high, ascending; the present one is among them."""
     counts, count = {min(max(present, low), high), high}, low
@@ -60,7 +68,13 @@ class Search:
     def __init__(self, evidence: Evidence, hopeful: bool) -> None:
         self.evidence, self.policy, self.limits = evidence, evidence.policy, evidence.limits
         self._model: Callable[[Size], float] = evidence.hoped if hopeful else evidence.modelled
+        self._memory = memory.ps_memory(evidence)
         self._rates: dict[Key, float] = {}
+        best = max(
+            (one.rate for one in evidence.measured.values() if one.windows >= self.policy.windows_min), default=0.0
+        )
+        self._least = (1 - self.policy.most_given) * best  # examples per second that `fastest` does not go below
+        self._exhausted = (evidence.exhausted(0), evidence.exhausted(1))
         self._more_ps_may_help = not _slot_bound(evidence) and evidence.starved < evidence.policy.starved_share
 
     def rate(self, size: Size) -> float:
@@ -76,8 +90,7 @@ class Search:
         """The size with the memory it needs; None when it is outside of the limits or lacks memory."""
         if size.ps > self.evidence.size.ps and not self._more_ps_may_help:
             return None
-        roomy = memory.with_memory_for(self.evidence, size) if fits(size, self.limits) else None
-        return roomy if roomy is not None and fits(roomy, self.limits) else None
+        return memory.with_memory_for(self.evidence, self._memory, size) if fits(size, self.limits) else None
 
     # ------------------------------------------------------------------------------------------------ objectives
 
@@ -91,14 +104,34 @@ class Search:
 
     def fastest(self) -> Size:
         size = self._walk(self.evidence.size, self._up)
-        return self._walk(size, self._down) if size == self.evidence.size else size
+        if size != self.evidence.size:
+            return size
+        return self._tried_and_cheaper() or self._walk(size, self._down)
+
+    def _tried_and_cheaper(self) -> Size | None:
+        """The cheapest size that was tried and trains about as fast: the growth since did not bring what it was made for."""
+        evidence, found = self.evidence, []
+        for (ps, workers, ps_cpu, worker_cpu), measured in sorted(evidence.measured.items()):
+            size = self.allowed(
+                dataclasses.replace(evidence.size, ps=ps, workers=workers, ps_cpu=ps_cpu, worker_cpu=worker_cpu)
+            )
+            if (
+                size is None
+                or measured.windows < self.policy.windows_min
+                or self.price(size) >= self.price(evidence.size)
+            ):
+                continue
+            steps = _steps(size.ps, evidence.size.ps) + _steps(size.trainers, evidence.size.trainers)
+            least = evidence.rate * (1 - self.policy.marginal_loss) ** max(1.0, steps)
+            if measured.rate >= max(least, self._least):
+                found.append(size)
+        return min(found, key=self.price, default=None)
 
     def cheapest(self) -> Size:
-        """The fastest among those within `cheapest_share` of the best throughput per cost."""
-        sizes = list(self._sizes())
-        best = max((self.rate(size) / self.price(size) for size in sizes), default=0.0)
-        good = [size for size in sizes if self.rate(size) / self.price(size) >= (1 - self.policy.cheapest_share) * best]
-        return max(good, key=lambda size: (self.rate(size), -self.price(size)), default=self.evidence.size)
+        """The fastest within `cheapest_share` of the best throughput per cost."""
+        best = self._climb(self.evidence.size, self._per_cost)
+        least = (1 - self.policy.cheapest_share) * self._per_cost(best)
+        return self._climb(best, lambda size: self.rate(size) if self._per_cost(size) >= least else -1.0)
 
     def in_time(self, seconds: float) -> Found:
         """The cheapest size that makes it with the margin; without one, the fastest.
@@ -107,29 +140,52 @@ class Search:
         """
         left, margin = self.evidence.examples_left, self.policy.deadline_margin
         needed = left / seconds if seconds > 0 else math.inf
-        sizes = [
-            size for size in self._sizes()
-            if self.rate(size) * (1 - margin / (2 if size == self.evidence.size else 1)) >= needed
-        ]  # fmt: skip
-        if sizes:
-            return Found(min(sizes, key=lambda size: (self.price(size), -self.rate(size))))
+
+        def score(size: Size) -> float:
+            """Of sizes that are in time the cheaper, of others the faster one."""
+            spare = margin / 2 if size == self.evidence.size else margin
+            in_time = self.rate(size) * (1 - spare) >= needed
+            return 1e18 / (1 + self.price(size)) if in_time else min(1.0, self.rate(size) / needed)
+
+        size = self._climb(self.evidence.size, score)
+        if score(size) > 1:
+            return Found(size)
         size = self.fastest()
         rate = self.rate(size)
         late = left / rate / (1 - margin) - seconds if rate > 0 else 0.0
         return Found(size, max(1.0, late))
 
+    def _per_cost(self, size: Size) -> float:
+        return self.rate(size) / self.price(size)
+
+    def _climb(self, size: Size, score: Callable[[Size], float]) -> Size:
+        """To the best neighbour, until none is better."""
+        value = score(size)
+        for _ in range(STEPS_MAX):
+            options = [found for option in self._neighbours(size) if (found := self.allowed(option)) is not None]
+            best = max(options, key=score, default=size)
+            if score(best) <= value * (1 + 1e-9):
+                break
+            size, value = best, score(best)
+        return size
+
     # ------------------------------------------------------------------------------------------------ ways
 
-    def _sizes(self) -> Iterator[Size]:
-        limits, size = self.limits, self.evidence.size
-        for ps in ladder(max(1, limits.min_ps), limits.max_ps, size.ps):
-            for workers in ladder(limits.min_workers, limits.max_workers, size.workers):
-                for ps_cpu, worker_cpu in cpu.choices(self.evidence):
-                    found = self.allowed(
-                        dataclasses.replace(size, ps=ps, workers=workers, ps_cpu=ps_cpu, worker_cpu=worker_cpu)
-                    )
-                    if found is not None and self.rate(found) > 0:
-                        yield found
+    def _neighbours(self, size: Size) -> Iterator[Size]:
+        """One step away in any direction; PS and workers may go together, or one for the other."""
+        for larger, _ in self._larger(size):
+            yield larger
+        yield from self._smaller(size)
+        fewer_ps, fewer = self._less(size)
+        more_ps, more = size.ps + step_of(size.ps), size.workers + step_of(size.trainers)
+        yield dataclasses.replace(size, ps=fewer_ps, workers=fewer)
+        yield dataclasses.replace(size, ps=fewer_ps, workers=min(more, self.limits.max_workers))
+        yield dataclasses.replace(size, ps=min(more_ps, self.limits.max_ps), workers=fewer)
+
+    def _less(self, size: Size) -> tuple[int, int]:
+        """(PS, workers) of a size a step smaller in both."""
+        ps = max(size.ps - step_of(size.ps), 1, self.limits.min_ps)
+        return ps, max(size.workers - step_of(size.trainers), self.limits.min_workers)
 
     def _walk(self, size: Size, step: Callable[[Size], Size | None]) -> Size:
         for _ in range(STEPS_MAX):
@@ -156,9 +212,9 @@ class Search:
         """(size, how many steps it is away)."""
         ps = min(size.ps + step_of(size.ps), self.limits.max_ps)
         workers = min(size.workers + step_of(size.trainers), self.limits.max_workers)
-        if workers > size.workers:
+        if workers > size.workers and not self._exhausted[1]:
             yield dataclasses.replace(size, workers=workers), 1
-        if ps > size.ps:
+        if ps > size.ps and not self._exhausted[0]:
             yield dataclasses.replace(size, ps=ps), 1
         if workers > size.workers and ps > size.ps:
             yield dataclasses.replace(size, ps=ps, workers=workers), 2
@@ -171,7 +227,8 @@ class Search:
         best: tuple[float, Size] | None = None
         for smaller in self._smaller(size):
             found = self.allowed(smaller)
-            if found is None or self.rate(found) < rate * (1 - self.policy.marginal_loss) or self.price(found) >= now:
+            least = max(rate * (1 - self.policy.marginal_loss), self._least)
+            if found is None or self.rate(found) < least or self.price(found) >= now:
                 continue
             worth = (1 - self.price(found) / now) / max(1e-9, 1 - self.rate(found) / rate)
             if best is None or worth > best[0]:
@@ -179,8 +236,7 @@ class Search:
         return best[1] if best else None
 
     def _smaller(self, size: Size) -> Iterator[Size]:
-        ps = max(size.ps - step_of(size.ps), 1, self.limits.min_ps)
-        workers = max(size.workers - step_of(size.trainers), self.limits.min_workers)
+        ps, workers = self._less(size)
         if ps < size.ps:
             yield dataclasses.replace(size, ps=ps)
         if workers < size.workers:

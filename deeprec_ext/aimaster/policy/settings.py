@@ -74,9 +74,13 @@ class Policy:
         "throughput",
     )  # fmt: skip
     marginal_loss: float = _setting(
-        0.035, 0.0, 1.0,
+        0.045, 0.0, 1.0,
         "`fastest` gives a pod back when it costs less than this share of throughput; the gap to marginal_gain keeps "
         "a size from being left and entered in turns",
+    )  # fmt: skip
+    most_given: float = _setting(
+        0.1, 0.0, 1.0,
+        "and gives back no more than this share of the best throughput measured so far: many small losses are a large one",
     )  # fmt: skip
     cheapest_share: float = _setting(
         0.05, 0.001, 1.0, "`cheapest` takes the fastest size within this share of the best throughput per cost",
@@ -98,6 +102,12 @@ class Policy:
     saving_min: float = _setting(
         0.08, 0.0, 1.0, "share of the cost that a scale-down must save; every change risks something",
     )  # fmt: skip
+    settled_seconds: float = _setting(
+        600.0, 0.0, 1e7,
+        "a size that the job has had for so long has proved itself, and is only left for `settled_factor` times the "
+        "usual gain or saving",
+    )  # fmt: skip
+    settled_factor: float = _setting(2.0, 1.0, 100.0, "see settled_seconds; 1: time makes no difference")
     noise_factor: float = _setting(
         2.0, 0.0, 100.0, "the gain must also exceed so many standard errors of what it is compared with",
     )  # fmt: skip
@@ -116,7 +126,7 @@ class Policy:
         2.0, 0.0, 1e5, "how long training stands still in a change of PS until one was seen",
     )  # fmt: skip
     disturbance: float = _setting(
-        0.1, 0.0, 1.0, "share of throughput that a change of PS takes while it copies",
+        0.1, 0.0, 1.0, "share of throughput that a change takes while pods start and slots are copied",
     )  # fmt: skip
     bytes_per_second: float = _setting(
         100e6, 1.0, 1e15, "speed at which slots move, until a move was seen",
@@ -191,8 +201,11 @@ class Policy:
         "share of time a process is throttled from which more CPU may help; below a fifth of it its limit does not "
         "bind",
     )  # fmt: skip
-    cpu_headroom: float = _setting(
-        1.25, 1.0, 10.0, "CPU requested ÷ the busiest process of the role: means over a minute hide peaks",
+    worker_cpu_headroom: float = _setting(
+        1.1, 1.0, 10.0, "CPU requested ÷ use of the busiest trainer; where peaks are cut off, it is seen as throttling",
+    )  # fmt: skip
+    ps_cpu_headroom: float = _setting(
+        1.6, 1.0, 10.0, "the same for PS: trainers queue for a PS long before all its CPU is used",
     )  # fmt: skip
     cpu_factor: float = _setting(
         1.5, 1.05, 10.0, "by how much a request of CPU grows at once, and at most shrinks twofold of it",
@@ -201,7 +214,7 @@ class Policy:
         1.2, 1.0, 10.0, "memory requested ÷ the largest process of the role, growth to come included",
     )  # fmt: skip
     shrink_below: float = _setting(
-        0.75, 0.05, 1.0, "a request shrinks only when less than this share of it is needed",
+        0.85, 0.05, 1.0, "a request shrinks only when less than this share of it is needed",
     )  # fmt: skip
     memory_factor: float = _setting(
         1.5, 1.05, 10.0, "memory after an out-of-memory kill ÷ before: the need is not known, only that it is more",

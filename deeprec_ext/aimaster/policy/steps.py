@@ -12,24 +12,28 @@ from deeprec_ext.aimaster.policy.search import Search
 FIELDS = ("ps", "workers", "ps_cpu", "worker_cpu")
 
 
-def towards(evidence: Evidence, search: Search, target: Size) -> Size:
-    """The size one decision may go to on the way to `target`; the target itself if it is near enough."""
-    sure = evidence.confidence >= evidence.policy.confidence_full
-    factor = evidence.policy.leap_factor if sure else evidence.policy.step_factor
+def towards(evidence: Evidence, search: Search, target: Size, sure: bool) -> Size:
+    """The size one decision may go to on the way to `target`; the target itself if it is near enough.
+
+    Only growth leaps: where a role becomes too small, queues build up that no model of the other side has seen.
+    """
+    up, down = evidence.policy.leap_factor if sure else evidence.policy.step_factor, evidence.policy.step_factor
     size = evidence.size
     near = dataclasses.replace(
-        target, ps=_limited(size.ps, target.ps, factor), workers=_limited(size.trainers, target.trainers, factor) - 1
+        target,
+        ps=_limited(size.ps, target.ps, up, down),
+        workers=_limited(size.trainers, target.trainers, up, down) - 1,
     )
     if not sure:
         near = _one_dimension(evidence, search, near)
     return search.allowed(near) or size
 
 
-def _limited(now: int, target: int, factor: float) -> int:
+def _limited(now: int, target: int, up: float, down: float) -> int:
     """Counts of at least 1."""
     if target > now:
-        return min(target, max(now + 1, math.floor(now * factor)))
-    return max(target, min(now - 1, math.ceil(now / factor))) if target < now else now
+        return min(target, max(now + 1, math.floor(now * up)))
+    return max(target, min(now - 1, math.ceil(now / down))) if target < now else now
 
 
 def _one_dimension(evidence: Evidence, search: Search, near: Size) -> Size:

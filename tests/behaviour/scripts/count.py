@@ -23,6 +23,7 @@ v1 = tf.compat.v1
 BLOCKS, BLOCK, DIM, BATCH = 10, 512, 4, 64
 ROWS = BLOCKS * BLOCK  # 80 kB a table: large enough to be tracked by rows
 SGD, ADAGRAD, DENSE = ("sgd0", "sgd1", "sgd2"), ("ada0", "ada1"), ("dense0", "dense1", "dense2")
+WIDE = "wide"  # with --wide: one more like SGD, with long rows
 
 
 def place():
@@ -105,8 +106,8 @@ def batches(ledger, block, paced):
     return dataset.prefetch(2)
 
 
-def build(ids, block):
-    """(loss, train_op)"""
+def build(ids, block, wide=0):
+    """(loss, train_op); `wide`: floats in a row of the table WIDE, which is updated without being looked up."""
     tables = {name: v1.get_variable(name, [ROWS, DIM], initializer=v1.zeros_initializer()) for name in SGD + ADAGRAD}
     dense = [v1.get_variable(name, [BLOCKS, 3], initializer=v1.zeros_initializer(), trainable=False) for name in DENSE]
     loss = -tf.add_n([tf.reduce_sum(tf.nn.embedding_lookup(table, ids)) for table in tables.values()])
@@ -118,12 +119,16 @@ def build(ids, block):
         *(v1.assign_add(variable, one, use_locking=True) for variable in dense),
         v1.assign_add(v1.train.get_or_create_global_step(), 1, use_locking=True),
     ]
+    if wide:
+        table = v1.get_variable(WIDE, [ROWS, wide], initializer=v1.zeros_initializer())
+        ones = tf.IndexedSlices(-tf.ones([BATCH, wide]), ids, tf.constant([ROWS, wide], tf.int64))
+        ops.append(v1.train.GradientDescentOptimizer(1.0).apply_gradients([(ones, table)]))
     return loss, tf.group(*ops)
 
 
 def estimator(arguments, model_dir, ledger, block):
     def model_fn(features, labels, mode):
-        loss, train_op = build(features, block)
+        loss, train_op = build(features, block, arguments.wide)
         hooks = [CountingHook(ledger, features, arguments.sleep)]
         if arguments.hook:
             from deeprec_ext.hooks import default_hooks
@@ -158,7 +163,7 @@ def monitored(arguments, model_dir, ledger, block):
             iterator = v1.data.make_initializable_iterator(batches(ledger, block, arguments.paced))
             ids = iterator.get_next()
             local_init = iterator.initializer
-        _, train_op = build(ids, block)
+        _, train_op = build(ids, block, arguments.wide)
     if local_init is not None:
         v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, local_init)
     with v1.train.MonitoredTrainingSession(
@@ -178,6 +183,7 @@ def main():
     parser.add_argument("--v1", action="store_true", help="disable_v2_behavior(): reference variables")
     parser.add_argument("--hook", action="store_true", help="add the hooks in the script")
     parser.add_argument("--paced", action="store_true", help="the steering files stick- and pass- work")
+    parser.add_argument("--wide", type=int, default=0, help="floats in a row of one more table: 16384 make it 335 MB")
     parser.add_argument("--sleep", type=float, default=0.002, help="seconds between two steps")
     parser.add_argument("--checkpoint-steps", type=int, default=10**9)
     arguments = parser.parse_args()

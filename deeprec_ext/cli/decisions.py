@@ -1,0 +1,105 @@
+"""`deeprec-ext decisions DIR`: what the autoscaler decided, why, what it expected, and what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deeprec_ext.cli.jobs import print_json
+from deeprec_ext.errors import UsageError
+from deeprec_ext.units import format_seconds
+
+if TYPE_CHECKING:
+    from deeprec_ext.aimaster.policy.decision import Decision
+    from deeprec_ext.aimaster.policy.record import Entry
+
+_WIDTH = 160
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "decisions", help="show what the autoscaler decided, why, and what came of it", description=__doc__
+    )
+    parser.add_argument("job", type=Path, metavar="DIR", help="run directory; the job may run or have ended")
+    parser.add_argument("--changes", action="store_true", help="leave out decisions that keep the size")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from deeprec_ext.aimaster.policy.record import read
+
+    if not arguments.job.is_dir():
+        raise UsageError(f"{arguments.job}: no such run directory; give the one `deeprec-ext run` printed")
+    entries = [entry for entry in read(arguments.job) if entry.decision.action != "keep" or not arguments.changes]
+    if arguments.json:
+        print_json([to_values(entry) for entry in entries])
+        return 0
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    console.print(table(entries) if entries else "nothing was decided yet")
+    return 0
+
+
+def to_values(entry: Entry) -> dict[str, Any]:
+    """One decision without its observation, which is long; it stands in decisions.jsonl."""
+    return {
+        "at": entry.at, **json.loads(entry.decision.to_json()),
+        "outcome": dataclasses.asdict(entry.outcome) if entry.outcome is not None else None,
+    }  # fmt: skip
+
+
+def table(entries: list[Entry]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="dim", padding=(0, 1))
+    for title, side in (("#", "right"), ("at", "right"), ("decision", "left"), ("why", "left"), ("predicted", "right"),
+                        ("came of it", "left")):  # fmt: skip
+        table.add_column(title, justify=side, overflow="fold", ratio=3 if title == "why" else None)  # type: ignore[arg-type]
+    for entry in entries:
+        decision = entry.decision
+        style = "dim" if decision.action == "keep" else ""
+        table.add_row(
+            str(decision.number), format_seconds(decision.time), *map(Text, (what(decision), decision.reason)),
+            predicted(decision), Text(came_of(entry)), style=style,
+        )  # fmt: skip
+    return table
+
+
+def what(decision: Decision) -> str:
+    """`scale to 2 PS, 3 workers`, `replace worker-1`, `keep`."""
+    from deeprec_ext.aimaster.policy.limits import describe
+
+    if decision.action in ("scale", "resize", "start"):
+        return f"{decision.action} {'at' if decision.action == 'start' else 'to'} {describe(decision.size)}"
+    return f"{decision.action} {decision.replace}".rstrip()
+
+
+def predicted(decision: Decision) -> str:
+    """`1,200 → 1,900 examples/s ± 8 %`; nothing where nothing was predicted."""
+    prediction = decision.prediction
+    if decision.action == "keep" or not prediction.examples_per_second:
+        return ""
+    error = f" ± {prediction.mape_holdout:.0%}" if prediction.mape_holdout is not None else ""
+    return f"{prediction.before:,.4g} → {prediction.examples_per_second:,.4g} examples/s{error}"
+
+
+def came_of(entry: Entry) -> str:
+    """`committed: 1,850 examples/s, 3 % less than predicted`."""
+    outcome, expected = entry.outcome, entry.decision.prediction.examples_per_second
+    if outcome is None:
+        return "" if entry.decision.action in ("keep", "start") else "not known yet"
+    text = outcome.outcome.replace("_", " ") + (f": {outcome.reason}" if outcome.reason else "")
+    if outcome.examples_per_second_after:
+        text += f": {outcome.examples_per_second_after:,.4g} examples/s"
+        if expected and outcome.outcome == "committed":
+            off = outcome.examples_per_second_after / expected - 1
+            text += f", {abs(off):.0%} {'more' if off > 0 else 'less'} than predicted"
+    return text

@@ -1,0 +1,65 @@
+"""The launcher's side of the history of jobs: the first size of a job from it, and a job into it at the end."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from deeprec_ext.aimaster.estimator.finished import LIMITS, finished_job
+from deeprec_ext.aimaster.estimator.history import History, default_path
+from deeprec_ext.aimaster.estimator.start import Start, first_size
+from deeprec_ext.aimaster.policy import observed
+from deeprec_ext.launch.limits import Limits
+from deeprec_ext.launch.resources import Requests
+
+OFF = "off"
+
+
+def history_path(text: str | None) -> Path | None:
+    """`--history`: a file, or `off`; not given: the user's own. One that is named must be usable: raises HistoryError."""
+    if text is None:
+        return default_path()
+    if text == OFF:
+        return None
+    path = Path(text).expanduser()
+    History(path).close()
+    return path
+
+
+def estimate(path: Path | None, script: str, limits: Limits, requests: Requests, *, backups: bool) -> Start:
+    """Where a job starts whose size nobody has named. Nothing is known of its model yet, but what its script needed before.
+
+    Raises HistoryError.
+    """
+    bounds = observed.Limits(limits.min_ps, limits.max_ps, limits.min_workers, limits.max_workers)
+    jobs = []
+    if path is not None:
+        history = History(path, read_only=True)
+        jobs = history.jobs()
+        history.close()
+    return first_size(observed.Model(), bounds, jobs, script=script, requests=size_of(requests), backups=backups)
+
+
+def size_of(requests: Requests, ps: int = 1, workers: int = 0) -> observed.Size:
+    return observed.Size(
+        ps, workers, requests.ps.cpu, requests.worker.cpu, requests.ps.memory_bytes, requests.worker.memory_bytes
+    )
+
+
+def remember(
+    path: Path, workdir: Path, *, script: str, status: str, seconds: float, requests: Requests, backups: bool
+) -> bool:
+    """Adds the job that has just ended; False: it has nothing to teach. Raises HistoryError, StoreError, sqlite3.Error."""
+    requested = size_of(requests)
+    job = finished_job(
+        workdir, script=script, status=status, seconds=seconds, finished=time.time(), backups=backups,
+        limited=frozenset(name for name in LIMITS if getattr(requested, name)),
+    )  # fmt: skip
+    if job is None or not job.windows:
+        return False
+    history = History(path)
+    try:
+        history.add(job)
+    finally:
+        history.close()
+    return True
