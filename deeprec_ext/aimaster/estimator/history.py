@@ -26,15 +26,16 @@ WINDOWS_MAX = 40
 FILE_BYTES_MAX = 64 << 20
 """A file larger than this is none of ours: 500 jobs fill a tenth of it."""
 
-_BUSY_SECONDS = 10.0
+_BUSY_SECONDS = 30.0
 _APPLICATION = 0x44_52_45_48
 """`DREH` in the file's header: what has none is another program's database."""
 
-_SCHEMA = """
-CREATE TABLE jobs    (id INTEGER PRIMARY KEY AUTOINCREMENT, finished REAL NOT NULL, script TEXT NOT NULL, json TEXT NOT NULL);
-CREATE TABLE windows (job INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE, json TEXT NOT NULL);
-CREATE INDEX windows_of ON windows (job);
-"""
+_SCHEMA = (
+    "CREATE TABLE jobs (id INTEGER PRIMARY KEY AUTOINCREMENT, finished REAL NOT NULL, script TEXT NOT NULL, "
+    "json TEXT NOT NULL)",
+    "CREATE TABLE windows (job INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE, json TEXT NOT NULL)",
+    "CREATE INDEX windows_of ON windows (job)",
+)
 
 
 class HistoryError(UsageError):
@@ -85,16 +86,11 @@ class History:
 
     def _check_version(self, *, make: bool) -> None:
         assert self._db is not None
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        application = self._db.execute("PRAGMA application_id").fetchone()[0]
-        empty = not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if version == 0 and empty:
-            if not make:
-                self.close()
-                return
-            marks = f"PRAGMA application_id={_APPLICATION}; PRAGMA user_version={SCHEMA_VERSION};"
-            self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} {marks} COMMIT;")
-            self.path.chmod(0o600)
+        if make:
+            self._make()
+        version, application, empty = self._marks()
+        if empty and not version:  # somebody is about to make it
+            self.close()
             return
         if application != _APPLICATION:
             self.close()
@@ -105,6 +101,29 @@ class History:
                 f"{self.path} has version {version} of the history, known is {SCHEMA_VERSION}: use the deeprec-ext that wrote "
                 "it, or another file with --history"
             )
+
+    def _marks(self) -> tuple[int, int, bool]:
+        """(version, whose it is, nothing in it)"""
+        assert self._db is not None
+        version, application = (
+            self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id")
+        )
+        return version, application, not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+    def _make(self) -> None:
+        """The tables, in an empty file. Two may come at once."""
+        assert self._db is not None
+        if self._marks()[2]:
+            self._db.execute("BEGIN IMMEDIATE")
+            if self._marks() == (0, 0, True):
+                for statement in (
+                    *_SCHEMA,
+                    f"PRAGMA application_id={_APPLICATION}",
+                    f"PRAGMA user_version={SCHEMA_VERSION}",
+                ):
+                    self._db.execute(statement)
+            self._db.execute("COMMIT")
+            self.path.chmod(0o600)
 
     def add(self, job: Finished) -> None:
         """Writes it, and forgets the oldest beyond JOBS_MAX."""

@@ -6,6 +6,7 @@ import dataclasses
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from deeprec_ext.aimaster.estimator.start import describe, first_size, likeness
 from deeprec_ext.aimaster.policy.observed import Limits, Model, Size, Window
 
 GIB = 1 << 30
+ROOT = Path(__file__).resolve().parents[4]
 LIMITS = Limits(min_ps=1, max_ps=8, min_workers=0, max_workers=16)
 MODEL = Model(10**9, 10**6, 26, 512.0, 26_000.0, 1e6)
 
@@ -35,7 +37,8 @@ def finished(
         rate = (workers + 1) * model.batch_size / seconds * chance.lognormvariate(0, noise)
         windows.append(
             Window(
-                0.0, 60.0, Size(ps, workers, 1.0, 1.0), rate, model.batch_size, trainer_cpu_cores=formula.trainer_cores(c, ps, seconds),
+                0.0, 60.0, Size(ps, workers, 1.0, 1.0), rate, model.batch_size,
+                trainer_cpu_cores=formula.trainer_cores(c, ps, seconds),
                 ps_cpu_cores=formula.ps_cores(c, ps, workers + 1, seconds),
             )
         )  # fmt: skip
@@ -165,4 +168,5 @@ def test_scientific_libraries_are_imported_on_first_use_only():
         "assert throughput.fit([]) is None\n"
         "print([name for name in ('numpy', 'scipy', 'sklearn', 'tensorflow') if name in sys.modules])\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120).stdout == "[]\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.stdout == "[]\n", done.stderr

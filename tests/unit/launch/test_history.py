@@ -1,0 +1,93 @@
+"""First sizes from the history, and jobs into it."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from deeprec_ext.aimaster.estimator.history import History, HistoryError
+from deeprec_ext.aimaster.store import Store
+from deeprec_ext.gazer.series import Series
+from deeprec_ext.launch.history import estimate, history_path, remember
+from deeprec_ext.launch.limits import resolve_limits
+from deeprec_ext.launch.resources import Requests, Resources
+
+BEGIN = 1_700_000_000.0
+LIMITS = resolve_limits(
+    ps=1, workers=0, slots=None, min_ps=None, max_ps=None, min_workers=None, max_workers=None, evaluator=False
+)
+REQUESTS = Requests(Resources(0.5), Resources(1.0, 1 << 30))
+
+
+@pytest.fixture
+def workdir(tmp_path: Path) -> Path:
+    """A job that had 1 PS and 1 trainer, then 1 and 3, which was three times as fast."""
+    store = Store(tmp_path / "aimaster.db")
+    store.put(step=1000, slots=8)
+    store.save_totals([("one", 64_000)])
+    series = Series(store)
+    with store.transaction():
+        for number in range(120):
+            trainers = 1.0 if number < 60 else 3.0
+            names = ["chief-0", *(f"worker-{index}" for index in range(int(trainers) - 1))]
+            series.add(BEGIN + 2 * number, {
+                "job": {"examples_per_second": 600 * trainers, "ps": 1.0, "workers": trainers},
+                "ps-0": {"cpu_cores": 0.05 * trainers, "rss_bytes": 1e9, "cpu_limit_cores": 0.5},
+                **{name: {"cpu_cores": 0.9, "rss_bytes": 2e9, "cpu_limit_cores": 1.0, "memory_limit_bytes": 1e9}
+                   for name in names},
+            })  # fmt: skip
+    store.close()
+    return tmp_path
+
+
+def remembered(path: Path, workdir: Path, requests: Requests = REQUESTS) -> bool:
+    return remember(path, workdir, script="train", status="succeeded", seconds=240.0, requests=requests, backups=True)
+
+
+def test_a_job_that_ended_says_where_the_next_one_starts(tmp_path, workdir):
+    path = tmp_path / "history.db"
+    before = estimate(path, "train", LIMITS, REQUESTS, backups=True)
+    assert (before.size.ps, before.size.workers) == (1, 0)
+    assert remembered(path, workdir)
+    after = estimate(path, "train", LIMITS, REQUESTS, backups=True)
+    assert after.size.workers > 0
+    assert after.confidence > before.confidence
+    assert (after.size.ps_cpu, after.size.worker_memory_bytes) == (0.5, 1 << 30)
+    assert estimate(path, "other", LIMITS, REQUESTS, backups=True).size == before.size
+
+
+def test_sizes_are_kept_with_the_limits_that_were_requested(tmp_path, workdir):
+    path = tmp_path / "history.db"
+    assert remembered(path, workdir)
+    history = History(path, read_only=True)
+    sizes = {window.size for window in history.jobs()[0].windows}
+    history.close()
+    assert {(size.workers, size.ps_cpu, size.worker_cpu, size.ps_memory_bytes) for size in sizes} == {
+        (0, 0.5, 1.0, 0), (2, 0.5, 1.0, 0),
+    }  # fmt: skip
+
+
+def test_a_job_that_has_nothing_to_teach_makes_no_file(tmp_path):
+    Store(tmp_path / "aimaster.db").close()
+    assert not remembered(tmp_path / "history.db", tmp_path)
+    assert not (tmp_path / "history.db").exists()
+
+
+def test_a_named_history_is_checked_before_anything_starts(tmp_path):
+    assert history_path("off") is None
+    named = tmp_path / "mine.db"
+    assert history_path(str(named)) == named
+    db = sqlite3.connect(named)
+    db.execute("PRAGMA user_version=7")
+    db.commit()
+    db.close()
+    with pytest.raises(HistoryError, match="version 7"):
+        history_path(str(named))
+    with pytest.raises(HistoryError, match="version 7"):
+        estimate(named, "train", LIMITS, Requests(), backups=True)
+
+
+def test_without_a_history_a_job_starts_small():
+    assert estimate(None, "train", LIMITS, Requests(), backups=True).size.workers == 0
