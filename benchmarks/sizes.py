@@ -24,8 +24,6 @@ from benchmarks.job import Job, running
 from benchmarks.stock import steps
 from benchmarks.stock.cluster import ROOT
 from deeprec_ext.aimaster.policy.observed import Size
-from deeprec_ext.launch.guard import PREFIX
-from deeprec_ext.launch.hierarchies import Group, own_groups
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import open_channel, server_name
@@ -88,8 +86,6 @@ class Rig:
         self._admin = rpc.AdminStub(
             open_channel(described["aimaster"], server_name("aimaster", described["job"]), "admin", certificates)
         )
-        for group in _groups(described["launcher_pid"]):
-            group.weigh(1)  # others work on this machine too (lead: 256 starved everybody, ended your run; measure with others quiet later)
 
     def go(self, ps: int, workers: int) -> None:
         """Change the counts, if they differ, and wait until everybody trains."""
@@ -164,7 +160,9 @@ def rig(shape: Shape, seed: int) -> Iterator[Rig]:
 def sizes(seed: int) -> list[Size]:
     """A path through the grid that changes the counts seldom, and the CPU of the roles at random."""
     chance = random.Random(seed)
-    counts = [(1, 0), (1, 1), (1, 2), (2, 2), (2, 4), (2, 6), (3, 6), (4, 6), (4, 4), (4, 2), (3, 2), (3, 1), (2, 1), (2, 0)]
+    counts = [
+        (1, 0), (1, 1), (1, 2), (2, 2), (2, 4), (2, 6), (3, 6), (4, 6), (4, 4), (4, 2), (3, 2), (3, 1), (2, 1), (2, 0),
+    ]  # fmt: skip
     path = []
     for ps, workers in counts:
         fitting = [
@@ -173,11 +171,6 @@ def sizes(seed: int) -> list[Size]:
         ]  # fmt: skip
         path += chance.sample(fitting, min(2, len(fitting)))
     return path
-
-
-def _groups(launcher: int) -> list[Group]:
-    own = own_groups().get("cpu")
-    return [Group(path, own.version) for path in own.path.glob(f"{PREFIX}{launcher}-*")] if own is not None else []
 
 
 def _machine_cpu() -> float:

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 from deeprec_ext.errors import DeepRecError, UsageError
 
-COMMANDS = ("run", "status", "scale", "report", "logs", "graph", "backup", "doctor", "aimaster")
+COMMANDS = (
+    "run", "status", "scale", "plan", "decisions", "simulate", "report", "logs", "graph", "backup", "doctor", "aimaster",
+)  # fmt: skip
 
 
 class _Parser(argparse.ArgumentParser):

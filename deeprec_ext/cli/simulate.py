@@ -115,7 +115,8 @@ def show(comparison: Comparison, name: str, seconds: float) -> None:
     )
     console.print(
         f"run time of a job ÷ with its best static size: median {comparison.time_ratio:.2f}, "
-        f"p90 {comparison.time_ratio_p90:.2f}; ÷ with the fastest static size, at any cost: median {comparison.fastest_ratio:.2f}"
+        f"p90 {comparison.time_ratio_p90:.2f}; ÷ with the fastest static size, at any cost: median "
+        f"{comparison.fastest_ratio:.2f}"
     )
     console.print(
         f"{comparison.decisions} decisions; {calm.converged} of {comparison.policy.jobs} jobs converged, median after "

@@ -35,11 +35,14 @@ class Track:
     given: int
     beyond: set[int] = field(default_factory=set)  # trained behind the first gap
 
-    def trained(self, places: np.ndarray) -> None:
+    def trained(self, places: np.ndarray) -> int:
+        """Returns how many more are trained behind the gap (fewer: negative)."""
+        before = len(self.beyond)
         self.beyond.update(int(place) for place in places if place >= self.done)
         while self.done in self.beyond:
             self.beyond.discard(self.done)
             self.done += 1
+        return len(self.beyond) - before
 
 
 class IdFeeder(Feeder):
@@ -85,10 +88,21 @@ class IdFeeder(Feeder):
 
     def _new_era(self) -> None:
         super()._new_era()
-        self._tracks = {}
+        self._abandon()
         self._stream_ended = self._gave = False
 
+    def _abandon(self) -> None:
+        """Nobody waits for the gaps to close: what was trained behind them is given once more."""
+        self._leases.replayed += self._leases.beyond
+        self._leases.beyond = 0
+        self._tracks = {}
+
     # -- for sessions
+
+    def finish(self) -> None:
+        with self._lock:
+            self._abandon()
+        super().finish()
 
     def renew(self) -> None:
         with self._lock:
@@ -98,7 +112,6 @@ class IdFeeder(Feeder):
     def _put_back(self) -> None:
         """What is in the pipeline is lost with it: the ledger gives it again."""
         lost = [lease for lease in self._tracks if lease in self._leases.held]
-        self._leases.replayed += sum(len(track.beyond) for track in self._tracks.values())
         if lost:
             self._leases.give_back()
             self._drop()
@@ -127,14 +140,16 @@ class IdFeeder(Feeder):
             for lease in np.unique(ids[:, 0]).tolist():
                 track = self._tracks.get(lease)
                 if track is not None:
-                    track.trained(ids[ids[:, 0] == lease, 1])
+                    self._leases.beyond += track.trained(ids[ids[:, 0] == lease, 1])
                     self._acknowledge(lease, track.done)
             self._nudge()
 
     def _acknowledge(self, lease: int, done: int) -> None:
         held = self._leases.held.get(lease)
         if held is None or done >= held.lease.records:
-            del self._tracks[lease]
+            behind = len(self._tracks.pop(lease).beyond)
+            self._leases.beyond -= behind
+            self._leases.replayed += behind if held is None else 0  # the lease went to somebody else meanwhile
         self._leases.trained(lease, done)
 
     def failed(self, ticket: Ticket) -> None:
@@ -150,6 +165,7 @@ class IdFeeder(Feeder):
                 return False
             for lease, track in list(self._tracks.items()):  # no step has shown them: they were filtered
                 self._acknowledge(lease, track.given)
+            self._leases.beyond = 0
             self._new_era()
             self._restart_needed = True
             self._talk.notify_all()

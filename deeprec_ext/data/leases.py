@@ -55,6 +55,7 @@ class Leases:
         self.state = pb.DataReply.MORE
         self.error = ""
         self.replayed = 0
+        self.beyond = 0  # records trained of leases in hand that `trained` does not tell: one before them is not
         self.total_trained = 0
         self.fenced = 0  # leases lost to others
         self.asleep = False
@@ -76,6 +77,7 @@ class Leases:
         self._rates: deque[tuple[float, int]] = deque()
         self._trained = TrainedVisits()
         self._trained_records = 0  # since the last rewind
+        self._told_beyond = 0
         self._highest_lease = 0
 
     # -- what the reading and training side does
@@ -167,8 +169,8 @@ class Leases:
         if self._want(now):
             waits.append(max(0.0, self._ask_at - now))
         told = any(one.trained > one.told for one in self.held.values())
-        if told:
-            idle = not self.unread and all(one.trained >= one.lease.records for one in self.held.values())
+        if told or self.beyond != self._told_beyond:
+            idle = told and not self.unread and all(one.trained >= one.lease.records for one in self.held.values())
             waits.append(0.0 if idle else max(0.0, self._sent_at + REPORT_SECONDS - now))
         if self._again and not self.asleep:
             waits.append(0.0)
@@ -194,6 +196,7 @@ class Leases:
             request.declare.CopyFrom(self.declaration)
         request.rewinds, request.replayed_records = self._rewinds, self.replayed
         request.records_per_second = self._rate(now)
+        request.beyond_records = self._told_beyond = self.beyond
         del request.progress[:]
         for lease, done in self._owed.items():
             request.progress.add(lease=lease, done=done)
@@ -285,8 +288,8 @@ class Leases:
     def _rate(self, now: float) -> float:
         """Records a second, trained of late."""
         if not self._rates or now - self._rates[-1][0] >= REPORT_SECONDS:
-            self._rates.append((now, self.total_trained))
+            self._rates.append((now, self.total_trained + self.beyond))
             while now - self._rates[0][0] > RATE_WINDOW_SECONDS:
                 self._rates.popleft()
         then, before = self._rates[0]
-        return (self.total_trained - before) / (now - then) if now > then else 0.0
+        return max(0, self.total_trained + self.beyond - before) / (now - then) if now > then else 0.0

@@ -518,7 +518,7 @@ class Scanned(_message.Message):
     def __init__(self, lease: _Optional[int] = ..., begins: _Optional[_Iterable[int]] = ..., records: _Optional[_Iterable[int]] = ..., end_byte: _Optional[int] = ...) -> None: ...
 
 class DataRequest(_message.Message):
-    __slots__ = ("sequence", "dataset", "declare", "progress", "returned", "failed", "scanned", "want", "replayed_records", "records_per_second", "rewinds")
+    __slots__ = ("sequence", "dataset", "declare", "progress", "returned", "failed", "scanned", "want", "replayed_records", "records_per_second", "rewinds", "beyond_records")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     DECLARE_FIELD_NUMBER: _ClassVar[int]
@@ -530,6 +530,7 @@ class DataRequest(_message.Message):
     REPLAYED_RECORDS_FIELD_NUMBER: _ClassVar[int]
     RECORDS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     REWINDS_FIELD_NUMBER: _ClassVar[int]
+    BEYOND_RECORDS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     dataset: str
     declare: Dataset
@@ -541,7 +542,8 @@ class DataRequest(_message.Message):
     replayed_records: int
     records_per_second: float
     rewinds: int
-    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., declare: _Optional[_Union[Dataset, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[LeaseProgress, _Mapping]]] = ..., returned: _Optional[_Iterable[int]] = ..., failed: _Optional[_Iterable[_Union[LeaseFailure, _Mapping]]] = ..., scanned: _Optional[_Iterable[_Union[Scanned, _Mapping]]] = ..., want: _Optional[int] = ..., replayed_records: _Optional[int] = ..., records_per_second: _Optional[float] = ..., rewinds: _Optional[int] = ...) -> None: ...
+    beyond_records: int
+    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., declare: _Optional[_Union[Dataset, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[LeaseProgress, _Mapping]]] = ..., returned: _Optional[_Iterable[int]] = ..., failed: _Optional[_Iterable[_Union[LeaseFailure, _Mapping]]] = ..., scanned: _Optional[_Iterable[_Union[Scanned, _Mapping]]] = ..., want: _Optional[int] = ..., replayed_records: _Optional[int] = ..., records_per_second: _Optional[float] = ..., rewinds: _Optional[int] = ..., beyond_records: _Optional[int] = ...) -> None: ...
 
 class DataReply(_message.Message):
     __slots__ = ("sequence", "dataset", "state", "leases", "fenced", "error", "rewinds", "retry_seconds", "complete")

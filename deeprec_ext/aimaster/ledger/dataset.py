@@ -119,7 +119,7 @@ class Dataset:
         holder = self.holders.get(incarnation)
         if holder is None:
             holder = self.holders[incarnation] = Holder(incarnation)
-        holder.asked_at, holder.waiting = now, False
+        holder.asked_at, holder.waiting, holder.beyond = now, False, request.beyond_records
         if request.records_per_second > holder.rate_max:
             holder.rate_max = request.records_per_second
         reply = pb.DataReply(sequence=request.sequence, dataset=self.name)

@@ -26,6 +26,7 @@ class Holder:
     asked_at: float = 0.0  # monotonic, of its last request
     rate_max: float = 0.0  # records a second; the highest it reported
     sequence: int = 0  # the highest it used with this AIMaster
+    beyond: int = 0  # records trained that are in no progress, since one before them is not
     waiting: bool = False  # it asked, there was nothing, and it is told when there is
 
     def maybe_trained(self, held_records: int, now: float) -> int:
@@ -33,7 +34,7 @@ class Holder:
         if self.rate_max <= 0:
             return held_records
         seconds = max(0.0, now - self.asked_at) + ACKNOWLEDGE_SECONDS
-        return min(held_records, math.ceil(RATE_FACTOR * self.rate_max * seconds))
+        return min(held_records, self.beyond + math.ceil(RATE_FACTOR * self.rate_max * seconds))
 
 
 def share(wanted: int, todo: int | None, workers: int, most: int = LEASES_MAX) -> int:

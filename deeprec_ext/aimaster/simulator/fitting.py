@@ -137,8 +137,8 @@ def _solve(points: Sequence[tuple[Size, float]], batch: float) -> JobModel:
     )
 
     def model_of(logarithms: Any) -> JobModel:
-        values = {name: float(math.exp(min(value, 50.0))) for name, value in zip(FITTED, logarithms)}
-        return JobModel(batch=batch, parallelism=1e6, ps_parallelism=1e6, **values)
+        values: dict[str, Any] = {name: float(math.exp(min(value, 50.0))) for name, value in zip(FITTED, logarithms)}
+        return dataclasses.replace(JobModel(batch=batch, parallelism=1e6, ps_parallelism=1e6), **values)
 
     def residuals(logarithms: Any) -> Any:
         model = model_of(logarithms)

@@ -217,3 +217,21 @@ def test_with_ids_a_failed_step_loses_no_record(home, noting):
     assert times[kept].min() == 1 and not times[~kept].any()
     assert (times[kept] - 1).sum() <= home.inputs.find("train")._leases.replayed
     session.close()
+
+
+def test_with_ids_what_is_trained_behind_a_filtered_record_is_told_and_counts_as_repeated_when_it_is_given_back(
+    home, noting
+):
+    model = Model(home, stages=shuffled, with_ids=True)
+    session = model.session()
+    for _ in range(4):
+        session.run(model.train)
+    leases = home.inputs.find("train")._leases
+    trained = int(session.run(model.value).sum())
+    assert leases.total_trained + leases.beyond == trained == 80
+    assert leases.beyond > 40, "of each lease a record near its beginning was filtered"
+    assert leases.request(leases._sent_at + 1).beyond_records == leases.beyond
+    beyond = leases.beyond
+    home.inputs.find("train").finish()
+    assert leases.replayed == beyond and leases.beyond == 0
+    session.close()

@@ -180,6 +180,14 @@ def test_repeated_is_bounded_by_what_a_dead_worker_can_have_trained_and_by_what_
     assert report.numbers_of(book.dataset)["repeated"] == 7 + 30
 
 
+def test_what_was_trained_behind_a_gap_is_repeated_when_the_worker_dies(path: Path) -> None:
+    book = Book(path, index_range(10_000, 5000))
+    [lease] = book.ask("a", 1).leases
+    book.progress("a", lease, 20, beyond_records=3000, records_per_second=10.0)
+    book.dataset.release("a", 0.0, clean=False)
+    assert report.numbers_of(book.dataset)["repeated"] == 3000 + 40
+
+
 def test_a_script_that_ends_repeats_nothing(path: Path) -> None:
     book = Book(path, index_range(100, 50))
     book.ask("a", 1)
