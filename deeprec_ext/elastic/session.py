@@ -48,6 +48,15 @@ STALE = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.I
 
 _numbers = itertools.count()
 
+TWICE = "request was received twice"
+"""TensorFlow numbers the requests of a step at random so that none is executed twice, and a worker refuses a number that is
+among the last 100 000. Each step runs in a new thread, whose generator is seeded with 32 bits (tensorflow/core/
+distributed_runtime/request_id.cc, tsl/platform/random.cc): about once in 43 000 steps two of them have the same number. Nothing
+has been executed then, and the step is run again at once."""
+
+TWICE_MAX = 5
+"""One after the other: chance does not do that."""
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -235,7 +244,7 @@ class ElasticSession(v1.Session):
         feeding: Run | None = None
         if self._feeding is not None and (facts.pulls or facts.makes):
             feeding = self._feeding.run(facts.pulls, facts.makes, facts.records, signature, values)
-        failed = False
+        failed, refused = False, 0
         while True:
             self._check_generation()
             if feeding is not None:
@@ -259,6 +268,13 @@ class ElasticSession(v1.Session):
                                 continue
                             if isinstance(error, tf.errors.OutOfRangeError):
                                 raise
+                            if (
+                                isinstance(error, tf.errors.AbortedError)
+                                and TWICE in str(error)
+                                and refused < TWICE_MAX
+                            ):
+                                failed, refused = True, refused + 1
+                                continue
                             failure: Exception = error
                 else:
                     placed, made_for = self._current(), self._made_for

@@ -82,11 +82,12 @@ class Losses:
 
     # ------------------------------------------------------------------------------------------------ checking
 
-    def check(self, slack: int = 0) -> dict[int, int]:
+    def check(self, slack: int = 0, *, restored: bool = False) -> dict[int, int]:
         """The last checkpoint holds every update but those; a failed step may have been applied, and was run again.
 
         Args:
             slack: further steps that may be there and not counted (of trainers that were killed).
+            restored: the model went back to a backup on disk, and the global step with it.
 
         Returns:
             slot -> the most updates of one element that are missing.
@@ -111,7 +112,7 @@ class Losses:
             kind, _, index = role.partition("-")
             block = 0 if kind == "chief" else 1 + int(index)
             told, done = ledger[: count.BLOCK], int(ledger[count.BLOCK])
-            assert int(ledger[count.BLOCK + 2]) == 0, f"{role}: the global step went back"
+            assert restored or int(ledger[count.BLOCK + 2]) == 0, f"{role}: the global step went back"
             steps += done
             parts = {
                 name: told[:, None] - table[block * count.BLOCK :][: count.BLOCK] for name, table in tables.items()

@@ -88,7 +88,10 @@ class Ledger:
         dataset, error = self._find(member, request)
         if dataset is not None and not error:
             dataset.restoring = self._restoring()
+            counting = not dataset.table.complete
             reply = dataset.answer(member.incarnation, request, self._job.clock.monotonic())
+            if counting and dataset.table.complete:
+                self._job.keepsakes.soon()  # without the table nobody could tell what the trainers' leases mean
         else:
             reply = pb.DataReply(
                 sequence=request.sequence,

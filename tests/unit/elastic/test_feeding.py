@@ -235,3 +235,16 @@ def test_with_ids_what_is_trained_behind_a_filtered_record_is_told_and_counts_as
     home.inputs.find("train").finish()
     assert leases.replayed == beyond and leases.beyond == 0
     session.close()
+
+
+def test_a_step_whose_number_was_in_use_is_run_again_at_once(home):
+    """By chance TensorFlow gives two steps the same number, and refuses the second."""
+    model = Model(home)
+    session = model.session()
+    session.run(model.train)
+    home.next_view = lambda error, failed: pytest.fail("no PS is lost")
+    said = "From /job:ps/replica:0/task:1:\nThe same RunGraph (Worker) request was received twice. graph_handle: 1"
+    fail_once(session, tf.errors.AbortedError(None, None, said), False)
+    model.finish(session)
+    assert session.run(model.value).min() == session.run(model.value).max() == 1
+    session.close()

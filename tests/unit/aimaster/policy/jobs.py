@@ -46,21 +46,22 @@ def uses(size: Size, **of: dict[str, Any]) -> tuple[RoleUse, ...]:
 
 
 class Job:
-    """Carries out every decision after `delay` seconds, as an AIMaster does, and is looked at every ten seconds.
+    """Carries out every decision after `delay` seconds, as an AIMaster does.
 
     Args:
       rate: examples per second of a size at a time; may lie.
       outcome: of the change with this number.
+      look: seconds between two decisions, each at the end of a window of ten.
     """
 
     def __init__(
         self, size: Size, rate: Callable[[Size, float], float], *, limits: Limits = LIMITS, policy: Policy = POLICY,
         total: int = 10**12, delay: float = 8.0, objective: str = "fastest",
-        outcome: Callable[[int], str] = lambda number: "committed", seed: int = 0,
+        outcome: Callable[[int], str] = lambda number: "committed", seed: int = 0, look: float = 10.0,
     ) -> None:  # fmt: skip
         self.size, self.rate, self.limits, self.policy = size, rate, limits, policy
         self.total, self.delay, self.objective, self.outcome = total, delay, objective, outcome
-        self.now, self.done = 0.0, 0.0
+        self.now, self.done, self.look, self.looked = 0.0, 0.0, look, -look
         self.windows: list[Window] = []
         self.changes: list[Change] = []
         self.decisions: list[Decision] = []
@@ -83,6 +84,9 @@ class Job:
                 self.windows.remove(same[0])
             self.now += 10.0
             self.done += 10.0 * rate if rate > 0 else 0.0
+            if self.now - self.looked < self.look:
+                continue
+            self.looked = self.now
             decision = decide(self.observed(), self.policy)
             if decision.action != "keep":
                 self.decisions.append(decision)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -123,16 +124,26 @@ def test_the_same_observation_gives_the_same_decision_in_whatever_order_it_is_to
 
 # ------------------------------------------------------------------------------------------------ over time
 
+OFTEN = 10.0
+SELDOM = 40.0
+"""Seconds between looks: a look costs about 20 ms, and most are alike."""
 
-@pytest.mark.parametrize("seed", range(4))
+
+def seeds(count: int) -> list[Any]:
+    """All but the first two are for long runs of the tests; the first is looked at often."""
+    return [pytest.param(one, marks=pytest.mark.long) if one > 1 else one for one in range(count)]
+
+
+@pytest.mark.parametrize("seed", seeds(8))
 @pytest.mark.parametrize("objective", ["fastest", "cheapest"])
 def test_a_steady_job_converges_and_is_left_alone(seed, objective):
     """Four hours, with windows that scatter by 5 %: a few decisions in the beginning, at most one an hour then."""
     chance = random.Random(seed)
     truth = saturating(chance.uniform(1e3, 1e5), chance.uniform(0.5, 12), chance.uniform(300, 1e5))
     job = Job(Size(chance.randint(1, 4), chance.randint(0, 8)), lambda size, now: truth(size, now) * chance.gauss(1, 0.05),
-              objective=objective)  # fmt: skip
+              objective=objective, look=SELDOM if seed else OFTEN)  # fmt: skip
     job.run(3600)
+    job.look = SELDOM
     assert len(job.decisions) <= 16
     early = len(job.decisions)
     job.run(3 * 3600)
@@ -140,7 +151,7 @@ def test_a_steady_job_converges_and_is_left_alone(seed, objective):
     assert fits(job.size, LIMITS)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_whatever_throughput_answers_a_role_changes_its_direction_twice_an_hour_at_most(seed):
     """An adversary: each size is fast or slow at will, and differently every time."""
     chance = random.Random(seed)
@@ -150,7 +161,7 @@ def test_whatever_throughput_answers_a_role_changes_its_direction_twice_an_hour_
         key = (size, int(now // chance.choice([200, 900])))
         return mood.setdefault(key, 10 ** chance.uniform(1, 4)) * chance.gauss(1, 0.01)
 
-    job = Job(Size(2, 4), rate, objective=chance.choice(["fastest", "cheapest"]))
+    job = Job(Size(2, 4), rate, objective=chance.choice(["fastest", "cheapest"]), look=SELDOM if seed % 2 else OFTEN)
     for hour in range(1, 4):
         before = job.flips()
         job.run(3600)
