@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deeprec_ext.aimaster.policy.limits import describe
 from deeprec_ext.cli.decisions import predicted, what
 from deeprec_ext.cli.jobs import directory_of, print_json, require_running
 from deeprec_ext.errors import UsageError
@@ -190,4 +192,21 @@ def show_policy(policy: Policy, as_json: bool) -> int:
 
 
 def before_the_start(words: Sequence[str], as_json: bool) -> int:
-    raise UsageError("plan: a script cannot be planned yet")
+    """What `deeprec-ext run --autoscale -- …` would start with."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from deeprec_ext.cli import run as run_command
+
+    parser = argparse.ArgumentParser(prog="deeprec-ext run")
+    run_command.add_arguments(parser)
+    start = run_command.make_plan(parser.parse_args(["--autoscale", "--", *words])).start
+    assert start is not None, "no size was named"
+    if as_json:
+        print_json(dataclasses.asdict(start))
+        return 0
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(f"start with {describe(start.size)}", style="bold"))
+    console.print(Text(start.reason))
+    console.print(Text(f"confidence {start.confidence:.0%}", style="dim"))
+    return 0

@@ -113,7 +113,7 @@ def test_groups_of_a_killed_launcher_are_removed_and_those_of_a_killed_guard_by_
     assert directories(run.process.pid)
     run.process.kill()
     wait_until(lambda: not directories(run.process.pid), 15.0, "the removal of the groups by the guard")
-    assert not alive(processes)
+    wait_until(lambda: not alive(processes), 5.0, "the end of all processes, the guard's own as well")
 
     run.process.wait()
     (run.directory / "aimaster.db").unlink()  # the fake one knows no resuming
