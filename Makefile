@@ -42,7 +42,7 @@ $(BIN)/python:
 .ONESHELL:
 
 $(VENV)/installed-tf: $(METADATA) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[tf,dashboard]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[tf,dashboard,autoscale]'
 	touch $@
 
 $(VENV)/installed-test: $(METADATA) | $(BIN)/python
@@ -50,7 +50,7 @@ $(VENV)/installed-test: $(METADATA) | $(BIN)/python
 	touch $@
 
 .PHONY: install
-install: $(VENV)/installed-tf  ## Create .venv and install the package with TensorFlow and the dashboard
+install: $(VENV)/installed-tf  ## Create .venv and install the package with TensorFlow, dashboard and autoscaler
 
 # ---------------------------------------------------------------------------------------------------------------- use
 
@@ -65,7 +65,8 @@ demo: $(VENV)/installed-tf  ## Train Wide & Deep while PS go 1→3→2 and worke
 
 .PHONY: test
 test: lint  ## Run what CI runs: lint, types, layers, and all tests that are not marked long
-	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile tests/unit tests/docs $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not long" tests/behaviour tests/chaos $(PYTEST_ARGS)  # one at a time: whole jobs
 
 .PHONY: test-all
 test-all: lint  ## The same with the long tests (five minutes more)

@@ -1,4 +1,4 @@
-"""What the web page needs, looked at before anything starts and without importing it."""
+"""What the web page and the autoscaler need, looked at before anything starts and without importing it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ import importlib.util
 from deeprec_ext.errors import UsageError
 
 DASHBOARD = ("starlette", "uvicorn", "prometheus_client")
+AUTOSCALE = ("scipy", "sklearn")
 
 
 def require_dashboard(flag: str) -> None:
     """Raises UsageError that says what to install, when the libraries of the web page are missing."""
-    missing = [name for name in DASHBOARD if importlib.util.find_spec(name) is None]
+    _require(flag, "dashboard", DASHBOARD)
+
+
+def require_autoscale(flag: str) -> None:
+    """The same for the libraries that fit the autoscaler's models."""
+    _require(flag, "autoscale", AUTOSCALE)
+
+
+def _require(flag: str, extra: str, names: tuple[str, ...]) -> None:
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"{flag}: {', '.join(missing)} not installed; pip install 'deeprec-ext[dashboard]', or leave the flag out"
+            f"{flag}: {', '.join(missing)} not installed; pip install 'deeprec-ext[{extra}]', or leave it out"
         )
 
 

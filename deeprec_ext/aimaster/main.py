@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deeprec_ext.aimaster.backend import LauncherBackend
-from deeprec_ext.aimaster.extras import parse_address, require_dashboard
+from deeprec_ext.aimaster.extras import parse_address, require_autoscale, require_dashboard
 from deeprec_ext.aimaster.facts import JobSpec
 from deeprec_ext.aimaster.rebuilding import rebuild_if_lost
 from deeprec_ext.aimaster.server import AIMaster
@@ -94,6 +94,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         ps_cpu=options.ps_cpu, worker_cpu=options.worker_cpu, ps_memory_bytes=options.ps_memory,
         worker_memory_bytes=options.worker_memory,
     )  # fmt: skip
+    if spec.settings.autoscale:
+        require_autoscale("--setting autoscale=true")
     return options, spec
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deeprec_ext.aimaster.estimator.start import describe
-from deeprec_ext.aimaster.extras import require_dashboard
+from deeprec_ext.aimaster.extras import require_autoscale, require_dashboard
 from deeprec_ext.cli.display import make_display
 from deeprec_ext.cli.ending import print_result
 from deeprec_ext.launch.command import job_label, resolve_command
@@ -112,6 +112,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def make_plan(arguments: argparse.Namespace) -> RunPlan:
     """Everything is checked here, and nothing has happened yet. Raises UsageError."""
+    if arguments.autoscale:
+        require_autoscale("--autoscale")
     words = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
     command = resolve_command(words)
     events = load_events(arguments.events) if arguments.events else ()

@@ -43,8 +43,10 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from deeprec_ext.aimaster.extras import require_autoscale
     from deeprec_ext.aimaster.policy.settings import parse
 
+    require_autoscale("simulate")
     policy = parse(arguments.changes)
     if not arguments.trace and not arguments.fit:
         raise UsageError("simulate: give a trace, or --fit DIR")
