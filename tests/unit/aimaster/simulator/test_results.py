@@ -16,10 +16,10 @@ from deeprec_ext.aimaster.simulator.simulation import Ended, total
 from deeprec_ext.aimaster.simulator.trace import Workload
 from tests.unit.aimaster.simulator.tiny import SPOT, mixed, trace, values
 
-SIZE = Size(1, 1, 2.0, 2.0)
+SIZE, WORK = Size(1, 1, 2.0, 2.0), Workload("a")
 
 
-def ended(seconds: float, *times: float, started: float = 0.0, work: Workload = Workload("a"), **more: object) -> Ended:
+def ended(seconds: float, *times: float, started: float = 0.0, work: Workload = WORK, **more: object) -> Ended:
     decisions = tuple(Decision(number, time, "scale", SIZE, "") for number, time in enumerate(times))
     return Ended(work, started, seconds, Account(7200.0, 3600.0, 3.6e13, 1.8e13), decisions, (), False, SIZE, **more)
 

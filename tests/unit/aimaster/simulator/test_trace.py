@@ -104,7 +104,7 @@ def test_what_is_wrong_with_a_trace_is_named(values_, why):
 def test_a_file_that_is_no_trace_is_named(tmp_path, text):
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    with pytest.raises(UsageError, match="mine.yaml: is no "):
+    with pytest.raises(UsageError, match=r"mine\.yaml: is no "):
         load(path)
 
 
