@@ -21,13 +21,13 @@ from deeprec_ext.aimaster.simulator.luck import Luck
 from deeprec_ext.aimaster.simulator.observing import observe, working
 from deeprec_ext.aimaster.simulator.trace import Trace, Workload
 
-SOON = 10.0
-"""Until the look after a change, a loss or a notice."""
-LOOKS = (SOON, 26.0, 46.0, 66.0, 126.0, 306.0, 906.0)
-"""Seconds after the last change or disturbance at which the policy is asked: soon, when it has two windows, and when one of
-its waits is over. A real AIMaster asks it every ten seconds; in between nothing changes but noise."""
+LOOKS = (26.0, 46.0, 66.0, 126.0, 306.0, 906.0)
+"""Seconds after the last change or disturbance at which the policy is asked: when it has two windows, and when one of its
+waits is over. A real AIMaster asks it every ten seconds; in between nothing changes but noise."""
 LOOK_SECONDS = 1800.0
 """Between looks after that."""
+SOON = 10.0
+"""Until the look after a notice, or after a PS has run out of memory."""
 KILLS_MAX = 20
 """A job one of whose PS runs out of memory so often has failed."""
 SECONDS_MAX = 30 * 86400.0
@@ -243,6 +243,7 @@ class Simulation:
             self._end(entry, failed=True)
         else:
             self._lose(entry, job.ps[0], "oom")
+            self._after(entry, "look", SOON)
 
     def _lose(self, entry: Running, pod: Pod, cause: str) -> None:
         """A process dies and is started again; without a PS nobody trains until its slots are recovered."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+
 import pytest
 import yaml
 
 from deeprec_ext.aimaster.policy.limits import fits
 from deeprec_ext.aimaster.policy.observed import Limits, Size
 from deeprec_ext.aimaster.simulator import trace as traces
+from deeprec_ext.aimaster.simulator.model import JobModel
 from deeprec_ext.aimaster.simulator.trace import Cluster, Workload, load, parse
 from deeprec_ext.aimaster.simulator.traces import generate, shipped
 from deeprec_ext.errors import UsageError
@@ -149,6 +153,18 @@ def test_a_shipped_trace_can_be_simulated(name):
         assert fits(job.start, job.limits)
         assert job.start.cpu <= found.cluster.cores
     assert (found.cluster.failures_per_hour > 0) == (name == "spot")
+
+
+def test_the_readme_has_every_field_and_a_trace_that_can_be_read():
+    text = shipped("README").with_suffix(".md").read_text()
+    for kind in (Cluster, Workload, JobModel, Size, Limits):
+        for field in dataclasses.fields(kind):
+            assert {f"`{field.name}`", f"`{field.name.removesuffix('_bytes')}`"} & set(re.findall(r"`\w+`", text)), (
+                field.name
+            )
+    block = text[text.index("    version: 1") :].split("\n\n")[0]
+    [job] = parse(yaml.safe_load(block)).jobs
+    assert job.model.variable_bytes == 12e9
 
 
 def test_the_trace_of_the_text_can_be_read():
