@@ -31,6 +31,7 @@ from deeprec_ext.aimaster.policy.evidence import newest
 from deeprec_ext.aimaster.policy.observed import Observed
 from deeprec_ext.aimaster.policy.sane import sane_window
 from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.typed import check_types
 from deeprec_ext.errors import UsageError
 
 VERSION = 1
@@ -151,7 +152,7 @@ def _read(directory: Path) -> list[Entry]:
                     outcomes[found.number] = found
                 else:
                     entries.append(_entry(line))
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise UsageError(f"{path}, line {number}: is damaged ({error!r})") from None
             except UsageError as error:
                 raise UsageError(f"{path}, line {number}: {error}") from None
@@ -167,10 +168,13 @@ def latest(directory: Path) -> Entry:
 
 
 def _entry(line: dict[str, Any]) -> Entry:
-    return Entry(
-        float(line["at"]), Observed.from_json(json.dumps(line["observation"])), settings.from_values(line["policy"]),
-        Decision.from_json(json.dumps(line["decision"])),
-    )  # fmt: skip
+    observed = Observed.from_json(json.dumps(line["observation"]))
+    decision = Decision.from_json(json.dumps(line["decision"]))
+    check_types(observed, "observation")
+    check_types(decision, "decision")
+    if not math.isfinite(decision.time):
+        raise ValueError(f"decision.time is {decision.time}")
+    return Entry(float(line["at"]), observed, settings.from_values(line["policy"]), decision)
 
 
 def _outcome(line: dict[str, Any]) -> Outcome:

@@ -169,12 +169,38 @@ def change(directory: Path, index: int, values: dict) -> None:
         ({"kind": "outcome", "number": [], "outcome": "", "reason": "", "examples_per_second_after": 1}, "damaged"),
         ({"kind": "outcome", "number": 1, "outcome": "", "reason": "", "examples_per_second_after": "?"}, "damaged"),
         ({"kind": "outcome", "number": 1}, "damaged"),
+        (
+            {"kind": "outcome", "number": math.inf, "outcome": "", "reason": "", "examples_per_second_after": 1},
+            "damaged",
+        ),
     ],
 )
 def test_a_damaged_line_in_the_middle_is_named(tmp_path, values, why):
     filled(tmp_path, 3)
     change(tmp_path, 1, values)
     with pytest.raises(UsageError, match=f"{record.NAME}, line 2.*{why}"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "part, name, value",
+    [
+        ("decision", "reason", None),
+        ("decision", "time", "noon"),
+        ("decision", "time", math.inf),
+        ("decision", "slot_weights", ["much"]),
+        ("decision", "prediction", {"coefficients": [], "before": "much"}),
+        ("decision", "size", {"ps": 1, "workers": "two"}),
+        ("observation", "hold", "no"),
+        ("observation", "reclaimed", "ps-0"),
+        ("observation", "limits", {"max_ps": []}),
+        ("observation", "losses", [{"time": 1.0, "name": 3, "cause": "oom"}]),
+    ],
+)
+def test_a_value_of_another_type_is_named(tmp_path, part, name, value):
+    filled(tmp_path, 3)
+    change(tmp_path, 1, {part: {**lines(tmp_path)[1][part], name: value}})
+    with pytest.raises(UsageError, match=rf"line 2: is damaged.*{part}\.{name}"):
         read(tmp_path)
 
 
