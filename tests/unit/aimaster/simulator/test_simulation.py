@@ -137,11 +137,12 @@ def test_a_job_that_lacks_memory_gets_more():
     assert any("memory" in decision.reason or "grows" in decision.reason for decision in one.decisions)
 
 
-@pytest.mark.parametrize("ps", [1, 4])
-def test_ps_that_lack_memory_from_the_start_leave_time_to_decide(ps):
+@pytest.mark.parametrize("ps, restart", [(1, 35.0), (4, 35.0), (1, 13.0)])
+def test_ps_that_lack_memory_from_the_start_leave_time_to_decide(ps, restart):
+    """Also where they are back before two windows could be measured."""
     given = small_memory(ps)
     given["model"]["variable_bytes"] = 4e9 * ps
-    one = simulated(trace(given))["a"]
+    one = simulated(trace(given, pod_start_seconds=restart, pod_start_scatter=0))["a"]
     assert not one.failed
     assert one.losses[0].cause == "oom"
     assert one.last.ps_memory_bytes * one.last.ps >= 1.1 * 4e9 * ps
