@@ -21,19 +21,20 @@ def _fields(kind: Any) -> tuple[tuple[str, str], ...]:
 
 def check_types(part: Any, where: str) -> None:
     """Also of its parts. Raises ValueError that names the first field with a value of another type."""
-    for name, kind in _fields(type(part)):
+    kind: Any = type(part)
+    for name, written in _fields(kind):
         value, place = getattr(part, name), f"{where}.{name}"
-        if kind.startswith(_MANY):
+        if written.startswith(_MANY):
             _check(value, tuple, place)
             for one in value:
-                _check_one(one, kind[len(_MANY) : -len(", ...]")], place)
+                _check_one(one, written[len(_MANY) : -len(", ...]")], place)
         else:
-            _check_one(value, kind, place)
+            _check_one(value, written, place)
 
 
-def _check_one(value: Any, kind: str, place: str) -> None:
-    if kind in _KINDS:
-        _check(value, _KINDS[kind], place)
+def _check_one(value: Any, written: str, place: str) -> None:
+    if written in _KINDS:
+        _check(value, _KINDS[written], place)
     else:
         check_types(value, place)
 
