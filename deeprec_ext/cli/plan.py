@@ -68,6 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
         return running(directory_of(arguments), policy if arguments.changes else None, arguments.json)
     if len(arguments.words) == 1:
         raise UsageError(f"{arguments.words[0]}: no such run directory; a script is given as -- python train.py ...")
+    if arguments.changes:
+        raise UsageError("plan: --set changes nothing before the start: the first size comes from the history of jobs")
     return before_the_start(arguments.words, arguments.json)
 
 

@@ -14,11 +14,15 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.units import format_seconds
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from deeprec_ext.aimaster.simulator.results import Comparison, Figures
     from deeprec_ext.aimaster.simulator.simulation import Ended
 
 _TOLD_SECONDS = 2.0
 """Between two lines of progress."""
+_WIDTH = 200
+"""Columns where there is no terminal."""
 
 
 def add(commands: Any) -> None:
@@ -98,8 +102,16 @@ def _progress() -> Callable[[str, int, int, float], None]:
     return tell
 
 
-def show(comparison: Comparison, name: str, seconds: float) -> None:
+def _console(**options: Any) -> Console:
     from rich.console import Console
+
+    console = Console(highlight=False, **options)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    return console
+
+
+def show(comparison: Comparison, name: str, seconds: float) -> None:
     from rich.table import Table
 
     table = Table(box=None, header_style="dim")
@@ -108,7 +120,7 @@ def show(comparison: Comparison, name: str, seconds: float) -> None:
         table.add_column(title, justify="right")
     for title, text in _LINES:
         table.add_row(title, *(text(one) for one in (comparison.policy, comparison.twice, comparison.best)))
-    console = Console(highlight=False, soft_wrap=True)
+    console = _console(soft_wrap=True)
     console.print(table)
     calm = comparison.calm
     console.print(
@@ -143,7 +155,6 @@ _LINES: tuple[tuple[str, Callable[[Figures], str]], ...] = (
 
 
 def show_jobs(ended: list[Ended]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from deeprec_ext.aimaster.policy.limits import describe
@@ -156,7 +167,4 @@ def show_jobs(ended: list[Ended]) -> None:
             one.work.name, one.work.objective, format_seconds(one.seconds), str(max(0, len(one.decisions) - 1)),
             str(len(one.losses)), describe(one.work.start), describe(one.last),
         )  # fmt: skip
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200
-    console.print(table)
+    _console().print(table)

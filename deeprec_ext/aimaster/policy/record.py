@@ -14,6 +14,7 @@ that had that name is dropped) and begins anew.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import math
@@ -30,6 +31,7 @@ from deeprec_ext.aimaster.policy.evidence import newest
 from deeprec_ext.aimaster.policy.observed import Observed
 from deeprec_ext.aimaster.policy.sane import sane_window
 from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.typed import check_types
 from deeprec_ext.errors import UsageError
 
 VERSION = 1
@@ -103,9 +105,7 @@ class Record:
 
     def tell(self, after: int, limit: int) -> list[str]:
         """The first `limit` decisions with a number above `after`, as JSON: {"at", "decision", "outcome" or null}."""
-        entries = (
-            [entry for entry in read(self._path.parent) if entry.decision.number > after] if self.next_number else []
-        )
+        entries = [entry for entry in _read(self._path.parent) if entry.decision.number > after]
         return [
             json.dumps({
                 "at": entry.at, "decision": json.loads(entry.decision.to_json()),
@@ -121,7 +121,10 @@ class Record:
         if self._path.exists() and self._path.stat().st_size + len(line) > BYTES_MAX:
             self._path.replace(self._former)
         with self._path.open("ab", buffering=0) as file:
-            file.write(line)
+            size = file.tell()
+            if file.write(line) < len(line):  # the disk is full
+                file.truncate(size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
 
 # ---------------------------------------------------------------------------------------------------------- reading
@@ -134,17 +137,22 @@ def read(directory: Path) -> list[Entry]:
     """
     if not (directory / NAME).exists() and not (directory / FORMER).exists():
         raise UsageError(f"{directory}: no decisions were recorded in it (no {NAME}); run with --autoscale")
+    return _read(directory)
+
+
+def _read(directory: Path) -> list[Entry]:
+    """Empty, where nothing was recorded."""
     entries: list[Entry] = []
     outcomes: dict[int, Outcome] = {}
     for path in (directory / FORMER, directory / NAME):
         for number, line in enumerate(_lines(path), 1):
             try:
                 if line["kind"] == "outcome":
-                    found = Outcome(**{field.name: line[field.name] for field in dataclasses.fields(Outcome)})
+                    found = _outcome(line)
                     outcomes[found.number] = found
                 else:
                     entries.append(_entry(line))
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise UsageError(f"{path}, line {number}: is damaged ({error!r})") from None
             except UsageError as error:
                 raise UsageError(f"{path}, line {number}: {error}") from None
@@ -160,10 +168,18 @@ def latest(directory: Path) -> Entry:
 
 
 def _entry(line: dict[str, Any]) -> Entry:
-    return Entry(
-        float(line["at"]), Observed.from_json(json.dumps(line["observation"])), settings.from_values(line["policy"]),
-        Decision.from_json(json.dumps(line["decision"])),
-    )  # fmt: skip
+    observed = Observed.from_json(json.dumps(line["observation"]))
+    decision = Decision.from_json(json.dumps(line["decision"]))
+    check_types(observed, "observation")
+    check_types(decision, "decision")
+    if not math.isfinite(decision.time):
+        raise ValueError(f"decision.time is {decision.time}")
+    return Entry(float(line["at"]), observed, settings.from_values(line["policy"]), decision)
+
+
+def _outcome(line: dict[str, Any]) -> Outcome:
+    rate = float(line["examples_per_second_after"])
+    return Outcome(int(line["number"]), str(line["outcome"]), str(line["reason"]), rate)
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -190,7 +206,8 @@ def _parsed(raw: bytes, where: str) -> dict[str, Any]:
         raise UsageError(f"{where}: is no record of a decision")
     if line.get("version") != VERSION:
         raise UsageError(f"{where}: has version {line.get('version')}, known is {VERSION}: use another deeprec-ext")
-    if line["kind"] == "decision" and not isinstance((line.get("decision") or {}).get("number"), int):
+    decision = line.get("decision")
+    if line["kind"] == "decision" and not (isinstance(decision, dict) and isinstance(decision.get("number"), int)):
         raise UsageError(f"{where}: is damaged (a decision without a number)")
     return line
 

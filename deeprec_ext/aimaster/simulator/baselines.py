@@ -10,6 +10,7 @@ without margin.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -110,7 +111,8 @@ class Sweep:
         axes = (
             ladder(max(1, limits.min_ps), limits.max_ps, start.ps),
             ladder(limits.min_workers, limits.max_workers, start.workers),
-            self._cores(start.ps_cpu, model.ps_parallelism), self._cores(start.worker_cpu, model.parallelism),
+            self._cores(start.ps_cpu, model.ps_parallelism, limits.max_ps_cpu),
+            self._cores(start.worker_cpu, model.parallelism, limits.max_worker_cpu),
         )  # fmt: skip
         ps, workers, ps_cpu, worker_cpu = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
         memory = np.array([self._memory(count) for count in axes[0]])[np.searchsorted(axes[0], ps)]
@@ -142,12 +144,13 @@ class Sweep:
             return float(self.work.start.worker_memory_bytes)
         return float(rounded_bytes(self.policy.memory_headroom * self.work.model.worker_bytes))
 
-    def _cores(self, request: float, most: float) -> list[float]:
+    def _cores(self, request: float, parallelism: float, limit: float) -> list[float]:
         if not self.work.limits.resizable or not request:
             return [request]
-        found = [LEAST_CORES]
+        most = min(rounded_cores(parallelism), limit or math.inf)
+        found = [min(LEAST_CORES, most)]
         while found[-1] < most:
-            found.append(min(rounded_cores(1.2 * found[-1]), rounded_cores(most)))
+            found.append(min(rounded_cores(1.2 * found[-1]), most))
         return found
 
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from deeprec_ext.aimaster.simulator.trace import Cluster
 
 
 @dataclass
 class Pool:
-    """Cores and bytes that are taken; `peak` of each."""
+    """Cores and bytes that are taken."""
 
     cluster: Cluster
     cores: float = 0.0
     memory: float = 0.0
-    peak_cores: float = 0.0
-    core_seconds: float = 0.0
-    _at: float = field(default=0.0, repr=False)
 
     def fits(self, cores: float, memory: float) -> bool:
         return self.cores + cores <= self.cluster.cores * (1 + 1e-9) and self.memory + memory <= self.cluster.memory
 
-    def take(self, cores: float, memory: float, now: float) -> None:
+    def take(self, cores: float, memory: float) -> None:
         """Or give back, with negative amounts."""
-        self.core_seconds += self.cores * (now - self._at)
-        self._at = now
         self.cores += cores
         self.memory += memory
-        self.peak_cores = max(self.peak_cores, self.cores)

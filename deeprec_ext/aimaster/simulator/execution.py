@@ -98,7 +98,7 @@ def _room(job: SimulatedJob, decision: Decision) -> tuple[float, float]:
 
 def _allocate(simulation: Simulation, job: SimulatedJob, wanted: tuple[float, float]) -> None:
     job.advance(simulation.clock.now)
-    simulation.pool.take(wanted[0] - job.allocated[0], wanted[1] - job.allocated[1], simulation.clock.now)
+    simulation.pool.take(wanted[0] - job.allocated[0], wanted[1] - job.allocated[1])
     job.allocated = wanted
 
 

@@ -28,7 +28,7 @@ class Pod:
 
 @dataclass
 class Account:
-    """Integrals over time: core seconds and byte seconds."""
+    """Integrals over time: core seconds and byte seconds. What is used beyond a request, or without one, is not counted."""
 
     requested_cores: float = 0.0
     used_cores: float = 0.0
@@ -129,8 +129,8 @@ class SimulatedJob:
         account, (cores, memory) = self.account, self.allocated
         account.requested_cores += cores * seconds
         account.requested_bytes += memory * seconds
-        account.used_cores += self._used * seconds
-        account.used_bytes += self._bytes_used((before + self.done) / 2) * seconds
+        account.used_cores += min(self._used, cores) * seconds
+        account.used_bytes += min(self._bytes_used((before + self.done) / 2), memory) * seconds
         self._at = now
 
     def _bytes_used(self, done: float) -> float:
@@ -149,9 +149,9 @@ class SimulatedJob:
         return copies * self.bytes_share() * self.model.variable_growth * self.rate
 
     def seconds_to_memory(self) -> float:
-        """Until the fullest PS reaches its limit; infinite where it does not."""
+        """Until the fullest PS reaches its limit; infinite where it does not, and while a PS is away."""
         limit = self.size.ps_memory_bytes
-        if not limit:
+        if not limit or any(math.isinf(pod.ready) for pod in self.ps):
             return math.inf
         room, growth = limit - self.ps_memory(), self.memory_growth()
         return 0.0 if room <= 0 else room / growth if growth > 0 else math.inf

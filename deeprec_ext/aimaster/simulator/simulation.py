@@ -27,9 +27,11 @@ waits is over. A real AIMaster asks it every ten seconds; in between nothing cha
 LOOK_SECONDS = 1800.0
 """Between looks after that."""
 SOON = 10.0
-"""Until the look after a loss or a notice."""
+"""Until the look after a notice, or after a PS has run out of memory."""
 KILLS_MAX = 20
 """A job one of whose PS runs out of memory so often has failed."""
+SECONDS_MAX = 30 * 86400.0
+"""A job that takes longer has failed: so every simulation ends."""
 
 
 @dataclass
@@ -38,8 +40,7 @@ class Running:
 
     job: SimulatedJob
     decisions: list[Decision] = field(default_factory=list)
-    looks: int = 0  # since the last change
-    quiet_at: float = 0.0  # when that was
+    quiet_at: float = 0.0  # time of the last change or disturbance
     change: execution.Change | None = None  # under way
     turns: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -102,7 +103,7 @@ class Simulation:
             if not self.pool.fits(size.cpu, size.memory_bytes) and not alone:
                 return
             self._line.pop(0)
-            self.pool.take(size.cpu, size.memory_bytes, self.clock.now)
+            self.pool.take(size.cpu, size.memory_bytes)
             job = SimulatedJob(work, size, Luck(self._seed, work, self.cluster), self.clock.now)
             entry = self.running[work.name] = Running(job, [number_0] if number_0 is not None else [])
             self._after(entry, "started", job.luck.start_seconds(size.ps + size.trainers))
@@ -119,14 +120,18 @@ class Simulation:
         entry.job.pause_until = self.clock.now
         self._schedule_bad_luck(entry)
         self.changed(entry)
+        self._after(entry, "late", SECONDS_MAX)
 
     def _on_finish(self, entry: Running, _: Any) -> None:
         self._end(entry, failed=False)
 
+    def _on_late(self, entry: Running, _: Any) -> None:
+        self._end(entry, failed=True)
+
     def _end(self, entry: Running, failed: bool) -> None:
         job, now = entry.job, self.clock.now
         job.advance(now)
-        self.pool.take(-job.allocated[0], -job.allocated[1], now)
+        self.pool.take(-job.allocated[0], -job.allocated[1])
         del self.running[job.work.name]
         self.ended.append(
             Ended(
@@ -154,18 +159,15 @@ class Simulation:
         entry.job.refresh(now)
         self._after(entry, "finish", entry.job.seconds_left(), only=True)
         self._after(entry, "memory", entry.job.seconds_to_memory(), only=True)
-        entry.looks, entry.quiet_at = 0, now
+        entry.quiet_at = now
         self._next_look(entry)
 
     def _next_look(self, entry: Running) -> None:
         if self._policy is None or entry.change is not None:
             return
         since = self.clock.now - entry.quiet_at
-        if entry.looks < len(LOOKS):
-            wait = LOOKS[entry.looks] - since
-        else:
-            wait = LOOK_SECONDS
-        self._after(entry, "look", max(1.0, wait), only=True)
+        wait = next((at - since for at in LOOKS if at - since > 1.0), LOOK_SECONDS)
+        self._after(entry, "look", wait, only=True)
 
     def _schedule_bad_luck(self, entry: Running) -> None:
         job, cluster = entry.job, self.cluster
@@ -178,7 +180,6 @@ class Simulation:
 
     def _on_look(self, entry: Running, _: Any) -> None:
         job, now = entry.job, self.clock.now
-        entry.looks += 1
         if self._policy is None or entry.change is not None:
             return
         job.advance(now)
@@ -240,8 +241,9 @@ class Simulation:
         kills = sum(loss.cause == "oom" for loss in job.losses)
         if kills >= KILLS_MAX:
             self._end(entry, failed=True)
-        elif pods := working(job.ps, self.clock.now):
-            self._lose(entry, pods[0], "oom")
+        else:
+            self._lose(entry, job.ps[0], "oom")
+            self._after(entry, "look", SOON)
 
     def _lose(self, entry: Running, pod: Pod, cause: str) -> None:
         """A process dies and is started again; without a PS nobody trains until its slots are recovered."""

@@ -14,7 +14,6 @@ Every field has a default; an unknown one is an error, so that a misspelt one is
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,6 +132,13 @@ def _job(entry: Any, where: str) -> Workload:
 _NAMES = {"ps_memory": "ps_memory_bytes", "worker_memory": "worker_memory_bytes",
           "max_ps_memory": "max_ps_memory_bytes", "max_worker_memory": "max_worker_memory_bytes",
           "total_memory": "total_memory_bytes"}  # fmt: skip
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "parallelism": (0.01, 1000), "ps_parallelism": (0.01, 1000), "max_ps": (1, 1000), "max_workers": (0, 10_000),
+    "noise": (0, 2), "bursts": (0, 1), "hot_share": (0, 1), "pod_start_seconds": (0, 86400), "pod_start_scatter": (0, 2),
+    "bytes_per_second": (1, 1e18), "pause_seconds": (0, 86400), "failures_per_hour": (0, 100), "recovery_seconds": (0, 86400),
+    "reclaims_per_hour": (0, 100), "spot_share": (0, 1), "slow_share": (0, 1), "slow_speed": (0.01, 1), "speed_scatter": (0, 2),
+}  # fmt: skip
+"""Of fields that cannot have any value from 0 on."""
 _PARTS: Mapping[str, type] = {"model": JobModel, "start": Size, "limits": Limits}
 
 
@@ -165,12 +171,10 @@ def _value(found: Any, value: Any, where: str) -> Any:
             raise UsageError(f"{where}: true or false is wanted, not {value!r}")
         return value
     if isinstance(value, str):
-        try:
-            value = parse_bytes(value) if not _plain(value) else float(value)
-        except ValueError as error:
-            raise UsageError(f"{where}: {error}") from None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e18 or math.isnan(value):
-        raise UsageError(f"{where}: a number from 0 to 1e18 is wanted, not {value!r}")
+        value = _number(value, where, "bytes" in found.name or found.name == "memory")
+    low, high = _RANGES.get(found.name, (0, 1e18))
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise UsageError(f"{where}: a number from {low:g} to {high:g} is wanted, not {value!r}")
     if found.type == "int":
         if value != int(value):
             raise UsageError(f"{where}: a whole number is wanted, not {value!r}")
@@ -178,10 +182,14 @@ def _value(found: Any, value: Any, where: str) -> Any:
     return float(value)
 
 
-def _plain(text: str) -> bool:
+def _number(text: str, where: str, is_bytes: bool) -> float:
     """YAML 1.1 reads `2e8` as a string."""
     try:
-        float(text)
+        return float(text)
     except ValueError:
-        return False
-    return True
+        if not is_bytes:
+            raise UsageError(f"{where}: a number is wanted, not {text!r}") from None
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from None

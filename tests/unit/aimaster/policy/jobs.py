@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from deeprec_ext.aimaster.policy.decide import decide
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Change, Limits, Observed, Progress, RoleUse, Size, Window
+from deeprec_ext.aimaster.policy.record import Record
 from deeprec_ext.aimaster.policy.settings import Policy
 
 LIMITS = Limits(1, 8, 0, 16)
@@ -52,16 +54,19 @@ class Job:
       rate: examples per second of a size at a time; may lie.
       outcome: of the change with this number.
       look: seconds between two decisions, each at the end of a window of ten.
+      watch: is told of every decision, with what it was made from.
     """
 
     def __init__(
         self, size: Size, rate: Callable[[Size, float], float], *, limits: Limits = LIMITS, policy: Policy = POLICY,
         total: int = 10**12, delay: float = 8.0, objective: str = "fastest",
         outcome: Callable[[int], str] = lambda number: "committed", seed: int = 0, look: float = 10.0,
+        watch: Callable[[Observed, Decision], None] = lambda observed, decision: None,
     ) -> None:  # fmt: skip
         self.size, self.rate, self.limits, self.policy = size, rate, limits, policy
         self.total, self.delay, self.objective, self.outcome = total, delay, objective, outcome
         self.now, self.done, self.look, self.looked = 0.0, 0.0, look, -look
+        self.watch, self.looks = watch, 0
         self.windows: list[Window] = []
         self.changes: list[Change] = []
         self.decisions: list[Decision] = []
@@ -69,7 +74,7 @@ class Job:
 
     def observed(self) -> Observed:
         return Observed(
-            number=1 + len(self.decisions), time=self.now, size=self.size, limits=self.limits, objective=self.objective,
+            number=1 + self.looks, time=self.now, size=self.size, limits=self.limits, objective=self.objective,
             windows=tuple(self.windows), roles=uses(self.size), changes=tuple(self.changes[-40:]),
             progress=Progress(int(self.done), self.total),
         )  # fmt: skip
@@ -87,7 +92,10 @@ class Job:
             if self.now - self.looked < self.look:
                 continue
             self.looked = self.now
-            decision = decide(self.observed(), self.policy)
+            observed = self.observed()
+            decision = decide(observed, self.policy)
+            self.watch(observed, decision)
+            self.looks += 1
             if decision.action != "keep":
                 self.decisions.append(decision)
                 self.carry_out(decision)
@@ -122,6 +130,16 @@ class Job:
                 for a, b in zip(moves, moves[1:])
             )
         return count
+
+
+def recorded_job(directory: Path, policy: Policy = POLICY, seconds: float = 400.0) -> Job:
+    """A job whose every look of so long is in the record of this directory, with what came of it."""
+    writer = Record(directory, policy, lambda: 1_700_000_000.0)
+    job = Job(Size(1, 1), saturating(4000.0, 6.0), policy=policy, watch=writer.add)
+    job.run(seconds)
+    for decision in job.decisions:
+        writer.outcome(decision.number, "committed", "", job.rate(decision.size, job.now))
+    return job
 
 
 def saturating(top: float, half: float, per_ps: float = 1e9) -> Callable[[Size, float], float]:

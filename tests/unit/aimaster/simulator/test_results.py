@@ -1,0 +1,112 @@
+"""The figures of a comparison."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from deeprec_ext.aimaster.policy.decision import Decision
+from deeprec_ext.aimaster.policy.observed import Size
+from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.simulator.job import Account
+from deeprec_ext.aimaster.simulator.results import calm, compare, converged_at, figures
+from deeprec_ext.aimaster.simulator.simulation import Ended, total
+from deeprec_ext.aimaster.simulator.trace import Workload
+from tests.unit.aimaster.simulator.tiny import SPOT, mixed, trace, values
+
+SIZE, WORK = Size(1, 1, 2.0, 2.0), Workload("a")
+
+
+def ended(seconds: float, *times: float, started: float = 0.0, work: Workload = WORK, **more: object) -> Ended:
+    decisions = tuple(Decision(number, time, "scale", SIZE, "") for number, time in enumerate(times))
+    return Ended(work, started, seconds, Account(7200.0, 3600.0, 3.6e13, 1.8e13), decisions, (), False, SIZE, **more)
+
+
+def test_figures_are_sums_and_shares():
+    found = figures([ended(100.0), ended(300.0, started=50.0, work=Workload("b", arrives=20.0))])
+    assert (found.jobs, found.failed) == (2, 0)
+    assert (found.core_hours, found.core_hours_wasted, found.cpu_use) == (4.0, 2.0, 0.5)
+    assert (found.memory_gb_hours, found.memory_gb_hours_wasted, found.memory_use) == (20.0, 10.0, 0.5)
+    assert found.completion_p50 == (100 + 330) / 2
+    assert (found.run_seconds, found.makespan) == (200.0, 350.0)
+
+
+def test_deadlines_are_counted_for_jobs_that_have_one():
+    late = Workload("a", objective="deadline", deadline_seconds=50.0)
+    assert figures([ended(100.0, work=late), ended(100.0)]).deadlines_missed == 1
+    assert figures([ended(40.0, work=late)]).deadlines_missed == 0
+    assert figures([ended(100.0, work=dataclasses.replace(late, deadline_seconds=0.0))]).deadlines_missed == 0
+
+
+def test_nothing_requested_is_no_division_by_zero():
+    empty = dataclasses.replace(ended(100.0), account=Account())
+    assert (figures([empty]).cpu_use, figures([empty]).memory_use) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "seconds, times, begin",
+    [
+        (5000.0, (0.0, 100.0, 400.0), 400.0),
+        (5000.0, (0.0, 100.0, 900.0), 100.0),
+        (700.0, (0.0, 200.0), None),
+        (700.0, (), 0.0),
+        (500.0, (0.0,), None),
+    ],
+)
+def test_a_job_has_converged_where_ten_quiet_minutes_begin(seconds, times, begin):
+    assert converged_at(ended(seconds, *times)) == begin
+
+
+def test_calm_counts_decisions_after_convergence_by_their_kind():
+    urgent = Decision(9, 2000.0, "replace", SIZE, "")
+    memory = Decision(10, 2100.0, "resize", SIZE, "it grows by 3 MB/s")
+    one = ended(4000.0, 0.0, 400.0, 1500.0)
+    found = calm([dataclasses.replace(one, decisions=(*one.decisions, urgent, memory)), ended(100.0)])
+    assert (found.converged, found.decisions, found.urgent, found.to_converge) == (1, 1, 2, 400.0)
+    assert found.hours == 1.0
+    assert found.per_hour == 1.0
+    assert calm([ended(100.0)]).per_hour == 0.0
+
+
+def test_accounts_are_added():
+    assert total([Account(1, 2, 3, 4), Account(10, 20, 30, 40)]) == Account(11, 22, 33, 44)
+
+
+@pytest.mark.parametrize("cluster", [{}, SPOT])
+def test_a_comparison_of_all_three(cluster):
+    told = set()
+    found, jobs = compare(mixed(**cluster), Policy(), 1, lambda what, *_: told.add(what))
+    assert told == {"policy", "twice the best static size", "best static size"}
+    assert found == compare(mixed(**cluster), Policy(), 1)[0], "the same each time"
+    assert len(jobs) == 3
+    for one in (found.policy, found.twice, found.best):
+        assert (one.jobs, one.failed) == (3, 0)
+        assert 0 <= one.core_hours_wasted <= one.core_hours
+        assert 0 <= one.memory_gb_hours_wasted <= one.memory_gb_hours
+        assert 0 < one.cpu_use <= 1 and 0 < one.memory_use <= 1
+        assert one.completion_p50 <= one.completion_p90 <= one.makespan
+    assert found.cpu_waste_change == pytest.approx(found.policy.core_hours_wasted / found.twice.core_hours_wasted - 1)
+    assert found.decisions == sum(len(one.decisions) - 1 for one in jobs)
+    assert found.fastest_ratio > 1, "nobody beats the fastest size from its first second on"
+    values_ = json.loads(json.dumps(found.to_values()))
+    assert values_["policy"]["jobs"] == 3
+    assert values_["decisions_per_hour_after_convergence"] == found.calm.per_hour
+
+
+@pytest.mark.parametrize(
+    "start, model",
+    [
+        ({"ps": 1, "workers": 1}, {}),
+        ({"ps": 1, "workers": 1, "ps_cpu": 0.5, "worker_cpu": 0.5, "ps_memory": "5GB", "worker_memory": "100MB"}, {}),
+        ({"ps": 2, "workers": 1, "ps_cpu": 2, "worker_cpu": 2, "ps_memory": "2GB"}, {"variable_growth": 500.0}),
+    ],
+)
+def test_waste_is_never_negative(start, model):
+    """Whatever was requested: nothing, less than is used, or memory that runs out."""
+    given = trace(values(start=start, model=model, examples=2e6))
+    found, _ = compare(given, Policy())
+    for one in (found.policy, found.twice, found.best):
+        assert one.core_hours_wasted >= 0
+        assert one.memory_gb_hours_wasted >= 0
