@@ -200,6 +200,9 @@ class Feeder:
     def restarted(self) -> None:
         self._restart_needed = False
 
+    def failed_to_restart(self) -> None:
+        self._restart_needed = True
+
     def valid(self, ticket: Ticket) -> bool:
         return ticket.number in self._running
 

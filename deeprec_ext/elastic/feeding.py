@@ -120,7 +120,11 @@ class Run:
             if found is None:  # a one-shot iterator: the pass that converts them adds this op
                 iterator = next(feed.iterator for feed in feeds.values() if feed.source == source.name)
                 found = Signature((), (), (iterator + "__make",)), ()
-            placed.run(*found)
+            try:
+                placed.run(*found)
+            except BaseException:
+                source.failed_to_restart()
+                raise
         return bool(due)
 
     def without_records(self, results: list[Any]) -> list[Any]:

@@ -55,6 +55,9 @@ class Source(Protocol):
     def restarted(self) -> None:
         """The iterator is about to be made anew because of `restart_needed`."""
 
+    def failed_to_restart(self) -> None:
+        """It could not be."""
+
     def valid(self, ticket: Ticket) -> bool:
         """Whether the batches of the ticket are still to be read."""
 

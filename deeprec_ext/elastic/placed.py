@@ -96,6 +96,9 @@ class Placed:
                 self._callables.popitem(last=False)
         return made
 
+    def is_compiled(self, signature: Signature) -> bool:
+        return signature in self._callables
+
     def run(self, signature: Signature, values: Sequence[Any]) -> list[Any]:
         made = self.callable(signature)
         with self._lock:

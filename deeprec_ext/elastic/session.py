@@ -305,7 +305,8 @@ class ElasticSession(v1.Session):
         else:
             function, arguments = placed.run, (signature, values)
         if runner is not None:
-            function, arguments = runner.call, (function, *arguments)
+            compiles = not tracing and not placed.is_compiled(signature)
+            function, arguments = _abandonable, (runner, placed if compiles else None, function, *arguments)
         if feeding is None:
             return self._do_call(function, *arguments)
         with feeding:
@@ -561,6 +562,17 @@ class ElasticSession(v1.Session):
 
 def _local_config(base: v1.ConfigProto | None) -> v1.ConfigProto:
     return base if base is not None else v1.ConfigProto()
+
+
+def _abandonable(
+    runner: Runner, to_compile: Placed | None, function: Callable[..., Any], signature: Signature, *arguments: Any
+) -> Any:
+    """A run that can be given up. Compiling it first is a call of its own: who is given up while it compiles, which takes
+    seconds, must not run after all. It would take a batch from the run that is repeated.
+    """
+    if to_compile is not None:
+        runner.call(to_compile.callable, signature)
+    return runner.call(function, signature, *arguments)
 
 
 _ON_THE_SPOT = Wanted(None, passes.Context(slot_map=None, tracked={}), _local_config, "")

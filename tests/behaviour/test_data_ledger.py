@@ -55,6 +55,7 @@ def files(tmp_path: Path) -> tuple[str, ...]:
     return "--data", str(tmp_path / "data"), "--records", "40000", "--epochs", "2"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_finite_epochs_end_the_job_with_every_record_trained_once_an_epoch(begin, files):
     job = begin("--ps", "2", "--workers", "2", command=(*SCRIPT, *files))
@@ -90,6 +91,7 @@ def test_a_killed_worker_and_a_killed_chief_lose_nothing(begin, files):
     assert data(job)["repeated"] <= 3 * 10_000, data(job)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_killed_aimaster_stops_nobody_and_forgets_nothing(begin, files):
     job = begin("--ps", "1", "--workers", "1", command=(*SCRIPT, *files, "--sleep", "0.004"))
@@ -102,6 +104,7 @@ def test_a_killed_aimaster_stops_nobody_and_forgets_nothing(begin, files):
     assert times.max() == 2, "nobody died who trained"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_ps_that_comes_back_from_a_checkpoint_takes_the_data_back_with_it(begin, files):
     job = begin(

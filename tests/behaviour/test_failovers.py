@@ -111,6 +111,7 @@ def test_a_ps_may_die_in_any_state_of_a_scaling(begin, tmp_path):
         losses.check()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_ps_and_its_peer_at_once_come_back_from_the_disk_backup(begin, tmp_path):
     backups = tmp_path / "backups"

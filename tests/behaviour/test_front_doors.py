@@ -12,8 +12,11 @@ pytestmark = pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "words",
-    [("--monitored", "--one-shot"), ("--monitored", "--v1"), ("--hook",)],
-    ids=["server and one-shot iterator", "server and reference variables", "hooks in the script"],
+    [
+        ("--monitored", "--one-shot"), ("--hook",),
+        pytest.param(("--monitored", "--v1"), marks=pytest.mark.long),
+    ],
+    ids=["server and one-shot iterator", "hooks in the script", "server and reference variables"],
 )  # fmt: skip
 def test_a_script_is_scaled_whichever_way_it_trains(begin, words):
     job = begin("--ps", "1", "--workers", "1", "--setting", "verify_copies=true", command=(*COUNT, *words))

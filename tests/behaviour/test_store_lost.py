@@ -108,6 +108,7 @@ def test_no_update_is_lost_and_backups_still_protect(begin):
     assert [one["recovered_by"] for one in job.summary()["failures"]] == ["promotion"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_scaling_under_way_is_taken_back_or_completed(begin):
     job = begin(

@@ -10,6 +10,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext.data import elastic_dataset, sources  # noqa: E402
+from deeprec_ext.elastic.placed import Placed  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
 from deeprec_ext.errors import RefusedError  # noqa: E402
 from deeprec_ext.proto import deeprec_ext_pb2 as pb  # noqa: E402
@@ -247,4 +248,32 @@ def test_a_step_whose_number_was_in_use_is_run_again_at_once(home):
     fail_once(session, tf.errors.AbortedError(None, None, said), False)
     model.finish(session)
     assert session.run(model.value).min() == session.run(model.value).max() == 1
+    session.close()
+
+
+def test_a_run_that_was_given_up_while_it_compiled_never_takes_a_batch(home, monkeypatch):
+    """It did: the run that was repeated instead then waited for ever for the last batch of the data."""
+    model = Model(home)
+    session = model.session()
+    compiling, go_on, compile_run = threading.Event(), threading.Event(), Placed.callable
+
+    def slow(placed, signature):
+        made = compile_run(placed, signature)
+        if not compiling.is_set():
+            compiling.set()
+            assert go_on.wait(30)
+        return made
+
+    monkeypatch.setattr(Placed, "callable", slow)
+    home.next_view = lambda error, failed: True
+    giving_up = threading.Thread(target=lambda: compiling.wait(30) and home.runner.abandon("a PS was lost"))
+    giving_up.start()
+    session.run(model.train)
+    go_on.set()
+    giving_up.join()
+    training = threading.Thread(target=model.finish, args=(session,), daemon=True)
+    training.start()
+    training.join(60)
+    assert not training.is_alive(), "the last batch never comes"
+    assert np.unique(session.run(model.value)).tolist() == [1]
     session.close()

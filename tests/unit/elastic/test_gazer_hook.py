@@ -19,9 +19,8 @@ def test_without_an_aimaster_it_does_nothing_and_says_so(caplog, tmp_path):
         hook = GazerHook(trace_seconds=1.0)
         with tf.compat.v1.train.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=[hook]) as session:
             session.run(tf.compat.v1.train.get_global_step())
-    assert [record.message for record in caplog.records] == [
-        "no AIMaster: GazerHook does nothing, this is stock training"
-    ]
+    said = [record.message for record in caplog.records if "GazerHook" in record.message]
+    assert said == ["no AIMaster: GazerHook does nothing, this is stock training"]
     assert not (tmp_path / "gazer").exists()
 
 
