@@ -229,7 +229,9 @@ def test_a_ps_that_died_meanwhile_is_promoted_away_from_the_backups_that_others_
             await it.until(lambda: len(it.master.job.cluster.ps) == 1 and not it.master.job.cluster.lost)
             assert it.master.job.cluster.generation == 1, "nothing is restored"
             assert list(it.agent("ps-0").command("promote").promote.slots) == [1, 3, 5, 7]
-            assert it.agent("chief-0").command("commit").commit.keep_marks
+            chief = it.agent("chief-0")
+            await it.until(lambda: any(c.WhichOneof("command") == "commit" for c in chief.commands))
+            assert chief.command("commit").commit.keep_marks
 
     run(main())
 
