@@ -40,6 +40,17 @@ class Failures:
         self._open: list[_Open] = []
         self._epoch = 0  # trainers must be here to count as recovered from a lost PS; 0: no such view yet
         self._trouble: dict[int, float] = {}  # task -> first complaint of a worker, monotonic
+        if not job.spec.resume:  # else another run has ended with what it left open
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """What was open when the AIMaster before this one ended."""
+        job, now = self._job, self._job.clock.monotonic()
+        behind = now - job.clock.wall()
+        left = [failure for failure in job.store.failures() if failure.recovered_seconds is None][-OPEN_MAX:]
+        self._open = [_Open(failure, job.members.step, "", min(now, failure.died + behind)) for failure in left]
+        if self._open and job.cluster.formed and not job.cluster.lost:
+            self._epoch = job.cluster.epoch
 
     def trouble(self, tasks: list[int]) -> None:
         """A worker's run failed because of these PS: it may know before the AIMaster does."""

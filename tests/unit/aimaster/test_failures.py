@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from deeprec_ext.aimaster.facts import Failure
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
@@ -37,6 +38,20 @@ def test_a_killed_ps_comes_back_with_a_new_task_and_the_next_generation(tmp_path
         failure = it.master.job.store.failures()[0]
         assert (failure.name, failure.cause) == ("ps-1", "killed by signal 9") and failure.steps_lost > 0
         assert len(it.master.job.store.failures()) == 1
+
+    play(tmp_path, scenario)
+
+
+def test_a_recovery_that_an_aimaster_does_not_live_to_see_is_seen_by_the_next(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await it.until(lambda: it.master.job.cluster.live)
+        store, died = it.master.job.store, it.master.job.clock.wall() - 5
+        store.save_failure(Failure(0, "ps-1", "hung", died, 3.0, recovered_by="promotion"))
+        store.save_failure(Failure(0, "worker-0", "killed by signal 9", died, 0.1))
+        await it.crash()
+        await it.start()
+        await it.until(lambda: all(one.recovered_seconds is not None for one in it.master.job.store.failures()))
+        assert all(one.recovered_seconds >= 5 for one in it.master.job.store.failures())
 
     play(tmp_path, scenario)
 
