@@ -11,6 +11,7 @@ from deeprec_ext.aimaster.policy import record
 from deeprec_ext.aimaster.policy.settings import NAMES
 from deeprec_ext.cli.main import main
 from tests.unit.aimaster.policy.jobs import recorded_job
+from tests.unit.cli.usage import check_refused
 
 
 @pytest.fixture(autouse=True)
@@ -182,15 +183,7 @@ def test_a_script_is_told_what_it_would_start_with(tmp_path, capsys):
     ],
 )
 def test_bad_usage_is_one_line_and_exit_2(words, part, capsys):
-    try:
-        code = main(["plan", *words])
-    except SystemExit as error:
-        code = error.code
-    captured = capsys.readouterr()
-    assert code == 2
-    assert part in captured.err
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
+    check_refused(["plan", *words], part, capsys)
 
 
 def test_a_damaged_record_is_one_line_and_exit_2(directory, capsys):

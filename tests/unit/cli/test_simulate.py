@@ -11,6 +11,7 @@ from deeprec_ext.aimaster.simulator.traces import shipped
 from deeprec_ext.cli.main import main
 from deeprec_ext.cli.simulate import _load
 from tests.unit.aimaster.policy.jobs import recorded_job
+from tests.unit.cli.usage import check_refused
 
 TRACE = """
 version: 1
@@ -114,12 +115,4 @@ def test_bad_usage_is_one_line_and_exit_2(words, part, tmp_path, capsys):
         "version: 1\njobs: [{name: one, objective: cheapest, start: {ps: 1, workers: 1}, "
         "limits: {max_ps: 2, max_workers: 2, max_ps_memory: 1GB, resizable: true}}]\n"
     )
-    try:
-        code = main(["simulate", *words])
-    except SystemExit as error:
-        code = error.code
-    captured = capsys.readouterr()
-    assert code == 2
-    assert part in captured.err
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
+    check_refused(["simulate", *words], part, capsys)

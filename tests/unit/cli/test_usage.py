@@ -9,6 +9,7 @@ import pytest
 
 from deeprec_ext.cli.logs import last_lines
 from deeprec_ext.cli.main import COMMANDS, main
+from tests.unit.cli.usage import check_refused
 
 
 @pytest.fixture(autouse=True)
@@ -44,15 +45,7 @@ RUN = ["--", "python", "train.py"]
 )
 def test_bad_usage_is_one_line_and_exit_2(words, part, capsys, tmp_path):
     before = sorted(tmp_path.iterdir())
-    try:
-        code = main(words)
-    except SystemExit as error:
-        code = error.code
-    captured = capsys.readouterr()
-    assert code == 2
-    assert part in captured.err
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
+    check_refused(words, part, capsys)
     assert sorted(tmp_path.iterdir()) == before
 
 
