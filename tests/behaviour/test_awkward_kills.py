@@ -21,9 +21,8 @@ SLOW = (*COUNT, "--sleep", "0.01")
 def in_a_refresh(job: RealJob, name: str) -> int:
     """This PS stands still, and whoever refreshes a backup with it waits in the middle of that; its pid."""
     pid = job.stop(name)
-    time.sleep(
-        4 * INTERVAL
-    )  # each PS begins a refresh of each other one within an interval; nothing tells that one waits
+    # Each PS begins a refresh of each other one within an interval; nothing tells that one waits.
+    time.sleep(4 * INTERVAL)
     return pid
 
 
