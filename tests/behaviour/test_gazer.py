@@ -50,12 +50,14 @@ def test_every_process_is_measured_and_traced_steps_count_once_while_ps_come_and
         job.until(lambda role=role: gazed(job, role).get("busy_share"), f"the load of {role}")
         assert gazed(job, role)["rpc_bytes_per_second"] > 0
 
+    # Each view's traces are waited for while the view is in use: only the newest are kept.
     job.wait_scalable()
     assert job.scale(ps=3).outcome == "committed"
+    job.until(lambda: traced(job, "chief-0", {"ps-0", "ps-1", "ps-2"}), "a trace of the view with three PS")
     job.kill_aimaster()
     job.until(lambda: gazed(job, "ps-2").get("busy_share"), "the load of the new PS")
     assert job.scale(ps=1).outcome == "committed"
-    job.until(lambda: epochs(job, "chief-0") >= 3, "traces on three views")
+    job.until(lambda: traced(job, "chief-0", {"ps-0"}), "a trace of the view with one PS")
     job.until(
         lambda: list((job.directory / "model" / "gazer").glob("events.out.tfevents.*")), "figures for TensorBoard"
     )
@@ -72,8 +74,15 @@ def test_every_process_is_measured_and_traced_steps_count_once_while_ps_come_and
         assert {edge.source for edge in trace.edges} | {edge.target for edge in trace.edges} == roles
 
 
-def epochs(job: RealJob, trainer: str) -> int:
-    return len({trace.epoch for subject, trace in traces(job) if subject == trainer})
+def traced(job: RealJob, trainer: str, ps: set[str]) -> bool:
+    """Whether a step of the trainer was traced on exactly these PS in the view that is in use."""
+    status = job.status()
+    return status is not None and any(
+        subject == trainer
+        and trace.epoch == status.epoch
+        and {device.role for device in trace.devices} == {trainer} | ps
+        for subject, trace in traces(job)
+    )
 
 
 def test_a_job_that_is_not_to_be_measured_is_not(begin):
