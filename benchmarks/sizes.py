@@ -145,7 +145,7 @@ class Rig:
 
 
 @contextlib.contextmanager
-def rig(shape: Shape, seed: int) -> Iterator[Rig]:
+def rig(shape: Shape) -> Iterator[Rig]:
     """A job of this shape with one PS and one trainer."""
     flags = (
         "--ps-cpu", str(FREE_CPU), "--worker-cpu", str(FREE_CPU), "--max-ps", str(MAX_PS),
@@ -157,19 +157,23 @@ def rig(shape: Shape, seed: int) -> Iterator[Rig]:
         yield Rig(job, shape)
 
 
-def sizes(seed: int) -> list[Size]:
-    """A path through the grid that changes the counts seldom, and the CPU of the roles at random."""
+PATH = (
+    (1, 0), (1, 1), (1, 2), (2, 2), (2, 4), (2, 6), (3, 6), (4, 6), (4, 4), (4, 2), (3, 2), (3, 1), (2, 1), (2, 0),
+)  # fmt: skip
+"""(PS, workers), in an order that changes little from one to the next."""
+
+
+def sizes(seed: int, count: int) -> list[Size]:
+    """So many sizes along the path, of each at least one, with the CPU of the roles at random."""
     chance = random.Random(seed)
-    counts = [
-        (1, 0), (1, 1), (1, 2), (2, 2), (2, 4), (2, 6), (3, 6), (4, 6), (4, 4), (4, 2), (3, 2), (3, 1), (2, 1), (2, 0),
-    ]  # fmt: skip
+    twice = set(chance.sample(range(len(PATH)), max(0, min(count - len(PATH), len(PATH)))))
     path = []
-    for ps, workers in counts:
+    for number, (ps, workers) in enumerate(PATH):
         fitting = [
             size for worker_cpu in WORKER_CPUS for ps_cpu in PS_CPUS
             if (size := Size(ps, workers, ps_cpu, worker_cpu)).cpu <= TOTAL_CPU
         ]  # fmt: skip
-        path += chance.sample(fitting, min(2, len(fitting)))
+        path += chance.sample(fitting, 1 + (number in twice))
     return path
 
 

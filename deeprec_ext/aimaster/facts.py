@@ -53,6 +53,12 @@ class JobSpec:
     worker_cpu: float = 0.0
     ps_memory_bytes: int = 0
     worker_memory_bytes: int = 0
+    max_ps_cpu: float = 0.0  # to which the autoscaler may raise the request; 0: not at all
+    max_worker_cpu: float = 0.0
+    max_ps_memory_bytes: int = 0
+    max_worker_memory_bytes: int = 0
+    total_cpu: float = 0.0  # cores that all pods may request together; 0: no limit
+    total_memory_bytes: int = 0
 
     @property
     def ps_limit(self) -> int:
@@ -118,7 +124,7 @@ class Scaling:
     """One request and what became of it; kept for ever, the source of status and summary."""
 
     id: int
-    kind: str  # scale-up, scale-down, rebalance, replace
+    kind: str  # scale-up, scale-down, rebalance, replace, resize
     role: str  # ps, worker
     want: int = -1  # wanted count; -1 for rebalance and replace
     replace: str = ""

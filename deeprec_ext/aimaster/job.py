@@ -63,7 +63,10 @@ class Job:
             "marks", ""
         )  # fingerprint of the catalogue whose tables are marked; asked often
         self.backup_map: tuple[int, ...] = ()  # slot -> who would take it over, as published
-        self.requests = Requests(**found) if (found := store.get("requests")) else Requests.of(spec)
+        found = (
+            store.get("requests") if not spec.resume else None
+        )  # a resumed run starts with the requests of its command
+        self.requests = Requests(**found) if found else Requests.of(spec)
         self.wish = pb.BackupWish.FromString(store.blob("backup_wish"))
         self.guards = Guards(self)
         self.disk = DiskBackups(self)

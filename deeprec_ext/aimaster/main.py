@@ -68,6 +68,14 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
     parser.add_argument("--worker-cpu", type=float, default=0.0, metavar="CORES")
     parser.add_argument("--ps-memory", type=int, default=0, metavar="BYTES")
     parser.add_argument("--worker-memory", type=int, default=0, metavar="BYTES")
+    parser.add_argument(
+        "--max-ps-cpu", type=float, default=0.0, metavar="CORES", help="to which --autoscale may raise it"
+    )
+    parser.add_argument("--max-worker-cpu", type=float, default=0.0, metavar="CORES")
+    parser.add_argument("--max-ps-memory", type=int, default=0, metavar="BYTES")
+    parser.add_argument("--max-worker-memory", type=int, default=0, metavar="BYTES")
+    parser.add_argument("--total-cpu", type=float, default=0.0, metavar="CORES", help="of all pods; 0: no limit")
+    parser.add_argument("--total-memory", type=int, default=0, metavar="BYTES")
     parser.add_argument("--evaluator", action="store_true")
     parser.add_argument(
         "--http",
@@ -92,7 +100,9 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         evaluator=options.evaluator, min_ps=options.min_ps, max_ps=options.max_ps, min_workers=options.min_workers,
         max_workers=options.max_workers, settings=parse_settings(options.setting), resume=options.resume,
         ps_cpu=options.ps_cpu, worker_cpu=options.worker_cpu, ps_memory_bytes=options.ps_memory,
-        worker_memory_bytes=options.worker_memory,
+        worker_memory_bytes=options.worker_memory, max_ps_cpu=options.max_ps_cpu, max_worker_cpu=options.max_worker_cpu,
+        max_ps_memory_bytes=options.max_ps_memory, max_worker_memory_bytes=options.max_worker_memory,
+        total_cpu=options.total_cpu, total_memory_bytes=options.total_memory,
     )  # fmt: skip
     if spec.settings.autoscale:
         require_autoscale("--setting autoscale=true")

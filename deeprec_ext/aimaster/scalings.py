@@ -13,7 +13,7 @@ from deeprec_ext.aimaster.machine import RULES, Recovery, State, before_commit
 from deeprec_ext.aimaster.planner import Plan
 from deeprec_ext.aimaster.planning import wanted_map
 from deeprec_ext.aimaster.pods import Pods
-from deeprec_ext.aimaster.requests import parse_request, resolve
+from deeprec_ext.aimaster.requests import parse_request, present, resolve
 from deeprec_ext.aimaster.scaling import RefusedScalingError, Run, pause_changes
 from deeprec_ext.aimaster.workers import WorkerChange
 from deeprec_ext.errors import UsageError
@@ -107,6 +107,23 @@ class Scalings:
         if self._attempt is not None and not self._attempt.done() and not self._abort_reason:
             self._abort_reason = reason
             self._attempt.cancel()
+
+    def resized(self, role: str, decision: int, asked: str, began: float, outcome: str, reason: str = "") -> None:
+        """Notes that the pods of a role were given another CPU or memory, or were refused it: it needs no states."""
+        job = self._job
+        count = len(present(job, pb.PS if role == "ps" else pb.WORKER))
+        scaling = Scaling(
+            job.store.next_scaling_id(), "resize", role, asked_reason=asked, from_count=count, to_count=count,
+            detail=outcome, outcome=outcome, reason=reason, epoch=job.cluster.epoch, started=began,
+            seconds=max(0.0, job.clock.wall() - began), decision=decision,
+        )  # fmt: skip
+        job.store.save_scaling(scaling)
+        self.ended = [*self.ended, scaling][-20:]
+        job.event(
+            "scaling_ended", scaling=scaling.id, kind="resize", target=role, from_count=count, to_count=count,
+            outcome=outcome, reason=reason, seconds=round(scaling.seconds, 3),
+        )  # fmt: skip
+        job.changed.notify()
 
     def blocks_healing(self) -> bool:
         """Whether the view may not be replaced now."""

@@ -12,14 +12,16 @@ from typing import Any
 
 from deeprec_ext.aimaster.estimator.start import describe
 from deeprec_ext.aimaster.extras import require_autoscale, require_dashboard
+from deeprec_ext.aimaster.policy.limits import contradiction
 from deeprec_ext.cli.display import make_display
 from deeprec_ext.cli.ending import print_result
+from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.command import job_label, resolve_command
 from deeprec_ext.launch.ending import STOPPED, SUCCEEDED
 from deeprec_ext.launch.events import load_events
-from deeprec_ext.launch.history import estimate, history_path
+from deeprec_ext.launch.history import bounds_of, estimate, history_path, size_of
 from deeprec_ext.launch.job import Display, Job, Result
-from deeprec_ext.launch.limits import resolve_limits
+from deeprec_ext.launch.limits import Limits, resolve_limits
 from deeprec_ext.launch.plan import (
     RunPlan,
     autoscale_settings,
@@ -30,7 +32,7 @@ from deeprec_ext.launch.plan import (
     split_setting,
 )
 from deeprec_ext.launch.ports import check_free
-from deeprec_ext.launch.resources import parse_requests
+from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, parse_requests
 from deeprec_ext.launch.rundir import check_directory, default_directory
 
 INTERRUPTED = 130
@@ -83,6 +85,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ps-memory", metavar="SIZE", help="hold each PS to so much memory: 1GiB (default: no limit)")
     parser.add_argument("--worker-memory", metavar="SIZE", help="the same for chief, workers and evaluator, each")
     parser.add_argument(
+        "--max-ps-cpu", metavar="CORES", help="of --autoscale: it may change what each PS is held to, up to this"
+    )
+    parser.add_argument("--max-worker-cpu", metavar="CORES", help="the same for chief and workers, each")
+    parser.add_argument("--max-ps-memory", metavar="SIZE", help="the same for the memory of each PS")
+    parser.add_argument("--max-worker-memory", metavar="SIZE", help="the same for chief and workers, each")
+    parser.add_argument(
+        "--total-cpu", metavar="CORES", help="of --autoscale: never more for all PS and workers together"
+    )
+    parser.add_argument("--total-memory", metavar="SIZE", help="the same for memory")
+    parser.add_argument(
         "--history", metavar="FILE",
         help="finished jobs, from which --autoscale estimates the first size; off: none (default: one file per user)",
     )  # fmt: skip
@@ -128,10 +140,16 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
         ps_cpu=arguments.ps_cpu, worker_cpu=arguments.worker_cpu, ps_memory=arguments.ps_memory,
         worker_memory=arguments.worker_memory,
     )  # fmt: skip
+    ceilings = parse_ceilings(
+        requests, max_ps_cpu=arguments.max_ps_cpu, max_worker_cpu=arguments.max_worker_cpu,
+        max_ps_memory=arguments.max_ps_memory, max_worker_memory=arguments.max_worker_memory,
+        total_cpu=arguments.total_cpu, total_memory=arguments.total_memory,
+    )  # fmt: skip
+    requests = check_ceilings(ceilings, requests, limits, autoscale=arguments.autoscale)
     label, history = job_label(words), history_path(arguments.history)
     start = None
     if arguments.autoscale and arguments.ps is None and arguments.workers is None and not arguments.resume:
-        start = estimate(history, label, limits, requests, backups=arguments.backup != "off")
+        start = estimate(history, label, limits, requests, ceilings, backups=arguments.backup != "off")
         limits = dataclasses.replace(limits, ps=start.size.ps, workers=start.size.workers)
     settings = (
         *backup_settings(arguments.backup), *autoscale_settings(arguments.autoscale, arguments.objective, arguments.deadline),
@@ -144,9 +162,25 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     directory = check_directory(path, arguments.resume)
     job = directory.read_description()["job"] if arguments.resume else new_job_name(directory.path)
     return RunPlan(
-        job, command, limits, directory, events, settings, requests, arguments.resume, port, dashboard_port=dashboard,
-        script=label, history=history, start=start,
+        job, command, limits, directory, events, settings, requests, ceilings, arguments.resume, port,
+        dashboard_port=dashboard, script=label, history=history, start=start,
     )  # fmt: skip
+
+
+def check_ceilings(ceilings: Ceilings, requests: Requests, limits: Limits, *, autoscale: bool) -> Requests:
+    """What pods request at first. Raises UsageError where no size can be within the limits."""
+    if ceilings and not autoscale:
+        raise UsageError("--max-ps-cpu, --total-cpu and the like say how far --autoscale may go: give --autoscale too")
+    requests, total = ceilings.start(requests), ceilings.total
+    for what, most, each in (
+        ("cpu", total.cpu, (requests.ps.cpu, requests.worker.cpu)),
+        ("memory", total.memory_bytes, (requests.ps.memory_bytes, requests.worker.memory_bytes)),
+    ):
+        if most and not all(each):
+            raise UsageError(f"--total-{what}: needs --ps-{what} and --worker-{what} too, or the --max of each")
+    if why := contradiction(size_of(requests, limits.ps, limits.workers), bounds_of(limits, ceilings)):
+        raise UsageError(f"the limits of --autoscale contradict each other: {why}")
+    return requests
 
 
 def check_dashboard(port: int) -> int:

@@ -10,9 +10,10 @@ from deeprec_ext.aimaster.estimator.history import History, default_path
 from deeprec_ext.aimaster.estimator.start import Start, first_size
 from deeprec_ext.aimaster.policy import observed
 from deeprec_ext.launch.limits import Limits
-from deeprec_ext.launch.resources import Requests
+from deeprec_ext.launch.resources import Ceilings, Requests
 
 OFF = "off"
+NO_CEILINGS = Ceilings()
 
 
 def history_path(text: str | None) -> Path | None:
@@ -26,18 +27,27 @@ def history_path(text: str | None) -> Path | None:
     return path
 
 
-def estimate(path: Path | None, script: str, limits: Limits, requests: Requests, *, backups: bool) -> Start:
+def estimate(
+    path: Path | None, script: str, limits: Limits, requests: Requests, ceilings: Ceilings = NO_CEILINGS, *, backups: bool
+) -> Start:  # fmt: skip
     """Where a job starts whose size nobody has named. Nothing is known of its model yet, but what its script needed before.
 
     Raises HistoryError.
     """
-    bounds = observed.Limits(limits.min_ps, limits.max_ps, limits.min_workers, limits.max_workers)
+    bounds = bounds_of(limits, ceilings)
     jobs = []
     if path is not None:
         history = History(path, read_only=True)
         jobs = history.jobs()
         history.close()
     return first_size(observed.Model(), bounds, jobs, script=script, requests=size_of(requests), backups=backups)
+
+
+def bounds_of(limits: Limits, ceilings: Ceilings) -> observed.Limits:
+    return observed.Limits(
+        limits.min_ps, limits.max_ps, limits.min_workers, limits.max_workers, ceilings.ps.cpu, ceilings.worker.cpu,
+        ceilings.ps.memory_bytes, ceilings.worker.memory_bytes, ceilings.total.cpu, ceilings.total.memory_bytes,
+    )  # fmt: skip
 
 
 def size_of(requests: Requests, ps: int = 1, workers: int = 0) -> observed.Size:

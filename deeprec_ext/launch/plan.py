@@ -16,7 +16,7 @@ from deeprec_ext.launch.environment import aimaster_environment, role_environmen
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.process import Command
-from deeprec_ext.launch.resources import Requests
+from deeprec_ext.launch.resources import Ceilings, Requests, Resources
 from deeprec_ext.launch.rundir import RunDirectory
 from deeprec_ext.settings import OBJECTIVES, Settings
 from deeprec_ext.units import parse_duration
@@ -33,6 +33,7 @@ class RunPlan:
     events: tuple[ScriptedEvent, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     requests: Requests = field(default_factory=Requests)
+    ceilings: Ceilings = field(default_factory=Ceilings)
     resume: bool = False
     aimaster_port: int = 0
     dashboard_port: int | None = None
@@ -70,7 +71,12 @@ def aimaster_command(
         "--ps", str(limits.ps), "--workers", str(limits.workers), "--slots", str(limits.slots),
         "--min-ps", str(limits.min_ps), "--max-ps", str(limits.max_ps),
         "--min-workers", str(limits.min_workers), "--max-workers", str(limits.max_workers),
+        *_resource_flags("", plan.requests.ps, plan.requests.worker),
+        *_resource_flags("max-", plan.ceilings.ps, plan.ceilings.worker),
     ]  # fmt: skip
+    total = plan.ceilings.total
+    if total:
+        words += ["--total-cpu", repr(total.cpu), "--total-memory", str(total.memory_bytes)]
     if limits.evaluator:
         words.append("--evaluator")
     if resume:
@@ -80,6 +86,16 @@ def aimaster_command(
     for name, value in plan.settings:
         words += ["--setting", f"{name}={value}"]
     return Command(tuple(words), aimaster_environment(), plan.directory.log("aimaster"))
+
+
+def _resource_flags(prefix: str, ps: Resources, worker: Resources) -> list[str]:
+    found = []
+    for role, resources in (("ps", ps), ("worker", worker)):
+        if resources.cpu:
+            found += [f"--{prefix}{role}-cpu", repr(resources.cpu)]
+        if resources.memory_bytes:
+            found += [f"--{prefix}{role}-memory", str(resources.memory_bytes)]
+    return found
 
 
 def role_command(plan: RunPlan, aimaster: str, role: str, index: int, base: Mapping[str, str] | None = None) -> Command:
@@ -104,6 +120,7 @@ def describe_plan(plan: RunPlan) -> dict[str, Any]:
         "command": list(plan.command),
         "limits": dataclasses.asdict(plan.limits),
         "requests": dataclasses.asdict(plan.requests),
+        "ceilings": dataclasses.asdict(plan.ceilings),
         "start": start_values(plan.start),
         "events": [str(event) for event in plan.events],
         "settings": dict(plan.settings),

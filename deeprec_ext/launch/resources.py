@@ -56,6 +56,48 @@ class Requests:
         return bool(self.ps) or bool(self.worker)
 
 
+@dataclass(frozen=True)
+class Ceilings:
+    """How far `--autoscale` may raise what a pod requests, and what all pods may request together. 0: not said."""
+
+    ps: Resources = field(default_factory=Resources)
+    worker: Resources = field(default_factory=Resources)
+    total: Resources = field(default_factory=Resources)
+
+    def __bool__(self) -> bool:
+        return bool(self.ps) or bool(self.worker) or bool(self.total)
+
+    @property
+    def resizable(self) -> bool:
+        """Whether requests may be changed at all."""
+        return bool(self.ps) or bool(self.worker)
+
+    def start(self, requests: Requests) -> Requests:
+        """What pods request at first: as the user said, and where nothing was said but a ceiling, that."""
+        return Requests(self.ps.changed(requests.ps), self.worker.changed(requests.worker))
+
+
+def parse_ceilings(
+    requests: Requests, *, max_ps_cpu: str | None, max_worker_cpu: str | None, max_ps_memory: str | None,
+    max_worker_memory: str | None, total_cpu: str | None, total_memory: str | None,
+) -> Ceilings:  # fmt: skip
+    """The flags of `run`, `--max-ps-cpu 2` and so on; None: not given. Raises UsageError with the flag to change."""
+    found = Ceilings(
+        Resources(_cpu("--max-ps-cpu", max_ps_cpu), _memory("--max-ps-memory", max_ps_memory)),
+        Resources(_cpu("--max-worker-cpu", max_worker_cpu), _memory("--max-worker-memory", max_worker_memory)),
+        Resources(_cpu("--total-cpu", total_cpu), _memory("--total-memory", total_memory)),
+    )
+    for role, most, start in (("ps", found.ps, requests.ps), ("worker", found.worker, requests.worker)):
+        if 0 < most.cpu < start.cpu:
+            raise UsageError(f"--{role}-cpu {start.cpu:g}: is more than --max-{role}-cpu {most.cpu:g}")
+        if 0 < most.memory_bytes < start.memory_bytes:
+            raise UsageError(
+                f"--{role}-memory {format_bytes(start.memory_bytes)}: is more than "
+                f"--max-{role}-memory {format_bytes(most.memory_bytes)}"
+            )
+    return found
+
+
 def parse_requests(
     *, ps_cpu: str | None, worker_cpu: str | None, ps_memory: str | None, worker_memory: str | None
 ) -> Requests:

@@ -16,7 +16,7 @@ from typing import Protocol
 from deeprec_ext.aimaster.autoscaling.growth import Growth
 from deeprec_ext.aimaster.autoscaling.observing import Latest, memory_of, observe, size_of
 from deeprec_ext.aimaster.autoscaling.windows import Windows
-from deeprec_ext.aimaster.facts import Requests, Scaling
+from deeprec_ext.aimaster.facts import Scaling
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Observed, Size
@@ -197,13 +197,19 @@ class Autoscaler:
     async def _resize_roles(self, decision: Decision) -> None:
         """CPU and memory per pod, where they differ from what is requested now. Raises UsageError."""
         job, size = self._job, decision.size
-        for role, cpu, memory, now in (
-            ("ps", size.ps_cpu, size.ps_memory_bytes, (job.requests.ps_cpu, job.requests.ps_memory_bytes)),
-            ("worker", size.worker_cpu, size.worker_memory_bytes, (job.requests.worker_cpu, job.requests.worker_memory_bytes)),
-        ):  # fmt: skip
-            if (cpu, memory) != now:
+        for role in ("ps", "worker"):
+            names = f"{role}_cpu", f"{role}_memory_bytes"
+            cpu, memory = wanted = tuple(getattr(size, name) for name in names)
+            if wanted == tuple(getattr(job.requests, name) for name in names):
+                continue
+            began, reason = job.clock.wall(), f"decision {decision.number}: {decision.reason}"
+            try:
                 await self._resize(role, cpu, memory)
-        job.set_requests(Requests(size.ps_cpu, size.worker_cpu, size.ps_memory_bytes, size.worker_memory_bytes))
+            except DeepRecError as error:
+                self._scalings.resized(role, decision.number, reason, began, "refused", str(error))
+                raise
+            job.set_requests(dataclasses.replace(job.requests, **dict(zip(names, wanted))))
+            self._scalings.resized(role, decision.number, reason, began, "committed")
 
     def _follow_up(self) -> None:
         """Notes how the scalings of the last decision ended, and what throughput came of it."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from deeprec_ext.aimaster.autoscaling.growth import Growth
-from deeprec_ext.aimaster.facts import Failure, JobSpec, Scaling
+from deeprec_ext.aimaster.facts import Failure, JobSpec, Requests, Scaling
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.members import Member
 from deeprec_ext.aimaster.policy.observed import (
@@ -42,8 +42,19 @@ def size_of(job: Job) -> Size:
     return Size(ps=len(present(job, pb.PS)), workers=len(present(job, pb.WORKER)), **dataclasses.asdict(job.requests))
 
 
+REQUESTS = tuple(field.name for field in dataclasses.fields(Requests))
+
+
 def limits_of(spec: JobSpec) -> Limits:
-    return Limits(min_ps=spec.min_ps, max_ps=spec.ps_limit, min_workers=spec.min_workers, max_workers=spec.max_workers)
+    """Where one request may be raised, the others may be lowered, but not raised."""
+    most = {f"max_{name}": getattr(spec, f"max_{name}") for name in REQUESTS}
+    resizable = any(most.values())
+    if resizable:
+        most = {f"max_{name}": most[f"max_{name}"] or getattr(spec, name) for name in REQUESTS}
+    return Limits(
+        min_ps=spec.min_ps, max_ps=spec.ps_limit, min_workers=spec.min_workers, max_workers=spec.max_workers,
+        total_cpu=spec.total_cpu, total_memory_bytes=spec.total_memory_bytes, resizable=resizable, **most,
+    )  # fmt: skip
 
 
 def observe(

@@ -222,6 +222,6 @@ def _proposal(evidence: Evidence, search: Search, size: Size, found: Found) -> P
     if reached := limits_reached(size, evidence.limits):
         why += f"; {reached} is reached"
     error = f"{model.mape_holdout:.0%}" if model is not None and model.mape_holdout is not None else "not known yet"
-    why += f" (model of {len(evidence.windows)} windows at {len(evidence.measured)} sizes, held-out error {error})"
+    why += f" (windows: {len(evidence.windows)}, sizes: {len(evidence.measured)}, held-out error {error})"
     action = "resize" if (size.ps, size.workers) == (evidence.size.ps, evidence.size.workers) else "scale"
     return Proposal(action, size, why)

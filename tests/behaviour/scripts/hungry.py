@@ -1,4 +1,7 @@
-"""count.py, whose process eats memory, a little at a time, once `count/eat-<role>` is there."""
+"""count.py, whose process eats memory once `count/eat-<role>` is there.
+
+The file says how many MiB, and how many in a second: `1024 10`; empty: without end, 800 a second.
+"""
 
 import os
 import runpy
@@ -8,15 +11,20 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NAME = f"{os.environ['DEEPREC_EXT_ROLE']}-{os.environ['DEEPREC_EXT_INDEX']}"
+TICK_SECONDS = 0.02
 
 
 def eat():
     wish = os.path.join(os.environ["DEEPREC_EXT_WORKDIR"], "count", f"eat-{NAME}")
     eaten = []
     while True:
-        time.sleep(0.02)
-        if os.path.exists(wish):
-            eaten.append(b"x" * (16 << 20))
+        time.sleep(TICK_SECONDS)
+        if not os.path.exists(wish):
+            continue
+        with open(wish) as file:
+            most, speed = (float(word) for word in (file.read() or "inf 800").split())
+        if len(eaten) * speed * TICK_SECONDS < most:
+            eaten.append(b"x" * int(speed * TICK_SECONDS * (1 << 20)))
 
 
 threading.Thread(target=eat, daemon=True).start()

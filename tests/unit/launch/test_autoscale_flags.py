@@ -6,9 +6,11 @@ import argparse
 
 import pytest
 
+from deeprec_ext.aimaster.autoscaling.observing import limits_of
+from deeprec_ext.aimaster.main import parse
 from deeprec_ext.cli.run import add_arguments, make_plan
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch.plan import autoscale_settings
+from deeprec_ext.launch.plan import aimaster_command, autoscale_settings
 
 
 def plan(tmp_path, *flags):
@@ -51,3 +53,35 @@ def test_a_deadline_is_an_objective(tmp_path):
 def test_contradictions_are_refused(arguments, what):
     with pytest.raises(UsageError, match=what):
         autoscale_settings(*arguments)
+
+
+def test_a_ceiling_makes_a_request_changeable_and_is_where_it_starts_if_nothing_else_is_said(tmp_path):
+    made = plan(tmp_path, "--autoscale", "--ps-cpu", "0.5", "--max-ps-cpu", "2", "--max-worker-memory", "2GiB")
+    assert (made.requests.ps.cpu, made.requests.worker.memory_bytes) == (0.5, 2 << 30)
+    _, spec = parse(aimaster_command(made, "127.0.0.1:1", "127.0.0.1:2").argv[3:])
+    limits = limits_of(spec)
+    assert limits.resizable and (spec.ps_cpu, limits.max_ps_cpu) == (0.5, 2.0)
+    assert (spec.worker_memory_bytes, limits.max_worker_memory_bytes) == (2 << 30, 2 << 30)
+    assert limits.max_ps_memory_bytes == limits.total_cpu == 0
+
+
+def test_a_request_without_any_ceiling_is_what_pods_are_held_to(tmp_path):
+    made = plan(tmp_path, "--autoscale", "--ps-cpu", "0.5", "--worker-cpu", "1", "--total-cpu", "3")
+    _, spec = parse(aimaster_command(made, "127.0.0.1:1", "127.0.0.1:2").argv[3:])
+    assert not limits_of(spec).resizable and limits_of(spec).max_ps_cpu == 0
+    assert (spec.worker_cpu, limits_of(spec).total_cpu) == (1.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    "flags, what",
+    [
+        (("--max-ps-cpu", "2"), "give --autoscale too"),
+        (("--autoscale", "--ps-cpu", "2", "--max-ps-cpu", "1"), "is more than --max-ps-cpu 1"),
+        (("--autoscale", "--worker-memory", "2GiB", "--max-worker-memory", "1GiB"), "is more than --max-worker-memory"),
+        (("--autoscale", "--total-cpu", "2"), "--total-cpu: needs --ps-cpu and --worker-cpu"),
+        (("--autoscale", "--ps-cpu", "1", "--worker-cpu", "1", "--total-cpu", "1.5"), "exceeds the quota of 1.5 cores"),
+    ],
+)
+def test_ceilings_that_cannot_be_met_are_refused(tmp_path, flags, what):
+    with pytest.raises(UsageError, match=what):
+        plan(tmp_path, *flags)

@@ -14,6 +14,7 @@ from deeprec_ext.aimaster.autoscaling import autoscaler as module
 from deeprec_ext.aimaster.autoscaling.autoscaler import Autoscaler
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Observed
+from deeprec_ext.errors import UsageError
 from tests.unit.aimaster.world import SETTINGS, World, world
 
 
@@ -155,6 +156,32 @@ def test_other_limits_go_to_the_backend_and_into_the_next_observation(tmp_path: 
         assert it.backend.resized == [("ps", 0.0, 2 << 30)]
         assert script.outcomes[0][1] == "committed"
         await it.until(lambda: script.seen[-1].size.ps_memory_bytes == 2 << 30)
+        change = script.seen[-1].changes[-1]  # what the policy remembers its own resizes by
+        number = next(decision.number for _, decision in script.added if decision.action == "resize")
+        assert (change.kind, change.role, change.outcome, change.decision) == ("resize", "ps", "committed", number)
+        assert not change.manual
+
+    play(tmp_path, script, scenario)
+
+
+def test_limits_that_the_backend_refuses_are_no_limits_and_the_policy_is_told(tmp_path: Path) -> None:
+    def less_memory(seen: Observed) -> Decision:
+        size = dataclasses.replace(seen.size, worker_memory_bytes=1 << 30)
+        return Decision(seen.number, seen.time, "resize", size, "nobody uses it")
+
+    script = Script(less_memory)
+
+    async def refuse(name: str, cpu: float, memory_bytes: int) -> None:
+        raise UsageError("more is in use")
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        scaler._resize = refuse
+        await it.until(lambda: bool(script.seen and script.seen[-1].changes))
+        change = script.seen[-1].changes[-1]
+        assert (change.kind, change.role, change.outcome) == ("resize", "worker", "refused")
+        assert script.seen[-1].size.worker_memory_bytes == 0
+        await it.until(lambda: bool(script.outcomes))
+        assert script.outcomes[0][1:3] == ("refused", "more is in use")
 
     play(tmp_path, script, scenario)
 
