@@ -145,11 +145,10 @@ class Rig:
 
 
 @contextlib.contextmanager
-def rig(shape: Shape) -> Iterator[Rig]:
+def rig(shape: Shape, max_ps: int = MAX_PS, max_workers: int = MAX_WORKERS) -> Iterator[Rig]:
     """A job of this shape with one PS and one trainer."""
     flags = (
-        "--ps-cpu", str(FREE_CPU), "--worker-cpu", str(FREE_CPU), "--max-ps", str(MAX_PS),
-        "--max-workers", str(MAX_WORKERS),
+        "--ps-cpu", str(FREE_CPU), "--worker-cpu", str(FREE_CPU), "--max-ps", str(max_ps), "--max-workers", str(max_workers),
     )  # fmt: skip
     command = [str(SCRIPT), *shape.flags, "--batch", str(shape.batch), "--steps", str(10**9)]
     with running(command, ps=1, workers=0, flags=flags, label="estimator") as job:

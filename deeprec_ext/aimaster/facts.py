@@ -59,6 +59,7 @@ class JobSpec:
     max_worker_memory_bytes: int = 0
     total_cpu: float = 0.0  # cores that all pods may request together; 0: no limit
     total_memory_bytes: int = 0
+    start: str = ""  # how the autoscaler's first size was estimated; empty: it was given
 
     @property
     def ps_limit(self) -> int:

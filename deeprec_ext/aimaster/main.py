@@ -76,6 +76,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
     parser.add_argument("--max-worker-memory", type=int, default=0, metavar="BYTES")
     parser.add_argument("--total-cpu", type=float, default=0.0, metavar="CORES", help="of all pods; 0: no limit")
     parser.add_argument("--total-memory", type=int, default=0, metavar="BYTES")
+    parser.add_argument("--start", default="", metavar="TEXT", help="how the first size was estimated")
     parser.add_argument("--evaluator", action="store_true")
     parser.add_argument(
         "--http",
@@ -102,7 +103,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         ps_cpu=options.ps_cpu, worker_cpu=options.worker_cpu, ps_memory_bytes=options.ps_memory,
         worker_memory_bytes=options.worker_memory, max_ps_cpu=options.max_ps_cpu, max_worker_cpu=options.max_worker_cpu,
         max_ps_memory_bytes=options.max_ps_memory, max_worker_memory_bytes=options.max_worker_memory,
-        total_cpu=options.total_cpu, total_memory_bytes=options.total_memory,
+        total_cpu=options.total_cpu, total_memory_bytes=options.total_memory, start=options.start,
     )  # fmt: skip
     if spec.settings.autoscale:
         require_autoscale("--setting autoscale=true")

@@ -77,6 +77,8 @@ def aimaster_command(
     total = plan.ceilings.total
     if total:
         words += ["--total-cpu", repr(total.cpu), "--total-memory", str(total.memory_bytes)]
+    if plan.start is not None:
+        words += ["--start", plan.start.reason]
     if limits.evaluator:
         words.append("--evaluator")
     if resume:

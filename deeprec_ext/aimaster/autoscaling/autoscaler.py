@@ -74,7 +74,7 @@ class Autoscaler:
         """Decision 0: the size of the first view. It is made once; an AIMaster that comes back to it makes it again."""
         job = self._job
         size = Size(job.spec.ps, job.spec.workers, **dataclasses.asdict(job.requests))
-        observed = dataclasses.replace(self.observed(), number=0, size=size)
+        observed = dataclasses.replace(self.observed(), number=0, size=size, start=job.spec.start)
         decision = self._decide(observed)
         if self._record.next_number == 0:
             self._record.add(observed, decision)

@@ -43,7 +43,8 @@ def start(evidence: Evidence) -> Answer:
         return None
     size = nearest(evidence.size, evidence.limits)
     cut = "" if size == evidence.size else f", cut from {describe(evidence.size)} by the limits"
-    return Proposal("start", size, f"the job starts with {describe(size)}{cut}")
+    why = f": {evidence.raw.start}" if evidence.raw.start else ", as it was asked for"
+    return Proposal("start", size, f"the job starts with {describe(size)}{cut}{why}")
 
 
 def held(evidence: Evidence) -> Answer:

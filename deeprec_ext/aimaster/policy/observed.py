@@ -173,6 +173,7 @@ class Observed:
     hold: bool = False  # the user does not want to be decided for
     busy: bool = False  # a scaling is under way or queued
     reclaimed: tuple[str, ...] = ()  # roles whose node will be taken away
+    start: str = ""  # decision 0: how the size was estimated; empty: it was given
 
     def to_json(self) -> str:
         """One line; equal values give equal bytes."""
