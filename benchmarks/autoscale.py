@@ -42,13 +42,13 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import open_channel, server_name
 
-PS_CPU, WORKER_CPU = 0.12, 0.12
-MAX_PS, MAX_WORKERS = 4, 7
+PS_CPU, WORKER_CPU = 0.2, 0.15
+MAX_PS, MAX_WORKERS = 3, 6
 START_CPU = 1.0
 HEADROOM = 1.2
 CARELESS_SHARE = 0.2
 RATIO_AT_LEAST, WASTE_AT_LEAST = 1.25, 0.42
-GRID = ((1, 0), (1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (2, 6), (3, 5), (3, 7), (4, 7))
+GRID = ((1, 0), (1, 1), (1, 2), (1, 3), (2, 3), (2, 4), (2, 5), (2, 6), (3, 6), (3, 5))
 QUICK_GRID = ((1, 1), (1, 3), (2, 4), (3, 6))
 
 

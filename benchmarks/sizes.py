@@ -2,7 +2,7 @@
 
 Nothing is padded and nothing sleeps: a step takes the CPU it takes, and the kernel gives a role no more than its quota (0.06
 to 0.15 of a core), so that seven trainers and four PS fit on two cores and more of either makes a difference. While a job
-changes its size its pods have a whole core each; they get their quota when all of them train.
+changes its size, new pods have a whole core each and the others a quarter; all get their quota when all of them train.
 
 A job goes through its sizes in an order with few restarts. Throughput is counted from the times of steps that the trainers
 themselves write, CPU from their processes.
@@ -29,7 +29,7 @@ from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import open_channel, server_name
 
 SCRIPT = ROOT / "benchmarks" / "stock" / "train.py"
-FREE_CPU = 1.0
+FREE_CPU, BESIDE_CPU = 1.0, 0.25
 SETTLE_SECONDS = 6.0
 STEPS_MIN = 8
 WINDOW_MAX_SECONDS = 90.0
@@ -94,6 +94,8 @@ class Rig:
             return
         self._resize("ps", FREE_CPU)
         self._resize("worker", FREE_CPU)
+        for name in (*job.trainers, *job.servers()):
+            self._resize(name, BESIDE_CPU)
         for wanted in ({"workers": workers}, {"ps": ps}):
             reply = self._admin.Scale(pb.ScaleRequest(**wanted), timeout=20)
             job.until(lambda number=reply.scaling_id: self._ended(number), f"the change to {wanted}")

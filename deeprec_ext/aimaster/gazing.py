@@ -72,7 +72,8 @@ class Gazing:
         self.flush_seconds = 0.0
         self._trained: int | None = None
         self._seen: dict[str, _Seen] = {}
-        self._traced: dict[str, loads.PerStep] = {}
+        self._recent: dict[str, deque[loads.PerStep]] = {}  # trainer -> its newest traces
+        self._traced: dict[str, loads.PerStep] = {}  # trainer -> what is typical of them
         self._traces: deque[tuple[float, str, bytes]] = deque(maxlen=TRACES_WAITING_MAX)
         self._latest: dict[str, dict[str, float]] = {}
         self._facts: dict[str, pb.RoleStatus] = {}
@@ -92,7 +93,7 @@ class Gazing:
         now, seconds = self._job.clock.monotonic(), values.interval(report)
         seen = self._seen.get(member.name)
         if seen is None or seen.incarnation != member.incarnation:
-            self._traced.pop(member.name, None)
+            self._forget_traces(member.name)
             seen = self._seen[member.name] = _Seen(member.incarnation, now)
         seen.at, seen.every = now, seconds
         seen.values = {}
@@ -120,8 +121,24 @@ class Gazing:
         if not values.trace_is_sound(trace, job.spec.slots):
             self.ignored += 1
             return
-        self._traced[trainer] = loads.per_step(trace, job.spec.slots, self._ps())
+        recent = self._recent.setdefault(trainer, deque(maxlen=loads.RECENT))
+        recent.append(loads.per_step(trace, job.spec.slots, self._ps()))
+        self._traced[trainer] = loads.typical(recent, self._placed_since())
         self._traces.append((job.clock.wall(), trainer, trace.SerializeToString()))
+
+    def _forget_traces(self, trainer: str) -> None:
+        self._recent.pop(trainer, None)
+        self._traced.pop(trainer, None)
+
+    def traces(self, since_epoch: int = 0) -> int:
+        """Of how many traces what is known of the slots is the median (of most trainers), or of the PS since an epoch."""
+        fresh = [one for one in self._traced.values() if one.epoch >= since_epoch]
+        counts = sorted(one.ps_traces if since_epoch else one.traces for one in fresh)
+        return counts[len(counts) // 2] if counts else 0
+
+    def ps_traces(self) -> int:
+        """The same of the PS, with the slots they have now."""
+        return self.traces(self._placed_since())
 
     # ------------------------------------------------------------------------------------------------ newest values
 
@@ -269,7 +286,7 @@ class Gazing:
         """What incarnations reported that are gone."""
         for name in [name for name, seen in self._seen.items() if not self._is_present(name, seen.incarnation)]:
             del self._seen[name]
-            self._traced.pop(name, None)
+            self._forget_traces(name)
 
     async def _checkpoint(self) -> None:
         now = self._job.clock.monotonic()

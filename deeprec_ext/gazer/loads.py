@@ -3,6 +3,9 @@
 A trace tells what one step of one trainer costs each slot and each PS, in seconds and rows. Times the steps per second of that
 trainer this is a share or a rate, and the sum over the trainers is the load. A trainer that has not been traced yet counts as
 the mean of those that have. What a slot costs is true wherever it lies; what a PS costs only as long as no slot moves.
+
+One traced step says little: a PS that is throttled for a tenth of a second makes the operation that runs just then look a
+hundred times as expensive as all others. So of each trainer the median of its newest traces counts.
 """
 
 from __future__ import annotations
@@ -24,6 +27,36 @@ class PerStep:
     slots: array[float]
     ps: array[float]
     epoch: int
+    traces: int = 1
+    """Of how many this is the median, and of how many what it says of the PS."""
+    ps_traces: int = 1
+
+
+RECENT = 5
+"""Traces of a trainer that count: two and a half minutes at the usual rate."""
+
+
+def typical(recent: Sequence[PerStep], since_epoch: int) -> PerStep:
+    """The median of each cost; of two the lower one, since what disturbs a step only makes it longer.
+
+    Args:
+        recent: of one trainer, oldest first, at least one.
+        since_epoch: when slots moved last: traces before say nothing of the PS, unless there are no others.
+    """
+    newest = recent[-1]
+    fresh = [one for one in recent if one.epoch >= since_epoch and len(one.ps) == len(newest.ps)] or [newest]
+    return PerStep(
+        _medians([one.slots for one in recent]),
+        _medians([one.ps for one in fresh]),
+        newest.epoch,
+        len(recent),
+        len(fresh),
+    )
+
+
+def _medians(costs: Sequence[array[float]]) -> array[float]:
+    middle = (len(costs) - 1) // 2
+    return array("d", (sorted(values)[middle] for values in zip(*costs)))
 
 
 def per_step(trace: pb.Trace, slots: int, ps: Sequence[str]) -> PerStep:

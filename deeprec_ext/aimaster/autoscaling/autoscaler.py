@@ -90,7 +90,7 @@ class Autoscaler:
             self._look()
             self._follow_up()
             now = self._now()
-            if now >= due and self._job.cluster.live and not self._job.ending:
+            if (now >= due or self._windows.fresh()) and self._job.cluster.live and not self._job.ending:
                 due = now + self._job.settings.decide_seconds
                 try:
                     await self.decide_now()

@@ -27,6 +27,9 @@ from deeprec_ext.aimaster.scalings import Scalings
 from deeprec_ext.aimaster.slots import slot_bytes
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
+TRACES_MIN = 3
+"""Traced steps of a trainer, from which their median is no accident."""
+
 CHANGES_KEPT, LOSSES_KEPT = 40, 40
 """The newest: what is older has no bearing on a decision."""
 
@@ -84,7 +87,7 @@ def model_of(catalogue: pb.Catalogue) -> Model:
 
 def roles_of(job: Job, latest: Latest, growth: Growth) -> list[RoleUse]:
     """PS and trainers that take part, by name."""
-    found = []
+    found, traced = [], job.gazing.ps_traces() >= TRACES_MIN
     for member in sorted(job.members, key=lambda member: member.name):
         if member.role == pb.EVALUATOR or not member.admitted or member.said_goodbye:
             continue
@@ -101,7 +104,7 @@ def roles_of(job: Job, latest: Latest, growth: Growth) -> list[RoleUse]:
                 step_seconds=values.get("step_seconds", member.heartbeat.step_seconds),
                 steps_per_second=member.heartbeat.steps_per_second,
                 input_wait_share=values.get("input_wait_share", 0.0),
-                busy_share=values.get("busy_share", 0.0),
+                busy_share=values.get("busy_share", 0.0) if traced else 0.0,
                 age_seconds=member.heartbeat.step_age_seconds,
                 oom_kills=int(values.get("oom_kills", 0)),
             )
@@ -118,11 +121,11 @@ def slots_of(job: Job, latest: Latest) -> list[SlotUse]:
     cluster = job.cluster
     owners = {ps.task: ps.name for ps in cluster.ps}
     sizes = slot_bytes(job.catalogue.variables, len(cluster.slot_map))
-    found = []
+    found, traced = [], job.gazing.traces() >= TRACES_MIN
     for slot, task in enumerate(cluster.slot_map):
         values = latest(f"slot-{slot}")
         load = values.get("lookup_share", 0.0) + values.get("update_share", 0.0)
-        found.append(SlotUse(slot, owners.get(task, ""), sizes[slot], round(load, 6)))
+        found.append(SlotUse(slot, owners.get(task, ""), sizes[slot], round(load, 6) if traced else 0.0))
     return found
 
 

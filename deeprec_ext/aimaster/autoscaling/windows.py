@@ -51,6 +51,7 @@ class Windows:
     _steps: dict[str, float] = field(default_factory=dict)
     _trainer_cpu: dict[str, float] = field(default_factory=dict)
     _ps_cpu: dict[str, float] = field(default_factory=dict)
+    _fresh: bool = False
 
     def observe(
         self, now: float, size: Size, examples: Mapping[str, int], *, quiet: bool, steps: Mapping[str, int] | None = None,
@@ -93,6 +94,11 @@ class Windows:
             self._close(window)
             self._open = _Open(now, size)
 
+    def fresh(self) -> bool:
+        """Whether a window has been closed since this was asked last."""
+        fresh, self._fresh = self._fresh, False
+        return fresh
+
     def all(self) -> tuple[Window, ...]:
         """Oldest first."""
         return tuple(self.closed)
@@ -105,6 +111,7 @@ class Windows:
 
     def _close(self, window: _Open) -> None:
         elapsed = window.last - window.start
+        self._fresh = True
         self.closed.append(
             Window(
                 start=round(window.start, 3), seconds=round(elapsed, 3), size=window.size,

@@ -144,6 +144,8 @@ class Evidence:
         By what an example costs now (the utilisation law); infinite where use or requests are not known.
         """
         ps, worker = self._per_core
+        if size.ps == 1 < self.size.ps and self.observed.backups:
+            ps = math.inf  # it has no peer to back up to, which may be half of what PS do now
         return FULL * min(
             size.ps * (size.ps_cpu or math.inf) * ps, size.trainers * (size.worker_cpu or math.inf) * worker
         )

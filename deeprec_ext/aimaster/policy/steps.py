@@ -11,6 +11,9 @@ from deeprec_ext.aimaster.policy.search import Search
 
 FIELDS = ("ps", "workers", "ps_cpu", "worker_cpu")
 
+MOST = 0.5
+"""Share of what a change in several dimensions is worth, from which one of them alone is tried first."""
+
 
 def towards(evidence: Evidence, search: Search, target: Size, sure: bool) -> Size:
     """The size one decision may go to on the way to `target`; the target itself if it is near enough.
@@ -37,7 +40,7 @@ def _limited(now: int, target: int, up: float, down: float) -> int:
 
 
 def _one_dimension(evidence: Evidence, search: Search, near: Size) -> Size:
-    """The one change of `near` that brings most by itself. All of it, where none brings anything alone."""
+    """The one change of `near` that brings most by itself. All of it, where they need each other."""
     size = evidence.size
     changed = [name for name in FIELDS if getattr(near, name) != getattr(size, name)]
     if len(changed) < 2:
@@ -54,4 +57,4 @@ def _one_dimension(evidence: Evidence, search: Search, near: Size) -> Size:
         return search.rate(option) / search.rate(size) - 1
 
     best = max(allowed, key=worth, default=near)
-    return best if allowed and worth(best) > 0 else near
+    return best if allowed and worth(best) > max(0.0, MOST * worth(near)) else near
