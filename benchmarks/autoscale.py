@@ -85,7 +85,6 @@ class Watch:
     def __init__(self, job: Job) -> None:
         self._job, self.ledger = job, Ledger()
         self._launcher: rpc.LauncherStub | None = None
-        self._free: set[tuple[str, int]] = set()
         self._held: set[tuple[str, int]] = set()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -105,6 +104,8 @@ class Watch:
             last = now
 
     def _look(self, seconds: float) -> None:
+        if self._launcher is None and (self._job.workdir / "job.json").exists():
+            self._connect()
         status = self._job.status(2.0)
         for role in status.roles if status is not None else ():
             if role.state != "running" or not role.pid or role.role not in (pb.PS, pb.CHIEF, pb.WORKER):
@@ -115,13 +116,9 @@ class Watch:
 
     def _hold(self, role: pb.RoleStatus) -> None:
         key = role.name, role.pid
-        if key not in self._free and key not in self._held:
-            self._resize(role.name, START_CPU)
-            self._free.add(key)
         started = role.heartbeat.training if role.role != pb.PS else bool(role.slots and role.bytes)
-        if started and key in self._free:
+        if started and key not in self._held:
             self._resize(role.name, PS_CPU if role.role == pb.PS else WORKER_CPU)
-            self._free.discard(key)
             self._held.add(key)
 
     def _count(self, role: pb.RoleStatus, seconds: float) -> None:
@@ -135,12 +132,16 @@ class Watch:
         pod.highest = max(pod.highest, memory)
         self._cpu[role.pid] = used
 
+    def _connect(self) -> None:
+        described = json.loads((self._job.workdir / "job.json").read_text())
+        server = server_name("launcher", described["job"])
+        channel = open_channel(described["launcher"], server, "admin", self._job.workdir / "certs")
+        self._launcher = rpc.LauncherStub(channel)
+        for kind in ("ps", "worker"):  # those there are, and those to come
+            self._resize(kind, START_CPU)
+
     def _resize(self, name: str, cpu: float) -> None:
-        if self._launcher is None:
-            described = json.loads((self._job.workdir / "job.json").read_text())
-            server = server_name("launcher", described["job"])
-            channel = open_channel(described["launcher"], server, "admin", self._job.workdir / "certs")
-            self._launcher = rpc.LauncherStub(channel)
+        assert self._launcher is not None
         self._launcher.Resize(pb.ResizeRequest(name=name, resources=pb.Resources(cpu=cpu)), timeout=5)
 
 
