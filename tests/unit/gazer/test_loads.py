@@ -27,4 +27,7 @@ def test_what_ps_cost_before_slots_moved_says_nothing_of_them_now() -> None:
     found = typical(recent, 5)
     assert list(found.ps) == [2.0] * 3
     assert (found.traces, found.ps_traces, found.epoch) == (3, 2, 6)
-    assert list(typical(recent[:1], 5).ps) == [9.0, 9.0]  # an old one is better than none; its epoch tells that it is old
+    assert list(typical(recent[:1], 5).ps) == [
+        9.0,
+        9.0,
+    ]  # an old one is better than none; its epoch tells that it is old
