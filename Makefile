@@ -111,6 +111,9 @@ bench: $(VENV)/installed-tf  ## Measure everything in docs/benchmarks.md (long)
 	$(BIN)/python -m benchmarks.control
 	$(BIN)/python -m benchmarks.failover
 	$(BIN)/python -m benchmarks.backup
+	$(BIN)/python -m benchmarks.estimator
+	$(BIN)/python -m benchmarks.estimator memory
+	$(BIN)/python -m benchmarks.autoscale --steady 20
 
 .PHONY: clean
 clean:  ## Remove .venv, caches and what was built
