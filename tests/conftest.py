@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+
+from deeprec_ext.launch import ports
 
 ROOT = Path(__file__).resolve().parent.parent
 EXIT_SECONDS = 5.0  # how long a process that a test has stopped may take to be gone
@@ -28,13 +29,6 @@ def wait_until(condition: Callable[[], object], seconds: float = 30.0, what: str
         time.sleep(every)
 
 
-def free_port() -> int:
-    """A port nobody listens on. Where possible, bind port 0 yourself instead: nothing keeps this one free for you."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(name="wait_until")
 def _wait_until() -> Callable[..., object]:
     return wait_until
@@ -42,7 +36,8 @@ def _wait_until() -> Callable[..., object]:
 
 @pytest.fixture(name="free_port")
 def _free_port() -> Callable[[], int]:
-    return free_port
+    """A port nobody listens on. Where possible, bind port 0 yourself instead: nothing keeps this one free for you."""
+    return ports.free_port
 
 
 @pytest.fixture(scope="session")
