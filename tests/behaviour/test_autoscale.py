@@ -47,15 +47,13 @@ def decisions(job: RealJob) -> list[dict[str, Any]]:
 
 def test_a_job_that_starts_small_grows_and_its_decisions_can_be_read_and_made_again(begin: Callable[..., RealJob]):
     job = begin(*OFTEN, "--worker-cpu", "0.3", "--ps-cpu", "0.5", "--max-ps", "1", "--max-workers", "1")
-    job.wait_training("chief-0")
-    assert job.roles_of("worker") == []
-    job.wait_training("worker-0")
+    job.wait_training("chief-0", "worker-0")
     job.until(lambda: len(job.events("scaling_ended")) == 1, "the end of the scaling")
     job.until(lambda: any(one["outcome"] for one in decisions(job)), "what came of it", every=1.0)
     assert job.finish() == 0, job.output
     job.check_counts()
     made = decisions(job)
-    assert (made[0]["number"], made[0]["action"]) == (0, "start")
+    assert (made[0]["number"], made[0]["action"], made[0]["size"]["workers"]) == (0, "start", 0)
     grown = [one for one in made if one["action"] == "scale"]
     assert len(grown) == 1 and grown[0]["size"]["workers"] == 1
     assert grown[0]["outcome"]["outcome"] == "committed" and grown[0]["outcome"]["examples_per_second_after"] > 0

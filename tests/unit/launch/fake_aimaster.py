@@ -99,6 +99,11 @@ async def main() -> None:
         parser.add_argument(f"--{flag}", action="append" if flag == "setting" else "store")
     for flag in ("ps", "workers", "slots", "min-ps", "max-ps", "min-workers", "max-workers"):
         parser.add_argument(f"--{flag}", type=int)
+    for flag in ("ps-cpu", "worker-cpu", "ps-memory", "worker-memory"):
+        for prefix in ("", "max-"):
+            parser.add_argument(f"--{prefix}{flag}", type=float)
+    for flag in ("total-cpu", "total-memory", "start"):
+        parser.add_argument(f"--{flag}")
     parser.add_argument("--evaluator", action="store_true")
     arguments = parser.parse_args()
     fake = Fake(arguments)
