@@ -25,7 +25,7 @@ class FakeLedger:
     def __init__(self, feeder: Feeder) -> None:
         self.feeder, self.ledger = feeder, LocalLedger(feeder.declaration)
         self.requests: list[pb.DataRequest] = []
-        self.reachable = True
+        self.reachable, self.rewinds = True, 0
         self.asked = threading.Condition()
 
     def send(self, request: pb.DataRequest) -> None:
@@ -33,7 +33,24 @@ class FakeLedger:
             self.requests.append(request)
             self.asked.notify_all()
         if self.reachable:
-            self.feeder.receive(self.ledger.answer(request))
+            self.feeder.receive(self._answer(request))
+
+    def _answer(self, request: pb.DataRequest) -> pb.DataReply:
+        with self.asked:
+            if request.rewinds < self.rewinds:  # it speaks of leases that are void: no others for it
+                state = pb.DataReply.MORE
+                return pb.DataReply(
+                    sequence=request.sequence, dataset=request.dataset, rewinds=self.rewinds, state=state,
+                    retry_seconds=0.01,
+                )  # fmt: skip
+            return self.ledger.answer(request)
+
+    def rewind(self) -> None:
+        """To the beginning."""
+        with self.asked:
+            self.ledger, self.rewinds = LocalLedger(self.feeder.declaration), self.rewinds + 1
+            self.ledger._next_lease = 1000 * self.rewinds
+        self.feeder.receive(pb.DataReply(dataset="train", rewinds=self.rewinds, state=pb.DataReply.MORE))
 
     def until(self, condition) -> None:
         """Some request so far, or to come, has it."""
@@ -188,9 +205,7 @@ def test_after_a_rewind_the_records_come_from_new_leases(feed):
     batches = feeder.batches()
     for _ in range(3):
         step(feeder, batches)
-    ledger.ledger = LocalLedger(feeder.declaration)
-    ledger.ledger._next_lease = 1000
-    feeder.receive(pb.DataReply(dataset="train", rewinds=1, state=pb.DataReply.MORE))
+    ledger.rewind()
     assert feeder.restart_needed
     feeder.restarted()
     assert next(batches, None) is None
@@ -202,9 +217,7 @@ def test_a_step_that_began_before_a_rewind_does_not_count(feed):
     batches = feeder.batches()
     ticket = feeder.begin(1, LIMIT)
     next(batches)
-    ledger.ledger = LocalLedger(feeder.declaration)
-    ledger.ledger._next_lease = 1000
-    feeder.receive(pb.DataReply(dataset="train", rewinds=1, state=pb.DataReply.MORE))
+    ledger.rewind()
     assert not feeder.valid(ticket)
     feeder.trained(ticket)
     assert sorted(finish(feeder, feeder.batches())) == list(range(100))
