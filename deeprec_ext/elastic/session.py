@@ -57,6 +57,9 @@ has been executed then, and the step is run again at once."""
 TWICE_MAX = 5
 """One after the other: chance does not do that."""
 
+SUSPECT_RUNS = 100
+"""Batches that a pipeline may have prefetched before a failed run broke it."""
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -156,6 +159,7 @@ class ElasticSession(v1.Session):
         self._uses: OrderedDict[Signature, int] = OrderedDict()
         self._building = threading.RLock()
         self._initialized: set[str] = set()
+        self._suspects: dict[str, int] = {}  # iterators that a failed run has read, runs until they are trusted again
         self._started: dict[str, tuple[Signature, list[Any]]] = {}  # how each iterator was started
         self._swaps = 0
         self._feeding = Feeding(home.inputs) if home is not None else None
@@ -244,7 +248,7 @@ class ElasticSession(v1.Session):
         feeding: Run | None = None
         if self._feeding is not None and (facts.pulls or facts.makes):
             feeding = self._feeding.run(facts.pulls, facts.makes, facts.records, signature, values)
-        failed, refused = False, 0
+        refused = 0
         while True:
             self._check_generation()
             if feeding is not None:
@@ -258,13 +262,15 @@ class ElasticSession(v1.Session):
                         made_for = self._made_for
                         try:
                             self._before(placed, facts, feeding, signature, values)
-                            return self._execute(
+                            result = self._execute(
                                 placed, signature, values, options, run_metadata, tracing, self._home.runner, feeding
                             )
+                            if self._suspects:
+                                self._trust(facts)
+                            return result
                         except (tf.errors.OutOfRangeError, *LOST, *STALE) as error:
-                            if failed and self._interrupted(facts, error):
+                            if self._interrupted(facts, error):
                                 self._start_again(placed, facts)
-                                failed = False
                                 continue
                             if isinstance(error, tf.errors.OutOfRangeError):
                                 raise
@@ -273,7 +279,8 @@ class ElasticSession(v1.Session):
                                 and TWICE in str(error)
                                 and refused < TWICE_MAX
                             ):
-                                failed, refused = True, refused + 1
+                                refused += 1
+                                self._suspect(facts)
                                 continue
                             failure: Exception = error
                 else:
@@ -285,14 +292,13 @@ class ElasticSession(v1.Session):
                     raise
                 continue
             assert made_for is not None
+            self._suspect(facts)
             if isinstance(failure, TraceFailedError):
-                failed = True  # the ordinary way tells whether a PS is gone
-                continue
+                continue  # the ordinary way tells whether a PS is gone
             if self._closed or not self._home.next_view(failure, made_for):
                 if isinstance(failure, AbandonedError):
                     raise tf.errors.AbortedError(None, None, str(failure))
                 raise failure
-            failed = True
 
     def _execute(
         self, placed: Placed, signature: Signature, values: list[Any], options: Any, metadata: Any, tracing: bool,
@@ -316,17 +322,34 @@ class ElasticSession(v1.Session):
         if self._home is not None and self._generation != self._home.generation:
             raise tf.errors.AbortedError(None, None, "variables were lost with a PS: the session has to be recovered")
 
-    @staticmethod
-    def _interrupted(facts: _Facts, error: Exception) -> bool:
-        """Whether a run that is repeated failed because the attempt before it broke the input.
+    def _suspect(self, facts: _Facts) -> None:
+        """A run has failed: what it read from may be broken."""
+        self._suspects.update(dict.fromkeys(facts.readers.values(), SUSPECT_RUNS))
 
-        TensorFlow cancels an iterator for good when a run fails while it reads; it then says that its data has ended.
+    def _trust(self, facts: _Facts) -> None:
+        """A run has succeeded; but its batch may have been prefetched before."""
+        for iterator in set(facts.readers.values()):
+            left = self._suspects.pop(iterator, 0)
+            if left > 1:
+                self._suspects[iterator] = left - 1
+
+    def _interrupted(self, facts: _Facts, error: Exception) -> bool:
+        """Whether a run failed because one shortly before it broke the input.
+
+        TensorFlow cancels an iterator for good when a run fails while it reads; it then says that its data has ended, at
+        once or when what it has prefetched is used up. The true end cannot be told from that; stock TensorFlow would have
+        begun the data again when the PS was lost.
         """
         kinds = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
-        return isinstance(error, kinds) and any(name in str(error) for name in facts.readers)
+        return (
+            isinstance(error, kinds)
+            and any(iterator in self._suspects for iterator in facts.readers.values())
+            and any(name in str(error) for name in facts.readers)
+        )
 
     def _start_again(self, placed: Placed, facts: _Facts) -> None:
         for iterator in sorted(set(facts.readers.values())):
+            self._suspects.pop(iterator, None)
             log.warning(
                 "the loss of a PS interrupted the input '%s': it begins again, as after any restart of stock TensorFlow; "
                 "deeprec_ext.data.elastic_dataset would go on at this batch",
