@@ -124,6 +124,7 @@ def _checked(arguments: argparse.Namespace, found: sealing.Found, manifests: Seq
     files = {file.name: file for manifest in manifests for file in manifest.files().values()}
     sound = [file for name, file in sorted(files.items()) if name not in found.damaged]
     found.damaged.update(sealing.check_files(directory(arguments.dir), sound))
+    sealing.forget_removed(directory(arguments.dir), found)
 
 
 def _verify(arguments: argparse.Namespace) -> int:
@@ -164,9 +165,8 @@ def _choose(arguments: argparse.Namespace) -> Manifest:
         return chosen[0]
     while True:
         chosen_one = sealing.choose(found, arguments.dir)
-        before = len(found.damaged)
         _checked(arguments, found, [chosen_one])
-        if len(found.damaged) == before:
+        if chosen_one in found.manifests and not chains.damage_of(chosen_one, found.damaged):
             if found.damaged:
                 print(f"deeprec-ext: cut {chosen_one.number} is used; {'; '.join(sorted(found.damaged.values())[:3])}",
                       file=sys.stderr)  # fmt: skip

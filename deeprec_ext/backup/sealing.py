@@ -72,7 +72,21 @@ def look(directory: Directory, *, may_be_new: bool = False, most: int = 0, befor
             if file.name not in found.sizes:
                 found.sizes[file.name] = -1
                 _compare_size(directory, file, there, found)
+    forget_removed(directory, found)
     return found
+
+
+def forget_removed(directory: Directory, found: Found) -> None:
+    """A cut that a running job has removed since the names were listed is no cut, and what it lacks no damage.
+
+    Manifests are removed before their files (`chains.removable`): whoever misses a file looks for its manifest once more.
+    """
+    if not found.damaged:
+        return
+    there = set(directory.names())
+    found.manifests = [one for one in found.manifests if manifest_name(one.id) in there]
+    named = {name for one in found.manifests for name in one.files()}
+    found.damaged = {name: why for name, why in found.damaged.items() if name in named or name in there}
 
 
 def _compare_size(directory: Directory, file: DataFile, there: set[str], found: Found) -> None:

@@ -50,6 +50,28 @@ def test_verify_names_what_is_damaged_and_the_newest_cut_that_is_not(backup, cap
     assert name in values["damaged"][0]
 
 
+@pytest.mark.parametrize("moment", ["names", "read", "reading"])
+def test_cuts_that_the_job_removes_while_they_are_verified_are_not_damaged(backup, capsys, monkeypatch, moment):
+    """A job that goes on removes old cuts, manifests first: between any two calls of whoever reads."""
+    first, second, _ = backup.manifests
+    kind = type(backup.place)
+    call, names = getattr(kind, moment), backup.place.names()
+
+    def removing(place, *words):
+        monkeypatch.setattr(kind, moment, call)
+        result = call(place, *words) if moment == "names" else None
+        for name in (second.name, first.name, *first.files(), *second.files()):
+            if name in backup.place.names():
+                backup.place.remove(name)
+        return call(place, *words) if result is None else result
+
+    monkeypatch.setattr(kind, moment, removing)
+    code, out, _ = ask(capsys, "verify", backup.path, "--json")
+    values = json.loads(out)
+    assert (code, values["damaged"], values["consistent"]) == (0, [], [3])
+    assert len(backup.place.names()) < len(names)
+
+
 def test_a_flipped_value_names_the_variable(backup, capsys):
     backup.flip(backup.manifests[2].cut.files[0].name, at=0.4)
     assert "block of" in ask(capsys, "verify", backup.path)[1]
