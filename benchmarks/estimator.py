@@ -12,6 +12,9 @@ real: everything; roles are held to their CPU by cgroups, nothing sleeps). Then,
   relative error (MAPE) of examples per second, over 20 draws. Draws must hold two sizes at least.
 - *extrapolation*: fitted to 8 windows with at most two workers, compared at six workers.
 
+Throughput of a window is what it would have been had the machine been as fast as it usually is (benchmarks/speed.py); the
+errors of ours without that are told too.
+
 Each row has two baselines fitted to the same windows: `linear` (throughput per core of the trainers is what it was) and
 `optimus` (step time linear in 1, 1/worker CPU, w/(p·PS CPU), w, p; non-negative least squares: Peng et al., EuroSys '18,
 section 3.2, with CPU). The simulator's job model (`deeprec_ext/aimaster/simulator/fitting.py`) is fitted to the same windows,
@@ -89,10 +92,10 @@ def restored(path: Path) -> dict[str, list[Measured]]:
     return {k: [Measured(**{**one, "size": Size(**one["size"])}) for one in v] for k, v in values.items()}
 
 
-def as_window(shape: Shape, one: Measured) -> Window:
-    """As the autoscaler would have seen it."""
+def as_window(shape: Shape, one: Measured, slower: float = 1.0) -> Window:
+    """As the autoscaler would have seen it. `slower`: how much slower than usual the machine was."""
     return Window(
-        start=0.0, seconds=one.seconds, size=one.size, examples_per_second=one.examples_per_second,
+        start=0.0, seconds=one.seconds, size=one.size, examples_per_second=one.examples_per_second * slower,
         examples_per_step=shape.batch, trainer_cpu_cores=one.trainer_cpu, ps_cpu_cores=one.ps_cpu,
     )  # fmt: skip
 
@@ -176,7 +179,10 @@ def far(windows: Sequence[Window], seed: int) -> dict[str, Errors]:
 
 
 def assess(shape: Shape, measured: Sequence[Measured], seed: int) -> dict[str, Any]:
-    windows = [as_window(shape, one) for one in measured]
+    speeds = [one.probe_seconds for one in measured]
+    usual = statistics.median(speeds)
+    windows = [as_window(shape, one, one.probe_seconds / usual if usual else 1.0) for one in measured]
+    raw = [as_window(shape, one) for one in measured]
     rows = {
         str(count): {name: asdict(errors) for name, errors in held_out(windows, count, seed).items()}
         for count in COUNTS if count < len(windows)
@@ -185,6 +191,8 @@ def assess(shape: Shape, measured: Sequence[Measured], seed: int) -> dict[str, A
     return {
         "windows": len(windows), "held_out": rows,
         "extrapolation": {name: asdict(errors) for name, errors in far(windows, seed).items()},
+        "raw": {str(count): held_out(raw, count, seed)["ours"].median for count in COUNTS if count < len(windows)},
+        "speed": [min(speeds) / usual, max(speeds) / usual] if usual else [],
         "simulator": {"mape": simulated.error, "mape_holdout": simulated.error_holdout},
     }  # fmt: skip
 
@@ -250,6 +258,13 @@ def told(result: dict[str, Any]) -> str:
             what = "extrapolation" if key == "extrapolation" else f"{key} windows"
             lines.append(f"{what}: {value:.1%} in the median of the shapes (target {targets[key]:.0%})")
         for name, one in result["shapes"].items():
+            if one["speed"]:
+                errors = ", ".join(f"{error:.1%}" for error in one["raw"].values())
+                slowest, fastest = one["speed"][1], 1 / one["speed"][0]
+                lines.append(
+                    f"{name}: the machine was up to {slowest:.2f} times slower and {fastest:.2f} times faster than usual; "
+                    f"without allowing for that: {errors}"
+                )
             simulated = one["simulator"]
             known, left_out = (f"{simulated[key]:.1%}" for key in ("mape", "mape_holdout"))
             lines.append(f"simulator's job model, {name}: error {known}, at sizes left out {left_out}")

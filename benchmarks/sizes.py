@@ -2,10 +2,13 @@
 
 Nothing is padded and nothing sleeps: a step takes the CPU it takes, and the kernel gives a role no more than its quota (0.06
 to 0.15 of a core), so that seven trainers and four PS fit on two cores and more of either makes a difference. While a job
-changes its size, new pods have a whole core each and the others a quarter; all get their quota when all of them train.
+changes its size, new pods have a whole core each and the others a quarter; all get their quota when all of them train. Trainers
+prepare no sessions for the loss of a PS, and trace no steps: that takes seconds of CPU after each change, which at these quotas
+is a minute.
 
 A job goes through its sizes in an order with few restarts. Throughput is counted from the times of steps that the trainers
 themselves write, CPU from their processes.
+How fast the machine is meanwhile is measured too (benchmarks/speed.py): it may change by half within minutes.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +24,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks import speed
 from benchmarks.job import Job, running
 from benchmarks.stock import steps
 from benchmarks.stock.cluster import ROOT
@@ -71,6 +76,7 @@ class Measured:
     trainer_cpu: float
     ps_cpu: float
     others_cpu: float
+    probe_seconds: float = 0.0  # mean of `speed.probe` meanwhile
 
 
 class Rig:
@@ -110,9 +116,10 @@ class Rig:
         job = self._job
         servers = job.servers()
         began, before, machine = time.time(), self._cpu([*job.trainers, *servers]), _machine_cpu()
-        longest = began + WINDOW_MAX_SECONDS
+        longest, probes = began + WINDOW_MAX_SECONDS, []
         while True:
-            time.sleep(0.5)
+            time.sleep(0.25)
+            probes.append(speed.probe())
             seen = steps.read(job.recorded)
             inside = {name: [step.time for step in seen.get(name, ()) if step.time >= began] for name in job.trainers}
             fewest = min(len(times) for times in inside.values())
@@ -126,7 +133,7 @@ class Rig:
             size, round(length, 2), round(rate * self._shape.batch, 3), sum(map(len, inside.values())),
             round(sum(cpu[name] for name in job.trainers) / len(job.trainers), 5),
             round(sum(cpu[name] for name in servers), 5),
-            round((machine_after - machine) / length - sum(cpu.values()), 3),
+            round((machine_after - machine) / length - sum(cpu.values()), 3), statistics.fmean(probes),
         )  # fmt: skip
 
     def _resize(self, name: str, cpu: float) -> None:
@@ -151,6 +158,7 @@ def rig(shape: Shape, max_ps: int = MAX_PS, max_workers: int = MAX_WORKERS) -> I
     """A job of this shape with one PS and one trainer."""
     flags = (
         "--ps-cpu", str(FREE_CPU), "--worker-cpu", str(FREE_CPU), "--max-ps", str(max_ps), "--max-workers", str(max_workers),
+        "--setting", "standby_sessions_max=0", "--setting", "trace_seconds=0",
     )  # fmt: skip
     command = [str(SCRIPT), *shape.flags, "--batch", str(shape.batch), "--steps", str(10**9)]
     with running(command, ps=1, workers=0, flags=flags, label="estimator") as job:

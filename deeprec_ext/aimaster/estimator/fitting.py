@@ -13,15 +13,21 @@ Rows that do not fit count less (Huber), but they count: the largest size that w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import mul
+from typing import Any, NamedTuple
 
-from deeprec_ext.aimaster.estimator.formula import CORES_FLOOR, NAMES, SHARPNESS_MAX, bounds, cores
+from deeprec_ext.aimaster.estimator.formula import CORES_FLOOR, NAMES, SHARPNESS_MAX, bounds
 
 ROUNDS_MAX = 12
 TOLERANCE = 1e-3
 """Relative improvement of the sum of squares below which it is done."""
+
+GOOD = 0.05
+"""Where no step time is further off than this there is no second start: what it might find better is noise."""
 
 HUBER = 1.345
 """Residuals beyond so many robust standard deviations count linearly; as good as least squares (95 %) where all is well."""
@@ -52,6 +58,15 @@ typical size (of the request, for those in cores). What rarely matters is believ
 SHARPNESS = (3.0, 6.0)
 """The same for the last."""
 
+TINY = 1e-12
+"""In place of a bound that is 0: where bounds add up it has a slope all the same."""
+
+USE_MIN = 1e-9
+"""Model ÷ measured: a use of CPU for which the formula has nothing yet is that small, for the logarithm."""
+
+Numbers = list[float]
+Three = tuple[float, float, float]
+
 
 @dataclass(frozen=True)
 class Point:
@@ -67,66 +82,80 @@ class Point:
     weight: float = 1.0
 
 
-def solve(points: Sequence[Point]) -> tuple[float, ...]:
-    """The coefficients, in the order of `formula.COEFFICIENTS`. `points` must not be empty; numbers finite and positive."""
-    import numpy as np
+def solve(points: Sequence[Point], near: Sequence[float] = ()) -> tuple[float, ...]:
+    """The coefficients, in the order of `formula.COEFFICIENTS`. `points` must not be empty; numbers finite and positive.
 
+    Args:
+        near: coefficients to begin with, where the solution of nearly the same points is known; else the usual starts.
+
+    Raises ArithmeticError, ValueError, RuntimeError: numbers of absurd sizes.
+    """
     system = _System(points)
-    found = [system.improve(start) for start in system.starts()]
+    found: list[_Fit] = []
+    for start in [near] if near else system.starts():
+        found.append(system.improve(start))
+        if max(map(abs, found[0].speed)) < GOOD:
+            break
     limits = system.limits(found[0])
-    best = min(found, key=lambda c: system.badness(c, limits))
-    if not np.all(np.isfinite(best)):
+    best = min(found, key=lambda fit: system.badness(fit, limits)).c
+    if not all(math.isfinite(value) for value in best):
         raise ArithmeticError("the throughput model has no finite coefficients")
-    return tuple(float(value) for value in best)
+    return tuple(best)
+
+
+class _Fit(NamedTuple):
+    """Coefficients, and how they fit: per size the bounds and their shares of t^s, and the residual of the step time; then
+    the residuals of CPU use. Residuals are logarithms of model ÷ measured: twice as much is as wrong as half of it.
+    """
+
+    c: Numbers
+    bounds: list[tuple[Three, Three]]
+    speed: Numbers
+    use: Numbers
+
+
+class _Use(NamedTuple):
+    """A known use of CPU: what the formula has for it, by what was measured, is the sum of `values` times `c[where]`."""
+
+    where: slice
+    values: Numbers
+    weight: float
 
 
 class _System:
-    """The rows of the module's text."""
+    """The rows of the module's text, in plain numbers: for a handful of sizes an array costs more than what is computed."""
 
     def __init__(self, points: Sequence[Point]) -> None:
         import numpy as np
 
-        def column(name: str) -> Any:
-            return np.array([getattr(point, name) for point in points], dtype=float)
+        self._points = points
+        self._uses = [use for point in points for use in _uses(point)]
+        self._weights, self._use_weights = [point.weight for point in points], [use.weight for use in self._uses]
+        self.scale = _scale(points)
+        self.prior = [*(scale * neutral for scale, (neutral, _) in zip(self.scale, PRIOR)), SHARPNESS[0]]
+        widths = [*(scale * width for scale, (_, width) in zip(self.scale, PRIOR)), SHARPNESS[1]]
+        self._pulls = [PULL / width for width in widths]
+        self._pulled = [pull * value for pull, value in zip(self._pulls, self.prior)]
+        self._rows = np.vstack([np.diag(self._pulls), np.zeros((len(points) + len(self._uses), len(NAMES)))])
 
-        self._np = np
-        ps, trainers = column("ps"), column("trainers")
-        self._size = ps, trainers, column("ps_cpu"), column("worker_cpu")
-        self._seconds = seconds = column("seconds")
-        self._roots = np.sqrt(column("weight"))
-        self._several = (ps > 1).astype(float)
-        zero, one = np.zeros_like(ps), np.ones_like(ps)
-        used, served = column("trainer_cores"), column("ps_cores")
-        of_trainer = np.stack([zero, 1 / seconds, (ps - 1) / seconds, one, zero, zero, zero, zero, zero, zero], 1)
-        per_step = trainers / seconds
-        of_ps = np.stack([zero, zero, zero, zero, per_step, self._several * per_step, ps * per_step, ps, zero, zero], 1)
-        self._cpu = np.vstack([
-            of_trainer[used > 0] / used[used > 0, None], of_ps[served > 0] / served[served > 0, None]
-        ])  # fmt: skip
-        self._cpu_roots = np.concatenate([self._roots[used > 0], self._roots[served > 0]]) * CPU_WEIGHT
-        self._scale = scale = _scale(np, self._size, seconds)
-        neutral, width = np.array(PRIOR).T
-        self.prior = np.append(scale * neutral, SHARPNESS[0])
-        self._pull = PULL * np.diag(1 / np.append(scale * width, SHARPNESS[1]))
-        self._pulled = self._pull @ self.prior
-
-    def starts(self) -> list[Any]:
+    def starts(self) -> list[Numbers]:
         """Where to begin: with corners a bound that does not rule has no slope, so each must have ruled in one of them."""
-        crowded = self.prior.copy()
-        crowded[8] = 0.7 * self._scale[8]
+        crowded = self.prior[:]
+        crowded[8] = 0.7 * self.scale[8]
         return [self.prior, crowded]
 
-    def improve(self, best: Any) -> Any:
+    def improve(self, c: Sequence[float]) -> _Fit:
         """From these coefficients to a minimum nearby."""
         from scipy.optimize import nnls
 
+        best = self.fit(list(c))
         for _ in range(ROUNDS_MAX):
             limits = self.limits(best)
-            target, _ = nnls(*self.linearised(best, limits))
+            target = nnls(*self.linearised(best, limits))[0].tolist()
             target[-1] = min(target[-1], SHARPNESS_MAX)
             least, improved = self.badness(best, limits), False
             for share in (1.0, 0.5, 0.2, 0.05):
-                trial = best + share * (target - best)
+                trial = self.fit([here + share * (there - here) for here, there in zip(best.c, target)])
                 badness = self.badness(trial, limits)
                 if badness < least:
                     improved, best = badness < least * (1 - TOLERANCE), trial
@@ -135,89 +164,114 @@ class _System:
                 break
         return best
 
-    def limits(self, c: Any) -> tuple[float, float]:
+    def fit(self, c: Numbers) -> _Fit:
+        s, log = 1 + c[9], math.log
+        found, speed = [], []
+        for point in self._points:
+            own, served, shared = bounds(c, point.ps, point.trainers, point.ps_cpu, point.worker_cpu)
+            own, served, shared = own or TINY, served or TINY, shared or TINY
+            most = max(own, served, shared)  # by which all is divided, so that no power is too large
+            a, p, m = (own / most) ** s, (served / most) ** s, (shared / most) ** s
+            total = a + p + m
+            found.append(((own, served, shared), (a / total, p / total, m / total)))
+            speed.append(log(most / point.seconds) + log(total) / s)
+        use = [log(max(sum(map(mul, values, c[where])), USE_MIN)) for where, values, _ in self._uses]
+        return _Fit(c, found, speed, use)
+
+    def limits(self, fit: _Fit) -> tuple[float, float]:
         """Residuals of throughput, and of CPU use, beyond which a row counts less."""
-        return tuple(_limit(self._np, residual) for residual in self._residuals(c))  # type: ignore[return-value]
+        return _limit(fit.speed), _limit(fit.use)
 
-    def _residuals(self, c: Any) -> tuple[Any, Any]:
-        """Logarithms of model ÷ measured: twice as much is as wrong as half of it."""
-        return self._np.log(self._seconds_of(c) / self._seconds), self._np.log(self._np.maximum(self._cpu @ c, 1e-9))
-
-    def linearised(self, c: Any, limits: tuple[float, float]) -> tuple[Any, Any]:
+    def linearised(self, fit: _Fit, limits: tuple[float, float]) -> tuple[Any, Any]:
         """Rows and right-hand sides of the least squares at these coefficients."""
-        np = self._np
-        seconds, slopes = self._model(c)
-        speed, use = self._residuals(c)
-        rows, cpu = slopes / seconds[:, None], self._cpu / np.maximum(self._cpu @ c, 1e-9)[:, None]
-        roots, cpu_roots = self._roots * _root(np, speed, limits[0]), self._cpu_roots * _root(np, use, limits[1])
-        return (
-            np.vstack([rows * roots[:, None], cpu * cpu_roots[:, None], self._pull]),
-            np.concatenate([(rows @ c - speed) * roots, (1 - use) * cpu_roots, self._pulled]),
-        )
+        count = len(self._points)
+        rows, sides, speed = self._rows.copy(), self._pulled[:], []
+        for point, found, residual in zip(self._points, fit.bounds, fit.speed):
+            slopes, root = _slopes(fit.c, point, *found), _root(point.weight, residual, limits[0])
+            speed.append([root * slope for slope in slopes])
+            sides.append(root * (sum(map(mul, slopes, fit.c)) - residual))
+        rows[len(NAMES) : len(NAMES) + count] = speed
+        for index, ((where, values, weight), residual) in enumerate(zip(self._uses, fit.use), len(NAMES) + count):
+            root = _root(weight, residual, limits[1])
+            factor = root / math.exp(residual)
+            rows[index, where] = [factor * value for value in values]
+            sides.append(root * (1 - residual))
+        return rows, sides
 
-    def badness(self, c: Any, limits: tuple[float, float]) -> float:
+    def badness(self, fit: _Fit, limits: tuple[float, float]) -> float:
         """What is minimised, as long as the limits are the same."""
-        np = self._np
-        total = float(np.sum((self._pull @ c - self._pulled) ** 2))
-        for residual, roots, limit in zip(self._residuals(c), (self._roots, self._cpu_roots), limits):
-            size = np.abs(residual)
-            total += float(np.sum(roots**2 * np.where(size < limit, size**2, (2 * size - limit) * limit)))
-        return total
-
-    def _seconds_of(self, c: Any) -> Any:
-        own, served, shared = bounds(c, *self._size)
-        s = 1 + c[-1]
-        return self._np.maximum((own**s + served**s + shared**s) ** (1 / s), 1e-12)
-
-    def _model(self, c: Any) -> tuple[Any, Any]:
-        """Step time [n] and its derivatives by the coefficients [n, 10]."""
-        np = self._np
-        ps, trainers, ps_cpu, worker_cpu = self._size
-        parts = np.maximum(np.stack(bounds(c, *self._size)), 1e-12)
-        s = 1 + c[-1]
-        powers = parts**s
-        total = powers.sum(0)
-        seconds = total ** (1 / s)
-        own, served, shared = (parts / seconds) ** (s - 1)
-        shares = powers / total
-        worker, own_idle = _per_core(worker_cpu, c[3])
-        server, served_idle = _per_core(ps_cpu, c[7])
-        slopes = np.stack([
-            own, own * worker, own * (ps - 1) * worker, own * (c[1] + c[2] * (ps - 1)) * own_idle,
-            served * trainers * server / ps, served * trainers * server / ps * self._several, served * trainers * server,
-            served * trainers * ((c[4] + c[5] * self._several) / ps + c[6]) * served_idle, shared * trainers,
-            seconds / s**2 * np.sum(shares * np.log(np.maximum(shares, 1e-300)), 0),
-        ], 1)  # fmt: skip
-        return seconds, slopes
+        total = 0.0
+        for pull, pulled, value in zip(self._pulls, self._pulled, fit.c):
+            off = pull * value - pulled
+            total += off * off
+        total += _loss(self._weights, fit.speed, limits[0])
+        return total + _loss(self._use_weights, fit.use, limits[1])
 
 
-def _scale(np: Any, size: tuple[Any, Any, Any, Any], seconds: Any) -> Any:
+def _slopes(c: Numbers, point: Point, parts: Three, shares: Three) -> Numbers:
+    """Derivatives of the logarithm of the step time by the coefficients: a bound's own, in proportion to its share of t^s."""
+    s, several, further = 1 + c[9], float(point.ps > 1), point.ps - 1
+    own, served, shared = shares[0] / parts[0], shares[1] / parts[1], shares[2] / parts[2]
+    worker, own_idle = _per_core(point.worker_cpu, c[3])
+    server, served_idle = _per_core(point.ps_cpu, c[7])
+    a, p = own * worker, served * point.trainers * server
+    work, load = c[1] + c[2] * further, (c[4] + c[5] * several) / point.ps + c[6]
+    corner = sum([share * math.log(share) for share in shares if share]) / (s * s)
+    return [own, a, a * further, own * work * own_idle, p / point.ps, p / point.ps * several, p,
+            served * point.trainers * load * served_idle, shared * point.trainers, corner]  # fmt: skip
+
+
+def _uses(point: Point) -> Iterator[_Use]:
+    weight, steps = CPU_WEIGHT**2 * point.weight, 1 / point.seconds
+    if point.trainer_cores > 0:
+        values = steps, (point.ps - 1) * steps, 1.0
+        yield _Use(slice(1, 4), [value / point.trainer_cores for value in values], weight)
+    if point.ps_cores > 0:
+        steps *= point.trainers
+        of_ps = steps, (point.ps > 1) * steps, point.ps * steps, point.ps
+        yield _Use(slice(4, 8), [value / point.ps_cores for value in of_ps], weight)
+
+
+def _scale(points: Sequence[Point]) -> Numbers:
     """What each coefficient (but the sharpness) would be if it made up the whole step at a typical size."""
-    ps, trainers, ps_cpu, worker_cpu = size
-    work = np.median(seconds * worker_cpu)
-    load = np.median(seconds * ps_cpu * ps / trainers)
-    worker, server = np.median(worker_cpu), np.median(ps_cpu)
-    return np.array([
-        np.median(seconds), work, work, worker, load, load, np.median(seconds * ps_cpu / trainers), server,
-        np.median(seconds / trainers),
-    ])  # fmt: skip
+    median = statistics.median
+    seconds = median(p.seconds for p in points)
+    work = median(p.seconds * p.worker_cpu for p in points)
+    load = median(p.seconds * p.ps_cpu * p.ps / p.trainers for p in points)
+    each = median(p.seconds * p.ps_cpu / p.trainers for p in points)
+    worker, server = median(p.worker_cpu for p in points), median(p.ps_cpu for p in points)
+    return [seconds, work, work, worker, load, load, each, server, median(p.seconds / p.trainers for p in points)]
 
 
-def _per_core(request: Any, idle: Any) -> tuple[Any, Any]:
+def _per_core(request: float, idle: float) -> tuple[float, float]:
     """1 / cores', and its derivative by `idle`."""
     left = request - idle
-    root = (left * left + CORES_FLOOR * request * request) ** 0.5
-    share = cores(request, idle)
+    root = math.sqrt(left * left + CORES_FLOOR * request * request)
+    share = (left + root) / 2
     return 1 / share, (1 + left / root) / (2 * share * share)
 
 
-def _limit(np: Any, residuals: Any) -> float:
-    return HUBER * max(1.4826 * float(np.median(np.abs(residuals))) if len(residuals) else 0.0, NOISE_MIN)
+def _limit(residuals: Numbers) -> float:
+    if not residuals:
+        return HUBER * NOISE_MIN
+    sizes, half = sorted(map(abs, residuals)), len(residuals) // 2
+    median = sizes[half] if len(sizes) % 2 else (sizes[half - 1] + sizes[half]) / 2
+    return HUBER * max(1.4826 * median, NOISE_MIN)
 
 
-def _root(np: Any, residuals: Any, limit: float) -> Any:
-    """Root of the weight of a row."""
-    return np.sqrt(np.minimum(1.0, limit / np.maximum(np.abs(residuals), 1e-12)))
+def _loss(weights: Numbers, residuals: Numbers, limit: float) -> float:
+    """Squares up to the limit, from there on lines."""
+    total = 0.0
+    for weight, residual in zip(weights, residuals):
+        size = abs(residual)
+        total += weight * (size * size if size < limit else (2 * size - limit) * limit)
+    return total
+
+
+def _root(weight: float, residual: float, limit: float) -> float:
+    """Of the weight of a row: beyond the limit it counts less."""
+    size = abs(residual)
+    return math.sqrt(weight if size <= limit else weight * limit / size)
 
 
 assert len(PRIOR) + 1 == len(NAMES)

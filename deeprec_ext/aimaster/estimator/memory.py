@@ -6,7 +6,7 @@
 - *variables*: bytes of the catalogue on its slots, optimizer slots included;
 - *backups*: the same of the slots it guards, where there are peer backups, which take more than one PS;
 - *marks*: bits (a byte each) per row of its tables and of those it guards: the marks themselves, and one set for each reader;
-- *buffers*: rows on their way: a chunk of a copy on either side, the dirty rows of a refresh.
+- *buffers*: rows on their way: a chunk of a copy on either side, the dirty rows of a refresh; and the sessions that carry them.
 
 Not in it, because it passes: a scaling, in which the target has its copies before the source gives up its own (`moving`), and a
 checkpoint, for which a table that training updates by rows is copied before it is written (`peak`).
@@ -29,6 +29,10 @@ measured by `benchmarks/estimator.py`, which says how far off it is elsewhere.""
 
 VARIABLE_BYTES = 100_000
 """Of one variable beside its values: kernels, handles, names in graphs."""
+
+GUARDING_BYTES = 60_000_000
+"""Of a PS that guards others' slots beside the copies: sessions on it and on theirs, and what their transfers leave in the
+allocator. 50 to 95 MB where `benchmarks/estimator.py` measured."""
 
 CHUNK_BYTES = 8 << 20
 """Setting `copy_chunk_bytes`."""
@@ -107,7 +111,7 @@ def _one(layout: Layout, slot_map: Sequence[int], backup_map: Sequence[int], tas
     return PsMemory(
         process=PROCESS_BYTES + VARIABLE_BYTES * sum(layout.counts[slot] for slot in [*own, *guarded]),
         variables=sum(layout.sizes[slot] for slot in own), backups=sum(layout.sizes[slot] for slot in guarded),
-        marks=marked, buffers=round(min(dirty, DIRTY_ROUND_BYTES)) + (CHUNK_BYTES if guarded else 0),
+        marks=marked, buffers=round(min(dirty, DIRTY_ROUND_BYTES)) + (CHUNK_BYTES + GUARDING_BYTES if guarded else 0),
         tables=sum(layout.tables[slot] for slot in own),
     )  # fmt: skip
 
@@ -144,4 +148,4 @@ def even_share(model: Model, ps: int, backups: bool) -> float:
     """Bytes of the fullest of so many PS where only features of the model are known: slots are even, or one is the largest."""
     copies = 2 if backups and ps > 1 else 1
     variables = max((model.table_bytes + model.dense_bytes) / ps, float(model.largest_slot_bytes))
-    return PROCESS_BYTES + copies * variables + (2 * CHUNK_BYTES if copies > 1 else 0)
+    return PROCESS_BYTES + copies * variables + (2 * CHUNK_BYTES + GUARDING_BYTES if copies > 1 else 0)

@@ -189,6 +189,13 @@ class Evidence:
 
     def exhausted(self, dimension: int) -> bool:
         """Whether growth in one dimension alone (index of a key) has been tried and has brought next to nothing."""
+        return self._exhausted[dimension]
+
+    @cached_property
+    def _exhausted(self) -> tuple[bool, ...]:
+        return tuple(self._is_exhausted(dimension) for dimension in range(4))
+
+    def _is_exhausted(self, dimension: int) -> bool:
         here = key_of(self.size)
         others = here[:dimension] + here[dimension + 1 :]
         lower = [
@@ -248,11 +255,15 @@ class Evidence:
 
     def pressed(self, role: str) -> bool:
         """Whether a role's CPU limit binds: one of its processes is throttled, or uses nearly all it may."""
-        return any(
-            use.throttled_share >= self.policy.throttled_share
-            or (use.cpu_limit_cores > 0 and use.cpu_cores >= 0.9 * use.cpu_limit_cores)
-            for use in self.of_role(role)
-        )
+        return role in self._pressed
+
+    @cached_property
+    def _pressed(self) -> frozenset[str]:
+        return frozenset(role for role in ("ps", "worker") if any(map(self._is_pressed, self.of_role(role))))
+
+    def _is_pressed(self, use: RoleUse) -> bool:
+        nearly_all = use.cpu_limit_cores > 0 and use.cpu_cores >= 0.9 * use.cpu_limit_cores
+        return nearly_all or use.throttled_share >= self.policy.throttled_share
 
     # ------------------------------------------------------------------------------------------------ the past
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from deeprec_ext.aimaster.policy.observed import Observed, Size, Window
@@ -13,6 +16,7 @@ HUGE = 1e18
 """Nothing that is measured is larger; products of two such numbers are still finite."""
 
 T = TypeVar("T")
+_PLAIN = frozenset({int, float})
 _SIGNED = frozenset({"memory_slope_bytes_per_second", "decision"})
 
 
@@ -23,6 +27,12 @@ def _numbers(kind: Any) -> tuple[tuple[str, bool], ...]:
     return tuple((field.name, field.name in _SIGNED) for field in fields if field.type in ("int", "float"))
 
 
+@lru_cache(maxsize=64)
+def _reader(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """Of all numeric fields, of which every kind has several."""
+    return attrgetter(*(name for name, _ in _numbers(kind)))
+
+
 def sane_number(value: Any, signed: bool = False) -> bool:
     return isinstance(value, (int, float)) and (-HUGE if signed else 0) <= value <= HUGE
 
@@ -30,6 +40,14 @@ def sane_number(value: Any, signed: bool = False) -> bool:
 def sane_part(part: T) -> T:
     """The same with 0 (not known) for numbers that are none. The very same object when nothing is wrong."""
     kind: Any = type(part)
+    values = _reader(kind)(part)
+    if (
+        _PLAIN.issuperset(map(type, values))
+        and min(values) >= 0
+        and max(values) <= HUGE
+        and not math.isnan(sum(values))
+    ):
+        return part  # as nearly all are
     wrong = {name: 0 for name, signed in _numbers(kind) if not sane_number(getattr(part, name), signed)}
     return dataclasses.replace(part, **wrong) if wrong else part  # type: ignore[type-var]
 
@@ -57,10 +75,10 @@ def sane(observed: Observed) -> Observed:
         objective=observed.objective if observed.objective in OBJECTIVES else OBJECTIVES[0],
         deadline_seconds=observed.deadline_seconds if sane_number(observed.deadline_seconds) else 0.0,
         model=sane_part(observed.model),
-        windows=tuple(sorted(windows, key=lambda window: window.start)),
-        roles=tuple(sorted(map(sane_part, observed.roles), key=lambda role: role.name)),
-        slots=tuple(sorted(map(sane_part, observed.slots), key=lambda slot: slot.slot)),
-        changes=tuple(sorted(map(sane_part, observed.changes), key=lambda change: change.time)),
-        losses=tuple(sorted(map(sane_part, observed.losses), key=lambda loss: loss.time)),
+        windows=tuple(sorted(windows, key=attrgetter("start"))),
+        roles=tuple(sorted(map(sane_part, observed.roles), key=attrgetter("name"))),
+        slots=tuple(sorted(map(sane_part, observed.slots), key=attrgetter("slot"))),
+        changes=tuple(sorted(map(sane_part, observed.changes), key=attrgetter("time"))),
+        losses=tuple(sorted(map(sane_part, observed.losses), key=attrgetter("time"))),
         progress=sane_part(observed.progress),
     )

@@ -79,11 +79,12 @@ class Sweep:
 
     def _larger(self, size: Size, gain: float) -> Size | None:
         best: tuple[float, Size] | None = None
+        rate, now = self.rate(size), self.price(size)
         for option, steps in self._steps(size):
             found = self.with_memory(option)
-            if found is None or self.rate(found) < self.rate(size) * (1 + gain) ** steps:
+            if found is None or (larger := self.rate(found)) < rate * (1 + gain) ** steps:
                 continue
-            worth = (self.rate(found) / self.rate(size) - 1) / max(1e-9, self.price(found) / self.price(size) - 1)
+            worth = (larger / rate - 1) / max(1e-9, self.price(found) / now - 1)
             if best is None or worth > best[0]:
                 best = worth, found
         return best[1] if best else None

@@ -24,7 +24,7 @@ class Luck:
 
     def reading(self) -> float:
         """Factor on a mean over a minute: of CPU, of step time."""
-        return 1.0 + self._noise.uniform(-0.03, 0.03)
+        return 0.97 + 0.06 * self._noise.random()
 
     def speed(self) -> float:
         """Of the host a new pod lands on."""

@@ -36,14 +36,15 @@ def roles(job: SimulatedJob, now: float) -> tuple[RoleUse, ...]:
                 growth, busy**2 if held else 0.0, busy_share=busy, age_seconds=now - pod.ready,
             )
         )  # fmt: skip
-    held = size.worker_cpu > 0 and size.worker_cpu < model.parallelism
+    request, limit, held_bytes = size.worker_cpu, size.worker_memory_bytes, int(model.worker_bytes)
+    held = 0 < request < model.parallelism
+    reading = job.luck.reading
     throttled = round(pace.compute_share, 4) if held else 0.0
     for pod, cores, step in zip(working(job.trainers, now), pace.trainer_cores, pace.step_seconds):
         found.append(
             RoleUse(
-                pod.name, min(cores * job.luck.reading(), size.worker_cpu or cores), size.worker_cpu, int(model.worker_bytes),
-                size.worker_memory_bytes, 0.0, throttled, step * job.luck.reading(), step, 1 / step,
-                age_seconds=now - pod.ready,
+                pod.name, min(cores * reading(), request or cores), request, held_bytes, limit, 0.0, throttled,
+                step * reading(), step, 1 / step, 0.0, 0.0, now - pod.ready,
             )
         )  # fmt: skip
     return tuple(found)

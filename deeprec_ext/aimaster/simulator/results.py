@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
+import os
 import statistics
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +21,8 @@ from deeprec_ext.aimaster.simulator.trace import Trace
 
 QUIET_SECONDS = 600.0
 """A job has converged when so long nothing was decided."""
+JOBS_FOR_TWO = 100
+"""Jobs of a trace from which a second process, which takes a second to start, is worth it."""
 VOLUNTARY = ("scale", "resize", "rebalance")
 Watch = Callable[[str, int, int, float], None]
 
@@ -116,35 +122,70 @@ class Comparison:
         return {**dataclasses.asdict(self), "decisions_per_hour_after_convergence": self.calm.per_hour}
 
 
+@dataclass(frozen=True)
+class Static:
+    """What became of the jobs with static sizes, and which these are, by the name of the job."""
+
+    twice: list[Ended]
+    best: list[Ended]
+    fastest: dict[str, Size]
+
+
 def compare(trace: Trace, policy: Policy, seed: int = 0, watch: Watch | None = None) -> tuple[Comparison, list[Ended]]:
-    """Also returns what became of the policy's jobs."""
-
-    def run(what: str, chosen: Policy | None, sizes: dict[str, Size] | None = None) -> list[Ended]:
-        def told(done: int, jobs: int, now: float) -> None:
-            if watch is not None:
-                watch(what, done, jobs, now)
-
-        return Simulation(trace, chosen, seed, sizes, told).run()
-
-    best = static_sizes(trace.jobs, policy, Sweep.best)
-    fastest = static_sizes(trace.jobs, policy, Sweep.fastest)
-    ours = run("policy", policy)
-    twice = run("twice the best static size", None, {name: doubled(size) for name, size in best.items()})
-    static = run("best static size", None, best)
-    times = {one.work.name: one.seconds for one in static}
+    """Also returns what became of the policy's jobs. The static sizes of a long trace are worked out in another process."""
+    both = _beside(trace, policy, seed, watch)
+    if both is None:
+        static = static_runs(trace, policy, seed, watch)  # first: a job without any size that fits is told at once
+        both = _run(trace, policy, seed, watch), static
+    ours, static = both
+    times = {one.work.name: one.seconds for one in static.best}
     ratios = sorted(one.seconds / times[one.work.name] for one in ours)
     sweeps = {work.name: Sweep(work, policy) for work in trace.jobs}
     quickest = [
-        one.seconds / (one.work.examples / sweeps[one.work.name].rate(fastest[one.work.name])) for one in ours
+        one.seconds / (one.work.examples / sweeps[one.work.name].rate(static.fastest[one.work.name])) for one in ours
     ]  # fmt: skip
-    a, b = figures(ours), figures(twice)
+    a, b = figures(ours), figures(static.twice)
     comparison = Comparison(
-        a, b, figures(static), calm(ours), statistics.median(ratios), ratios[int(0.9 * (len(ratios) - 1))],
+        a, b, figures(static.best), calm(ours), statistics.median(ratios), ratios[int(0.9 * (len(ratios) - 1))],
         statistics.median(quickest), _change(a.core_hours_wasted, b.core_hours_wasted),
         _change(a.memory_gb_hours_wasted, b.memory_gb_hours_wasted),
         sum(len(one.decisions) - 1 for one in ours),
     )  # fmt: skip
     return comparison, ours
+
+
+def static_runs(trace: Trace, policy: Policy, seed: int, watch: Watch | None = None) -> Static:
+    best = static_sizes(trace.jobs, policy, Sweep.best)
+    fastest = static_sizes(trace.jobs, policy, Sweep.fastest)
+    twice = {name: doubled(size) for name, size in best.items()}
+    return Static(
+        _run(trace, None, seed, watch, "twice the best static size", twice),
+        _run(trace, None, seed, watch, "best static size", best),
+        fastest,
+    )
+
+
+def _run(
+    trace: Trace, policy: Policy | None, seed: int, watch: Watch | None, what: str = "policy",
+    sizes: dict[str, Size] | None = None,
+) -> list[Ended]:  # fmt: skip
+    def told(done: int, jobs: int, now: float) -> None:
+        if watch is not None:
+            watch(what, done, jobs, now)
+
+    return Simulation(trace, policy, seed, sizes, told).run()
+
+
+def _beside(trace: Trace, policy: Policy, seed: int, watch: Watch | None) -> tuple[list[Ended], Static] | None:
+    """Both at once. None: the trace is short, there is one core, or there can be no other process."""
+    if len(trace.jobs) < JOBS_FOR_TWO or len(os.sched_getaffinity(0)) < 2:
+        return None
+    try:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            static = pool.submit(static_runs, trace, policy, seed)
+            return _run(trace, policy, seed, watch), static.result()
+    except BrokenProcessPool:
+        return None
 
 
 def _change(now: float, before: float) -> float:

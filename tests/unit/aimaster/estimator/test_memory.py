@@ -53,7 +53,7 @@ def test_with_peer_backups_each_has_its_own_the_others_and_marks_for_both():
     assert found[0].backups == 4 * MB
     assert found[1].backups == 5 * MB + 8
     assert found[0].marks == 2 * 40_000  # marks, and what the peer reader has pending: of four tables
-    assert found[0].buffers == CHUNK_BYTES + memory.DIRTY_SHARE * 4 * MB
+    assert found[0].buffers == CHUNK_BYTES + memory.GUARDING_BYTES + memory.DIRTY_SHARE * 4 * MB
     assert found[0].process == PROCESS_BYTES + 10 * VARIABLE_BYTES  # kernels of backups too
 
 
@@ -98,5 +98,5 @@ def test_features_alone_give_a_share_that_falls_with_ps_but_not_below_the_larges
     model = Model(table_bytes=900 * MB, dense_bytes=100 * MB, largest_slot_bytes=400 * MB)
     assert memory.even_share(model, 1, True) == PROCESS_BYTES + 1000 * MB
     assert memory.even_share(model, 2, False) == PROCESS_BYTES + 500 * MB
-    assert memory.even_share(model, 2, True) == PROCESS_BYTES + 1000 * MB + 2 * CHUNK_BYTES
+    assert memory.even_share(model, 2, True) == PROCESS_BYTES + 1000 * MB + 2 * CHUNK_BYTES + memory.GUARDING_BYTES
     assert memory.even_share(model, 10, False) == PROCESS_BYTES + 400 * MB

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 
 import pytest
 
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Size
 from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.simulator import results
 from deeprec_ext.aimaster.simulator.job import Account
 from deeprec_ext.aimaster.simulator.results import calm, compare, converged_at, figures
 from deeprec_ext.aimaster.simulator.simulation import Ended, total
@@ -93,6 +95,22 @@ def test_a_comparison_of_all_three(cluster):
     values_ = json.loads(json.dumps(found.to_values()))
     assert values_["policy"]["jobs"] == 3
     assert values_["decisions_per_hour_after_convergence"] == found.calm.per_hour
+
+
+def test_with_a_process_beside_it_the_same_comes_out(monkeypatch):
+    given = mixed(**SPOT)
+    alone = compare(given, Policy(), 1)
+    monkeypatch.setattr(results, "JOBS_FOR_TWO", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(results, "static_sizes", None)  # of this process: the other one has its own
+    assert compare(given, Policy(), 1) == alone
+
+
+def test_on_one_core_there_is_no_other_process(monkeypatch):
+    monkeypatch.setattr(results, "JOBS_FOR_TWO", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(results, "ProcessPoolExecutor", None)
+    assert compare(mixed(), Policy(), 1)[0].policy.jobs == 3
 
 
 @pytest.mark.parametrize(
