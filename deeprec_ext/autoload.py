@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import NoReturn
 
 from deeprec_ext import env
 
@@ -34,6 +35,10 @@ def install() -> bool:
     global _installed
     if _installed or not env.is_elastic_process():
         return _installed
+    if env.becomes_server():
+        become_server()
+    if env.role() == "ps":  # the server itself, or what it starts: there is no script to make elastic
+        return False
     _installed = True
     os.environ["TF_CONFIG"] = json.dumps(user_tf_config(env.role(), env.index(), env.slots()))
     sys.meta_path.insert(0, _AfterImport(_apply))
@@ -41,6 +46,16 @@ def install() -> bool:
         if name in sys.modules:
             _apply(sys.modules[name])
     return True
+
+
+def become_server() -> NoReturn:
+    """In a pod every role runs the user's command: the first Python of a PS becomes the server instead."""
+    env.claim_server()
+    for name, value in env.SERVER_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    sys.stderr.write("deeprec-ext: this is a PS of an elastic job; the script does not run here\n")
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "deeprec_ext.elastic.serve"])
 
 
 def user_tf_config(role: str, index: int, slots: int) -> dict[str, object]:

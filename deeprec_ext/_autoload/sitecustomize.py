@@ -1,7 +1,8 @@
 """Runs when Python starts in a process of an elastic job: this directory stands at the end of PYTHONPATH.
 
 A `sitecustomize` of the system that comes later on the path still runs; whatever goes wrong here is printed, and the
-process goes on as stock TensorFlow.
+process goes on as stock TensorFlow. In a pod, the PYTHONPATH of the image itself has been kept in a file beside this one
+(deeprec_ext.inject), because the one in the pod's environment replaces it.
 """
 
 import importlib.machinery
@@ -10,10 +11,22 @@ import os
 import sys
 import traceback
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _add_kept_python_path() -> None:
+    kept = os.path.join(HERE, "python_path")
+    if not os.path.isfile(kept):
+        return
+    with open(kept, encoding="utf-8") as file:
+        entries = [entry for entry in file.read().splitlines() if entry not in sys.path]
+    ours = [index for index, entry in enumerate(sys.path) if os.path.abspath(entry or ".") == HERE]
+    place = ours[0] if ours else len(sys.path)
+    sys.path[place:place] = entries  # the user's come before ours
+
 
 def _next_sitecustomize() -> None:
-    here = os.path.dirname(os.path.abspath(__file__))
-    others = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    others = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)
@@ -21,6 +34,7 @@ def _next_sitecustomize() -> None:
 
 
 try:
+    _add_kept_python_path()
     _next_sitecustomize()
 except Exception:
     traceback.print_exc()

@@ -39,9 +39,8 @@ def trainer() -> Trainer | None:
 
 def start_server() -> tuple[object, str]:
     """An elastic server: it knows nobody, membership comes with each session. Returns it and its host:port."""
-    host = os.environ.get("DEEPREC_EXT_HOST", "127.0.0.1")
     server_class = _original_server_class()
-    server = server_class({"localhost": [f"{host}:0"]}, job_name="localhost", task_index=0)
+    server = server_class({"localhost": [env.address() or "127.0.0.1:0"]}, job_name="localhost", task_index=0)
     return server, server.target.removeprefix("grpc://")
 
 

@@ -28,6 +28,7 @@ from deeprec_ext.elastic.gazing import ProcessPart, Sampler
 from deeprec_ext.elastic.guarding import Collecting, Guarding, make_bitmaps
 from deeprec_ext.elastic.migration import Mover, destroy
 from deeprec_ext.elastic.touched import Touched
+from deeprec_ext.elastic.trimming import keep_trimming
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -65,6 +66,7 @@ class ParameterServer:
             self._target, lambda: self._task, self.collecting, self.agent.ack, partial(self.touched.add, "disk")
         )
         threading.Thread(target=self._serve_urgent, name="deeprec-urgent", daemon=True).start()
+        keep_trimming(self.leaving)
 
     # -- the agent's handler
 

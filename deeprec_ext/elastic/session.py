@@ -351,7 +351,7 @@ class ElasticSession(v1.Session):
         for iterator in sorted(set(facts.readers.values())):
             self._suspects.pop(iterator, None)
             log.warning(
-                "the loss of a PS interrupted the input '%s': it begins again, as after any restart of stock TensorFlow; "
+                "a failed run interrupted the input '%s': it begins again, as after any restart of stock TensorFlow; "
                 "deeprec_ext.data.elastic_dataset would go on at this batch",
                 iterator,
             )

@@ -28,6 +28,7 @@ from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.placed import Placed
 from deeprec_ext.elastic.runner import Runner
 from deeprec_ext.elastic.session import LOST, ElasticSession, Wanted
+from deeprec_ext.elastic.standby import Standby
 from deeprec_ext.elastic.steps import StepClock
 from deeprec_ext.elastic.trainer_gazer import TrainerGazer
 from deeprec_ext.elastic.view import ClusterView, elastic_config
@@ -57,9 +58,6 @@ SETTLE_LIMIT_SECONDS = 20.0
 
 LOST_GRACE_SECONDS = 0.1
 """How long a run on a dead PS may take to end by itself with an error, before it is given up. A hung PS gives none."""
-
-STANDBY_MEMORY_SHARE = 0.2
-"""No session is prepared in advance while less of the machine's memory than this is available."""
 
 CATALOGUES_TOLD = 3
 """To an AIMaster that has lost its store, the first trainers of the view tell the catalogue: it is large, and one is enough."""
@@ -103,7 +101,8 @@ class Trainer:
         self._frozen = False
         self._lost_until = 0.0  # monotonic: a PS is known to be lost, and another view will come
         self._dead: set[int] = set()  # tasks of PS that are lost; never used again
-        self._standby_due = False
+        self._standby = Standby(self._jobs.put, lambda: list(self._sessions), self._standby_wanted, _retire)
+        self._preparing = False  # the thread that builds sessions has work
         self._ended = False
         self._idle = threading.Event()
         self._ps_names: dict[int, str] = {}  # of all that there were
@@ -272,7 +271,7 @@ class Trainer:
             self._jobs.put(self._freeze)
         if self.clock.steps in (3, 50) or self.clock.steps % 1000 == 0:
             self._jobs.put(self.send_catalogue)
-            self._prepare_standby()  # hooks and savers may have added to the graph
+            self._standby.soon()  # hooks and savers may have added to the graph
 
     def _freeze(self) -> None:
         """The user's graph lives as long as the job; with it, each full garbage collection stops the process for 0.2 s."""
@@ -319,6 +318,7 @@ class Trainer:
 
     def registered(self, reply: pb.RegisterReply) -> None:
         self._settings = reply.settings
+        self._standby.delay_seconds = reply.settings.standby_delay_seconds
         self.has_evaluator = reply.has_evaluator
         with self._changed:
             if not set(reply.tracked) <= set(
@@ -357,6 +357,7 @@ class Trainer:
             epoch=self._epoch,
             step_epoch=self.clock.step_epoch,
             step_age_seconds=self.clock.since_first_step(),
+            preparing=self._preparing or not self._jobs.empty(),
         )
 
     @property
@@ -447,6 +448,7 @@ class Trainer:
             job = self._jobs.get()
             before = sys.getswitchinterval()
             sys.setswitchinterval(SWITCH_SECONDS)
+            self._preparing = True
             try:
                 job()
             except GivenUpError as error:
@@ -454,6 +456,7 @@ class Trainer:
             except Exception:
                 log.exception("preparing failed")
             finally:
+                self._preparing = False
                 sys.setswitchinterval(before)
 
     def _paused(self, lease_seconds: float) -> None:
@@ -496,29 +499,11 @@ class Trainer:
             self.runner.abandon("a PS was lost")
         self.agent.ack(command_id, step=self.clock.global_step)
 
-    def _prepare_standby(self) -> None:
-        """Soon, when nothing else is to be prepared: sessions for the loss of each PS."""
-        if not self._standby_due:
-            self._standby_due = True
-            self._jobs.put(self._standby)
-
-    def _standby(self) -> None:
-        """One session at a time, so that commands never wait for more than one."""
-        self._standby_due = False
+    def _standby_wanted(self) -> list[Wanted] | None:
         if self._ended:
-            return
-        view, limit = self.view, self._settings.standby_sessions_max
-        views = view.after_losses()[:limit]
-        wanted = [self._wanted_for(one, self._tracked) for one in views]
-        for session in list(self._sessions):
-            _retire(session.drop_standby(wanted))
-            for one in wanted:
-                if not session.has_standby(one):
-                    if available_memory_share() < STANDBY_MEMORY_SHARE:
-                        return
-                    session.prepare(one, standby=True)
-                    self._prepare_standby()
-                    return
+            return None
+        views = self.view.after_losses()[: self._settings.standby_sessions_max]
+        return [self._wanted_for(one, self._tracked) for one in views]
 
     def _commit(self, command_id: int, view: ClusterView, keep_marks: bool) -> None:
         """In the agent's thread: nothing here takes long when the session was prepared."""
@@ -538,13 +523,15 @@ class Trainer:
                 _retire(session.drop_prepared())
 
         self._in_thread(command_id, close)
-        self._prepare_standby()
+        self._standby.soon()
 
     def _set_view(self, view: ClusterView) -> None:
         with self._changed:
             old = self._view
             if old is not None and view.epoch < old.epoch:
                 return
+            if old is None or view.placement != old.placement:
+                self._standby.placed()
             self._view, self._wanted = view, None
             self._ps_names.update(view.names)
             if old is not None and view.generation != old.generation:
@@ -556,23 +543,13 @@ class Trainer:
         if old is not None and view.generation != old.generation:
             threading.Timer(0.5, self._abandon, [view.generation]).start()
         elif view.backup_map and (old is None or view.after_losses() != old.after_losses()):
-            self._prepare_standby()
+            self._standby.soon()
 
     def _abandon(self, generation: int) -> None:
         """Runs that still wait for a lost PS would wait for ever when it hangs."""
         count = self.runner.abandon(f"a PS was lost (generation {generation})")
         if count:
             log.warning("gave up %d runs that waited for a lost PS", count)
-
-
-def available_memory_share() -> float:
-    """Of the machine's memory, what is available; 1 where nobody tells."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            values = {line.split(":")[0]: float(line.split()[1]) for line in lines}
-        return values["MemAvailable"] / values["MemTotal"]
-    except (OSError, KeyError, ValueError, IndexError):
-        return 1.0
 
 
 def _retire(sessions: list[Placed]) -> None:

@@ -13,6 +13,7 @@ from typing import Protocol
 from tensorflow.core.framework.graph_pb2 import GraphDef
 
 from deeprec_ext import errors
+from deeprec_ext.graph.constants import LeanConstants
 from deeprec_ext.graph.context import Context, Report, Rewritten
 from deeprec_ext.graph.dedup import Deduplicate
 from deeprec_ext.graph.dirty import DirtyRows
@@ -63,7 +64,7 @@ class _Registry:
             self.passes = tuple(p for p in self.passes if p.name != name)
 
 
-_registry = _Registry((SlotPlacement(), NamedIterators(), Seeds(), DirtyRows(), Deduplicate()))
+_registry = _Registry((SlotPlacement(), LeanConstants(), NamedIterators(), Seeds(), DirtyRows(), Deduplicate()))
 
 
 def register_pass(p: Pass, *, before: str | None = None, after: str | None = None) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,25 @@ def test_a_process_of_a_job_has_its_tf_config_before_the_script_runs():
     assert json.loads(done.stdout)["task"] == {"type": "worker", "index": 1}, done.stderr
 
 
+def test_the_users_command_of_a_ps_becomes_the_server_and_does_not_run():
+    job = dict(env.process_environment(
+        aimaster="127.0.0.1:1", job="j", role="ps", index=0, slots=3, certificates=None, workdir="/w",
+    ))  # fmt: skip
+    path = os.pathsep.join([str(ROOT), str(ROOT / "deeprec_ext" / "_autoload")])
+    command = [sys.executable, "-c", "print('the script')"]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, **job}, stdout=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 60
+        while b"deeprec_ext.elastic.serve" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        assert process.poll() is None  # it waits for its AIMaster, for ever by now
+    finally:
+        process.kill()
+        output, _ = process.communicate(timeout=10)
+    assert output == b""
+
+
 def test_a_child_of_a_role_is_stock(monkeypatch):
     for name, value in env.process_environment(
         aimaster="127.0.0.1:1", job="j", role="chief", index=0, slots=3, certificates=None, workdir="/w",
@@ -65,3 +85,12 @@ def test_a_child_of_a_role_is_stock(monkeypatch):
     assert env.is_elastic_process()
     monkeypatch.setenv("DEEPREC_EXT_OWNER", str(os.getpid() + 1))
     assert not env.is_elastic_process()
+
+
+def test_the_server_of_a_ps_and_what_it_starts_are_no_trainers():
+    job = dict(env.process_environment(
+        aimaster="127.0.0.1:1", job="j", role="ps", index=0, slots=3, certificates=None, workdir="/w",
+    ))  # fmt: skip
+    done = python("import os, sys; print(os.environ.get('TF_CONFIG'), [type(f).__name__ for f in sys.meta_path])",
+                  **job, DEEPREC_EXT_SERVING="1")  # fmt: skip
+    assert done.stdout.startswith("None ") and "_AfterImport" not in done.stdout, done.stderr

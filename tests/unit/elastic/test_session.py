@@ -165,20 +165,27 @@ PIPELINES = {
 }
 
 
+def train_on(dataset, one_shot=False):
+    """In the graph at hand: a training operation that adds the records of the dataset up, and the record."""
+    with v1.device(v1.train.replica_device_setter(SLOTS, worker_device="/job:chief/task:0")):
+        step = v1.train.get_or_create_global_step()
+        if one_shot:
+            iterator = v1.data.make_one_shot_iterator(dataset)
+        else:
+            iterator = v1.data.make_initializable_iterator(dataset)
+            v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+        record = iterator.get_next()
+        total = v1.get_variable("total", [], tf.int64, initializer=v1.zeros_initializer())
+        return tf.group(v1.assign_add(total, record), v1.assign_add(step, 1)), record
+
+
 @pytest.mark.parametrize("after_a_loss", [True, False])
 def test_input_that_ends_when_what_was_prefetched_before_a_loss_is_used_up_begins_again(after_a_loss, monkeypatch):
     """What TensorFlow says of an iterator that it has cancelled, some batches late."""
     cluster = LocalCluster(2)
     one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)
     with tf.Graph().as_default() as graph:
-        setter = v1.train.replica_device_setter(SLOTS, worker_device="/job:chief/task:0")
-        with v1.device(setter):
-            step = v1.train.get_or_create_global_step()
-            iterator = v1.data.make_initializable_iterator(tf.data.Dataset.range(10**6))
-            v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
-            record = iterator.get_next()
-            total = v1.get_variable("total", [], tf.int64, initializer=v1.zeros_initializer())
-            train = tf.group(v1.assign_add(total, record), v1.assign_add(step, 1))
+        train, record = train_on(tf.data.Dataset.range(10**6))
         home = FakeHome(cluster, one)
         session = elastic(home, graph)
         for _ in range(3):
@@ -207,14 +214,7 @@ def test_the_end_of_the_data_long_after_a_failed_run_is_the_end():
     cluster = LocalCluster(2)
     one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)
     with tf.Graph().as_default() as graph:
-        setter = v1.train.replica_device_setter(SLOTS, worker_device="/job:chief/task:0")
-        with v1.device(setter):
-            step = v1.train.get_or_create_global_step()
-            iterator = v1.data.make_initializable_iterator(tf.data.Dataset.range(module.SUSPECT_RUNS + 20))
-            v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
-            record = iterator.get_next()
-            total = v1.get_variable("total", [], tf.int64, initializer=v1.zeros_initializer())
-            train = tf.group(v1.assign_add(total, record), v1.assign_add(step, 1))
+        train, record = train_on(tf.data.Dataset.range(module.SUSPECT_RUNS + 20))
         home = FakeHome(cluster, one)
         session = elastic(home, graph)
         for _ in range(3):
@@ -236,27 +236,16 @@ def test_input_that_was_being_read_when_a_ps_was_lost_does_not_end(pipeline, one
     cluster = LocalCluster(2)
     one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)
     with tf.Graph().as_default() as graph:
-        setter = v1.train.replica_device_setter(SLOTS, worker_device="/job:chief/task:0")
-        with v1.device(setter):
-            step = v1.train.get_or_create_global_step()
 
-            def work(number):
-                if not one_shot:
-                    return tf.reshape(tf.py_function(slowly, [number], tf.int64), [])
-                product = tf.linalg.matmul(tf.ones([700, 700]), tf.ones([700, 700]))
-                for _ in range(6):  # a dataset that captures nothing, as one-shot iterators demand
-                    product = tf.linalg.matmul(product, product) / 1e6
-                return number + 0 * tf.cast(product[0, 0] > 0, tf.int64)
+        def work(number):
+            if not one_shot:
+                return tf.reshape(tf.py_function(slowly, [number], tf.int64), [])
+            product = tf.linalg.matmul(tf.ones([700, 700]), tf.ones([700, 700]))
+            for _ in range(6):  # a dataset that captures nothing, as one-shot iterators demand
+                product = tf.linalg.matmul(product, product) / 1e6
+            return number + 0 * tf.cast(product[0, 0] > 0, tf.int64)
 
-            dataset = PIPELINES[pipeline](tf.data.Dataset.range(10**6), work)
-            if one_shot:
-                iterator = v1.data.make_one_shot_iterator(dataset)
-            else:
-                iterator = v1.data.make_initializable_iterator(dataset)
-                v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
-            record = iterator.get_next()
-            total = v1.get_variable("total", [], tf.int64, initializer=v1.zeros_initializer())
-            train = tf.group(v1.assign_add(total, record), v1.assign_add(step, 1))
+        train, record = train_on(PIPELINES[pipeline](tf.data.Dataset.range(10**6), work), one_shot)
         home = FakeHome(cluster, one)
         session = elastic(home, graph)
         for _ in range(3):

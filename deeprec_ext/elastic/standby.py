@@ -1,0 +1,84 @@
+"""Standby sessions: prepared for the loss of each PS, so that training goes on at once with the survivors.
+
+They are built in the thread that prepares sessions, one at a time, so that commands never wait for more than one. After a
+change of the PS the first of them waits a while where the next change is likely to come soon (`standby_delay_seconds`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Protocol
+
+MEMORY_SHARE = 0.2
+"""With less of the machine's memory left, none is added."""
+
+
+class _Session(Protocol):
+    """Of an `ElasticSession`, what is needed here."""
+
+    def drop_standby(self, keep: Iterable[Any]) -> list[Any]: ...
+    def has_standby(self, wanted: Any) -> bool: ...
+    def prepare(self, wanted: Any, *, standby: bool) -> None: ...
+
+
+class Standby:
+    """Of one trainer.
+
+    Args:
+      put: queues work for the thread that prepares.
+      sessions: those that are open now.
+      wanted: for what they should be prepared; empty: for nothing; None: training has ended.
+      retire: closes what is not needed any more.
+    """
+
+    def __init__(
+        self, put: Callable[[Callable[[], None]], None], sessions: Callable[[], Collection[_Session]],
+        wanted: Callable[[], list[Any] | None], retire: Callable[[list[Any]], None],
+    ) -> None:  # fmt: skip
+        self._put, self._sessions, self._wanted, self._retire = put, sessions, wanted, retire
+        self.delay_seconds = 0.0
+        self._due = False
+        self._placed_at = 0.0
+
+    def placed(self) -> None:
+        """The PS have changed just now."""
+        self._placed_at = time.monotonic()
+
+    def soon(self) -> None:
+        """Prepare what is missing, when nothing else is to be prepared."""
+        if not self._due:
+            self._due = True
+            self._put(self._prepare)
+
+    def _prepare(self) -> None:
+        self._due = False
+        wanted, sessions = self._wanted(), self._sessions()
+        if wanted is None:
+            return
+        for session in sessions:
+            self._retire(session.drop_standby(wanted))
+        early = self._placed_at + self.delay_seconds - time.monotonic()
+        if wanted and early > 0:
+            timer = threading.Timer(early, self.soon)
+            timer.daemon = True  # the end of the process does not wait for it
+            timer.start()
+            return
+        for session in sessions:
+            for one in wanted:
+                if not session.has_standby(one):
+                    if available_memory_share() >= MEMORY_SHARE:
+                        session.prepare(one, standby=True)
+                        self.soon()
+                    return
+
+
+def available_memory_share() -> float:
+    """Of the machine's memory, what is available; 1 where nobody tells."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            values = {line.split(":")[0]: float(line.split()[1]) for line in lines}
+        return values["MemAvailable"] / values["MemTotal"]
+    except (OSError, KeyError, ValueError, IndexError):
+        return 1.0

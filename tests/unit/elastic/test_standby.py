@@ -1,0 +1,120 @@
+"""When standby sessions are prepared; the sessions only note what they are asked for."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from deeprec_ext.elastic import standby as module
+from deeprec_ext.elastic.standby import Standby
+
+
+class Session:
+    def __init__(self) -> None:
+        self.ready: list[str] = []
+
+    def drop_standby(self, keep: Iterable[str]) -> list[str]:
+        gone = [one for one in self.ready if one not in set(keep)]
+        self.ready = [one for one in self.ready if one in set(keep)]
+        return gone
+
+    def has_standby(self, wanted: str) -> bool:
+        return wanted in self.ready
+
+    def prepare(self, wanted: str, *, standby: bool) -> None:
+        assert standby
+        self.ready.append(wanted)
+
+
+class Rig:
+    """A queue that is worked off by hand, a clock, and timers that wait for it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, delay_seconds: float = 0.0) -> None:
+        self.now, self.timers = 100.0, list[tuple[float, Callable[[], None]]]()
+        self.wanted: list[str] | None = ["a", "b"]
+        self.queue: collections.deque[Callable[[], None]] = collections.deque()
+        self.session, self.retired = Session(), list[str]()
+        self.memory = 0.5
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(module, "available_memory_share", lambda: self.memory)
+        rig = self
+
+        class Timer:
+            daemon = False
+
+            def __init__(self, seconds: float, function: Callable[[], None]) -> None:
+                self._due = rig.now + seconds, function
+
+            def start(self) -> None:
+                rig.timers.append(self._due)
+
+        monkeypatch.setattr(module, "threading", type("threading", (), {"Timer": Timer, "Thread": threading.Thread}))
+        self.standby = Standby(self.queue.append, lambda: [self.session], lambda: self.wanted, self.retired.extend)
+        self.standby.delay_seconds = delay_seconds
+
+    def work(self) -> None:
+        """One job of the thread that prepares."""
+        self.queue.popleft()()
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        due, self.timers = [t for t in self.timers if t[0] <= self.now], [t for t in self.timers if t[0] > self.now]
+        for _, function in due:
+            function()
+
+
+def test_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch)
+    rig.standby.soon()
+    rig.standby.soon()
+    assert len(rig.queue) == 1
+    rig.work()
+    assert rig.session.ready == ["a"] and len(rig.queue) == 1
+    rig.work()
+    assert rig.session.ready == ["a", "b"]
+    rig.work()
+    assert not rig.queue
+
+
+def test_after_a_change_of_the_ps_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch, delay_seconds=30.0)
+    rig.standby.placed()
+    rig.standby.soon()
+    rig.work()
+    assert rig.session.ready == []
+    rig.sleep(20.0)
+    rig.standby.placed()  # another change meanwhile: from then on
+    rig.sleep(10.0)
+    rig.work()
+    assert rig.session.ready == []
+    rig.sleep(20.0)
+    rig.work()
+    assert rig.session.ready == ["a"]
+
+
+def test_those_of_another_view_are_closed_also_when_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch, delay_seconds=30.0)
+    rig.session.ready, rig.wanted = ["old"], []
+    rig.standby.placed()
+    rig.standby.soon()
+    rig.work()
+    assert rig.retired == ["old"] and rig.session.ready == [] and not rig.timers
+
+
+def test_none_is_added_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch)
+    rig.memory = 0.1
+    rig.standby.soon()
+    rig.work()
+    assert rig.session.ready == [] and not rig.queue
+
+
+def test_nothing_is_touched_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch)
+    rig.session.ready, rig.wanted = ["old"], None
+    rig.standby.soon()
+    rig.work()
+    assert rig.session.ready == ["old"] and not rig.retired
