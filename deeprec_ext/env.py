@@ -10,7 +10,10 @@ import os
 from collections.abc import Mapping
 
 PREFIX = "DEEPREC_EXT_"
-TRAINING_ROLES = ("chief", "worker", "evaluator")
+SERVER_DEFAULTS = {"TF_ENABLE_ONEDNN_OPTS": "0"}
+"""Of a PS, unless its environment says otherwise. With oneDNN, TensorFlow takes memory from a pool that gives nothing back:
+after a checkpoint, which copies every table, a PS had one and a half times what it needs. Nothing that runs there is faster
+with it."""
 
 
 def _get(name: str, default: str = "") -> str:
@@ -29,12 +32,28 @@ def job() -> str:
 
 def role() -> str:
     """`ps`, `chief`, `worker` or `evaluator`; empty in a process that is no role of a job."""
-    return _get("ROLE")
+    return _role()[0]
 
 
 def index() -> int:
     """Index of the role: 2 for `ps-2`."""
-    return int(_get("INDEX", "0"))
+    return _role()[1]
+
+
+def _role() -> tuple[str, int]:
+    """Where all replicas of a TFJob's type have one template, that cannot say which one it is: the pod's label does, by which
+    worker 0 is the chief of a job that has no other. Raises RuntimeError where it has no such label."""
+    role, replica = _get("ROLE"), os.environ.get(f"{PREFIX}REPLICA_INDEX")
+    if replica is None:
+        return role, int(_get("INDEX", "0"))
+    if not replica.isdigit():  # 0 for all of them would be worse
+        raise RuntimeError(
+            f"{PREFIX}REPLICA_INDEX is {replica!r}: the pod has no label training.kubeflow.org/replica-index, which Kubeflow's "
+            "training operator 1.9 gives it"
+        )
+    if role == "worker" and chief_role() == "worker":
+        return ("chief", 0) if int(replica) == 0 else ("worker", int(replica) - 1)
+    return role, int(replica)
 
 
 def slots() -> int:
@@ -50,6 +69,11 @@ def chief_role() -> str:
 def has_evaluator() -> bool:
     """Whether the job has an evaluator of its own."""
     return _get("EVALUATOR") == "1"
+
+
+def address() -> str | None:
+    """host:port where this process serves TensorFlow and others reach it, in a pod; None: a free port of the loopback."""
+    return _get("ADDRESS") or None
 
 
 def certificates() -> str | None:
@@ -72,6 +96,15 @@ def claim_ownership() -> None:
     os.environ[PREFIX + "OWNER"] = str(os.getpid())
 
 
+def becomes_server() -> bool:
+    """Whether this process runs the user's command but is a PS: it never runs the user's script (once: `claim_server`)."""
+    return is_elastic_process() and role() == "ps" and not _get("SERVING")
+
+
+def claim_server() -> None:
+    os.environ[PREFIX + "SERVING"] = "1"
+
+
 def is_elastic_process() -> bool:
     """Whether this very process is a role of an elastic job."""
     owner = owner_pid()
@@ -87,11 +120,12 @@ def member(role: str, index: int) -> tuple[str, int]:
 
 def process_environment(
     *, aimaster: str, job: str, role: str, index: int, slots: int, certificates: str | None, workdir: str,
-    evaluator: bool = False, chief: str = "chief",
+    evaluator: bool = False, chief: str = "chief", address: str = "",
 ) -> Mapping[str, str]:  # fmt: skip
-    """What the launcher adds to the environment of a role."""
+    """What the launcher, or the operator, adds to the environment of a role."""
     values = {
         "AIMASTER": aimaster, "JOB": job, "ROLE": role, "INDEX": str(index), "SLOTS": str(slots),
         "CERTS": certificates or "", "WORKDIR": workdir, "EVALUATOR": "1" if evaluator else "", "CHIEF": chief,
+        "ADDRESS": address,
     }  # fmt: skip
     return {PREFIX + name: value for name, value in values.items() if value}

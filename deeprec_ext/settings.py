@@ -99,6 +99,10 @@ class Settings:
     standby_sessions_max: int = 4
     """Sessions a trainer prepares in advance for the loss of single PS; each costs the memory of a graph. 0: none."""
 
+    standby_delay_seconds: float = 0.0
+    """From a change of the PS until they are prepared for it. With `autoscale` at least 90 s: while a size is being looked
+    for, the next change makes them worthless, and preparing them makes the throughput look worse than it is."""
+
     lease_ahead_seconds: float = 60.0
     """Work a worker holds in leased shards: training goes on so long without an AIMaster."""
 
@@ -112,7 +116,7 @@ class Settings:
     """For the objective `deadline`: when the job shall have ended, counted from its start."""
 
     decide_seconds: float = 10.0
-    """How often the autoscaler looks whether something is to be changed."""
+    """How often at least the autoscaler looks whether something is to be changed; it does so when a window ends as well."""
 
     window_seconds: float = 10.0
     """Length of the windows in which throughput is measured: some hundred steps, so that noise evens out."""

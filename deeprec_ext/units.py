@@ -49,11 +49,13 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """`0.0123` → `"12 ms"`, `83` → `"1:23"`."""
+    """`0.0123` → `"12 ms"`, `83` → `"1:23"`, `200_000` → `"2 d 7 h"`."""
     if seconds < 1:
         return f"{1e3 * seconds:.0f} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24} h"
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

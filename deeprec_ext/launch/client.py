@@ -9,9 +9,9 @@ from types import TracebackType
 import grpc
 
 from deeprec_ext.errors import JobFailedError, UnreachableError, UsageError
-from deeprec_ext.launch.rundir import RunDirectory
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.security.credentials import open_aio_channel, server_name
 
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)

@@ -12,7 +12,20 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 AUTOLOAD = _PACKAGE / "_autoload"
 """Holds a `sitecustomize.py`, which makes a script elastic that does not mention us."""
 
-_OURS = ("AIMASTER", "JOB", "ROLE", "INDEX", "SLOTS", "CERTS", "WORKDIR", "EVALUATOR", "CHIEF", "OWNER")
+_OURS = (
+    "AIMASTER",
+    "JOB",
+    "ROLE",
+    "INDEX",
+    "SLOTS",
+    "CERTS",
+    "WORKDIR",
+    "EVALUATOR",
+    "CHIEF",
+    "OWNER",
+    "ADDRESS",
+    "SERVING",
+)
 _ROLE_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
 """CUDA: several processes that each take all memory of one GPU would fail; who wants GPUs says which."""
 
@@ -24,12 +37,12 @@ def role_environment(
 
     Args:
         ours: from `env.process_environment`.
-        autoload: for processes that run the user's command.
+        autoload: for processes that run the user's command; without it, it is a PS.
         base: what the launcher itself was started with.
     """
     values = _clean(base)
     values.pop("TF_CONFIG", None)  # of some other job; autoload writes the right one
-    for name, value in _ROLE_DEFAULTS.items():
+    for name, value in {**_ROLE_DEFAULTS, **({} if autoload else env.SERVER_DEFAULTS)}.items():
         values.setdefault(name, value)
     values["PYTHONPATH"] = python_path(values.get("PYTHONPATH", ""), autoload=autoload)
     values.update(ours)

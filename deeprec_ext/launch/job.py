@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import grpc.aio
 
-from deeprec_ext.launch import restart
+from deeprec_ext.aimaster import restarting
 from deeprec_ext.launch.client import JobClient
 from deeprec_ext.launch.containers import open_containers
 from deeprec_ext.launch.ending import FAILED, STOPPED, SUCCEEDED, Ending, Outcome, stop_all, wait_for_others
@@ -32,13 +32,13 @@ from deeprec_ext.launch.plan import RunPlan, aimaster_command, role_command, sta
 from deeprec_ext.launch.pods import Pod, Pods
 from deeprec_ext.launch.ports import HOST, free_port
 from deeprec_ext.launch.process import Command
-from deeprec_ext.launch.rundir import write_json
 from deeprec_ext.launch.script import Progress, Script
 from deeprec_ext.launch.service import LauncherService
 from deeprec_ext.launch.story import write_report
 from deeprec_ext.launch.summary import merge_summary, read_stored
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.rundir import write_json
 from deeprec_ext.security.authority import create_certificates
 from deeprec_ext.security.credentials import SERVER_OPTIONS, add_port
 from deeprec_ext.security.tokens import make_token, with_token
@@ -149,30 +149,30 @@ class Job:
             return aimaster_command(self._plan, self._aimaster, self._launcher, resume=resume, http=self._http)
         return role_command(self._plan, self._aimaster, pod.role, pod.index)
 
-    async def _judge(self, pod: Pod, code: int, by_signal: bool) -> restart.Verdict:
+    async def _judge(self, pod: Pod, code: int, by_signal: bool) -> restarting.Verdict:
         """What to do about a role that has ended."""
         ending = self._ending.outcome is not None
         if code and not ending and not pod.deleted and pod.role != "aimaster":
             await self._observer.ask(1.0)  # it may have made its first step since the last poll
         trained = self._observer.trained
-        verdict = restart.decide(
-            restart.Ended(
+        verdict = restarting.decide(
+            restarting.Ended(
                 role=pod.role, exit_code=code, by_signal=by_signal, deleted=pod.deleted or ending,
                 trained=pod.name in trained if pod.role == "chief" else bool(trained), served=self._observer.served,
                 restarts=pod.recent_restarts, error_restarts=pod.recent_error_restarts,
                 restarts_max=self._plan.values.restarts_max, cause=pod.cause,
             )
         )  # fmt: skip
-        if verdict.action is restart.Action.FAIL_JOB:
+        if verdict.action is restarting.Action.FAIL_JOB:
             self._ending.set(self._why(pod, verdict))
-        elif verdict.action in (restart.Action.RESTART, restart.Action.GIVE_UP):
-            what = "starting it again" if verdict.action is restart.Action.RESTART else "given up"
+        elif verdict.action in (restarting.Action.RESTART, restarting.Action.GIVE_UP):
+            what = "starting it again" if verdict.action is restarting.Action.RESTART else "given up"
             self._display.say(f"{pod.name} {verdict.reason}; {what}")
         elif pod.role == "chief" and code == 0 and not pod.deleted:
             self._ending.set(Outcome(SUCCEEDED))
         return verdict
 
-    def _why(self, pod: Pod, verdict: restart.Verdict) -> Outcome:
+    def _why(self, pod: Pod, verdict: restarting.Verdict) -> Outcome:
         """A refusal explains the exit better than its log does."""
         status = self._observer.latest
         if pod.role != "aimaster" and status is not None and status.state == "failed" and status.failure:

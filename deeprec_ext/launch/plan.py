@@ -17,7 +17,7 @@ from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.process import Command
 from deeprec_ext.launch.resources import Ceilings, Requests, Resources
-from deeprec_ext.launch.rundir import RunDirectory
+from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.settings import OBJECTIVES, Settings
 from deeprec_ext.units import parse_duration
 

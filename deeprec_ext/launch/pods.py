@@ -1,4 +1,4 @@
-"""The roles as processes: created and deleted by name, restarted as `restart` says, every change told to the watchers."""
+"""The roles as processes: created and deleted by name, restarted as `restarting` says, every change told to the watchers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deeprec_ext.aimaster.restarting import Action, Verdict
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch import process as processes
 from deeprec_ext.launch.containers import Containers
@@ -17,7 +18,6 @@ from deeprec_ext.launch.guard import Guard
 from deeprec_ext.launch.logs import last_line
 from deeprec_ext.launch.process import Command, Process
 from deeprec_ext.launch.resources import Resources
-from deeprec_ext.launch.restart import Action, Verdict
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.units import format_bytes
 

@@ -67,11 +67,6 @@ class Ceilings:
     def __bool__(self) -> bool:
         return bool(self.ps) or bool(self.worker) or bool(self.total)
 
-    @property
-    def resizable(self) -> bool:
-        """Whether requests may be changed at all."""
-        return bool(self.ps) or bool(self.worker)
-
     def start(self, requests: Requests) -> Requests:
         """What pods request at first: as the user said, and where nothing was said but a ceiling, that."""
         return Requests(self.ps.changed(requests.ps), self.worker.changed(requests.worker))

@@ -1,109 +1,12 @@
-"""The run directory: where everything a job leaves behind lies, and how the other commands find the job in it."""
+"""Where the launcher puts the run directory of a job."""
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 from deeprec_ext.errors import UsageError
-
-
-@dataclass(frozen=True)
-class RunDirectory:
-    """Names of what lies in it (contract: DESIGN section 9)."""
-
-    path: Path
-
-    @property
-    def store(self) -> Path:
-        return self.path / "aimaster.db"
-
-    @property
-    def events(self) -> Path:
-        return self.path / "events.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        return self.path / "summary.json"
-
-    @property
-    def certificates(self) -> Path:
-        return self.path / "certs"
-
-    @property
-    def description(self) -> Path:
-        return self.path / "job.json"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
-
-    def log(self, role: str) -> Path:
-        """`logs/ps-0.log`, `logs/aimaster.log`."""
-        return self.logs / f"{role}.log"
-
-    @property
-    def _lock(self) -> Path:
-        return self.path / ".launcher.lock"
-
-    def make(self) -> None:
-        self.logs.mkdir(parents=True, exist_ok=True)
-        self.certificates.mkdir(mode=0o700, exist_ok=True)
-        self.certificates.chmod(0o700)
-
-    def lock(self) -> IO[str]:
-        """Hold it while the job runs; the kernel drops it with the process. Raises UsageError when another run holds it."""
-        file = self._lock.open("a")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise UsageError(
-                f"{self.path}: a job is running in it; wait for its end, or choose another --workdir"
-            ) from None
-        return file
-
-    def in_use(self) -> bool:
-        """Whether a launcher runs this job at the moment."""
-        if not self._lock.exists():
-            return False
-        with self._lock.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            return False
-
-    def describe(self, values: Mapping[str, Any]) -> None:
-        """Write job.json."""
-        write_json(self.description, values)
-
-    def read_description(self) -> dict[str, Any]:
-        """job.json. Raises UsageError if this is no run directory."""
-        try:
-            values = json.loads(self.description.read_text())
-        except FileNotFoundError:
-            raise UsageError(
-                f"{self.path}: no run directory (it has no job.json); give the one `deeprec-ext run` printed"
-            ) from None
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{self.description}: cannot be read ({error}); give another run directory") from None
-        if not isinstance(values, dict) or "aimaster" not in values or "job" not in values:
-            raise UsageError(f"{self.description}: is not of this version of deeprec-ext; give another run directory")
-        return values
-
-
-def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Whole or not at all: readers look at any moment."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(values, indent=2) + "\n")
-    temporary.replace(path)
+from deeprec_ext.rundir import RunDirectory
 
 
 def default_directory(label: str, now: float | None = None) -> Path:

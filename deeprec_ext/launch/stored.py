@@ -15,8 +15,8 @@ from deeprec_ext.aimaster.store import Store, StoreError
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.report.story import Decision, Event, Failure, Placement, Scaling, Table, Traced
 from deeprec_ext.gazer.series import Series
-from deeprec_ext.launch.rundir import RunDirectory
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.settings import Settings
 
 POINTS = 400

@@ -11,9 +11,9 @@ from deeprec_ext.aimaster.summary import summarize_directory
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.launch.ending import Outcome
 from deeprec_ext.launch.pods import Pod
-from deeprec_ext.launch.rundir import RunDirectory
 from deeprec_ext.launch.script import Progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+from deeprec_ext.rundir import RunDirectory
 
 _log = logging.getLogger(__name__)
 

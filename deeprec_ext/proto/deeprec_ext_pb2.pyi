@@ -156,7 +156,7 @@ class Trained(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., first_rank: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class AgentSettings(_message.Message):
-    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget")
+    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget", "standby_delay_seconds")
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PS_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WORKER_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +168,7 @@ class AgentSettings(_message.Message):
     GAZER_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TRACE_BUDGET_FIELD_NUMBER: _ClassVar[int]
+    STANDBY_DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     heartbeat_seconds: float
     ps_heartbeat_limit_seconds: float
     worker_heartbeat_limit_seconds: float
@@ -179,7 +180,8 @@ class AgentSettings(_message.Message):
     gazer_seconds: float
     trace_seconds: float
     trace_budget: float
-    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ...) -> None: ...
+    standby_delay_seconds: float
+    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "tell")
@@ -253,7 +255,7 @@ class Catalogue(_message.Message):
     def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., fingerprint: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., global_step: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("step", "steps_per_second", "examples_per_second", "step_seconds", "rss_bytes", "cpu_seconds", "gate_waits", "training", "examples", "last_step", "epoch", "step_epoch", "step_age_seconds")
+    __slots__ = ("step", "steps_per_second", "examples_per_second", "step_seconds", "rss_bytes", "cpu_seconds", "gate_waits", "training", "examples", "last_step", "epoch", "step_epoch", "step_age_seconds", "preparing")
     STEP_FIELD_NUMBER: _ClassVar[int]
     STEPS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     EXAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
@@ -267,6 +269,7 @@ class Heartbeat(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STEP_EPOCH_FIELD_NUMBER: _ClassVar[int]
     STEP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PREPARING_FIELD_NUMBER: _ClassVar[int]
     step: int
     steps_per_second: float
     examples_per_second: float
@@ -280,7 +283,8 @@ class Heartbeat(_message.Message):
     epoch: int
     step_epoch: int
     step_age_seconds: float
-    def __init__(self, step: _Optional[int] = ..., steps_per_second: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., training: bool = ..., examples: _Optional[int] = ..., last_step: _Optional[int] = ..., epoch: _Optional[int] = ..., step_epoch: _Optional[int] = ..., step_age_seconds: _Optional[float] = ...) -> None: ...
+    preparing: bool
+    def __init__(self, step: _Optional[int] = ..., steps_per_second: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., training: bool = ..., examples: _Optional[int] = ..., last_step: _Optional[int] = ..., epoch: _Optional[int] = ..., step_epoch: _Optional[int] = ..., step_age_seconds: _Optional[float] = ..., preparing: bool = ...) -> None: ...
 
 class CopyResult(_message.Message):
     __slots__ = ("bytes", "remaining_bytes", "seconds", "variables", "checksummed", "skipped")

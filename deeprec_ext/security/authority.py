@@ -35,13 +35,15 @@ def _write(path: Path, data: bytes, mode: int) -> None:
     os.replace(temporary, path)
 
 
-def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+def key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """As a PEM file has it, not encrypted."""
     from cryptography.hazmat.primitives import serialization as s
 
     return key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption())
 
 
-def _names(common_name: str, job: str) -> x509.Name:
+def names(common_name: str, job: str) -> x509.Name:
+    """Of a subject."""
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 
@@ -68,31 +70,59 @@ def _builder(
     )
 
 
+def new_authority(job: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """A certificate that may sign others, and its key. `job`: or whatever else it is the authority of."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = names("authority", job)
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+    certificate = (
+        _builder(name, name, key.public_key(), CA_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate, key
+
+
+def sign(
+    authority: x509.Certificate, authority_key: ec.EllipticCurvePrivateKey, key: ec.EllipticCurvePublicKey,
+    subject: x509.Name, days: float, alternatives: Sequence[x509.GeneralName], usages: Sequence[x509.ObjectIdentifier],
+) -> x509.Certificate:  # fmt: skip
+    """A certificate of `key` that signs no others."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    return (
+        _builder(subject, authority.subject, key, days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
+        )
+        .sign(authority_key, hashes.SHA256())
+    )  # fmt: skip
+
+
 def create_certificates(directory: str | Path, job: str) -> Path:
     """Makes the authority and all role certificates of `job` in `directory` (mode 0700); returns the directory.
 
     Files: `ca.pem`, `ca-key.pem`, and `<role>.pem`, `<role>-key.pem` for each role of `credentials.ROLES`. Keys have
     mode 0600. An authority that is there already is kept (a resumed run): then only the role certificates are made anew.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives import serialization
 
     path = Path(directory)
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
     if not (path / "ca.pem").exists() or not (path / "ca-key.pem").exists():
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = _names("authority", job)
-        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
-        certificate = (
-            _builder(name, name, key.public_key(), CA_DAYS)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(usage, critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .sign(key, hashes.SHA256())
-        )
-        _write(path / "ca-key.pem", _key_bytes(key), 0o600)
+        certificate, key = new_authority(job)
+        _write(path / "ca-key.pem", key_bytes(key), 0o600)
         _write(path / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     renew(path, job)
     return path
@@ -104,7 +134,7 @@ def renew(directory: str | Path, job: str, roles: Sequence[str] = ROLES, days: f
     The key is written before the certificate; a handshake that falls between the two fails and is tried again.
     """
     from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -114,20 +144,11 @@ def renew(directory: str | Path, job: str, roles: Sequence[str] = ROLES, days: f
     assert isinstance(loaded, ec.EllipticCurvePrivateKey)  # `create_certificates` makes no other
     for role in roles:
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_names(role, job), authority.subject, key.public_key(), days)
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
         alternatives: list[x509.GeneralName] = [x509.DNSName(server_name(role, job))]
         if role in SERVERS:
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
             alternatives.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
-        certificate = (
-            builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-            .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(loaded.public_key()), critical=False
-            )
-            .sign(loaded, hashes.SHA256())
-        )  # fmt: skip
-        _write(path / f"{role}-key.pem", _key_bytes(key), 0o600)
+        certificate = sign(authority, loaded, key.public_key(), names(role, job), days, alternatives, usages)
+        _write(path / f"{role}-key.pem", key_bytes(key), 0o600)
         _write(path / f"{role}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
+from deeprec_ext.units import format_seconds, parse_bytes, parse_cores, parse_duration
 
 
 @pytest.mark.parametrize("text, seconds", [("90s", 90.0), ("30m", 1800.0), (" 1.5h ", 5400.0), ("2d", 172800.0)])
@@ -34,3 +34,10 @@ def test_cores(text, cores):
 def test_what_is_no_quantity_is_refused(parse, text):
     with pytest.raises(ValueError, match="for example"):
         parse(text)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0.0123, "12 ms"), (8.04, "8.0 s"), (83, "1:23"), (48 * 3600 - 1, "47:59:59"), (200_000, "2 d 7 h"),
+])  # fmt: skip
+def test_a_duration_is_told_as_precisely_as_it_is_long(seconds, text):
+    assert format_seconds(seconds) == text

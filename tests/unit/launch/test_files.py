@@ -15,9 +15,10 @@ from deeprec_ext.launch.plan import parse_settings, split_setting
 from deeprec_ext.launch.pods import Pod
 from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.process import marker
-from deeprec_ext.launch.rundir import RunDirectory, check_directory, default_directory
+from deeprec_ext.launch.rundir import check_directory, default_directory
 from deeprec_ext.launch.script import Progress
 from deeprec_ext.launch.summary import merge_summary
+from deeprec_ext.rundir import RunDirectory
 
 
 def test_a_directory_with_a_job_needs_resume_and_resume_needs_a_job(tmp_path):

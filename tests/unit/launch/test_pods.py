@@ -6,12 +6,12 @@ import asyncio
 import os
 from pathlib import Path
 
+from deeprec_ext.aimaster.restarting import Action, Verdict
 from deeprec_ext.launch.containers import open_containers
 from deeprec_ext.launch.guard import Guard
 from deeprec_ext.launch.pods import Pod, Pods
 from deeprec_ext.launch.process import Command
 from deeprec_ext.launch.resources import Requests
-from deeprec_ext.launch.restart import Action, Verdict
 
 
 def test_a_watcher_that_comes_while_a_pod_is_being_started_is_not_told_that_it_has_exited(tmp_path: Path) -> None:
