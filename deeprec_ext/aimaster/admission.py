@@ -17,6 +17,10 @@ from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError, Usag
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.settings import PROTOCOL_MAJOR
 
+STANDBY_DELAY_SECONDS = 90.0
+"""With `autoscale`: from a change until the next one was decided, or not. New workers start, settle, and two windows of
+throughput are measured; on a fraction of a core, preparing takes minutes in which nothing can be measured."""
+
 CERTIFICATE_OF: dict[int, str] = {pb.PS: "ps", pb.CHIEF: "trainer", pb.WORKER: "trainer", pb.EVALUATOR: "trainer"}
 
 
@@ -122,6 +126,7 @@ class Admission:
             copy_chunk_bytes=settings.copy_chunk_bytes,
             dedup=settings.dedup,
             standby_sessions_max=settings.standby_sessions_max,
+            standby_delay_seconds=max(settings.standby_delay_seconds, STANDBY_DELAY_SECONDS * settings.autoscale),
             lease_ahead_seconds=settings.lease_ahead_seconds,
             gazer_seconds=settings.gazer_seconds,
             trace_seconds=settings.trace_seconds,

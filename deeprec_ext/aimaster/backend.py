@@ -1,4 +1,4 @@
-"""Where pods come from. One Protocol; the implementation for one machine is a client of the launcher."""
+"""Where pods come from. One Protocol; on one machine a client of the launcher, in a cluster `kubernetes.backend`."""
 
 from __future__ import annotations
 
@@ -38,13 +38,16 @@ class PodState:
     restarts: int = 0
     deleted: bool = False
     last_line: str = ""
-    cause: str = ""  # of the exit, where the code does not tell: begins with `oom`
+    cause: str = ""  # of the exit, where the code does not tell: oom, evicted, preempted, node lost, deleted, and more
     cpu: float = 0.0  # cores it is held to; 0: no limit
     memory_bytes: int = 0
 
 
 class PodBackend(Protocol):
     """Called by the AIMaster only, from its event loop. Everything is idempotent by name."""
+
+    resizes_in_place: bool
+    """Whether `resize` changes pods that run; else only those to come."""
 
     async def create(self, name: str) -> None:
         """Starts the pod unless it runs. Raises UnreachableError when the backend does not answer."""
@@ -53,7 +56,9 @@ class PodBackend(Protocol):
         """Stops the pod, which is not started again by itself; grace 0 kills at once. Does not wait for the exit."""
 
     async def resize(self, name: str, cpu: float, memory_bytes: int) -> None:
-        """Gives one pod (`ps-1`), or all of a role and those to come (`ps`, `worker`), other limits; 0: as they are.
+        """Gives one pod (`ps-1`), or a role (`ps`, `worker`: those that run, if they can, and those to come), other limits.
+
+        0: as they are.
 
         Raises UnreachableError when the backend does not answer, UsageError when it cannot.
         """
@@ -66,6 +71,9 @@ class PodBackend(Protocol):
 
     def available_memory(self) -> int | None:
         """Bytes that new copies of variables may take in all, None when unknown."""
+
+    def waiting_reason(self, name: str) -> str:
+        """Why a pod that was asked for does not run yet (no node has room, no such image); empty: there is nothing to say."""
 
     async def close(self) -> None: ...
 
@@ -83,6 +91,8 @@ def host_available_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
 
 class LauncherBackend:
     """Pods are processes of this machine, kept by the launcher."""
+
+    resizes_in_place = True
 
     def __init__(self, address: str, job: str, certs: str | None) -> None:
         self._address, self._certs = address, certs
@@ -152,6 +162,9 @@ class LauncherBackend:
 
     def available_memory(self) -> int | None:
         return host_available_memory()
+
+    def waiting_reason(self, name: str) -> str:
+        return ""  # a process begins at once
 
     async def close(self) -> None:
         await self._reopen()

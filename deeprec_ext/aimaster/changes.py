@@ -290,6 +290,7 @@ class PsChange:
         if run.state is State.COMMIT:
             job.gate_closed = job.hold_views = True
             try:
+                await job.keep()  # takes less than the margin that the decision has left of the lease
                 await self._commit()
             finally:
                 job.gate_closed = job.hold_views = False

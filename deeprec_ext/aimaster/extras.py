@@ -1,4 +1,4 @@
-"""What the web page and the autoscaler need, looked at before anything starts and without importing it."""
+"""What the web page, the autoscaler and a cluster need, looked at before anything starts and without importing it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from deeprec_ext.errors import UsageError
 
 DASHBOARD = ("starlette", "uvicorn", "prometheus_client")
 AUTOSCALE = ("scipy", "sklearn")
+KUBERNETES = ("kubernetes", "aiohttp")
 
 
 def require_dashboard(flag: str) -> None:
@@ -18,6 +19,11 @@ def require_dashboard(flag: str) -> None:
 def require_autoscale(flag: str) -> None:
     """The same for the libraries that fit the autoscaler's models."""
     _require(flag, "autoscale", AUTOSCALE)
+
+
+def require_kubernetes(flag: str) -> None:
+    """The same for the client of the Kubernetes API."""
+    _require(flag, "kubernetes", KUBERNETES)
 
 
 def _require(flag: str, extra: str, names: tuple[str, ...]) -> None:

@@ -59,6 +59,7 @@ class JobSpec:
     max_worker_memory_bytes: int = 0
     total_cpu: float = 0.0  # cores that all pods may request together; 0: no limit
     total_memory_bytes: int = 0
+    own_pods: bool = True  # the AIMaster makes them; else Kubeflow, by `replicas`: numbered, and all of a role the same
     start: str = ""  # how the autoscaler's first size was estimated; empty: it was given
 
     @property

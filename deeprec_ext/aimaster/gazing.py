@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
+import statistics
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -130,15 +131,14 @@ class Gazing:
         self._recent.pop(trainer, None)
         self._traced.pop(trainer, None)
 
-    def traces(self, since_epoch: int = 0) -> int:
-        """Of how many traces what is known of the slots is the median (of most trainers), or of the PS since an epoch."""
-        fresh = [one for one in self._traced.values() if one.epoch >= since_epoch]
-        counts = sorted(one.ps_traces if since_epoch else one.traces for one in fresh)
-        return counts[len(counts) // 2] if counts else 0
+    def slot_traces(self) -> int:
+        """Of how many traced steps of a trainer the load of the slots is the median; of most trainers."""
+        return statistics.median_low([one.traces for one in self._traced.values()] or [0])
 
     def ps_traces(self) -> int:
-        """The same of the PS, with the slots they have now."""
-        return self.traces(self._placed_since())
+        """The same of the load of the PS, with the slots they have now."""
+        since = self._placed_since()
+        return statistics.median_low([one.ps_traces for one in self._traced.values() if one.epoch >= since] or [0])
 
     # ------------------------------------------------------------------------------------------------ newest values
 

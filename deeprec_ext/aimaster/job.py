@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from deeprec_ext.aimaster.clock import Clock, SystemClock
@@ -35,6 +36,10 @@ log = logging.getLogger(__name__)
 PUBLISH_DELAY_SECONDS, PUBLISH_DELAY_PER_MEMBER_SECONDS = 0.1, 0.002
 """Workers often come in crowds: their views are merged, and nobody waits for such a view. What is sent grows with the
 square of the members (a list of n workers to n agents: 60 MB for 1 000), so the delay grows with them too."""
+
+
+async def _is_kept() -> None:
+    """The store is a file that outlives this process."""
 
 
 class Job:
@@ -64,8 +69,8 @@ class Job:
         )  # fingerprint of the catalogue whose tables are marked; asked often
         self.backup_map: tuple[int, ...] = ()  # slot -> who would take it over, as published
         found = (
-            store.get("requests") if not spec.resume else None
-        )  # a resumed run starts with the requests of its command
+            {} if spec.resume else store.get("requests", {})
+        )  # a run that is resumed starts with those of its command
         self.requests = Requests(**found) if found else Requests.of(spec)
         self.wish = pb.BackupWish.FromString(store.blob("backup_wish"))
         self.guards = Guards(self)
@@ -75,6 +80,7 @@ class Job:
         self.gazing = Gazing(self)
         self.dashboard = ""  # URL of the web page, while it is served
         self.stale: asyncio.Event = asyncio.Event()  # a newer AIMaster exists: end
+        self.keep: Callable[[], Awaitable[None]] = _is_kept  # awaited between a decision and its first effect
         self._published: object = None
         self._publishing: asyncio.Task[None] | None = None
         if store.get("started") is None:

@@ -14,7 +14,7 @@ import hashlib
 import itertools
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -99,10 +99,17 @@ class Keepsakes:
         self._wake = asyncio.Event()
         self._numbers = itertools.count(job.incarnation * 1_000_000_000)
         self._sent: dict[tuple[str, int], dict[str, bytes]] = {}  # (keeper, its stream) -> key -> digest
+        self.also: Callable[[], None] = lambda: None  # whoever else keeps something
 
     def soon(self) -> None:
         """Somebody goes, or something was decided, that nobody else will know."""
         self._wake.set()
+        self.also()
+
+    def remember(self) -> list[pb.Remember]:
+        """What is to be kept, as it is now."""
+        number, values = next(self._numbers), {JOB: pack(self._job.store), **self._job.ledger.keepsakes()}
+        return [pb.Remember(key=key, number=number, value=value) for key, value in values.items()]
 
     async def run(self) -> None:
         """Runs for ever."""

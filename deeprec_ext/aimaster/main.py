@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deeprec_ext.aimaster.backend import LauncherBackend
-from deeprec_ext.aimaster.extras import parse_address, require_autoscale, require_dashboard
+from deeprec_ext.aimaster.extras import parse_address, require_autoscale, require_dashboard, require_kubernetes
 from deeprec_ext.aimaster.facts import JobSpec
 from deeprec_ext.aimaster.rebuilding import rebuild_if_lost
 from deeprec_ext.aimaster.server import AIMaster
@@ -55,7 +55,23 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
     parser.add_argument("--job", required=True, help="name of the job")
     parser.add_argument("--listen", required=True, metavar="HOST:PORT")
     parser.add_argument("--workdir", required=True, type=Path, help="run directory: aimaster.db and events.jsonl")
-    parser.add_argument("--launcher", required=True, metavar="HOST:PORT", help="where pods come from")
+    pods = parser.add_mutually_exclusive_group(required=True)
+    pods.add_argument("--launcher", metavar="HOST:PORT", help="where pods come from: the launcher of this machine")
+    pods.add_argument("--tfjob", metavar="NAMESPACE/NAME", help="or this TFJob's cluster: they are made here")
+    parser.add_argument(
+        "--package-image", default="", help="with --tfjob: brings this package into the pods of the job"
+    )
+    parser.add_argument(
+        "--no-operator", action="store_true", help="with --tfjob: it is kept in the ConfigMap NAME-tfjob"
+    )
+    parser.add_argument(
+        "--gang-scheduler", default="", metavar="NAME", help="with --tfjob: they belong to its PodGroup"
+    )
+    parser.add_argument(
+        "--beside-kubeflow",
+        action="store_true",
+        help="with --tfjob: its training operator makes the pods, by `replicas`",
+    )
     parser.add_argument("--certs", help="directory of the certificates; without it there is no TLS (tests only)")
     parser.add_argument("--ps", type=int, default=2)
     parser.add_argument("--workers", type=int, default=1, help="beside the chief")
@@ -93,6 +109,12 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         raise UsageError(f"--ps {max(options.ps, options.max_ps)} is more than the {slots} slots; raise --slots")
     if options.workers < 0:
         raise UsageError(f"--workers {options.workers}: give 0 or more")
+    if options.tfjob:
+        require_kubernetes("--tfjob")
+        if not all(options.tfjob.partition("/")):
+            raise UsageError(f"--tfjob {options.tfjob}: write NAMESPACE/NAME")
+    elif options.no_operator:
+        raise UsageError("--no-operator says where a TFJob is written: it needs --tfjob")
     if options.http:
         require_dashboard("--http")
         parse_address(options.http)
@@ -104,6 +126,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         worker_memory_bytes=options.worker_memory, max_ps_cpu=options.max_ps_cpu, max_worker_cpu=options.max_worker_cpu,
         max_ps_memory_bytes=options.max_ps_memory, max_worker_memory_bytes=options.max_worker_memory,
         total_cpu=options.total_cpu, total_memory_bytes=options.total_memory, start=options.start,
+        own_pods=not options.beside_kubeflow,
     )  # fmt: skip
     if spec.settings.autoscale:
         require_autoscale("--setting autoscale=true")
@@ -163,6 +186,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options, spec = parse(sys.argv[1:] if arguments is None else arguments)
         raise_file_limit()
+        if options.tfjob:
+            from deeprec_ext.aimaster.kubernetes import running
+
+            return asyncio.run(running.serve(options, spec))
         return asyncio.run(serve(options, spec))
     except UsageError as error:
         print(f"aimaster: {error}", file=sys.stderr)

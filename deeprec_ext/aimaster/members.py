@@ -56,6 +56,7 @@ class Members:
         self.last_step = int(store.get("last_step", 0))
         self._passed = 0  # highest step since the model was live; a worker that leaves takes its last report with it
         self._unsaved: dict[str, int] = {}  # incarnation -> examples
+        self.trained: set[str] = set()  # names that have made a step in this AIMaster's time
 
     # ------------------------------------------------------------------------------------------------ records
 
@@ -156,6 +157,8 @@ class Members:
             member.cpu_percent = max(0.0, 100 * used / (now - member.heartbeat_at))
         member.seen = member.heartbeat_at = now
         member.heartbeat = heartbeat
+        if heartbeat.training:
+            self.trained.add(member.name)
         if member.is_trainer:
             self.reached(heartbeat.step)
             self.last_step = heartbeat.last_step or self.last_step

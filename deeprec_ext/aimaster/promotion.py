@@ -101,6 +101,7 @@ async def carry_out(job: Job, promotion: Promotion) -> None:
         decided = promote(job.cluster, promotion.slots)
         with job.store.transaction(durable=True):
             job.set_cluster(decided)
+        await job.keep()
         job.backup_map = ()
         view = job.view()
         trainers = job.members.trainers()

@@ -62,6 +62,11 @@ def _check_limits(job: Job, role: str, count: int) -> None:
 
 def _replacement(job: Job, request: pb.ScaleRequest) -> Scaling:
     role, _ = parse_name(request.replace)
+    if not job.spec.own_pods:
+        raise UsageError(
+            f"{request.replace} cannot be replaced beside Kubeflow, where no other name can take its place: delete its pod, "
+            "and it comes back elsewhere"
+        )
     if role not in (pb.PS, pb.WORKER):
         raise UsageError(f"{request.replace} cannot be replaced: only PS and workers can")
     names = present(job, role)

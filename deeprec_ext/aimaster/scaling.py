@@ -34,6 +34,15 @@ class RefusedScalingError(DeepRecError):
     """The scaling must not be tried."""
 
 
+def tell_ended(job: Job, s: Scaling) -> None:
+    """As an event."""
+    job.event(
+        "scaling_ended", scaling=s.id, kind=s.kind, target=s.role, from_count=s.from_count, to_count=s.to_count,
+        outcome=s.outcome, reason=s.reason, bytes_moved=s.bytes_moved, bytes_resent=s.bytes_resent,
+        slots_moved=s.slots_moved, seconds=round(s.seconds, 3),
+    )  # fmt: skip
+
+
 class Run:
     """A scaling in the hands of its driver. What it changes is persisted at once."""
 
@@ -71,12 +80,7 @@ class Run:
         reason = reason or self.scaling.reason
         self.job.acquiring = frozenset()
         self.update(state=State.STEADY.value, detail=outcome, outcome=outcome, reason=reason, seconds=max(0.0, seconds))
-        s = self.scaling
-        self.job.event(
-            "scaling_ended", scaling=s.id, kind=s.kind, target=s.role, from_count=s.from_count, to_count=s.to_count,
-            outcome=outcome, reason=reason, bytes_moved=s.bytes_moved, bytes_resent=s.bytes_resent,
-            slots_moved=s.slots_moved, seconds=round(s.seconds, 3),
-        )  # fmt: skip
+        tell_ended(self.job, self.scaling)
 
     def add_pause(self, report: pb.PauseReport) -> None:
         self.update(**pause_changes(self.scaling, report))
@@ -128,8 +132,10 @@ class Run:
         if failed := over():
             raise StepError(f"{', '.join(failed)} ended before it registered; see its log")
         if not in_time:
-            late = ", ".join(name for name in added if not there(name))
-            raise StepError(f"{late} did not register within {timeout_seconds:.0f} s")
+            late = [name for name in added if not there(name)]
+            reasons = {name: why for name in late if (why := self.pods.backend.waiting_reason(name))}
+            why = "".join(f"; {name}: {reason}" for name, reason in reasons.items())
+            raise StepError(f"{', '.join(late)} did not register within {timeout_seconds:.0f} s{why}")
 
     async def delete_added(self) -> None:
         for name in self.scaling.added if not self.scaling.returning else ():

@@ -14,7 +14,7 @@ from deeprec_ext.aimaster.planner import Plan
 from deeprec_ext.aimaster.planning import wanted_map
 from deeprec_ext.aimaster.pods import Pods
 from deeprec_ext.aimaster.requests import parse_request, present, resolve
-from deeprec_ext.aimaster.scaling import RefusedScalingError, Run, pause_changes
+from deeprec_ext.aimaster.scaling import RefusedScalingError, Run, pause_changes, tell_ended
 from deeprec_ext.aimaster.workers import WorkerChange
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -119,10 +119,7 @@ class Scalings:
         )  # fmt: skip
         job.store.save_scaling(scaling)
         self.ended = [*self.ended, scaling][-20:]
-        job.event(
-            "scaling_ended", scaling=scaling.id, kind="resize", target=role, from_count=count, to_count=count,
-            outcome=outcome, reason=reason, seconds=round(scaling.seconds, 3),
-        )  # fmt: skip
+        tell_ended(job, scaling)
         job.changed.notify()
 
     def blocks_healing(self) -> bool:

@@ -66,7 +66,8 @@ class AIMaster:
         self._admin = AdminService(job, self.scalings, self.autoscaler)
         self._server: grpc.aio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self.broken = asyncio.Event()  # a task that must run for ever has ended
+        self.broken = asyncio.Event()  # a task that must run for ever has ended ...
+        self.failure: BaseException | None = None  # ... with this
 
     async def start(self, listen: str) -> int:
         """Serves, then starts or recovers the job in the background; returns the port. Raises UsageError."""
@@ -121,6 +122,7 @@ class AIMaster:
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
+            self.failure = self.failure or task.exception()
             log.error("the AIMaster cannot go on", exc_info=task.exception())
             self.broken.set()
 

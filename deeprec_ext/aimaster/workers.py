@@ -35,6 +35,7 @@ class WorkerChange:
         """From COMMIT or RELEASE to the end."""
         run, job = self._run, self._run.job
         if run.state is State.COMMIT:
+            await job.keep()
             for name in run.scaling.drained:
                 job.members.update(name, wanted=False)
             job.advance()

@@ -7,7 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext.errors import UsageError
+from deeprec_ext.launch.containers import open_containers
+from deeprec_ext.launch.guard import remove_groups
+from deeprec_ext.launch.resources import Requests, Resources
 from tests.behaviour.jobs import COUNT, RealJob
+
+
+@pytest.fixture
+def groups_can_be_made() -> None:
+    """Skips the test where roles cannot be held to limits, with the reason."""
+    try:
+        made = open_containers(Requests(Resources(1.0, 1 << 30), Resources()))
+    except UsageError as error:
+        pytest.skip(str(error))
+    remove_groups(made.paths)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from deeprec_ext.security.credentials import open_channel, server_name
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 COUNT = ("python", str(SCRIPTS / "count.py"))
+HUNGRY = ("python", str(SCRIPTS / "hungry.py"))
 LONG = 120.0
 """Deadline of what takes seconds on an idle machine."""
 

@@ -10,26 +10,12 @@ from typing import Any
 
 import pytest
 
-from deeprec_ext.errors import UsageError
-from deeprec_ext.launch.containers import open_containers
-from deeprec_ext.launch.guard import remove_groups
-from deeprec_ext.launch.resources import Requests, Resources
-from tests.behaviour.jobs import SCRIPTS, RealJob, environment
+from tests.behaviour.jobs import HUNGRY, RealJob, environment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("groups_can_be_made")]
 
-HUNGRY = ("python", str(SCRIPTS / "hungry.py"))
 OFTEN = ("--autoscale", "--history", "off", "--setting", "decide_seconds=1", "--setting", "window_seconds=2")
 MIB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def _groups_can_be_made() -> None:
-    try:
-        made = open_containers(Requests(Resources(1.0, 1 << 30), Resources()))
-    except UsageError as error:
-        pytest.skip(str(error))
-    remove_groups(made.paths)
 
 
 def command(job: RealJob, *words: str) -> subprocess.CompletedProcess[str]:

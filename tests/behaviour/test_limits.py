@@ -11,28 +11,16 @@ import grpc
 import psutil
 import pytest
 
-from deeprec_ext.errors import UsageError
-from deeprec_ext.launch.containers import open_containers
-from deeprec_ext.launch.guard import PREFIX, remove_groups
+from deeprec_ext.launch.guard import PREFIX
 from deeprec_ext.launch.hierarchies import Group, own_groups
-from deeprec_ext.launch.resources import Requests, Resources
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import open_channel, server_name
-from tests.behaviour.jobs import SCRIPTS, RealJob
+from tests.behaviour.jobs import HUNGRY, RealJob
 from tests.behaviour.test_launcher import Run, alive
 from tests.behaviour.test_launcher import start as start  # the fixture
 
-HUNGRY = ("python", str(SCRIPTS / "hungry.py"))
-
-
-@pytest.fixture(autouse=True)
-def _groups_can_be_made() -> None:
-    try:
-        made = open_containers(Requests(Resources(1.0, 1 << 30), Resources()))
-    except UsageError as error:
-        pytest.skip(str(error))
-    remove_groups(made.paths)
+pytestmark = pytest.mark.usefixtures("groups_can_be_made")
 
 
 def groups_of(run: Run, role: str) -> dict[str, Group]:

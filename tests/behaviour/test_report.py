@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from deeprec_ext.gazer.report import as_json
-from deeprec_ext.launch.rundir import RunDirectory
 from deeprec_ext.launch.story import read_story
+from deeprec_ext.rundir import RunDirectory
 from tests.behaviour.jobs import SCRIPTS, RealJob, environment
 
 pytestmark = pytest.mark.slow

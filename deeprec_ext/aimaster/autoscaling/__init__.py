@@ -16,7 +16,7 @@ def make_autoscaler(job: Job, scalings: Scalings, backend: PodBackend) -> Autosc
     policy = Policy()
     return Autoscaler(
         job, scalings, backend.resize, job.gazing.latest, lambda observed: decide(observed, policy),
-        Record(job.spec.workdir, policy, job.clock.wall),
+        Record(job.spec.workdir, policy, job.clock.wall), resizes_in_place=backend.resizes_in_place,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from deeprec_ext.aimaster.facts import Scaling
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Observed, Size
+from deeprec_ext.aimaster.requests import present
 from deeprec_ext.aimaster.scalings import Scalings
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 KEEP_RECORDED_SECONDS = 300.0
 """Decisions to change nothing are recorded so often, and whenever the one before changed something."""
+
+REPLACED_MAX = 24
+"""Replacements of one decision: the queue of scalings has room for them, and for requests by hand."""
 
 
 class Record(Protocol):
@@ -59,9 +63,11 @@ class Autoscaler:
 
     def __init__(
         self, job: Job, scalings: Scalings, resize: Callable[[str, float, int], Awaitable[None]], latest: Latest,
-        decide: Callable[[Observed], Decision], record: Record,
+        decide: Callable[[Observed], Decision], record: Record, *, resizes_in_place: bool = True,
     ) -> None:  # fmt: skip
+        """`resizes_in_place`: else `resize` says how pods to come are, and those that are there are replaced."""
         self._job, self._scalings, self._resize, self._latest = job, scalings, resize, latest
+        self._resizes_in_place = resizes_in_place
         self._decide, self._record = decide, record
         self._growth = Growth()
         self._windows = Windows(seconds=job.settings.window_seconds)
@@ -89,8 +95,8 @@ class Autoscaler:
             await asyncio.sleep(TICK_SECONDS)
             self._look()
             self._follow_up()
-            now = self._now()
-            if (now >= due or self._windows.fresh()) and self._job.cluster.live and not self._job.ending:
+            now, measured = self._now(), self._windows.fresh()
+            if (measured or now >= due) and self._job.cluster.live and not self._job.ending:
                 due = now + self._job.settings.decide_seconds
                 try:
                     await self.decide_now()
@@ -125,10 +131,7 @@ class Autoscaler:
             return False
         trainers = job.members.trainers()
         wanted = [*job.members.wanted(pb.CHIEF), *job.members.wanted(pb.WORKER)]
-        return all(
-            name in trainers and trainers[name].heartbeat.training and trainers[name].heartbeat.step_epoch > 0
-            for name in wanted
-        )
+        return all(name in trainers and _only_trains(trainers[name].heartbeat) for name in wanted)
 
     # ------------------------------------------------------------------------------------------------ deciding
 
@@ -182,8 +185,11 @@ class Autoscaler:
         pending = _Pending(decision, [])
         self._pending = pending
         try:
-            await self._resize_roles(decision)
-            for request, weights in _requests(decision, size_of(self._job)):
+            resized = await self._resize_roles(decision)
+            requests = _requests(decision, size_of(self._job))
+            if not self._resizes_in_place:
+                requests += self._replacements(decision, resized)
+            for request, weights in requests:
                 reply = await self._scalings.request(request, decision=decision.number, weights=weights)
                 if reply.scaling_id:
                     pending.scalings.append(reply.scaling_id)
@@ -194,9 +200,9 @@ class Autoscaler:
             pending.ended_at = self._now()
             pending.outcome = pending.outcome or "committed"
 
-    async def _resize_roles(self, decision: Decision) -> None:
-        """CPU and memory per pod, where they differ from what is requested now. Raises UsageError."""
-        job, size = self._job, decision.size
+    async def _resize_roles(self, decision: Decision) -> list[str]:
+        """CPU and memory per pod, where they differ from what is requested now; which roles. Raises UsageError."""
+        job, size, resized = self._job, decision.size, []
         for role in ("ps", "worker"):
             names = f"{role}_cpu", f"{role}_memory_bytes"
             cpu, memory = wanted = tuple(getattr(size, name) for name in names)
@@ -210,6 +216,17 @@ class Autoscaler:
                 raise
             job.set_requests(dataclasses.replace(job.requests, **dict(zip(names, wanted))))
             self._scalings.resized(role, decision.number, reason, began, "committed")
+            resized.append(role)
+        return resized
+
+    def _replacements(self, decision: Decision, roles: list[str]) -> list[tuple[pb.ScaleRequest, tuple[float, ...]]]:
+        """One by one, PS before workers. The chief, and what is too much for the queue, take the new size when they end."""
+        reason = f"decision {decision.number}: {decision.reason}"
+        names = [
+            *(present(self._job, pb.PS)[: decision.size.ps] if "ps" in roles else ()),
+            *(present(self._job, pb.WORKER)[: decision.size.workers] if "worker" in roles else ()),
+        ]
+        return [(pb.ScaleRequest(replace=name, reason=reason), ()) for name in names[:REPLACED_MAX]]
 
     def _follow_up(self) -> None:
         """Notes how the scalings of the last decision ended, and what throughput came of it."""
@@ -233,6 +250,10 @@ class Autoscaler:
         after = [w for w in self._windows.all() if pending.ended_at is not None and w.start >= pending.ended_at]
         rate = after[-1].examples_per_second if after else 0.0
         self._record.outcome(pending.decision.number, pending.outcome, pending.reason, rate)
+
+
+def _only_trains(heartbeat: pb.Heartbeat) -> bool:
+    return heartbeat.training and heartbeat.step_epoch > 0 and not heartbeat.preparing
 
 
 def _requests(decision: Decision, present: Size) -> list[tuple[pb.ScaleRequest, tuple[float, ...]]]:

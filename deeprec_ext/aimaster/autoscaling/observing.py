@@ -30,6 +30,8 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 TRACES_MIN = 3
 """Traced steps of a trainer, from which their median is no accident."""
 
+REQUESTS = tuple(field.name for field in dataclasses.fields(Requests))
+
 CHANGES_KEPT, LOSSES_KEPT = 40, 40
 """The newest: what is older has no bearing on a decision."""
 
@@ -43,9 +45,6 @@ class Latest(Protocol):
 def size_of(job: Job) -> Size:
     """What the job has been given: processes that are wanted, and what each requests."""
     return Size(ps=len(present(job, pb.PS)), workers=len(present(job, pb.WORKER)), **dataclasses.asdict(job.requests))
-
-
-REQUESTS = tuple(field.name for field in dataclasses.fields(Requests))
 
 
 def limits_of(spec: JobSpec) -> Limits:
@@ -121,7 +120,7 @@ def slots_of(job: Job, latest: Latest) -> list[SlotUse]:
     cluster = job.cluster
     owners = {ps.task: ps.name for ps in cluster.ps}
     sizes = slot_bytes(job.catalogue.variables, len(cluster.slot_map))
-    found, traced = [], job.gazing.traces() >= TRACES_MIN
+    found, traced = [], job.gazing.slot_traces() >= TRACES_MIN
     for slot, task in enumerate(cluster.slot_map):
         values = latest(f"slot-{slot}")
         load = values.get("lookup_share", 0.0) + values.get("update_share", 0.0)

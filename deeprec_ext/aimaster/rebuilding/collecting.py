@@ -19,7 +19,7 @@ from deeprec_ext.aimaster.authorisation import Authorisation
 from deeprec_ext.aimaster.backend import PodBackend, PodState
 from deeprec_ext.aimaster.facts import JobSpec
 from deeprec_ext.aimaster.rebuilding.claims import Claim, newest_view, still_missing
-from deeprec_ext.aimaster.rebuilding.recollecting import recollect
+from deeprec_ext.aimaster.rebuilding.recollecting import Stored, recollect
 from deeprec_ext.aimaster.rebuilding.writing import write
 from deeprec_ext.aimaster.service import refuse
 from deeprec_ext.aimaster.signals import Signal
@@ -38,8 +38,12 @@ CLAIMS_MAX = 100_000
 STOP_SECONDS = 0.5
 
 
-async def rebuild_if_lost(spec: JobSpec, backend: PodBackend, certs: str | None, listen: str) -> bool:
+async def rebuild_if_lost(
+    spec: JobSpec, backend: PodBackend, certs: str | None, listen: str, stored: Stored | None = None
+) -> bool:
     """Whether the store was empty in the middle of a job, and has been rebuilt; else nothing has happened.
+
+    `stored`: what of it was kept outside of the job.
 
     Raises UsageError when the address is taken, or the job has other slots than this AIMaster was started with,
     UnreachableError when the backend does not answer.
@@ -56,7 +60,7 @@ async def rebuild_if_lost(spec: JobSpec, backend: PodBackend, certs: str | None,
         collector = _Collector(spec.name, pods)
         server = await _serve(collector, certs, listen)
         try:
-            return await _collect(spec, backend, collector, store)
+            return await _collect(spec, backend, collector, store, stored)
         finally:
             collector.done.set()
             await server.stop(STOP_SECONDS)
@@ -64,7 +68,9 @@ async def rebuild_if_lost(spec: JobSpec, backend: PodBackend, certs: str | None,
         store.close()
 
 
-async def _collect(spec: JobSpec, backend: PodBackend, collector: _Collector, store: Store) -> bool:
+async def _collect(
+    spec: JobSpec, backend: PodBackend, collector: _Collector, store: Store, stored: Stored | None
+) -> bool:
     """Waits until all have spoken, or the time is up; then writes. Whether there was anything to write."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + spec.settings.rebuild_limit_seconds
@@ -72,7 +78,7 @@ async def _collect(spec: JobSpec, backend: PodBackend, collector: _Collector, st
         if await collector.changed.until(collector.enough, min(PODS_SECONDS, left)):
             break
         collector.pods = await _pods(backend)
-    found = recollect(collector.all, collector.pods, evaluator=spec.evaluator, wall=time.time())
+    found = recollect(collector.all, collector.pods, evaluator=spec.evaluator, wall=time.time(), stored=stored)
     if found is None:
         log.info("nobody has taken part in job %s: it begins", spec.name)
         return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deeprec_ext.aimaster import keepsakes
 from deeprec_ext.aimaster.backend import PodState
@@ -47,9 +47,20 @@ class Recollected:
     missing: tuple[str, ...]  # of the view; they did not come in time, or are PS that have not what they own
 
 
+@dataclass(frozen=True)
+class Stored:
+    """What of the store was kept elsewhere; some seconds old, except for what was decided."""
+
+    aimaster: int = 0  # the incarnation that kept it
+    cluster: Cluster = field(default_factory=Cluster)
+    view: pb.View = field(default_factory=pb.View)  # of that cluster
+    remembered: tuple[pb.Remember, ...] = ()
+
+
 def recollect(
-    claims: Sequence[Claim], pods: Mapping[str, PodState], *, evaluator: bool = False, wall: float = 0.0
-) -> Recollected | None:
+    claims: Sequence[Claim], pods: Mapping[str, PodState], *, evaluator: bool = False, wall: float = 0.0,
+    stored: Stored | None = None,
+) -> Recollected | None:  # fmt: skip
     """None: nobody has ever taken part, so the job is new.
 
     Args:
@@ -57,14 +68,22 @@ def recollect(
         pods: what the backend says, by name.
         evaluator: whether the job has one.
         wall: Unix seconds, for what has no time of its own.
+        stored: a view in it that nobody knows was decided, and not told yet: it counts.
     """
+    stored = stored or Stored()
     view = newest_view(claims)
     if view is None:
         return None
-    remembered = keepsakes.newest([one for claim in claims for one in claim.known.remembered])
+    if stored.view.epoch > view.epoch:
+        view = stored.view
+    remembered = keepsakes.newest([*stored.remembered, *(one for claim in claims for one in claim.known.remembered)])
     kept = keepsakes.unpack(remembered.get(keepsakes.JOB, b""))
     catalogue = _catalogue(claims)
     cluster = _cluster(view, claims)
+    cluster = dataclasses.replace(
+        cluster, next_epoch=max(cluster.next_epoch, stored.cluster.next_epoch, view.epoch + 1),
+        next_task=max(cluster.next_task, stored.cluster.next_task),
+    )  # fmt: skip
     found = unfinished(claims, cluster, kept.scalings, catalogue, _last_scaling(claims, kept), wall)
     cluster = found.cluster
     leaving = {
@@ -76,7 +95,7 @@ def recollect(
     datasets, unused, last_lease = recollections(remembered, told)
     sure = bool(cluster.marked) and all(_marks_all(claim, cluster) for claim in _trainers(claims))
     return Recollected(
-        aimaster=max(claim.request.known_aimaster for claim in claims),
+        aimaster=max([stored.aimaster, *(claim.request.known_aimaster for claim in claims)]),
         cluster=cluster,
         workers=tuple(view.workers),
         roles=tuple(records),

@@ -137,9 +137,11 @@ def test_workers_come_and_go_and_nobody_pauses(tmp_path: Path) -> None:
 def test_a_ps_that_never_registers_rolls_the_scaling_back(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         it.backend.stillborn.add("ps-2")
+        it.backend.waiting["ps-2"] = "0/1 nodes are available"
         await it.scale(ps=3)
         ended = await it.ended()
-        assert ended.outcome == "rolled_back" and "ps-2 did not register" in ended.reason
+        assert ended.outcome == "rolled_back"
+        assert ended.reason == "ps-2 did not register within 3 s; ps-2: 0/1 nodes are available"
         assert "ps-2" in it.backend.deleted
         await it.heard("worker-0", "ROLLED_BACK")
         await it.scale(workers=2)

@@ -56,6 +56,7 @@ class FakeAgent:
         self.task_number = -1
         self.known_aimaster = 0
         self.step = 10
+        self.preparing = False
         self.registered = 0
         self.again: pb.BackupReport | None = None  # said at each later registration
         self.replies: list[pb.DataReply] = []
@@ -132,7 +133,7 @@ class FakeAgent:
                 self.step += 1 if self.role in (pb.CHIEF, pb.WORKER) else 0
                 beat = pb.Heartbeat(
                     step=self.step, epoch=self.view.epoch, training=True, examples=10 * self.step,
-                    step_epoch=self.view.epoch,
+                    step_epoch=self.view.epoch, preparing=self.preparing,
                 )  # fmt: skip
                 await self.say(heartbeat=beat)
             await asyncio.sleep(SETTINGS.heartbeat_seconds)
@@ -212,6 +213,8 @@ class FakeBackend:
         self.stillborn: set[str] = set()
         self.restarts_by_itself = True
         self.memory: int | None = None
+        self.waiting: dict[str, str] = {}
+        self.resizes_in_place = True
         self._pids = itertools.count(1000)
         self._watchers: set[asyncio.Queue[PodState]] = set()
 
@@ -272,6 +275,9 @@ class FakeBackend:
 
     def available_memory(self) -> int | None:
         return self.memory
+
+    def waiting_reason(self, name: str) -> str:
+        return self.waiting.get(name, "")
 
     async def close(self) -> None:
         pass

@@ -15,6 +15,7 @@ from deeprec_ext.aimaster.autoscaling.autoscaler import Autoscaler
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Observed
 from deeprec_ext.errors import UsageError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, World, world
 
 
@@ -47,9 +48,9 @@ class Script:
         return len(self.added) + 1
 
 
-def scale(**size: int) -> Callable[[Observed], Decision]:
+def scale(action: str = "scale", **size: int) -> Callable[[Observed], Decision]:
     return lambda seen: Decision(
-        seen.number, seen.time, "scale", dataclasses.replace(seen.size, **size), "more is faster"
+        seen.number, seen.time, action, dataclasses.replace(seen.size, **size), "more is faster"
     )
 
 
@@ -59,15 +60,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def play(
-    tmp_path: Path, script: Script, scenario: Callable[[World, Autoscaler], Awaitable[None]], **spec: object
-) -> None:
+    tmp_path: Path, script: Script, scenario: Callable[[World, Autoscaler], Awaitable[None]], *, in_place: bool = True,
+    **spec: object,
+) -> None:  # fmt: skip
     settings = dataclasses.replace(SETTINGS, decide_seconds=0.05, window_seconds=0.3)
 
     async def main() -> None:
         async with world(tmp_path, settings=settings, **spec) as it:
             scaler = Autoscaler(
-                it.master.job, it.master.scalings, it.backend.resize, lambda subject: {}, script.decide, script
-            )
+                it.master.job, it.master.scalings, it.backend.resize, lambda subject: {}, script.decide, script,
+                resizes_in_place=in_place,
+            )  # fmt: skip
             scaler._windows.settle_seconds = 0.1
             running = asyncio.get_running_loop().create_task(scaler.run())
             try:
@@ -101,6 +104,21 @@ def test_windows_reach_the_policy_and_none_is_of_a_time_of_change(tmp_path: Path
         await it.until(lambda: len({w.size for seen in script.seen for w in seen.windows}) == 2)
         rates = {w.size.workers: w.examples_per_second for w in script.seen[-1].windows}
         assert rates[1] > 0 and rates[2] > 0
+
+    play(tmp_path, script, scenario)
+
+
+def test_no_window_is_of_a_time_in_which_a_trainer_builds_sessions(tmp_path: Path) -> None:
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(scaler._windows.closed))
+        chief = it.agent("chief-0")
+        chief.preparing = True
+        await it.until(lambda: it.master.job.members.trainers()["chief-0"].heartbeat.preparing)
+        await it.until(lambda: scaler._windows._open is None)
+        chief.preparing = False
+        await it.until(lambda: scaler._windows._open is not None)
 
     play(tmp_path, script, scenario)
 
@@ -145,11 +163,7 @@ def test_a_policy_that_fails_leaves_the_job_alone(tmp_path: Path) -> None:
 
 
 def test_other_limits_go_to_the_backend_and_into_the_next_observation(tmp_path: Path) -> None:
-    def more_memory(seen: Observed) -> Decision:
-        size = dataclasses.replace(seen.size, ps_memory_bytes=2 << 30)
-        return Decision(seen.number, seen.time, "resize", size, "memory grows")
-
-    script = Script(more_memory)
+    script = Script(scale("resize", ps_memory_bytes=2 << 30))
 
     async def scenario(it: World, scaler: Autoscaler) -> None:
         await it.until(lambda: bool(script.outcomes))
@@ -164,12 +178,24 @@ def test_other_limits_go_to_the_backend_and_into_the_next_observation(tmp_path: 
     play(tmp_path, script, scenario)
 
 
-def test_limits_that_the_backend_refuses_are_no_limits_and_the_policy_is_told(tmp_path: Path) -> None:
-    def less_memory(seen: Observed) -> Decision:
-        size = dataclasses.replace(seen.size, worker_memory_bytes=1 << 30)
-        return Decision(seen.number, seen.time, "resize", size, "nobody uses it")
+def test_where_pods_keep_their_size_they_are_replaced_one_after_the_other(tmp_path: Path) -> None:
+    script = Script(scale("resize", ps_memory_bytes=2 << 30))
 
-    script = Script(less_memory)
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(script.outcomes), 12.0)
+        assert it.backend.resized == [("ps", 0.0, 2 << 30)] and script.outcomes[0][1] == "committed"
+        done = [(one.kind, one.replace, one.outcome) for one in it.master.job.store.scalings()]
+        assert done == [
+            ("resize", "", "committed"), ("replace", "ps-0", "committed"), ("replace", "ps-1", "committed"),
+        ]  # fmt: skip
+        members = it.master.job.members
+        assert members.wanted(pb.WORKER) == ["worker-0"] and not {"ps-0", "ps-1"} <= set(members.wanted(pb.PS))
+
+    play(tmp_path, script, scenario, in_place=False)
+
+
+def test_limits_that_the_backend_refuses_are_no_limits_and_the_policy_is_told(tmp_path: Path) -> None:
+    script = Script(scale("resize", worker_memory_bytes=1 << 30))
 
     async def refuse(name: str, cpu: float, memory_bytes: int) -> None:
         raise UsageError("more is in use")

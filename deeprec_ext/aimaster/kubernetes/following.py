@@ -1,0 +1,248 @@
+"""The TFJob of the job: what its user asks for by changing it, and what the AIMaster writes back.
+
+`spec.tfReplicaSpecs.*.replicas` is what runs, and the annotation `aimaster.deeprec.io/scaled-to` notes that the AIMaster wrote
+it: a number that differs from the note is its user's, a request to scale by hand. When the request has ended, one way or the
+other, both say again what runs. Each patch names the version it was made for, so nothing that a user writes is overwritten
+unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from deeprec_ext.aimaster.facts import parse_name
+from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.kubernetes.naming import Naming
+from deeprec_ext.aimaster.kubernetes.watching import Sleep, changes
+from deeprec_ext.aimaster.scalings import Scalings
+from deeprec_ext.aimaster.status import job_state
+from deeprec_ext.errors import DeepRecError, UnreachableError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tfjob import names
+from tfjob.api import TFJOBS, Api, ApiError, ConflictError, ForbiddenError, Manifest, NotFoundError
+
+log = logging.getLogger(__name__)
+
+HOLD = names.ANNOTATION_PREFIX + "hold"
+HOLD_KEY = "hold_annotation"
+
+TICK_SECONDS, STATUS_SECONDS = 1.0, 5.0
+"""How often sizes are compared, and how often the line of status may change: every change wakes whoever watches TFJobs."""
+
+PATCH_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the manifest says. Sizes are the TFJob's own, by `PS` and `Worker`."""
+
+    version: str
+    keys: Mapping[str, str] = field(default_factory=dict)  # type → as the user spelled it
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    noted: Mapping[str, int] = field(default_factory=dict)  # empty: nothing is noted yet
+    hold: str = ""
+    status: str = ""
+    going: str = ""  # why nothing may be made any more
+
+
+def read(manifest: Manifest) -> Asked:
+    metadata, spec = manifest["metadata"], manifest.get("spec") or {}
+    annotations = metadata.get("annotations") or {}
+    specs = {key.lower(): (key, value or {}) for key, value in (spec.get("tfReplicaSpecs") or {}).items()}
+    keys = {name: specs[kind][0] for kind, name in (("ps", names.PS), ("worker", names.WORKER)) if kind in specs}
+    sizes = {name: int(specs[name.lower()][1].get("replicas", 1)) for name in keys}
+    suspended = (spec.get("runPolicy") or {}).get("suspend")
+    going = "it is deleted" if metadata.get("deletionTimestamp") else "it is suspended" if suspended else ""
+    return Asked(
+        metadata.get("resourceVersion", ""), keys, sizes, _noted(annotations.get(names.SCALED_TO_ANNOTATION, "")),
+        annotations.get(HOLD, "").strip().lower(), annotations.get(names.STATUS_ANNOTATION, ""), going,
+    )  # fmt: skip
+
+
+def _noted(text: str) -> dict[str, int]:
+    """Empty where somebody has written what is no note."""
+    try:
+        return {str(kind): int(count) for kind, count in json.loads(text or "{}").items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def status_line(state: str, sizes: Mapping[str, int], step: int, examples_per_second: float, why: str = "") -> str:
+    """`PS 3, workers 2, step 1200, 350 examples/s`; other states than training first, with what they wait for."""
+    parts = [f"PS {sizes.get('PS', 0)}", f"workers {sizes.get('Worker', 0)}", f"step {step}"]
+    if examples_per_second:
+        parts.append(
+            f"{examples_per_second:.3g} examples/s"
+            if examples_per_second < 100
+            else f"{examples_per_second:.0f} examples/s"
+        )
+    return ("" if state == "training" else f"{state}: ") + ", ".join(parts) + (f"; {why}" if why else "")
+
+
+class Cluster(Protocol):
+    closed: bool
+
+    def waiting(self) -> Mapping[str, str]:
+        """Pods that do not run yet → why."""
+
+
+class Follower:
+    def __init__(
+        self, api: Api, namespace: str, naming: Naming, job: Job, scalings: Scalings, cluster: Cluster,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:  # fmt: skip
+        """Beside Kubeflow (not `job.spec.own_pods`) `replicas` is not only told: pods up to that index exist."""
+        self._api, self._namespace, self._naming = api, namespace, naming
+        self._job, self._scalings, self._cluster, self._sleep = job, scalings, cluster, sleep
+        self._latest: Asked | None = None
+        self._asked: dict[str, int] = {}  # what a user wrote and has been asked for
+        self._status_at = float("-inf")
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    async def watch(self) -> None:
+        """Runs for ever."""
+        fields = f"metadata.name={self._naming.name}"
+        async for kind, what in changes(self._api, TFJOBS, self._namespace, fields=fields, sleep=self._sleep):
+            found = what if isinstance(what, list) else [what]
+            if kind == "DELETED" or not found:
+                self._go("it is deleted")
+            for manifest in found if kind != "DELETED" else ():
+                await self.look(manifest)
+
+    async def look(self, manifest: Manifest) -> None:
+        """One version of the TFJob."""
+        self._latest = asked = read(manifest)
+        if asked.going:
+            self._go(asked.going)
+            return
+        self._hold(asked)
+        spec = self._job.spec
+        noted = asked.noted or {names.PS: spec.ps, names.WORKER: spec.workers + self._chiefs(names.WORKER)}
+        for kind, want in asked.sizes.items():
+            if want != self._asked.get(kind, noted.get(kind, want)):
+                self._asked[kind] = want
+                await self._request(kind, want)
+
+    def wrote(self, manifest: Manifest, kind: str) -> None:
+        """`replicas` of this type was written by ourselves, with its note: what a user had asked for there is done with."""
+        self._asked.pop(kind, None)
+        self._latest = read(manifest)
+
+    def _go(self, why: str) -> None:
+        if not self._cluster.closed:
+            log.warning("the TFJob goes: %s; nothing is started any more", why)
+        self._cluster.closed = self._job.stopping = True
+
+    def _hold(self, asked: Asked) -> None:
+        """The annotation counts when it changes: `scale --hold` may say something else meanwhile."""
+        store = self._job.store
+        if asked.hold != store.get(HOLD_KEY, ""):
+            store.put(**{HOLD_KEY: asked.hold})
+            self._job.hold(asked.hold == "true", f"annotation {HOLD}")
+
+    async def _request(self, kind: str, want: int) -> None:
+        count = want - self._chiefs(kind)
+        request = pb.ScaleRequest(reason="kubectl")
+        setattr(request, "ps" if kind == names.PS else "workers", max(0, count))
+        try:
+            reply = await self._scalings.request(request)
+            log.info("the TFJob asks for %d %s: %s", want, kind, reply.message)
+        except DeepRecError as error:
+            self._job.event("request_refused", reason=str(error), target=kind, to_count=want)
+
+    # ------------------------------------------------------------------------------------------------ writing
+
+    async def report(self) -> None:
+        """Runs for ever: sizes when they have changed, and the line of status."""
+        while True:
+            await self._sleep(TICK_SECONDS)
+            try:
+                await self.write()
+            except ForbiddenError as error:
+                log.warning("the TFJob does not say what runs: %s", error)
+                return
+            except (ApiError, UnreachableError) as error:
+                log.debug("the TFJob could not be patched: %s", error)
+
+    async def write(self) -> None:
+        """One look. Raises ApiError, UnreachableError."""
+        asked, patch = self._latest, self._changes()
+        if asked is None or asked.going or not patch:
+            return
+        annotations = patch["metadata"]["annotations"]
+        try:
+            after = await self._patch({**patch, "metadata": {**patch["metadata"], "resourceVersion": asked.version}})
+        except ConflictError:
+            return  # the watch brings what it has become
+        if names.STATUS_ANNOTATION in annotations:
+            self._status_at = self._job.clock.monotonic()
+        if names.SCALED_TO_ANNOTATION in annotations:
+            self._asked.clear()
+        if self._latest is asked:
+            self._latest = read(after)
+
+    def _changes(self) -> Manifest:
+        """The patch that is due; empty: none."""
+        asked, job = self._latest, self._job
+        if asked is None:
+            return {}
+        annotations: dict[str, str] = {}
+        specs: dict[str, Any] = {}
+        sizes = {kind: count for kind, count in self.sizes().items() if kind in asked.keys}
+        if self._still() and (sizes != dict(asked.noted) or sizes != dict(asked.sizes)):
+            annotations[names.SCALED_TO_ANNOTATION] = json.dumps(sizes)
+            specs = {asked.keys[kind]: {"replicas": n} for kind, n in sizes.items() if n != asked.sizes[kind]}
+        line = self.line()
+        if line != asked.status and job.clock.monotonic() - self._status_at >= STATUS_SECONDS:
+            annotations[names.STATUS_ANNOTATION] = line
+        if not annotations:
+            return {}
+        return {"metadata": {"annotations": annotations}, **({"spec": {"tfReplicaSpecs": specs}} if specs else {})}
+
+    def _still(self) -> bool:
+        """Nothing is being changed: what runs is what there will be."""
+        scalings = self._scalings
+        busy = scalings.queue or scalings.running is not None or scalings.interrupted
+        return self._job.cluster.formed and not busy and not self._job.ending
+
+    def sizes(self) -> dict[str, int]:
+        """What there is to be; who has ended by itself is one of them."""
+        return {names.PS: self._count(pb.PS), names.WORKER: self._count(pb.WORKER) + self._chiefs(names.WORKER)}
+
+    def _count(self, role: pb.Role) -> int:
+        """Beside Kubeflow up to the highest index: it would delete that one, and not the one that is missing in between."""
+        found = self._job.members.wanted(role)
+        return len(found) if self._job.spec.own_pods else max((parse_name(name)[1] + 1 for name in found), default=0)
+
+    def _chiefs(self, kind: str) -> int:
+        """Worker 0 of a TFJob without a chief is none of the AIMaster's workers."""
+        return int(kind == names.WORKER and not self._naming.chief)
+
+    def line(self) -> str:
+        job = self._job
+        rate = sum(member.heartbeat.examples_per_second for member in job.members.trainers().values())
+        state, why = job_state(job, self._scalings), job.failure
+        if state in ("starting", "scaling"):
+            why = "; ".join(f"{name}: {reason}" for name, reason in sorted(self._cluster.waiting().items())[:3])
+        return status_line(state, self.sizes(), job.members.step, rate, why)
+
+    async def conclude(self) -> None:
+        """The last line of status. Bounded; without an answer the pods alone tell how it ended."""
+        for _ in range(PATCH_TRIES):
+            try:
+                await self._patch({"metadata": {"annotations": {names.STATUS_ANNOTATION: self.line()}}})
+                return
+            except NotFoundError:
+                return
+            except (ApiError, UnreachableError) as error:
+                log.warning("the TFJob does not say how the job ended: %s", error)
+            await self._sleep(TICK_SECONDS)
+
+    async def _patch(self, patch: Manifest) -> Manifest:
+        return await self._api.patch(TFJOBS, self._namespace, self._naming.name, patch)

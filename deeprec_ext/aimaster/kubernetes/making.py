@@ -1,0 +1,158 @@
+"""Pods and services of a job, made and removed at the API server: idempotent by name, and never somebody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Optional, TypeVar
+
+from deeprec_ext.aimaster.backend import TRY_SECONDS
+from deeprec_ext.aimaster.kubernetes.naming import Naming
+from deeprec_ext.aimaster.kubernetes.reading import read
+from deeprec_ext.aimaster.kubernetes.watching import Sleep
+from deeprec_ext.errors import UnreachableError, UsageError
+from tfjob.api import PODS, SERVICES, Api, ApiError, ConflictError, ForbiddenError, Manifest, NotFoundError, Resource
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+Factory = Callable[[str, Optional[Mapping[str, str]]], tuple[Manifest, Manifest]]
+"""(the AIMaster's name, other requests than the template's: `{"cpu": "500m", "memory": "2147483648"}`) → service, pod."""
+
+IN_THE_WAY_SECONDS, LOOK_SECONDS = 30.0, 0.5
+"""How long a pod of the same name that is ending is waited for before it is removed by force, and how often it is looked at."""
+
+SERVICE_SECONDS = 30.0
+"""A service outlives its pod by so much: names that were not found are remembered by resolvers."""
+
+
+async def insist(what: str, call: Callable[[], Awaitable[T]], seconds: float, sleep: Sleep = asyncio.sleep) -> T:
+    """Tries again while the server does not answer, for so long. Raises UnreachableError; what `call` refuses, it refuses."""
+    waited, pause = 0.0, 0.1
+    while True:
+        try:
+            return await call()
+        except (UnreachableError, ApiError) as error:
+            refused = isinstance(error, ApiError) and error.status < 500 and error.status != 429
+            if refused or waited >= seconds:
+                rights = "; look at the rights of the AIMaster's service account, and at quotas"
+                hint = rights if isinstance(error, ForbiddenError) else ""
+                raise UnreachableError(f"the cluster did not {what}: {error}{hint}") from error
+        await sleep(pause)
+        waited, pause = waited + pause, min(2 * pause, 2.0)
+
+
+class Maker:
+    """`owner_uid`: of the TFJob, which everything belongs to."""
+
+    own_pods = True
+    """Made here; else by somebody else, all of a role from one template (`replicas`)."""
+
+    def __init__(
+        self, api: Api, namespace: str, naming: Naming, factory: Factory, owner_uid: str, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self._api, self._namespace, self._naming, self._factory = api, namespace, naming, factory
+        self._owner, self._sleep = owner_uid, sleep
+
+    async def insist(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Tries again while the server does not answer, for half a minute. Raises UnreachableError."""
+        return await insist(what, call, TRY_SECONDS, self._sleep)
+
+    def owns(self, found: Manifest) -> bool:
+        """Whether it belongs to this job, and not to an earlier one of the same name, or to somebody else."""
+        return any(one.get("uid") == self._owner for one in found["metadata"].get("ownerReferences") or [])
+
+    async def pods(self) -> list[Manifest]:
+        """All there are of this job."""
+        found, _ = await self._api.list_all(PODS, self._namespace, labels=self._naming.selector)
+        return [pod for pod in found if self.owns(pod)]
+
+    async def make(self, name: str, requests: Mapping[str, str] | None, *, over: str = "", avoid: str = "") -> Manifest:
+        """Service and pod; the pod as it is then: new, or the one of ours that had the name already and may keep it.
+
+        Args:
+          requests: None: as its template says.
+          over: uid of a pod that may not keep the name.
+          avoid: a node where it shall not run if there is another.
+
+        Raises UsageError when others' are in the way, ApiError, UnreachableError.
+        """
+        service, pod = self._factory(name, requests)
+        if avoid:
+            pod = avoiding(pod, avoid)
+        await self._create(SERVICES, service, lambda found, force: self._may_stay(found))
+        return await self._create(PODS, pod, lambda found, force: self._may_keep(found, over, force))
+
+    async def _create(
+        self, resource: Resource, body: Manifest, allow: Callable[[Manifest, bool], Awaitable[bool]]
+    ) -> Manifest:
+        """Until it is there: a new one, or the one that `allow` lets stay. What is others' may be about to go: bounded."""
+        name, waited = body["metadata"]["name"], 0.0
+        while True:
+            with contextlib.suppress(ConflictError):
+                return await self._api.create(resource, self._namespace, body)
+            with contextlib.suppress(NotFoundError):
+                found = await self._api.get(resource, self._namespace, name)
+                late = waited >= IN_THE_WAY_SECONDS
+                if late and not self.owns(found):
+                    raise UsageError(
+                        f"{name} exists in namespace {self._namespace} and does not belong to this job: delete it, or give "
+                        "the job another name"
+                    )
+                if self.owns(found) and await allow(found, late):
+                    return found
+            await self._sleep(LOOK_SECONDS)
+            waited += LOOK_SECONDS
+
+    async def _may_stay(self, found: Manifest) -> bool:
+        return not found["metadata"].get("deletionTimestamp")
+
+    async def _may_keep(self, found: Manifest, over: str, force: bool) -> bool:
+        """Whether the pod that has the name already may keep it; else it is on its way out afterwards."""
+        seen = read(found)
+        if not seen.terminating and not seen.finished and seen.uid != over:
+            return True
+        if force or not seen.terminating:
+            grace = 0 if force or seen.finished else None
+            name = found["metadata"]["name"]
+            await self._api.delete(PODS, self._namespace, name, grace_seconds=grace, uid=seen.uid)
+        return False
+
+    async def delete(self, name: str, grace_seconds: float) -> bool:
+        """Whether there was a pod. Raises UnreachableError."""
+        pod, grace = self._naming.pod(name), math.ceil(max(0.0, grace_seconds))
+        return await self.insist(
+            f"delete {name}", lambda: self._api.delete(PODS, self._namespace, pod, grace_seconds=grace)
+        )
+
+    async def delete_this(self, name: str, uid: str) -> None:
+        """Only this very pod, whose container has ended: at once. Raises ApiError, UnreachableError."""
+        await self._api.delete(PODS, self._namespace, self._naming.pod(name), grace_seconds=0, uid=uid)
+
+    async def give_up(self, name: str, uid: str) -> None:
+        """This very pod must not start its container again. Raises ApiError, UnreachableError."""
+        await self.delete_this(name, uid)
+
+    async def forget_service(self, name: str) -> None:
+        """After a while; cancelled when the name is wanted again."""
+        await self._sleep(SERVICE_SECONDS)
+        service = self._naming.pod(name)
+        try:
+            await self.insist(f"delete service {service}", lambda: self._api.delete(SERVICES, self._namespace, service))
+        except UnreachableError as error:
+            log.warning("service %s stays: %s", service, error)
+
+
+def avoiding(pod: Manifest, node: str) -> Manifest:
+    """The same pod, which prefers other nodes."""
+    pod = copy.deepcopy(pod)
+    affinity = pod["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    others = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [node]}
+    term = {"weight": 100, "preference": {"matchExpressions": [others]}}
+    field = "preferredDuringSchedulingIgnoredDuringExecution"
+    affinity[field] = [*(affinity.get(field) or []), term]
+    return pod

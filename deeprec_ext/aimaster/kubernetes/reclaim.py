@@ -1,0 +1,103 @@
+"""Notices that a node, and what runs there, is about to go: PS and workers are replaced while they still live.
+
+Two signs: a taint of the node, which needs the right to watch nodes (optional: without it, once in the log and off), and
+the pod's own deletion by somebody else, whose grace is time to move. A chief cannot be replaced; when it goes its successor
+attaches to the live model. Beside Kubeflow nobody can, as a pod of another name cannot take its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from deeprec_ext.aimaster.facts import parse_name
+from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.kubernetes.watching import Sleep, changes
+from deeprec_ext.aimaster.scalings import Scalings
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tfjob.api import NODES, Api, ForbiddenError, Manifest
+
+log = logging.getLogger(__name__)
+
+TAINTS = (
+    "ToBeDeletedByClusterAutoscaler",  # Cluster Autoscaler, before it drains a node
+    "karpenter.sh/disrupted",  # Karpenter from 1.0 on
+    "karpenter.sh/disruption",  # before 1.0
+    "aws-node-termination-handler/spot-itn",  # AWS Node Termination Handler: two minutes
+    "aws-node-termination-handler/rebalance-recommendation",
+    "aws-node-termination-handler/scheduled-maintenance",
+    "aws-node-termination-handler/asg-lifecycle-termination",
+    "cloud.google.com/impending-node-termination",  # GKE, spot and preemptible
+    "node.cloudprovider.kubernetes.io/shutdown",  # cloud controller managers
+)
+
+ALIVE_SECONDS = 1.0
+"""After a deletion: whoever ends at the first signal is gone by then, and is failed over instead."""
+
+
+class Cluster(Protocol):
+    def pods_on(self, node: str) -> list[str]:
+        """Names of the pods that run there."""
+
+    def runs(self, name: str) -> bool:
+        """Whether this pod runs."""
+
+
+class Reclaim:
+    def __init__(self, api: Api, job: Job, scalings: Scalings, cluster: Cluster, sleep: Sleep = asyncio.sleep) -> None:
+        self._api, self._job, self._scalings, self._cluster, self._sleep = api, job, scalings, cluster, sleep
+        self._going: dict[str, str] = {}  # node → taint
+        self._answering: dict[str, asyncio.Task[None]] = {}
+
+    async def watch(self) -> None:
+        """Nodes, for ever; returns when that is not allowed."""
+        try:
+            async for kind, what in changes(self._api, NODES, None, sleep=self._sleep):
+                for node in what if isinstance(what, list) else [what]:
+                    self._look(kind, node)
+        except ForbiddenError as error:
+            log.info("nodes are not watched, reclaim notices come from pods alone: %s", error)
+
+    def _look(self, kind: str, node: Manifest) -> None:
+        name = node["metadata"]["name"]
+        keys = [taint.get("key", "") for taint in (node.get("spec") or {}).get("taints") or []]
+        taint = next((key for key in TAINTS if key in keys), "")
+        if kind == "DELETED" or not taint:
+            self._going.pop(name, None)
+        elif self._going.get(name) != taint:
+            self._going[name] = taint
+            for role in self._cluster.pods_on(name):
+                self.notice(role, f"node {name} has the taint {taint}")
+
+    def notice(self, name: str, why: str) -> None:
+        """This pod is about to go. Once per pod while it is being answered."""
+        if name not in self._answering:
+            task = asyncio.get_running_loop().create_task(self._answer(name, why))
+            self._answering[name] = task
+            task.add_done_callback(lambda _: self._answering.pop(name, None))
+
+    async def _answer(self, name: str, why: str) -> None:
+        await self._sleep(ALIVE_SECONDS)
+        role, job = parse_name(name)[0], self._job
+        record = job.members.record(name)
+        if job.ending or job.stopping or record is None or not record.wanted or not self._cluster.runs(name):
+            return
+        if not job.spec.own_pods and any(one.role in name and not one.outcome for one in self._scalings.records()):
+            return  # Kubeflow deletes it because a user has lowered `replicas`: it leaves by that scaling
+        answer = "it is replaced in time"
+        if role not in (pb.PS, pb.WORKER) or not job.spec.own_pods:
+            answer = "it is started again elsewhere when it has gone"
+        elif any(one.replace == name and not one.outcome for one in self._scalings.records()):
+            return
+        else:
+            try:
+                await self._scalings.request(pb.ScaleRequest(replace=name, reason=why))
+            except DeepRecError as error:
+                answer = f"it is not replaced: {error}"
+        job.event("reclaimed", name, reason=why, answer=answer)
+
+    def close(self) -> None:
+        for task in list(self._answering.values()):
+            task.cancel()

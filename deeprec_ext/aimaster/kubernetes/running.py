@@ -1,0 +1,243 @@
+"""The AIMaster of a TFJob as a process: everything of this package wired together, from the first look to the exit code.
+
+| exit code | means |
+|---|---|
+| 0 | the job has succeeded |
+| 1 or 2, with a termination message | it has failed, or cannot be run as it is written |
+| 1 without one | this AIMaster could not go on: the kubelet starts another |
+| 143 | it was told to end (the node is drained, a probe failed): training goes on, and another AIMaster takes over |
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from deeprec_ext.aimaster.facts import JobSpec, Requests
+from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.kubernetes.backend import SIGTERM_EXIT_CODE, KubernetesBackend
+from deeprec_ext.aimaster.kubernetes.describing import occupy
+from deeprec_ext.aimaster.kubernetes.ending import TERMINATION_LOG, Ending, leave_word
+from deeprec_ext.aimaster.kubernetes.following import Follower
+from deeprec_ext.aimaster.kubernetes.keeping import REPORT, Keeper, bring_back
+from deeprec_ext.aimaster.kubernetes.leaving import end_again, gather, report
+from deeprec_ext.aimaster.kubernetes.making import insist
+from deeprec_ext.aimaster.kubernetes.naming import Naming
+from deeprec_ext.aimaster.kubernetes.reclaim import Reclaim
+from deeprec_ext.aimaster.kubernetes.replicas import Replicas, ReplicasMaker
+from deeprec_ext.aimaster.kubernetes.reporting import Teller
+from deeprec_ext.aimaster.kubernetes.snapshot import Snapshot, SnapshotError
+from deeprec_ext.aimaster.kubernetes.source import Source, find, make_factory
+from deeprec_ext.aimaster.main import EXIT_FAILED, EXIT_USAGE, WEB_STOP_SECONDS, serve_web
+from deeprec_ext.aimaster.server import AIMaster
+from deeprec_ext.errors import DeepRecError, StaleError, UsageError
+from tfjob import names, rights
+from tfjob.api import Api
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 120.0
+"""How long the API server is asked for the job: the kubelet would start this process again ever more slowly."""
+
+LAST_WORDS_SECONDS = 3.0
+"""How long the last events may take on their way to the API server."""
+
+
+async def serve(options: argparse.Namespace, spec: JobSpec, termination_log: Path = TERMINATION_LOG) -> int:
+    """Until the job has ended, or this AIMaster has to; returns the exit code. Raises DeepRecError."""
+    try:
+        async with Api.from_environment() as api:
+            return await serve_with(api, options, spec, termination_log)
+    except UsageError as error:  # it would be the same again: the operator tells the user
+        log.error("%s", error)
+        leave_word(termination_log, str(error))
+        return EXIT_USAGE
+
+
+async def serve_with(api: Api, options: argparse.Namespace, spec: JobSpec, termination_log: Path) -> int:
+    namespace, _, name = options.tfjob.partition("/")
+    source = await insist(
+        f"give {options.tfjob}", lambda: find(api, namespace, name, operator=not options.no_operator), START_SECONDS
+    )
+    holder = f"{socket.gethostname()}/{secrets.token_hex(4)}"
+    keeper = Keeper(
+        api, namespace, rights.state_name(name), holder=holder, owner=source.owner, labels=names.job_labels(name)
+    )
+    snapshot, damage = await _load(keeper)
+    if keeper.summary:
+        return end_again(keeper.summary, termination_log)
+    if snapshot is not None and snapshot.cluster.formed:  # whatever the annotations say by now: a job keeps its slots
+        spec = dataclasses.replace(spec, slots=len(snapshot.cluster.slot_map))
+    if not source.makes_workers:
+        spec = dataclasses.replace(spec, max_workers=0)
+    naming = Naming(name, source.job.chief)
+    domain = os.environ.get("CUSTOM_CLUSTER_DOMAIN", "")
+    factory = make_factory(source, spec.slots, options.package_image, domain, options.gang_scheduler)
+    uid, limit = source.owner["uid"], spec.settings.restarts_max
+    replicas = None if spec.own_pods else Replicas(api, namespace, naming)
+    maker = None if replicas is None else ReplicasMaker(api, namespace, naming, uid, replicas, asyncio.sleep)
+    backend = KubernetesBackend(api, namespace, naming, factory, uid, restarts_max=limit, maker=maker)
+    if damage is not None and not any(pod.state == "running" for pod in await backend.existing()):
+        raise damage  # with agents that live it is as good as none
+    lock = occupy(spec, options.listen, options.certs, snapshot.began if snapshot is not None else 0.0)
+    try:
+        await bring_back(spec, backend, options.certs, options.listen, snapshot)
+        running = _Running(api, source, spec, backend, keeper, options.certs, termination_log, lock)
+        if replicas is not None and maker is not None:
+            running.beside(replicas, maker)
+        return await running.run(options.listen, options.http)
+    finally:
+        if lock is not None:
+            lock.close()
+
+
+async def _load(keeper: Keeper) -> tuple[Snapshot | None, SnapshotError | None]:
+    try:
+        return await insist("give the snapshot of the job's state", keeper.load, START_SECONDS), None
+    except SnapshotError as error:
+        log.warning("%s", error)
+        return None, error
+
+
+def has_trained(job: Job, name: str) -> bool:
+    """What `restarting` asks: of the chief, whether it has trained; of another, whether anybody has."""
+    if name.startswith("chief-"):
+        return name in job.members.trained or (job.resumed and job.cluster.live)
+    return bool(job.members.trained) or job.members.highest_step > 0
+
+
+class _Running:
+    def __init__(
+        self, api: Api, source: Source, spec: JobSpec, backend: KubernetesBackend, keeper: Keeper, certs: str | None,
+        termination_log: Path, lock: IO[str] | None,
+    ) -> None:  # fmt: skip
+        self._lock = lock
+        self._spec, self._backend, self._keeper, self._certs = spec, backend, keeper, certs
+        self._master = master = AIMaster(spec, backend, certs)
+        self._job = job = master.job
+        backend.trained = lambda name: has_trained(job, name)
+        namespace = source.job.namespace
+        self._teller = Teller(api, namespace, source.about, job)
+        naming = Naming(source.job.name, source.job.chief)
+        self._follower = Follower(api, namespace, naming, job, master.scalings, backend) if source.followed else None
+        self._reclaim = Reclaim(api, job, master.scalings, backend)
+        backend.reclaimed = self._reclaim.notice
+        self._ending = Ending(job, master.pods, backend, termination_log)
+
+    def beside(self, replicas: Replicas, maker: ReplicasMaker) -> None:
+        """Kubeflow makes the pods: the numbers go through the TFJob."""
+        follower, members = self._follower, self._job.members
+        if follower is None:
+            raise UsageError(
+                "--beside-kubeflow and --no-operator exclude each other: without a TFJob nobody makes pods"
+            )
+        replicas.looked, replicas.wrote, replicas.wanted = follower.look, follower.wrote, follower.sizes
+        replicas.coming = lambda: self._job.acquiring
+        maker.wants = lambda name: (record := members.record(name)) is not None and record.wanted
+
+    async def run(self, listen: str, http: str | None) -> int:
+        master, job, loop = self._master, self._job, asyncio.get_running_loop()
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        tasks: list[asyncio.Future[Any]] = []
+        try:
+            await self._keeper.claim(job)
+            await self._take_sizes()
+            await self._backend.begin()
+            port = await master.start(listen)
+            log.info("AIMaster %d of job %s listens at port %d", job.incarnation, self._spec.name, port)
+            ending = loop.create_task(self._ending.run())
+            web = loop.create_task(serve_web(master, http, self._certs))
+            beside = {
+                "its state is not kept in the ConfigMap": self._keeper.run(),
+                "there are no Events of the job": self._teller.run(),
+                "nodes are not watched": self._reclaim.watch(),
+            }
+            if self._follower is not None:
+                beside["the TFJob is not followed"] = self._follower.watch()
+                beside["the TFJob does not say what runs"] = self._follower.report()
+            tasks += [web, *(loop.create_task(self._beside(what, work)) for what, work in beside.items())]
+            waits = [loop.create_task(event.wait()) for event in (stop, job.stale, master.broken)]
+            tasks += [ending, *waits]
+            await asyncio.wait([ending, *waits], return_when=asyncio.FIRST_COMPLETED)
+            return await self._leave(ending, stopped=stop.is_set())
+        finally:
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks, timeout=WEB_STOP_SECONDS)
+            self._reclaim.close()
+            await master.stop()
+
+    async def _take_sizes(self) -> None:
+        """What the roles were given by an earlier AIMaster."""
+        asked, first = self._job.requests, Requests.of(self._spec)
+        for role in ("ps", "worker"):
+            values = [getattr(asked, f"{role}_{what}") for what in ("cpu", "memory_bytes")]
+            if values != [getattr(first, f"{role}_{what}") for what in ("cpu", "memory_bytes")]:
+                await self._backend.resize(role, float(values[0]), int(values[1]))
+
+    async def _beside(self, what: str, work: Awaitable[None]) -> None:
+        """Training goes on without it."""
+        try:
+            await work
+        except StaleError as error:
+            log.error("%s", error)
+        except Exception as error:
+            log.exception("%s", what)
+            self._job.event("warning", text=f"{what}: {error}")
+
+    async def _leave(self, ending: asyncio.Task[int], *, stopped: bool) -> int:
+        job = self._job
+        if not ending.done():
+            ending.cancel()
+            await asyncio.wait([ending])
+            if job.stale.is_set():
+                log.error("a newer AIMaster than %d exists: this one is stale and ends", job.incarnation)
+                return EXIT_FAILED
+            if self._master.failure is not None:
+                job.event("broken", reason=str(self._master.failure))
+            await self._say_last_words()
+            return SIGTERM_EXIT_CODE if stopped else EXIT_FAILED
+        code = ending.result()
+        if self._lock is not None:
+            self._lock.close()  # the job has ended: so the report says, too
+        files = await self._gather()
+        await self._keep(files)
+        await self._say_last_words()
+        if self._follower is not None:
+            await self._follower.conclude()
+        if files and (text := await report(self._spec.workdir)):
+            await self._keep({**files, REPORT: text})
+        return code
+
+    async def _gather(self) -> Mapping[str, str]:
+        """What is kept of the job, without the report, which takes a while. Empty if there is nothing."""
+        try:
+            return await gather(self._spec.workdir)
+        except OSError as error:
+            log.error("there is no summary to keep: %s", error)
+            return {}
+
+    async def _keep(self, files: Mapping[str, str]) -> None:
+        try:
+            await self._keeper.conclude(files)
+        except DeepRecError as error:
+            log.error("the summary is not kept: %s", error)
+
+    async def _say_last_words(self) -> None:
+        try:
+            await self._job.keep()
+        except DeepRecError as error:
+            log.error("%s", error)
+        await self._teller.flush(LAST_WORDS_SECONDS)

@@ -1,0 +1,600 @@
+"""Pods of a TFJob: what the cluster does with them, in the words of the launcher."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from deeprec_ext.aimaster.backend import PodState
+from deeprec_ext.aimaster.kubernetes.backend import DELETED, KubernetesBackend
+from deeprec_ext.aimaster.kubernetes.naming import Naming
+from deeprec_ext.errors import UnreachableError, UsageError
+from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, OWNER, PODS, SERVICES, FakeApi, manifests
+from tfjob.api import Resource
+from tfjob.names import INDEX_LABEL, JOB_LABEL, TYPE_LABEL
+
+NAMING = Naming("ctr", "Chief")
+
+
+class Clock:
+    """Sleeps take no time; how long they were to be is remembered. `gate`: sleeps of a second and more wait for it."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+        self.on_sleep: Callable[[float], None] = lambda seconds: None
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.on_sleep(seconds)
+        if seconds >= 30.0:  # services that are to be forgotten
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)
+
+
+class Cluster:
+    def __init__(self, *, restarts_max: int = 10) -> None:
+        self.api, self.clock = FakeApi(), Clock()
+        self.backend = KubernetesBackend(
+            self.api, NAMESPACE, NAMING, manifests, OWNER, restarts_max=restarts_max, sleep=self.clock.sleep
+        )  # type: ignore[arg-type]
+        self.told: list[PodState] = []
+        self.reclaimed: list[tuple[str, str]] = []
+        self.backend.reclaimed = lambda name, why: self.reclaimed.append((name, why))
+
+    async def settle(self) -> list[PodState]:
+        """Until nothing happens any more; what was told meanwhile."""
+        before = len(self.told)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        return self.told[before:]
+
+    async def listen(self) -> None:
+        async for state in self.backend.watch():
+            self.told.append(state)
+
+
+def run(test: Callable[[Cluster], Coroutine[Any, Any, None]], **options: Any) -> None:
+    async def main() -> None:
+        cluster = Cluster(**options)
+        await cluster.backend.begin()
+        listening = asyncio.ensure_future(cluster.listen())
+        try:
+            await cluster.settle()
+            await test(cluster)
+        finally:
+            listening.cancel()
+            await cluster.backend.close()
+
+    asyncio.run(main())
+
+
+async def running(cluster: Cluster, *names: str) -> None:
+    for name in names:
+        await cluster.backend.create(name)
+        cluster.api.run(f"ctr-{name}", container=f"{name}/first")
+    await cluster.settle()
+
+
+def vanish(cluster: Cluster, name: str, uid: str, resource: Resource = PODS) -> None:
+    """At the end of its grace, if it is this one."""
+    if cluster.api.objects.get((resource.plural, name), {"metadata": {"uid": ""}})["metadata"]["uid"] == uid:
+        cluster.api.vanish(resource, name)
+
+
+# ------------------------------------------------------------------------------------------------------------- creating
+
+
+def test_a_pod_has_its_service_and_is_told_when_it_runs() -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.backend.create("ps-0")
+        assert cluster.api.names(PODS) == cluster.api.names(SERVICES) == ["ctr-ps-0"]
+        assert await cluster.settle() == [], "a pod that is pending has not ended"
+        cluster.api.run("ctr-ps-0")
+        [state] = await cluster.settle()
+        assert (state.name, state.state, state.cpu, state.memory_bytes) == ("ps-0", "running", 1.0, 1 << 30)
+        assert state.pid > 0 and not state.restarting
+
+    run(test)
+
+
+def test_creating_what_runs_changes_nothing() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0")
+        uid = cluster.api.objects["pods", "ctr-ps-0"]["metadata"]["uid"]
+        await cluster.backend.create("ps-0")
+        [state] = await cluster.settle()
+        assert state.state == "running", "told again: whoever asks begins anew"
+        assert cluster.api.objects["pods", "ctr-ps-0"]["metadata"]["uid"] == uid
+
+    run(test)
+
+
+@pytest.mark.parametrize("resource", [PODS, SERVICES])
+@pytest.mark.parametrize("goes", [False, True])
+def test_what_belongs_to_somebody_else_is_left_alone(resource: Resource, goes: bool) -> None:
+    """To an earlier job of this name, for example, which is being collected."""
+
+    async def test(cluster: Cluster) -> None:
+        other = manifests("ps-0")[resource is PODS]
+        other["metadata"]["ownerReferences"] = [{"uid": "another"}]
+        cluster.api.put(resource, {**other, "status": {"phase": "Pending"}})
+        if resource is PODS:
+            cluster.api.run("ctr-ps-0")
+        assert await cluster.settle() == [] and await cluster.backend.existing() == []
+        if goes:
+            old = cluster.api.objects[resource.plural, "ctr-ps-0"]["metadata"]["uid"]
+            cluster.clock.on_sleep = lambda seconds: vanish(cluster, "ctr-ps-0", old, resource)
+            await cluster.backend.create("ps-0")
+            assert cluster.api.names(PODS) == cluster.api.names(SERVICES) == ["ctr-ps-0"]
+        else:
+            with pytest.raises(
+                UnreachableError, match="ctr-ps-0 exists in namespace team and does not belong to this job"
+            ):
+                await cluster.backend.create("ps-0")
+        assert cluster.api.count("delete", resource) == 0
+
+    run(test)
+
+
+def test_a_finished_pod_makes_way() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "worker-0")
+        before = cluster.api.objects["pods", "ctr-worker-0"]["metadata"]["uid"]
+        cluster.api.exit("ctr-worker-0", 0, "worker-0/first")
+        [state] = await cluster.settle()
+        assert (state.state, state.exit_code, state.restarting) == ("exited", 0, False)
+        await cluster.backend.create("worker-0")
+        assert cluster.api.objects["pods", "ctr-worker-0"]["metadata"]["uid"] != before
+        cluster.api.run("ctr-worker-0", container="another")
+        assert (await cluster.settle())[-1].state == "running"
+
+    run(test)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_pod_that_is_ending_is_waited_for_and_then_forced(hangs: bool) -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0")
+        await cluster.backend.delete("ps-0", 20.0)
+        assert cluster.api.graces["ctr-ps-0"] == 20
+        looks = 0
+
+        def kubelet(seconds: float) -> None:
+            nonlocal looks
+            looks += seconds == 0.5
+            if looks == 3 and not hangs and ("pods", "ctr-ps-0") in cluster.api.objects:
+                cluster.api.vanish(PODS, "ctr-ps-0")
+
+        cluster.clock.on_sleep = kubelet
+        await cluster.backend.create("ps-0")
+        assert cluster.api.graces["ctr-ps-0"] == (0 if hangs else 20)
+        assert looks == (61 if hangs else 3)
+        assert "deletionTimestamp" not in cluster.api.objects["pods", "ctr-ps-0"]["metadata"]
+
+    run(test)
+
+
+def test_late_news_of_the_pod_before_it_does_the_new_one_no_harm() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0")
+        await cluster.backend.delete("ps-0", 20.0)
+        await cluster.settle()
+        old = cluster.api.objects["pods", "ctr-ps-0"]["metadata"]["uid"]
+        cluster.api.silent = True  # the watch lags behind what is answered
+        cluster.api.exit("ctr-ps-0", 0, "ps-0/first")
+        cluster.clock.on_sleep = lambda seconds: vanish(cluster, "ctr-ps-0", old)
+        await cluster.backend.create("ps-0")
+        new = cluster.api.objects["pods", "ctr-ps-0"]["metadata"]["uid"]
+        cluster.api.run("ctr-ps-0", container="second")
+        cluster.api.speak()
+        states = await cluster.settle()
+        assert [state.state for state in states] == ["running"] and new != old
+        assert cluster.api.objects["pods", "ctr-ps-0"]["metadata"]["uid"] == new
+
+    run(test)
+
+
+def test_a_server_that_does_not_answer_is_asked_again() -> None:
+    async def test(cluster: Cluster) -> None:
+        cluster.api.unreachable = 3
+        await cluster.backend.create("ps-0")
+        assert cluster.api.names(PODS) == ["ctr-ps-0"]
+        cluster.api.unreachable = 1000
+        with pytest.raises(UnreachableError, match="did not create ps-1: the Kubernetes API does not answer"):
+            await cluster.backend.create("ps-1")
+        assert sum(cluster.clock.slept) >= 30.0
+        cluster.api.unreachable = 0
+
+    run(test)
+
+
+def test_rights_that_are_too_narrow_are_named() -> None:
+    async def test(cluster: Cluster) -> None:
+        cluster.api.forbidden = {("create", "pods")}
+        with pytest.raises(UnreachableError, match=r'cannot create resource "pods".*rights of the AIMaster') as caught:
+            await cluster.backend.create("ps-0")
+        assert "ps-0" in str(caught.value) and cluster.api.count("create", PODS) == 1, "trying again does not help"
+
+    run(test)
+
+
+# ------------------------------------------------------------------------------------------------------------- deleting
+
+
+def test_deleting_tells_the_end_once_it_has_ended() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0")
+        await cluster.backend.delete("ps-0", 0.3)
+        assert await cluster.settle() == [] and cluster.api.graces["ctr-ps-0"] == 1, "never 0 unless asked for"
+        cluster.api.exit("ctr-ps-0", 0, "ps-0/first")
+        [state] = await cluster.settle()
+        assert state == PodState("ps-0", "exited", deleted=True, cpu=1.0, memory_bytes=1 << 30)
+        cluster.api.vanish(PODS, "ctr-ps-0")
+        assert await cluster.settle() == [] and cluster.reclaimed == []
+
+    run(test)
+
+
+def test_killing_is_told_when_the_pod_is_gone() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0")
+        await cluster.backend.delete("ps-0", 0.0)
+        [state] = await cluster.settle()
+        assert (state.state, state.exit_code, state.deleted, state.restarting) == ("exited", 137, True, False)
+        await cluster.backend.create("ps-0")
+        assert "nodeAffinity" in cluster.api.objects["pods", "ctr-ps-0"]["spec"]["affinity"], "its node may hang"
+        cluster.api.run("ctr-ps-0", container="second")
+        assert (await cluster.settle())[-1].state == "running"
+
+    run(test)
+
+
+def test_deleting_what_is_not_there_says_so() -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.backend.delete("ps-7", 0.0)
+        [state] = await cluster.settle()
+        assert (state.name, state.state, state.deleted) == ("ps-7", "exited", True)
+        await cluster.backend.delete("ps-7", 0.0)
+        assert len(await cluster.settle()) == 1, "and again: whoever asks waits for it"
+
+    run(test)
+
+
+def test_the_service_goes_later_unless_the_name_comes_back() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0", "ps-1")
+        forever, gate = cluster.clock.sleep, asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            await (gate.wait() if seconds == 30.0 else forever(seconds))
+
+        cluster.backend._maker._sleep = sleep
+        for name in ("ps-0", "ps-1"):
+            await cluster.backend.delete(name, 0.0)
+        await cluster.settle()
+        await cluster.backend.create("ps-0")
+        gate.set()
+        await cluster.settle()
+        assert cluster.api.names(SERVICES) == ["ctr-ps-0"]
+
+    run(test)
+
+
+# ------------------------------------------------------------------------------------------------- containers that end
+
+
+def test_a_container_that_is_killed_is_restarted_by_the_kubelet() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0")
+        first = cluster.told[-1].pid
+        cluster.api.exit("ctr-ps-0", 137, "ps-0/first", reason="OOMKilled", message="step 7\nkilled\n")
+        [end] = await cluster.settle()
+        assert (end.exit_code, end.restarting, end.restarts, end.deleted) == (137, True, 1, False)
+        assert end.cause == "oom: memory limit of 1.1 GB" and end.last_line == "killed"
+        cluster.api.run("ctr-ps-0", container="ps-0/second", restarts=1)
+        [again] = await cluster.settle()
+        assert again.state == "running" and again.pid not in (0, first) and again.restarts == 1
+        assert cluster.api.count("delete", PODS) == 0
+
+    run(test)
+
+
+def test_an_end_between_two_reports_is_told_from_what_the_kubelet_remembers() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0")
+        last = {"exitCode": 137, "reason": "OOMKilled", "containerID": "ps-0/first"}
+        cluster.api.run("ctr-ps-0", container="ps-0/second", restarts=1, last=last)
+        end, again = await cluster.settle()
+        assert end.state == "exited" and end.restarting and end.cause.startswith("oom")
+        assert again.state == "running"
+
+    run(test)
+
+
+def test_the_same_report_twice_is_one() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0")
+        for _ in range(3):
+            cluster.api.exit("ctr-ps-0", 1, "ps-0/first")
+        assert len(await cluster.settle()) == 1
+
+    run(test)
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_who_fails_again_and_again_is_given_up(stays: bool) -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "worker-0")
+        for number in range(4):
+            if stays and number == 3:
+                cluster.api.forbidden = {("delete", "pods")}
+            cluster.api.run("ctr-worker-0", container=f"worker-0/{number}", restarts=min(number, 1))
+            cluster.api.exit(
+                "ctr-worker-0", 1, f"worker-0/{number}", min(number, 1), message="ValueError: no such column"
+            )
+            await cluster.settle()
+        end = cluster.told[-1]
+        assert (end.state, end.restarting, end.deleted) == ("exited", False, False)
+        assert end.restarts == 3 and end.last_line == "ValueError: no such column"
+        if stays:
+            cluster.api.run("ctr-worker-0", container="worker-0/4", restarts=4)
+        assert await cluster.settle() == [], "whatever its pod still does is no news"
+        assert bool(cluster.api.names(PODS)) == stays, "the pod is deleted, else the kubelet would start it again"
+
+    run(test)
+
+
+def test_who_fails_before_its_first_step_is_not_started_again() -> None:
+    async def test(cluster: Cluster) -> None:
+        cluster.backend.trained = lambda name: False
+        await running(cluster, "chief-0", "ps-0")
+        cluster.api.exit("ctr-chief-0", 1, "chief-0/first")
+        cluster.api.exit("ctr-ps-0", 1, "ps-0/first")
+        chief, ps = await cluster.settle()
+        assert not chief.restarting and not chief.deleted and ps.restarting
+
+    run(test)
+
+
+# ----------------------------------------------------------------------------------------------------- pods that are lost
+
+EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+
+
+def disrupted(reason: str, message: str) -> dict[str, Any]:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+    return {"phase": "Failed", "conditions": [condition]}
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        (EVICTED, "evicted: The node was low on resource: memory."),
+        ({"phase": "Failed", "reason": "NodeLost"}, "node lost"),
+        (
+            {"phase": "Failed", "reason": "Shutdown", "message": "Node is shutting down."},
+            "node lost: Node is shutting down.",
+        ),
+        ({"phase": "Failed", "reason": "Preempting", "message": "by kubelet"}, "preempted: by kubelet"),
+        ({"phase": "Failed", "reason": "OutOfmemory", "message": "Node didn't have"}, "OutOfmemory: Node didn't have"),
+        (disrupted("PreemptionByScheduler", "for a pod of higher priority"), "preempted: for a pod of higher priority"),
+        (disrupted("DeletionByTaintManager", "node is unreachable"), "node lost: node is unreachable"),
+        (disrupted("EvictionByEvictionAPI", "drained"), "evicted: drained"),
+        ({"phase": "Failed"}, ""),
+    ],
+)
+def test_a_pod_that_is_lost_is_made_again_and_its_cause_is_told(status: dict[str, Any], cause: str) -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0", "ps-1")
+        before = cluster.api.objects["pods", "ctr-ps-1"]["metadata"]["uid"]
+        cluster.api.status("ctr-ps-1", status)
+        [end] = await cluster.settle()
+        assert (end.name, end.restarting, end.exit_code, end.cause) == ("ps-1", True, 137, cause)
+        again = cluster.api.objects["pods", "ctr-ps-1"]
+        assert again["metadata"]["uid"] != before
+        [term] = again["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        assert term["preference"]["matchExpressions"][0]["values"] == ["node-1"], "elsewhere, if there is room"
+        cluster.api.run("ctr-ps-1", container="again")
+        assert (await cluster.settle())[-1].state == "running"
+
+    run(test)
+
+
+@pytest.mark.parametrize("seen", ["as it happens", "after a broken watch", "from a new list"])
+def test_a_pod_that_somebody_deletes_by_force_is_made_again(seen: str) -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "worker-0")
+        lists = cluster.api.count("list", PODS)
+        cluster.api.vanish(PODS, "ctr-worker-0")
+        if seen == "after a broken watch":
+            cluster.api.break_watches()
+        elif seen == "from a new list":
+            cluster.api.compact()
+        [end] = await cluster.settle()
+        assert (end.restarting, end.deleted, end.exit_code, end.cause) == (True, False, 137, DELETED)
+        assert cluster.api.names(PODS) == ["ctr-worker-0"]
+        assert cluster.api.count("list", PODS) - lists == (seen == "from a new list")
+
+    run(test)
+
+
+def test_a_pod_that_somebody_deletes_politely_is_a_notice_first() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0")
+        await cluster.api.delete(PODS, NAMESPACE, "ctr-ps-0")
+        assert await cluster.settle() == [] and cluster.reclaimed == [("ps-0", DELETED)]
+        old = cluster.api.objects["pods", "ctr-ps-0"]["metadata"]["uid"]
+        cluster.clock.on_sleep = lambda seconds: vanish(cluster, "ctr-ps-0", old) if seconds == 0.5 else None
+        cluster.api.exit("ctr-ps-0", 0, "ps-0/first")
+        [end] = await cluster.settle()
+        assert end.restarting and end.exit_code == 143, "an end that was asked for by somebody else is none of its own"
+        assert cluster.api.objects["pods", "ctr-ps-0"]["metadata"]["uid"] != old
+
+    run(test)
+
+
+def test_losses_wait_longer_and_end_when_restarts_are_used_up() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0")
+        for _ in range(4):
+            cluster.api.status("ctr-ps-0", EVICTED)
+            await cluster.settle()
+        assert [seconds for seconds in cluster.clock.slept if seconds > 0] == [0.5, 1.0]
+        assert not cluster.told[-1].restarting and cluster.told[-1].cause.startswith("evicted")
+        assert cluster.api.names(PODS) == [], "given up"
+
+    run(test, restarts_max=3)
+
+
+def test_a_lost_pod_that_is_not_wanted_any_more_stays_away() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0")
+        await cluster.backend.delete("ps-0", 30.0)
+        cluster.api.status("ctr-ps-0", EVICTED)
+        [end] = await cluster.settle()
+        assert end.deleted and not end.restarting
+        cluster.api.vanish(PODS, "ctr-ps-0")
+        await cluster.settle()
+        assert cluster.api.names(PODS) == []
+
+    run(test)
+
+
+# ------------------------------------------------------------------------------------------------------ waiting and size
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                             "message": "0/1 nodes are available: 1 Insufficient memory."}]},
+            "0/1 nodes are available: 1 Insufficient memory.",
+        ),
+        (
+            {"containerStatuses": [{"name": "tensorflow", "state": {"waiting": {"reason": "ImagePullBackOff",
+                                                                                "message": "Back-off pulling"}}}]},
+            "container tensorflow: ImagePullBackOff: Back-off pulling",
+        ),
+        (
+            {"initContainerStatuses": [{"name": "deeprec-ext", "state": {"terminated": {"exitCode": 1, "message": "no x"}}}]},
+            "container deeprec-ext exited with code 1: no x",
+        ),
+        ({"containerStatuses": [{"name": "tensorflow", "state": {"waiting": {"reason": "ContainerCreating"}}}]}, ""),
+        ({}, ""),
+    ],
+)  # fmt: skip
+def test_why_a_pod_waits(status: dict[str, Any], reason: str) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.backend.create("ps-0")
+        cluster.api.status("ctr-ps-0", {"phase": "Pending", **status})
+        await cluster.settle()
+        assert cluster.backend.waiting_reason("ps-0") == reason and cluster.told == []
+
+    run(test)
+
+
+def test_a_role_s_new_size_is_that_of_pods_to_come_and_of_those_that_end() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0", "worker-0")
+        await cluster.backend.resize("ps", 0.0, 2 << 30)
+        with pytest.raises(UsageError, match="scale --replace ps-0"):
+            await cluster.backend.resize("ps-0", 2.0, 0)
+        await cluster.backend.create("ps-1")
+        limits = cluster.api.objects["pods", "ctr-ps-1"]["spec"]["containers"][0]["resources"]["limits"]
+        assert limits == {"memory": str(2 << 30)}
+        before = {name: one["metadata"]["uid"] for (kind, name), one in cluster.api.objects.items() if kind == "pods"}
+        cluster.api.exit("ctr-ps-0", 137, "ps-0/first", reason="OOMKilled")
+        cluster.api.exit("ctr-worker-0", 137, "worker-0/first", reason="OOMKilled")
+        await cluster.settle()
+        after = {name: one for (kind, name), one in cluster.api.objects.items() if kind == "pods"}
+        assert after["ctr-worker-0"]["metadata"]["uid"] == before["ctr-worker-0"], "the kubelet starts it again"
+        assert after["ctr-ps-0"]["metadata"]["uid"] != before["ctr-ps-0"]
+        assert after["ctr-ps-0"]["spec"]["containers"][0]["resources"]["limits"] == {"memory": str(2 << 30)}
+
+    run(test)
+
+
+def test_when_the_kubelet_would_wait_long_the_pod_is_made_anew() -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "ps-0")
+        uids = []
+        for number in range(4):
+            cluster.api.run("ctr-ps-0", container=f"ps-0/{number}", restarts=min(number, 2))
+            cluster.api.exit("ctr-ps-0", 137, f"ps-0/{number}", restarts=min(number, 2))
+            await cluster.settle()
+            uids.append(cluster.api.objects["pods", "ctr-ps-0"]["metadata"]["uid"])
+            assert cluster.told[-1].restarting and cluster.told[-1].restarts == number + 1
+        assert uids[0] == uids[1] != uids[2] != uids[3]
+
+    run(test)
+
+
+# ------------------------------------------------------------------------------------------------------------- watching
+
+
+def test_the_aimaster_s_own_pod_is_not_told_and_unknown_ones_are() -> None:
+    async def test(cluster: Cluster) -> None:
+        own, stranger = manifests("aimaster-0")[1], manifests("ps-9")[1]
+        for pod in (own, stranger):
+            cluster.api.put(PODS, {**pod, "status": {"phase": "Pending"}})
+            cluster.api.run(pod["metadata"]["name"])
+        assert [state.name for state in await cluster.settle()] == ["ps-9"]
+
+    run(test)
+
+
+def test_what_there_is_at_the_start_is_told_first() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        for name, code in (("ps-0", None), ("worker-0", 1), ("chief-0", 0)):
+            cluster.api.put(PODS, {**manifests(name)[1], "status": {"phase": "Pending"}})
+            cluster.api.run(f"ctr-{name}")
+            if code is not None:
+                cluster.api.exit(f"ctr-{name}", code)
+        states = {state.name: (state.state, state.restarting) for state in await cluster.backend.existing()}
+        assert states == {"ps-0": ("running", False), "worker-0": ("exited", True), "chief-0": ("exited", False)}
+        await cluster.backend.begin()
+        listening = asyncio.ensure_future(cluster.listen())
+        told = {state.name: (state.state, state.restarting) for state in await cluster.settle()}
+        assert told == states
+        listening.cancel()
+        await cluster.backend.close()
+
+    asyncio.run(main())
+
+
+def test_without_the_right_to_watch_the_aimaster_ends() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.backend.begin()
+        cluster.api.forbidden = {("list", "pods"), ("watch", "pods")}
+        with pytest.raises(UnreachableError, match='cannot list resource "pods"'):
+            await cluster.listen()
+        await cluster.backend.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("naming", "name", "pod"),
+    [
+        (Naming("ctr", "Chief"), "chief-0", "ctr-chief-0"),
+        (Naming("ctr", "Master"), "chief-0", "ctr-master-0"),
+        (Naming("ctr", "Master"), "worker-0", "ctr-worker-0"),
+        (Naming("ctr"), "chief-0", "ctr-worker-0"),
+        (Naming("ctr"), "worker-2", "ctr-worker-3"),
+        (Naming("ctr"), "ps-1", "ctr-ps-1"),
+        (Naming("ctr", "Chief"), "evaluator-0", "ctr-evaluator-0"),
+    ],
+)
+def test_names_there_and_back(naming: Naming, name: str, pod: str) -> None:
+    assert naming.pod(name) == pod
+    _, kind, index = pod.split("-")
+    labels = {JOB_LABEL: "ctr", TYPE_LABEL: kind, INDEX_LABEL: index}
+    assert naming.role(labels) == name
+    assert naming.role({**labels, JOB_LABEL: "another"}) is None
+    assert naming.role({**labels, INDEX_LABEL: "x"}) is None

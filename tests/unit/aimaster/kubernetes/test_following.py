@@ -1,0 +1,397 @@
+"""The TFJob: a user's change is a request, and what runs is written back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deeprec_ext.aimaster.kubernetes.following import Follower, status_line
+from deeprec_ext.aimaster.kubernetes.naming import Naming
+from deeprec_ext.aimaster.kubernetes.reclaim import TAINTS, Reclaim
+from deeprec_ext.aimaster.kubernetes.reporting import LOST, Teller, tell
+from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, FakeApi
+from tests.unit.aimaster.world import World, world
+from tfjob.api import EVENTS, NODES, TFJOBS
+
+SCALED_TO, STATUS = "aimaster.deeprec.io/scaled-to", "aimaster.deeprec.io/status"
+
+
+class Cluster:
+    def __init__(self, it: World) -> None:
+        self._it, self.closed = it, False
+        self.why: dict[str, str] = {}
+        self.nodes: dict[str, str] = {}  # pod → node
+
+    def waiting(self) -> dict[str, str]:
+        return self.why
+
+    def pods_on(self, node: str) -> list[str]:
+        return [name for name, where in self.nodes.items() if where == node]
+
+    def runs(self, name: str) -> bool:
+        return self._it.backend.pods[name].state == "running"
+
+
+class Scene:
+    def __init__(self, it: World, chief: str) -> None:
+        self.it, self.api, self.cluster = it, FakeApi(), Cluster(it)
+        types = {"PS": 2, "Worker": 1 if chief else 2, **({chief: 1} if chief else {})}
+        specs = {kind: {"replicas": count, "template": {}} for kind, count in types.items()}
+        self.api.put(TFJOBS, {"metadata": {"name": "ctr"}, "spec": {"tfReplicaSpecs": specs}})
+        job, scalings = it.master.job, it.master.scalings
+        self.follower = Follower(self.api, NAMESPACE, Naming("ctr", chief), job, scalings, self.cluster)  # type: ignore[arg-type]
+
+    @property
+    def tfjob(self) -> dict[str, Any]:
+        return self.api.objects["tfjobs", "ctr"]
+
+    def sizes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Of the spec, and as noted."""
+        specs = self.tfjob["spec"]["tfReplicaSpecs"]
+        noted = json.loads((self.tfjob["metadata"].get("annotations") or {}).get(SCALED_TO, "{}"))
+        return {kind: specs[kind]["replicas"] for kind in ("PS", "Worker")}, noted
+
+    async def look(self) -> None:
+        await self.follower.look(self.tfjob)
+
+    def edit(self, **replicas: int) -> None:
+        """kubectl edit."""
+        specs = {kind: {"replicas": count} for kind, count in replicas.items()}
+        self.api.change(TFJOBS, "ctr", {"spec": {"tfReplicaSpecs": specs}})
+
+    async def written(self) -> None:
+        await self.look()
+        await self.follower.write()
+
+
+def play(tmp_path: Path, test: Callable[[Scene], Coroutine[Any, Any, None]], chief: str = "Chief", **spec: Any) -> None:
+    async def main() -> None:
+        async with world(tmp_path, **spec) as it:
+            await test(Scene(it, chief))
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+@pytest.mark.parametrize("chief", ["Chief", "Master", ""])
+def test_a_user_s_change_of_replicas_is_a_request(tmp_path: Path, chief: str) -> None:
+    more = 3 if chief else 4  # worker 0 stands for a chief that is missing
+
+    async def test(scene: Scene) -> None:
+        it = scene.it
+        await scene.written()
+        assert scene.sizes()[1] == {"PS": 2, "Worker": 1 if chief else 2}
+        scene.edit(PS=3, Worker=more)
+        await scene.look()
+        for number, role in ((1, "ps"), (2, "worker")):
+            ended = await it.ended(number)
+            assert (ended.outcome, ended.kind, ended.role, ended.to_count) == ("committed", "scale-up", role, 3)
+        assert [one.asked_reason for one in it.master.scalings.ended] == ["kubectl", "kubectl"]
+        await it.until(lambda: it.master.scalings.running is None)
+        await scene.written()
+        assert scene.sizes() == ({"PS": 3, "Worker": more},) * 2
+        await scene.look()
+        assert not it.master.scalings.queue, "its own word is no request"
+
+    play(tmp_path, test, chief)
+
+
+def test_while_a_request_is_under_way_the_user_s_number_stays(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        it = scene.it
+        await scene.written()
+        it.backend.stillborn.add("ps-2")
+        scene.edit(PS=3)
+        await scene.look()
+        await it.until(lambda: it.master.scalings.running is not None)
+        await scene.written()
+        await scene.look()
+        assert scene.sizes() == ({"PS": 3, "Worker": 1}, {"PS": 2, "Worker": 1})
+        assert len(it.master.scalings.records()) == 1, "asked once"
+        assert (await it.ended()).outcome == "rolled_back"
+        await it.until(lambda: it.master.scalings.running is None)
+        await scene.written()
+        assert scene.sizes() == ({"PS": 2, "Worker": 1},) * 2, "what runs is said again"
+
+    play(tmp_path, test)
+
+
+def test_a_user_who_changes_their_mind_is_heard(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        it = scene.it
+        await scene.written()
+        scene.edit(PS=3)
+        await scene.look()
+        scene.edit(PS=2)  # what it was, and is noted
+        await scene.look()
+        assert [(await it.ended(number)).to_count for number in (1, 2)] == [3, 2]
+        await it.until(lambda: it.master.scalings.running is None)
+        await scene.written()
+        assert scene.sizes() == ({"PS": 2, "Worker": 1},) * 2 and len(it.master.job.cluster.ps) == 2
+
+    play(tmp_path, test)
+
+
+def test_a_request_that_is_refused_is_told_and_taken_back(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.written()
+        scene.edit(PS=9)
+        await scene.look()
+        [event] = [row for row in scene.it.master.job.store.events(0, 1000) if row[2] == "request_refused"]
+        told = tell("request_refused", "", json.loads(event[5]))
+        assert (
+            told is not None and told[:2] == ("Warning", "ScalingRefused") and "more than the 8 slots" in told.message
+        )
+        await scene.written()
+        assert scene.sizes()[0]["PS"] == 2
+        scene.edit(PS=9)
+        await scene.look()
+        events = [row for row in scene.it.master.job.store.events(0, 1000) if row[2] == "request_refused"]
+        assert len(events) == 2, "asked again, answered again"
+
+    play(tmp_path, test)
+
+
+def test_what_a_user_writes_meanwhile_is_never_overwritten(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.look()
+        scene.edit(PS=3)  # not seen yet
+        await scene.follower.write()
+        assert scene.sizes() == ({"PS": 3, "Worker": 1}, {})
+        await scene.look()
+        assert (await scene.it.ended()).to_count == 3
+
+    play(tmp_path, test)
+
+
+def test_scalings_that_others_ask_for_are_written_back(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.written()
+        await scene.it.scale(workers=2)
+        assert (await scene.it.ended()).outcome == "committed"
+        await scene.it.until(lambda: scene.it.master.scalings.running is None)
+        await scene.written()
+        assert scene.sizes() == ({"PS": 2, "Worker": 2},) * 2
+
+    play(tmp_path, test)
+
+
+def test_a_worker_that_has_ended_by_itself_is_no_change_of_size(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.written()
+        scene.it.backend.exit("worker-0", 0)
+        await scene.it.until(lambda: scene.it.master.job.members.records["worker-0"].ended)
+        await scene.written()
+        assert scene.sizes() == ({"PS": 2, "Worker": 1},) * 2
+
+    play(tmp_path, test)
+
+
+def test_the_line_of_status_changes_at_most_every_few_seconds(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        now = [1000.0]
+        scene.it.master.job.clock.monotonic = lambda: now[0]  # type: ignore[method-assign]
+        await scene.written()
+        first = scene.tfjob["metadata"]["annotations"][STATUS]
+        assert first.startswith("PS 2, workers 1, step ")
+        patches = scene.api.count("patch", TFJOBS)
+        scene.it.agent("worker-0").step += 1000
+        await scene.it.until(lambda: scene.it.master.job.members.step > 1000)
+        await scene.written()
+        assert scene.api.count("patch", TFJOBS) == patches
+        now[0] += 5.0
+        await scene.written()
+        assert scene.tfjob["metadata"]["annotations"][STATUS] != first
+
+    play(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("training", {"PS": 3, "Worker": 2}, 1200, 350.4), "PS 3, workers 2, step 1200, 350 examples/s"),
+        (("training", {"PS": 1}, 7, 0.25), "PS 1, workers 0, step 7, 0.25 examples/s"),
+        (
+            ("starting", {"PS": 1, "Worker": 1}, 0, 0.0, "ps-0: no room"),
+            "starting: PS 1, workers 1, step 0; ps-0: no room",
+        ),
+        (
+            ("failed", {"PS": 1, "Worker": 1}, 5, 0.0, "chief-0 exited"),
+            "failed: PS 1, workers 1, step 5; chief-0 exited",
+        ),
+    ],
+)
+def test_lines_of_status(arguments: tuple[Any, ...], line: str) -> None:
+    assert status_line(*arguments) == line
+
+
+def test_the_annotation_hold_counts_when_it_changes(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        job = scene.it.master.job
+        hold = "aimaster.deeprec.io/hold"
+        for value, by_hand, held in (("true", None, True), ("true", False, False), ("false", None, False),
+                                     ("True", None, True), (None, None, False)):  # fmt: skip
+            if by_hand is not None:
+                job.hold(by_hand, "command line")
+            scene.api.change(TFJOBS, "ctr", {"metadata": {"annotations": {hold: value}}})
+            await scene.look()
+            assert job.held is held
+
+    play(tmp_path, test)
+
+
+@pytest.mark.parametrize("how", ["deleting", "gone", "suspended"])
+def test_when_the_tfjob_goes_nothing_is_started_any_more(tmp_path: Path, how: str) -> None:
+    async def test(scene: Scene) -> None:
+        watching = asyncio.ensure_future(scene.follower.watch())
+        await scene.it.until(lambda: scene.api.count("watch", TFJOBS) == 1)
+        assert not scene.cluster.closed
+        if how == "gone":
+            scene.api.vanish(TFJOBS, "ctr")
+        elif how == "deleting":
+            scene.api.change(TFJOBS, "ctr", {"metadata": {"deletionTimestamp": "now"}})
+        else:
+            scene.api.change(TFJOBS, "ctr", {"spec": {"runPolicy": {"suspend": True}}})
+        await scene.it.until(lambda: scene.cluster.closed)
+        assert scene.it.master.job.stopping
+        patches = scene.api.count("patch", TFJOBS)
+        await scene.follower.write()
+        assert scene.api.count("patch", TFJOBS) == (patches if how != "gone" else patches + 1)
+        watching.cancel()
+
+    if how == "gone":
+        with pytest.raises(Exception, match="not found"):
+            play(tmp_path, test)
+    else:
+        play(tmp_path, test)
+
+
+# --------------------------------------------------------------------------------------------------------------- events
+
+QUEUED = {"kind": "scale-up", "target": "ps", "from_count": 2, "to_count": 3, "replace": "", "reason": "kubectl"}
+ENDED = {"kind": "scale-up", "target": "ps", "from_count": 2, "to_count": 3, "seconds": 3.2, "slots_moved": 2,
+         "bytes_moved": 12_000_000, "reason": ""}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("type_", "role", "fields", "told"),
+    [
+        ("scaling_queued", "", QUEUED, ("Normal", "ScalingRequested", "scale-up of PS, 2 → 3 (kubectl)")),
+        ("scaling_queued", "", {"kind": "replace", "target": "ps", "returning": "ps-1", "reason": ""},
+         ("Normal", "ScalingRequested", "replace of ps-1")),
+        ("scaling_ended", "", {**ENDED, "outcome": "committed"},
+         ("Normal", "ScalingCommitted", "scale-up of PS, 2 → 3 in 3.2 s, 2 slots with 12 MB moved")),
+        ("scaling_ended", "", {**ENDED, "outcome": "rolled_back", "reason": "0/1 nodes are available"},
+         ("Warning", "ScalingRolledBack", "scale-up of PS, 2 → 3: 0/1 nodes are available")),
+        ("scaling_ended", "", {**ENDED, "outcome": "refused", "reason": "no memory"},
+         ("Warning", "ScalingRefused", "scale-up of PS, 2 → 3: no memory")),
+        ("failure", "ps-1", {"cause": "evicted: low on memory"}, ("Warning", "PSLost", "ps-1: evicted: low on memory")),
+        ("failure", "worker-0", {"cause": "killed by signal 9"}, ("Warning", "WorkerLost", "worker-0: killed by signal 9")),
+        ("promoted", "ps-1", {"slots": 4, "stale_records": 12},
+         ("Normal", "PSPromoted", "4 slots of ps-1 go on from their peer backups, 12 records forgotten")),
+        ("recovered", "ps-1", {"seconds": 2.0, "by": "promotion"},
+         ("Normal", "Recovered", "ps-1 trains again after 2.0 s, by promotion")),
+        ("broken", "", {"reason": "cannot create pods"},
+         ("Warning", "AIMasterFailed", "cannot create pods; it is started again, and training goes on meanwhile")),
+        ("view_published", "", {}, None),
+    ],
+)  # fmt: skip
+def test_what_is_told(type_: str, role: str, fields: dict[str, Any], told: tuple[str, str, str] | None) -> None:
+    assert tell(type_, role, fields) == told
+
+
+def test_scalings_and_failovers_are_events_of_the_tfjob(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        job = scene.it.master.job
+        teller = Teller(scene.api, NAMESPACE, {"kind": "TFJob", "name": "ctr", "uid": "u"}, job)  # type: ignore[arg-type]
+        telling = asyncio.ensure_future(teller.run())
+        await scene.it.scale(ps=3)
+        assert (await scene.it.ended()).outcome == "committed"
+        await scene.it.backend.kill("ps-0")
+        await scene.it.until(lambda: any(row[2] == "recovered" for row in job.store.events(0, 1000)))
+        await teller.flush(5.0)
+        reasons = [reason for _, reason, _ in scene.api.told()]
+        assert reasons[:2] == ["ScalingRequested", "ScalingCommitted"] and {LOST["ps"], "Recovered"} <= set(reasons)
+        assert all(
+            one["involvedObject"]["uid"] == "u" for (kind, _), one in scene.api.objects.items() if kind == "events"
+        )
+        telling.cancel()
+
+    play(tmp_path, test)
+
+
+def test_without_the_right_to_tell_nothing_else_suffers(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        scene.api.forbidden = {("create", "events")}
+        teller = Teller(scene.api, NAMESPACE, {"name": "ctr"}, scene.it.master.job)  # type: ignore[arg-type]
+        telling = asyncio.ensure_future(teller.run())
+        await scene.it.scale(workers=2)
+        await asyncio.wait_for(telling, 5)
+        assert (await scene.it.ended()).outcome == "committed" and scene.api.count("create", EVENTS) == 1
+
+    play(tmp_path, test)
+
+
+# --------------------------------------------------------------------------------------------------------- reclaim notices
+
+
+async def no_sleep(seconds: float) -> None:
+    await asyncio.sleep(0)
+
+
+def node(name: str, *taints: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"taints": [{"key": key, "effect": "NoSchedule"} for key in taints]}}
+
+
+@pytest.mark.parametrize("taint", TAINTS)
+def test_pods_of_a_node_that_is_about_to_go_are_replaced_in_time(tmp_path: Path, taint: str) -> None:
+    async def test(scene: Scene) -> None:
+        it, job = scene.it, scene.it.master.job
+        scene.cluster.nodes = {"ps-1": "spot", "chief-0": "spot", "ps-0": "steady"}
+        for name in ("spot", "steady"):
+            scene.api.put(NODES, node(name, "node.kubernetes.io/unschedulable"))
+        reclaim = Reclaim(scene.api, job, it.master.scalings, scene.cluster, sleep=no_sleep)  # type: ignore[arg-type]
+        watching = asyncio.ensure_future(reclaim.watch())
+        await it.until(lambda: scene.api.count("watch", NODES) == 1)
+        scene.api.change(NODES, "spot", node("spot", taint))
+        ended = await it.ended()
+        assert (ended.kind, ended.outcome) == ("replace", "committed") and "ps-1" not in job.members.wanted(1)
+        scene.api.change(NODES, "spot", {"metadata": {"labels": {"seen": "again"}}})
+        rows = [row for row in job.store.events(0, 1000) if row[2] == "reclaimed"]
+        told = {row[3]: json.loads(row[5])["answer"] for row in rows}
+        assert told == {"ps-1": "it is replaced in time", "chief-0": "it is started again elsewhere when it has gone"}
+        watching.cancel()
+
+    play(tmp_path, test)
+
+
+def test_who_has_gone_already_is_failed_over_and_not_replaced(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        it = scene.it
+        gate = asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            await gate.wait()
+
+        reclaim = Reclaim(scene.api, it.master.job, it.master.scalings, scene.cluster, sleep=sleep)  # type: ignore[arg-type]
+        for _ in range(2):
+            reclaim.notice("worker-0", "its pod is deleted")
+        it.backend.exit("worker-0", 143, restarting=True)
+        gate.set()
+        await it.until(lambda: not reclaim._answering)
+        assert it.master.scalings.records() == []
+
+    play(tmp_path, test)
+
+
+def test_without_the_right_to_watch_nodes_it_is_off(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        scene.api.forbidden = {("list", "nodes")}
+        reclaim = Reclaim(scene.api, scene.it.master.job, scene.it.master.scalings, scene.cluster)  # type: ignore[arg-type]
+        await asyncio.wait_for(reclaim.watch(), 5)
+
+    play(tmp_path, test)
