@@ -1,0 +1,150 @@
+"""The webhook as the API server calls it: over TLS, with an authority that the operator has told the server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+import json
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from deeprec_ext.launch.ports import free_port
+from tests.unit.aimaster.kubernetes.fake_api import FakeApi
+from tests.unit.tfjob_manifests.pods import tfjob
+from tfjob.api import SECRETS, Manifest
+from tfjob.operator import serving_certificates as certificates
+from tfjob.operator.webhook import CONFIGURATION, CONFIGURATIONS, Webhook, WebhookOptions
+
+NAMESPACE = "deeprec-ext"
+NOW = datetime.datetime.now(datetime.timezone.utc)
+YEAR = datetime.timedelta(days=365)
+
+
+def configuration() -> Manifest:
+    service = {"name": "deeprec-ext-webhook", "namespace": NAMESPACE, "path": "/tfjobs", "port": 443}
+    return {"metadata": {"name": CONFIGURATION}, "webhooks": [{"name": "tfjobs", "clientConfig": {"service": service}}]}
+
+
+def request(**changes: Any) -> Manifest:
+    job = tfjob()
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {"uid": "u-1", "namespace": "ads", "operation": "CREATE", "object": job, **changes}}  # fmt: skip
+
+
+async def call(port: int, bundle: str, body: Any) -> tuple[int, Any]:
+    context = ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
+    async with aiohttp.ClientSession() as session:
+        url = f"https://127.0.0.1:{port}/tfjobs"
+        async with session.post(url, data=json.dumps(body), ssl=context) as answer:
+            return answer.status, await answer.json() if answer.status == 200 else await answer.text()
+
+
+def play(scenario: Callable[[FakeApi, Webhook, int], Awaitable[None]], **options: Any) -> None:
+    async def main() -> None:
+        api, port = FakeApi(), free_port()
+        api.put(CONFIGURATIONS, configuration())
+        url = f"https://127.0.0.1:{port}/tfjobs"
+        webhook = Webhook(api, WebhookOptions(port, NAMESPACE, url, package_image="i:1", **options))  # type: ignore[arg-type]
+        running = asyncio.ensure_future(webhook.run())
+        try:
+            await asyncio.wait_for(webhook.serving.wait(), 20)
+            await asyncio.wait_for(scenario(api, webhook, port), 20)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def client_of(api: FakeApi) -> Manifest:
+    (found,) = api.objects[CONFIGURATIONS.plural, CONFIGURATION]["webhooks"]
+    client: Manifest = found["clientConfig"]
+    return client
+
+
+def test_the_server_is_told_the_address_and_the_authority_and_gets_a_patch() -> None:
+    async def scenario(api: FakeApi, webhook: Webhook, port: int) -> None:
+        client = client_of(api)
+        assert client["url"] == f"https://127.0.0.1:{port}/tfjobs" and "service" not in client
+        status, answer = await call(port, client["caBundle"], request())
+        assert status == 200 and answer["response"]["allowed"] and answer["response"]["patch"]
+        denied = tfjob(annotations={"aimaster.deeprec.io/max-ps": "0"})
+        _, answer = await call(port, client["caBundle"], request(object=denied, dryRun=True))
+        assert not answer["response"]["allowed"] and "max-ps" in answer["response"]["status"]["message"]
+        plain = {**tfjob(), "metadata": {"name": "ctr"}}
+        _, answer = await call(port, client["caBundle"], request(object=plain))
+        assert answer["response"] == {"uid": "u-1", "allowed": True}
+        assert webhook.reviewed == {"admitted": 1, "denied": 1, "unchanged": 1}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("body", [{}, [], {"request": {"uid": "u", "object": {}}}, {"request": None}])
+def test_what_is_no_review_is_refused(body: Any) -> None:
+    async def scenario(api: FakeApi, webhook: Webhook, port: int) -> None:
+        status, text = await call(port, client_of(api)["caBundle"], body)
+        assert status == 400 and "no AdmissionReview" in text
+
+    play(scenario)
+
+
+def test_an_operator_of_one_namespace_leaves_the_jobs_of_others_alone() -> None:
+    async def scenario(api: FakeApi, webhook: Webhook, port: int) -> None:
+        _, answer = await call(port, client_of(api)["caBundle"], request())
+        assert answer["response"] == {"uid": "u-1", "allowed": True}
+
+    play(scenario, jobs_namespace="mine")
+
+
+def test_operators_share_one_certificate_and_say_nothing_twice() -> None:
+    async def scenario(api: FakeApi, webhook: Webhook, port: int) -> None:
+        before = len([one for one in api.calls if one[0] not in ("get", "list")])
+        another = Webhook(api, webhook._options)  # type: ignore[arg-type]
+        await another._refresh()
+        await another._announce()
+        assert another._files == webhook._files
+        assert len([one for one in api.calls if one[0] not in ("get", "list")]) == before
+
+    play(scenario)
+
+
+def ensured(api: FakeApi, now: datetime.datetime, hosts: tuple[str, ...] = ("a.svc",)) -> certificates.Files:
+    return asyncio.run(certificates.ensure(api, NAMESPACE, list(hosts), now))  # type: ignore[arg-type]
+
+
+def test_the_certificate_is_made_anew_before_it_ends_by_the_same_authority() -> None:
+    api = FakeApi()
+    first = ensured(api, NOW)
+    assert ensured(api, NOW + 0.6 * YEAR) == first
+    second = ensured(api, NOW + 0.7 * YEAR)
+    assert second[certificates.CERTIFICATE] != first[certificates.CERTIFICATE]
+    assert second[certificates.AUTHORITIES] == first[certificates.AUTHORITIES]
+    assert api.names(SECRETS) == ["deeprec-ext-webhook"]
+
+
+def test_a_new_authority_does_not_shut_out_who_still_serves_with_the_old_one() -> None:
+    api = FakeApi()
+    first = ensured(api, NOW)
+    second = ensured(api, NOW + 9 * YEAR)
+    assert second[certificates.AUTHORITIES].endswith(first[certificates.AUTHORITIES])
+    assert second[certificates.AUTHORITIES].count(b"BEGIN") == 2
+
+
+@pytest.mark.parametrize("spoil", [{"tls.crt": "bm9uZQ=="}, {"ca.key": None}, {"ca.crt": "bm9uZQ=="}])
+def test_a_secret_that_somebody_has_damaged_is_made_anew(spoil: dict[str, Any]) -> None:
+    api = FakeApi()
+    ensured(api, NOW)
+    api.change(SECRETS, "deeprec-ext-webhook", {"data": spoil})
+    found = ensured(api, NOW + 0.7 * YEAR)
+    assert not certificates.due(found, ["a.svc"], NOW)
+
+
+def test_another_address_needs_another_certificate() -> None:
+    api = FakeApi()
+    first = ensured(api, NOW)
+    assert ensured(api, NOW, ("a.svc", "127.0.0.1")) != first

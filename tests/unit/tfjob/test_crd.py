@@ -1,0 +1,111 @@
+"""The CRD: what users see of it, and that its schema is structural (TFJOB.md, Identity)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import tfjob
+from tests.unit.tfjob.world import manifest, running
+from tfjob import names, spec
+
+CRD = yaml.safe_load((Path(tfjob.__file__).parent / "manifests" / "crd" / "crd.yaml").read_text())
+VERSION = CRD["spec"]["versions"][0]
+SCHEMA = VERSION["schema"]["openAPIV3Schema"]
+KEYWORDS = {
+    "type", "format", "description", "properties", "required", "items", "additionalProperties", "default", "anyOf",
+    "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string",
+}  # fmt: skip
+TYPES = {"object", "array", "string", "integer", "boolean", "number"}
+
+
+def test_identity() -> None:
+    assert CRD["metadata"]["name"] == f"{names.PLURAL}.{names.GROUP}" and CRD["spec"]["scope"] == "Namespaced"
+    assert CRD["spec"]["names"] == {"kind": "TFJob", "listKind": "TFJobList", "plural": "tfjobs", "singular": "tfjob"}
+    assert (VERSION["name"], VERSION["served"], VERSION["storage"]) == ("v1", True, True)
+    assert VERSION["subresources"] == {"status": {}}, "status only, no scale"
+
+
+def test_printer_columns() -> None:
+    columns = [(one["name"], one["type"], one["jsonPath"]) for one in VERSION["additionalPrinterColumns"]]
+    assert columns == [
+        ("State", "string", ".status.conditions[-1:].type"), ("Age", "date", ".metadata.creationTimestamp"),
+    ]  # fmt: skip
+
+
+def _nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for key, value in schema.get("properties", {}).items():
+        yield from _nodes(value, f"{path}.{key}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from _nodes(schema[key], f"{path}.{key}")
+
+
+@pytest.mark.parametrize(("path", "node"), list(_nodes(SCHEMA)), ids=[path or "root" for path, _ in _nodes(SCHEMA)])
+def test_the_schema_is_structural(path: str, node: dict[str, Any]) -> None:
+    """The rules of apiextensions v1: a type for every node, one way into it, nothing that servers of 1.20 do not know."""
+    assert set(node) <= KEYWORDS, path
+    if node.get("x-kubernetes-int-or-string"):
+        assert "type" not in node and node["anyOf"] == [{"type": "integer"}, {"type": "string"}]
+        return
+    assert node["type"] in TYPES and "anyOf" not in node
+    assert not ("properties" in node and "additionalProperties" in node)
+    assert ("items" in node) == (node["type"] == "array")
+    assert set(node.get("required", ())) <= set(node.get("properties", ()))
+    if node["type"] == "object" and path != ".metadata":
+        assert {"properties", "additionalProperties", "x-kubernetes-preserve-unknown-fields"} & set(node), path
+    if "default" in node:
+        assert isinstance(node["default"], {"boolean": bool, "integer": int, "string": str}[node["type"]])
+
+
+def _pruned(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Fields that the API server would drop, or refuse for their type."""
+    if schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string"):
+        return
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+    if not isinstance(value, kinds[schema["type"]]):
+        yield f"{path} is no {schema['type']}"
+    elif isinstance(value, list):
+        for one in value:
+            yield from _pruned(one, schema["items"], f"{path}[]")
+    elif isinstance(value, dict) and path != ".metadata":
+        yield from (f"{path}.{key} is required" for key in schema.get("required", ()) if key not in value)
+        for key, one in value.items():
+            inner = schema.get("properties", {}).get(key) or schema.get("additionalProperties")
+            if inner is None:
+                yield f"{path}.{key} is not known"
+            else:
+                yield from _pruned(one, inner, f"{path}.{key}")
+
+
+def test_nothing_that_a_job_says_or_that_we_write_is_dropped_by_the_server() -> None:
+    policy = {
+        "cleanPodPolicy": "All", "ttlSecondsAfterFinished": 1, "activeDeadlineSeconds": 1000, "backoffLimit": 1,
+        "suspend": False, "managedBy": spec.OURS,
+        "schedulingPolicy": {"minAvailable": 1, "queue": "q", "priorityClass": "p", "scheduleTimeoutSeconds": 1,
+                             "minResources": {"cpu": 1, "memory": "1Gi"}},
+    }  # fmt: skip
+    written = manifest({"PS": 1, "Worker": 2}, policy="OnFailure", run_policy=policy, successPolicy="AllWorkers",
+                       enableDynamicWorker=True)  # fmt: skip
+    cluster = running(written)
+    assert list(_pruned(cluster.manifest, SCHEMA)) == []
+    for short in ("worker-0", "worker-1"):
+        cluster.end(short, 0)
+    cluster.settle()
+    assert cluster.state == "Succeeded" and list(_pruned(cluster.manifest, SCHEMA)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"spec": {}}, [".spec.tfReplicaSpecs is required"]),
+        ({"spec": {"tfReplicaSpecs": {}, "x": 1}}, [".spec.x is not known"]),
+    ],
+)
+def test_and_the_check_itself_can_fail(change: dict[str, Any], says: list[str]) -> None:
+    assert list(_pruned({**manifest(), **change}, SCHEMA)) == says

@@ -1,0 +1,59 @@
+"""What kustomize and Helm make of our sources: as little of both as these sources use."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tfjob.merging import merged
+
+MANIFESTS = Path(__file__).resolve().parents[3] / "tfjob" / "manifests"
+OVERLAYS = ("standalone", "beside-kubeflow")
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+"""By kind and name."""
+
+
+def load(text: str) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def by_name(documents: list[dict[str, Any]]) -> Objects:
+    found = {(one["kind"], one["metadata"]["name"]): one for one in documents}
+    assert len(found) == len(documents), "two objects of one kind and name"
+    return found
+
+
+def kustomized(directory: Path) -> Objects:
+    """Resources and patches; the transformers of our overlays change nothing as they stand."""
+    description = yaml.safe_load((directory / "kustomization.yaml").read_text())
+    found: Objects = {}
+    for name in description["resources"]:
+        path = (directory / name).resolve()
+        found.update(kustomized(path) if path.is_dir() else by_name(load(path.read_text())))
+    for patch in description.get("patches", []):
+        for part in load((directory / patch["path"]).read_text()):
+            key = part["kind"], part["metadata"]["name"]
+            found[key] = merged(found[key], part)
+    return found
+
+
+def rendered(template: str, values: dict[str, Any], namespace: str) -> str:
+    """A template of the chart. Conditions are lines of their own and not nested but for a whole file."""
+    lines, shown = [], [True]
+    for line in template.splitlines():
+        if condition := re.fullmatch(r'\{\{- if (?:eq )?\.Values\.(\w+)(?: "([^"]+)")? \}\}', line):
+            value = values[condition[1]]
+            shown.append(shown[-1] and (value == condition[2] if condition[2] else bool(value)))
+        elif line == "{{- end }}":
+            shown.pop()
+        elif shown[-1]:
+            line = line.replace("{{ .Release.Namespace }}", namespace)
+            lines.append(re.sub(r"\{\{ \.Values\.(\w+) \}\}", lambda match: str(values[match[1]]), line))
+    assert shown == [True], "a condition is not closed"
+    text = "\n".join(lines) + "\n"
+    assert "{{" not in text, text
+    return text

@@ -1,0 +1,266 @@
+"""What is installed: kustomize base and overlays, and the Helm chart rendered from them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.tfjob_manifests.building import MANIFESTS, OVERLAYS, Objects, by_name, kustomized, load, rendered
+from tests.unit.tfjob_manifests.pods import tfjob
+from tests.unit.tfjob_manifests.schema import errors, pod_spec, violations
+from tfjob import aimaster, annotations, certificates, rights
+from tfjob.spec import TFJob
+
+COMPONENTS = sorted(path.parent for path in MANIFESTS.glob("components/*/kustomization.yaml"))
+VALUES = yaml.safe_load((MANIFESTS / "chart" / "values.yaml").read_text())
+
+
+def everything(overlay: str) -> Objects:
+    """An overlay with all components."""
+    found = kustomized(MANIFESTS / "overlays" / overlay)
+    for component in COMPONENTS:
+        found.update(kustomized(component))
+    return found
+
+
+def chart(**values: Any) -> Objects:
+    texts = [path.read_text() for path in sorted((MANIFESTS / "chart" / "templates").iterdir())]
+    return by_name([one for text in texts for one in load(rendered(text, {**VALUES, **values}, "deeprec-ext"))])
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_manifest_is_as_the_api_wants_it_and_restricted(overlay: str):
+    for manifest in everything(overlay).values():
+        assert errors(manifest) == []
+        spec = pod_spec(manifest)
+        assert spec is None or violations(spec) == []
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_kustomize_makes_of_them_what_these_tests_look_at(overlay: str):
+    if not shutil.which("kubectl"):
+        pytest.skip("no kubectl, and so no kustomize, to compare with")
+    command = ["kubectl", "kustomize", str(MANIFESTS / "overlays" / overlay)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    made, expected = by_name(load(result.stdout)), kustomized(MANIFESTS / "overlays" / overlay)
+    for objects in (made, expected):  # kustomize puts ports of a patch before the others
+        for container in objects["Deployment", "deeprec-ext-operator"]["spec"]["template"]["spec"]["containers"]:
+            container["ports"].sort(key=lambda port: port["name"])
+    assert made == expected
+
+
+def test_every_file_belongs_to_something_that_is_installed():
+    named = set()
+    for path in MANIFESTS.rglob("kustomization.yaml"):
+        description = yaml.safe_load(path.read_text())
+        patches = [patch["path"] for patch in description.get("patches", [])]
+        named |= {(path.parent / name).resolve() for name in [*description["resources"], *patches]}
+    files = {
+        path for path in MANIFESTS.rglob("*.yaml") if "chart" not in path.parts and path.name != "kustomization.yaml"
+    }
+    assert files <= named
+    assert all(path.exists() for path in named)
+
+
+# ------------------------------------------------------------------------------------------------------------- chart
+
+
+def test_the_chart_has_been_rendered_from_the_sources_as_they_are():
+    source = importlib.util.spec_from_file_location("render_chart", MANIFESTS / "render_chart.py")
+    module = importlib.util.module_from_spec(source)
+    source.loader.exec_module(module)
+    directories = (MANIFESTS / "chart" / "templates", MANIFESTS / "chart" / "crds")
+    files = {f"{path.parent.name}/{path.name}": path.read_text() for one in directories for path in one.iterdir()}
+    assert module.render() == files, "run python tfjob/manifests/render_chart.py"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_chart_installs_the_same_as_the_overlay(overlay: str):
+    """But for the namespace, which Helm makes, and the CRD, which it installs where it is missing."""
+    wanted = kustomized(MANIFESTS / "overlays" / overlay)
+    wanted.update(kustomized(MANIFESTS / "components" / "service-monitor"))
+    found = chart(mode=overlay, serviceMonitor=True)
+    assert found == {key: one for key, one in wanted.items() if key[0] not in ("Namespace", "CustomResourceDefinition")}
+
+
+def test_values_of_the_chart_do_what_they_say():
+    found = chart(image="registry/deeprec-ext:9", replicas=3)
+    deployment = found["Deployment", "deeprec-ext-operator"]["spec"]
+    assert deployment["replicas"] == 3
+    assert deployment["template"]["spec"]["containers"][0]["image"] == "registry/deeprec-ext:9"
+    assert not [kind for kind, _ in found if kind in ("ServiceMonitor", "MutatingWebhookConfiguration")]
+    used = set(
+        re.findall(r"\.Values\.(\w+)", "".join(path.read_text() for path in MANIFESTS.glob("chart/templates/*")))
+    )
+    assert used == set(VALUES)
+
+
+# ------------------------------------------------------------------------------------------------------------ rights
+
+
+def grants(rules: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    """(group, resource, verb) of rules that hold for every name."""
+    return {
+        (group, resource, verb)
+        for rule in rules if not rule.get("resourceNames")
+        for group in rule["apiGroups"] for resource in rule["resources"] for verb in rule["verbs"]
+    }  # fmt: skip
+
+
+def test_the_operator_has_every_right_that_it_gives_to_an_aimaster():
+    """Else Kubernetes refuses the Role: nobody may give more than he has."""
+    operator = grants(kustomized(MANIFESTS / "base")["ClusterRole", "deeprec-ext-operator"]["rules"])
+    given = [{**rule, "resourceNames": []} for rule in rights.role("ctr", {"name": "ctr-aimaster"})["rules"]]
+    assert grants(given) <= operator
+
+
+def test_the_operator_may_create_every_kind_that_it_makes():
+    operator = grants(kustomized(MANIFESTS / "base")["ClusterRole", "deeprec-ext-operator"]["rules"])
+    job = TFJob.parse(tfjob())
+    elastic, _ = annotations.parse(job)
+    made = aimaster.manifests(job, elastic, certificates.issue("ads", "ctr"), aimaster.Options(image="i:1"))
+    for manifest in made:
+        group, _, _ = manifest["apiVersion"].rpartition("/")
+        plural = manifest["kind"].lower() + "s" if manifest["kind"] != "NetworkPolicy" else "networkpolicies"
+        assert (group, plural, "create") in operator
+
+
+def test_beside_kubeflow_the_status_and_the_end_of_jobs_are_not_ours():
+    operator = {overlay: set[tuple[str, str, str]]() for overlay in OVERLAYS}
+    for overlay, found in operator.items():
+        for (kind, _), one in kustomized(MANIFESTS / "overlays" / overlay).items():
+            found |= grants(one["rules"]) if kind in ("Role", "ClusterRole") else set()
+    only_alone = {("kubeflow.org", "tfjobs/status", "update"), ("kubeflow.org", "tfjobs", "delete")}
+    assert only_alone <= operator["standalone"] and not only_alone & operator["beside-kubeflow"]
+    assert not [one for one in operator["beside-kubeflow"] if one[1] == "podgroups"]
+
+
+def test_no_right_is_given_for_everything():
+    for overlay in OVERLAYS:
+        for (kind, name), one in everything(overlay).items():
+            if kind in ("Role", "ClusterRole"):
+                words = {word for rule in one["rules"] for key in rule for word in rule[key]}
+                assert not words & {"*", "escalate", "bind", "impersonate"}, name
+
+
+def test_every_verb_has_its_reason():
+    files = [
+        path for path in MANIFESTS.rglob("*.yaml") if "chart" not in path.parts and "\n  verbs:" in path.read_text()
+    ]
+    assert len(files) == 5
+    for path in files:
+        text = path.read_text()
+        commented = re.findall(r"^  - (\w+)  # \S.{8,}$", text, re.MULTILINE)
+        verbs = [verb for one in load(text) for rule in one.get("rules", []) for verb in rule["verbs"]]
+        assert commented == verbs, path
+
+
+def test_every_binding_is_of_a_role_and_an_account_that_are_there():
+    for overlay in OVERLAYS:
+        found = everything(overlay)
+        for (kind, name), one in found.items():
+            if kind in ("RoleBinding", "ClusterRoleBinding"):
+                assert (one["roleRef"]["kind"], one["roleRef"]["name"]) in found, name
+                accounts = [subject for subject in one["subjects"] if subject["kind"] == "ServiceAccount"]
+                assert all(("ServiceAccount", subject["name"]) in found for subject in accounts), name
+
+
+# --------------------------------------------------------------------------------------------------- what fits together
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_services_find_the_operators_pods_and_their_ports(overlay: str):
+    found = kustomized(MANIFESTS / "overlays" / overlay)
+    template = found["Deployment", "deeprec-ext-operator"]["spec"]["template"]
+    container = template["spec"]["containers"][0]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    services = [one["spec"] for (kind, _), one in found.items() if kind == "Service"]
+    for service in services:
+        assert service["selector"].items() <= template["metadata"]["labels"].items()
+        assert {port["targetPort"] for port in service["ports"]} <= set(ports)
+    assert {port["targetPort"] for service in services for port in service["ports"]} == set(ports)
+    policy = found["NetworkPolicy", "deeprec-ext-operator"]["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == set(ports.values())
+    assert {probe["httpGet"]["port"] for probe in (container["readinessProbe"], container["livenessProbe"])} <= set(
+        ports
+    )
+
+
+def test_the_operator_is_told_its_mode_and_its_ports():
+    arguments = {
+        overlay: kustomized(MANIFESTS / "overlays" / overlay)["Deployment", "deeprec-ext-operator"]["spec"]["template"]
+        ["spec"]["containers"][0]["args"] for overlay in OVERLAYS
+    }  # fmt: skip
+    assert arguments == {
+        "standalone": ["--mode", "standalone", "--metrics-port", "8080"],
+        "beside-kubeflow": ["--mode", "beside-kubeflow", "--metrics-port", "8080", "--webhook-port", "9443"],
+    }
+
+
+def test_the_webhook_calls_a_service_that_is_there():
+    found = kustomized(MANIFESTS / "overlays" / "beside-kubeflow")
+    (webhook,) = found["MutatingWebhookConfiguration", "deeprec-ext-operator"]["webhooks"]
+    called = webhook["clientConfig"]["service"]
+    service = found["Service", called["name"]]
+    assert (service["metadata"]["namespace"], service["spec"]["ports"][0]["port"]) == (
+        called["namespace"],
+        called["port"],
+    )
+    assert webhook["failurePolicy"] == "Ignore"
+
+
+def test_beside_kubeflow_the_kind_stays_kubeflows():
+    kinds = {overlay: {kind for kind, _ in kustomized(MANIFESTS / "overlays" / overlay)} for overlay in OVERLAYS}
+    assert {overlay for overlay, found in kinds.items() if "CustomResourceDefinition" in found} == {"standalone"}
+
+
+def test_prometheus_finds_the_operator_and_every_aimaster():
+    found = everything("standalone")
+    service = aimaster.service(TFJob.parse(tfjob()))
+    pairs = {"deeprec-ext-operator": found["Service", "deeprec-ext-operator"], "deeprec-ext-aimasters": service}
+    for name, one in pairs.items():
+        monitor = found["ServiceMonitor", name]["spec"]
+        assert monitor["selector"]["matchLabels"].items() <= one["metadata"]["labels"].items()
+        assert {endpoint["port"] for endpoint in monitor["endpoints"]} <= {
+            port["name"] for port in one["spec"]["ports"]
+        }
+
+
+# ------------------------------------------------------------------------------------------------------------ images
+
+
+def test_the_master_sides_image_has_no_tensorflow_and_all_extras_that_it_needs(root: Path):
+    text = (root / "tfjob" / "images" / "Dockerfile").read_text()
+    extras = re.search(r'"/source\[(.+)\]"', text)[1].split(",")
+    assert set(extras) == {"kubernetes", "dashboard", "autoscale"}
+    assert "pip install" in text and "tensorflow-" not in text and "[tf" not in text
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "examples.Dockerfile"])
+def test_images_run_as_a_numbered_user_and_copy_what_the_context_has(root: Path, name: str):
+    lines = (root / "tfjob" / "images" / name).read_text().splitlines()
+    assert "USER 65532:65532" in lines
+    ignored = (root / ".dockerignore").read_text().splitlines()
+    sources = [line.split()[1] for line in lines if line.startswith("COPY") and "--from" not in line]
+    assert all(source == "." or f"!{source}" in ignored for source in sources)
+    wanted = [line[1:] for line in ignored if line.startswith("!")]
+    assert all((root / path).exists() for path in wanted)
+    assert {"deeprec_ext", "tfjob", "pyproject.toml", "setup.py", "README.md", "LICENSE"} <= set(wanted)
+
+
+def test_the_version_of_images_and_chart_is_the_packages(root: Path):
+    version = re.search(r'__version__ = "(.+)"', (root / "deeprec_ext" / "__init__.py").read_text())[1]
+    chart_version = yaml.safe_load((MANIFESTS / "chart" / "Chart.yaml").read_text())["appVersion"]
+    image = kustomized(MANIFESTS / "base")["Deployment", "deeprec-ext-operator"]["spec"]["template"]["spec"][
+        "containers"
+    ][0]
+    assert {chart_version, image["image"].split(":")[1], VALUES["image"].split(":")[1]} == {version}

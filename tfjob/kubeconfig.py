@@ -1,0 +1,66 @@
+"""Which cluster, and which namespace of it: as kubectl finds them. In a pod its service account, else a kubeconfig."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from deeprec_ext.errors import UsageError
+
+IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+
+def load(context: str | None = None, kubeconfig: str | None = None) -> Any:
+    """A `kubernetes.client.Configuration`. Raises UsageError where no cluster is configured.
+
+    Args:
+        context: of the kubeconfig; None: its current one.
+        kubeconfig: path; None: what KUBECONFIG names, else the one in the home directory.
+    """
+    from kubernetes import client, config
+
+    configuration = client.Configuration()
+    try:
+        if _in_pod(context, kubeconfig):
+            config.load_incluster_config(client_configuration=configuration)
+        else:
+            config.load_kube_config(_path(kubeconfig), context=context, client_configuration=configuration)
+    except Exception as error:  # a broken file raises whatever reading it raises
+        raise _none(kubeconfig, error) from error
+    return configuration
+
+
+def current_namespace(context: str | None = None, kubeconfig: str | None = None) -> str:
+    """Of the pod, or of the context; `default` where it names none. Raises UsageError as `load`."""
+    if _in_pod(context, kubeconfig):
+        try:
+            with open(IN_CLUSTER_NAMESPACE, encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return "default"
+    from kubernetes import config
+
+    try:
+        contexts, active = config.list_kube_config_contexts(_path(kubeconfig))
+    except Exception as error:
+        raise _none(kubeconfig, error) from error
+    if context is not None:
+        active = next((one for one in contexts if one["name"] == context), None)
+        if active is None:
+            raise UsageError(f"--context {context}: the kubeconfig has {', '.join(one['name'] for one in contexts)}")
+    return str((active or {}).get("context", {}).get("namespace") or "default")
+
+
+def _none(kubeconfig: str | None, error: Exception) -> UsageError:
+    where = f" in {path}" if (path := _path(kubeconfig)) else ""
+    return UsageError(f"no Kubernetes cluster is configured{where}: {error}; set KUBECONFIG")
+
+
+def _in_pod(context: str | None, kubeconfig: str | None) -> bool:
+    given = context or kubeconfig or os.environ.get("KUBECONFIG")
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and not given
+
+
+def _path(kubeconfig: str | None) -> str | None:
+    """The package reads KUBECONFIG only once, when it is imported."""
+    return kubeconfig or os.environ.get("KUBECONFIG") or None

@@ -1,0 +1,84 @@
+"""Where a job has had its chances: backoffLimit and activeDeadlineSeconds. Both end it, and leave nothing of it running.
+
+Recreated pods leave no trace in the cluster, so they are counted in an annotation of the TFJob, together with the uids of the
+pods that are counted and still there: whoever is killed in between counts each of them once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+
+from tfjob import names
+from tfjob.api import Manifest
+from tfjob.conditions import FAILED, condition
+from tfjob.observed import View, phase, restart_count
+from tfjob.spec import TFJob
+from tfjob.times import seconds_since
+
+
+def backoff_message(job: TFJob) -> str:
+    return f"Job {job.name} has failed because it has reached the specified backoff limit"
+
+
+def deadline_message(job: TFJob) -> str:
+    return f"Job {job.name} has failed because it was active longer than specified deadline"
+
+
+def exceeded(view: View, start: str, now: datetime) -> str | None:
+    """Why the job has to end now."""
+    job = view.job
+    limit = job.run_policy.backoff_limit
+    if limit is not None:
+        count = _recreations(job)[0] + _container_restarts(view)
+        if count > 0 and count >= limit:
+            return backoff_message(job)
+    left = seconds_left(job, start, now)
+    return deadline_message(job) if left is not None and left <= 0 else None
+
+
+def seconds_left(job: TFJob, start: str, now: datetime) -> float | None:
+    """Of its deadline; None: it has none."""
+    limit, spent = job.run_policy.active_deadline_seconds, seconds_since(start, now)
+    return None if limit is None or spent is None else limit - spent
+
+
+def ended_by_limit(job: TFJob, status: Manifest) -> bool:
+    """Whether that is what the job has failed of."""
+    message = (condition(status, FAILED) or {}).get("message")
+    return message in (backoff_message(job), deadline_message(job))
+
+
+def count_recreations(job: TFJob, uids: Iterable[str], existing: Iterable[str]) -> str | None:
+    """The annotation `restarts` that counts these pods, too; None: it is right as it is, or nobody asks for it.
+
+    Args:
+        uids: of the pods that are being recreated.
+        existing: of all pods of the job.
+    """
+    if job.run_policy.backoff_limit is None:
+        return None
+    count, counted = _recreations(job)
+    fresh = [uid for uid in uids if uid not in counted]
+    if not fresh:
+        return None
+    there = set(existing)
+    still = {*fresh, *(uid for uid in counted if uid in there)}
+    return json.dumps({"job": job.uid, "count": count + len(fresh), "uids": sorted(still)})
+
+
+def _recreations(job: TFJob) -> tuple[int, frozenset[str]]:
+    try:
+        found = json.loads(job.annotations.get(names.RESTARTS_ANNOTATION) or "{}")
+        if found.get("job") != job.uid:  # copied from another job, with its manifest
+            return 0, frozenset()
+        return int(found.get("count", 0)), frozenset(str(uid) for uid in found.get("uids", ()))
+    except (ValueError, TypeError, AttributeError):  # somebody else has written it: count anew
+        return 0, frozenset()
+
+
+def _container_restarts(view: View) -> int:
+    """Of running pods whose policy restarts them."""
+    specs = [spec for spec in view.job.specs.values() if spec.restarts]
+    return sum(restart_count(pod) for spec in specs for _, pod in view.replicas(spec) if phase(pod) == "Running")

@@ -1,0 +1,273 @@
+"""Looks at everything there is of one job, lets `reconcile` decide, and carries that out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from deeprec_ext.errors import DeepRecError
+from tfjob import names
+from tfjob.actions import Actions, Deletion, Event
+from tfjob.annotations import Elastic
+from tfjob.api import (
+    PODS,
+    SERVICES,
+    TFJOBS,
+    Api,
+    ConflictError,
+    ForbiddenError,
+    Manifest,
+    NotFoundError,
+    Resource,
+)  # fmt: skip
+from tfjob.observed import Observed, Options
+from tfjob.operator.informer import Informer, Key, name_of, version_of
+from tfjob.operator.queue import WorkQueue
+from tfjob.operator.telling import Teller, created_or_deleted
+from tfjob.reconcile import reconcile
+
+log = logging.getLogger(__name__)
+WORKERS = 8
+WRITES = 32
+"""Requests at the same time that create or delete, of all jobs together."""
+
+TOLD = {PODS: "Pod", SERVICES: "Service"}
+"""What is made and deleted with an Event each."""
+
+MakeAIMaster = Callable[[Manifest, Elastic, Sequence[Manifest]], Awaitable[None]]
+"""(TFJob, its options, its pods): sees to it that the AIMaster is there, with everything it needs."""
+
+Decide = Callable[[Observed, datetime], Actions]
+
+
+@dataclass
+class Counts:
+    """Since the start; shown as metrics."""
+
+    reconciled: int = 0
+    failed: int = 0
+    created: dict[str, int] = field(default_factory=dict)
+    deleted: dict[str, int] = field(default_factory=dict)
+    statuses: int = 0
+    seconds: float = 0.0
+
+
+class Controller:
+    """`job_changed` and `forget` come from whoever watches TFJobs; `run` for ever."""
+
+    def __init__(
+        self, api: Api, options: Options, namespace: str | None, make_aimaster: MakeAIMaster,
+        pod_groups: Resource | None = None, *, decide: Decide = reconcile, labels: str = names.JOB_LABEL,
+    ) -> None:  # fmt: skip
+        """`labels`: selector of the pods and services that are looked at; usually on replicas and on AIMasters."""
+        self._decide = decide
+        self._api, self._options, self._make_aimaster, self._pod_groups = api, options, make_aimaster, pod_groups
+        self.jobs: dict[Key, Manifest] = {}
+        self.queue: WorkQueue[Key] = WorkQueue()
+        self.counts = Counts()
+        self._informers = {
+            resource: Informer(api, resource, labels, namespace, _job_of, self.queue.add)
+            for resource in (PODS, SERVICES, *([pod_groups] if pod_groups else []))
+        }
+        self._writes = asyncio.Semaphore(WRITES)
+        self._teller = Teller(api, self._writes)
+
+    # ------------------------------------------------------------------------------------------------ what is there
+
+    def job_changed(self, found: Manifest) -> None:
+        key = name_of(found)
+        known = self.jobs.get(key)
+        if known is None or not _older(found, known):
+            self.jobs[key] = found
+        self.queue.add(key)
+
+    def forget(self, key: Key) -> None:
+        """It has been deleted; what it owned goes by its owner reference."""
+        self.jobs.pop(key, None)
+
+    @property
+    def synced(self) -> bool:
+        return all(informer.synced.is_set() for informer in self._informers.values())
+
+    async def watch(self) -> None:
+        """What jobs own; for ever."""
+        await _together(informer.run() for informer in self._informers.values())
+
+    def observe(self, key: Key) -> Observed:
+        groups = self._informers[self._pod_groups].of(key) if self._pod_groups else ()
+        return Observed(
+            self.jobs[key], self._informers[PODS].of(key), self._informers[SERVICES].of(key),
+            groups[0] if groups else None, self._options,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------ acting
+
+    async def act(self) -> None:
+        """For ever; only while we lead."""
+        for informer in self._informers.values():
+            await informer.synced.wait()
+        for key in self.jobs:
+            self.queue.add(key)
+        await _together(self._work() for _ in range(WORKERS))
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.get()
+            failed = True
+            try:
+                await self.reconcile(key)
+                failed = False
+            except (DeepRecError, asyncio.TimeoutError) as error:
+                level = logging.DEBUG if isinstance(error, ConflictError) else logging.WARNING
+                log.log(level, "%s/%s: %s; trying again", *key, error)
+            except Exception:
+                log.exception("%s/%s could not be reconciled", *key)
+            finally:
+                self.counts.failed += failed
+                self.queue.done(key, failed=failed)
+
+    async def reconcile(self, key: Key) -> Actions:
+        """One look at one job. Raises ApiError and UnreachableError: then look again."""
+        if key not in self.jobs:
+            return Actions()
+        began = time.perf_counter()
+        actions = self._decide(self.observe(key), datetime.now(timezone.utc))
+        self.counts.reconciled += 1
+        self.counts.seconds += time.perf_counter() - began
+        await self._carry_out(key, actions)
+        if actions.again_seconds is not None:
+            self.queue.add_after(key, actions.again_seconds)
+        return actions
+
+    async def _carry_out(self, key: Key, actions: Actions) -> None:
+        """In the order of the fields of `Actions`; Events of what was made come last, so that no pod waits for them."""
+        job, done = self.jobs[key], list[Event]()
+        try:
+            job = await self._write(key, job, actions, done)
+        finally:
+            await self._teller.done(job, done)
+        for event in actions.events:
+            await self._teller.state(job, event)
+        if actions.delete_job:
+            await self._api.delete(TFJOBS, *key, uid=job["metadata"].get("uid", ""))
+
+    async def _write(self, key: Key, job: Manifest, actions: Actions, done: list[Event]) -> Manifest:
+        """Everything but Events; the job as it is then. What was made is noted in `done`."""
+        namespace, name = key
+        if actions.annotations:
+            metadata = {"annotations": dict(actions.annotations), "resourceVersion": version_of(job)}
+            job = self._wrote(key, await self._api.patch(TFJOBS, namespace, name, {"metadata": metadata}))
+        try:
+            await self._delete(PODS, namespace, actions.delete_pods, done)
+            await self._delete(SERVICES, namespace, actions.delete_services, done)
+            if self._pod_groups is not None:
+                if actions.delete_pod_group is not None:
+                    await self._delete(self._pod_groups, namespace, (actions.delete_pod_group,), done)
+                if actions.write_pod_group is not None:
+                    await self._write_pod_group(key, actions.write_pod_group)
+            await self._create(SERVICES, key, actions.create_services, done)
+            await self._create(PODS, key, actions.create_pods, done)
+            if actions.aimaster is not None:
+                await self._make_aimaster(job, actions.aimaster, self._informers[PODS].of(key))
+        except ForbiddenError as error:  # rights that are too narrow, or a quota: the user has to know
+            await self._teller.state(job, Event("Warning", "Forbidden", str(error)))
+            raise
+        if actions.status is not None:
+            body = {**job, "status": actions.status}
+            job = self._wrote(key, await self._api.replace(TFJOBS, namespace, body, "status"))
+            self.counts.statuses += 1
+        return job
+
+    def _wrote(self, key: Key, job: Manifest) -> Manifest:
+        """Our own write counts at once; the watch shows it later."""
+        known = self.jobs.get(key)
+        if known is not None and not _older(job, known):
+            self.jobs[key] = job
+        return job
+
+    async def _create(
+        self, resource: Resource, key: Key, bodies: Iterable[Manifest], done: list[Event]
+    ) -> None:  # fmt: skip
+        made: list[str] = []
+
+        async def one(body: Manifest) -> None:
+            async with self._writes:
+                try:
+                    created = await self._api.create(resource, key[0], body)
+                    made.append(body["metadata"]["name"])
+                except ConflictError:  # there already: seen late, or somebody else's, which is for `reconcile` to say
+                    created = await self._api.get(resource, key[0], body["metadata"]["name"])
+                    self.queue.add(key)
+            self._informers[resource].expect(key, created)
+
+        try:
+            await _all_of(one(body) for body in bodies)
+        finally:
+            _count(self.counts.created, "Create", resource, made, done)
+
+    async def _delete(
+        self, resource: Resource, namespace: str, deletions: Iterable[Deletion], done: list[Event]
+    ) -> None:  # fmt: skip
+        gone: list[str] = []
+
+        async def one(deletion: Deletion) -> None:
+            async with self._writes:
+                if await self._api.delete(resource, namespace, deletion.name, uid=deletion.uid):
+                    gone.append(deletion.name)
+
+        try:
+            await _all_of(one(deletion) for deletion in deletions)
+        finally:
+            _count(self.counts.deleted, "Delete", resource, gone, done)
+
+    async def _write_pod_group(self, key: Key, body: Manifest) -> None:
+        assert self._pod_groups is not None
+        try:
+            await self._api.patch(self._pod_groups, key[0], body["metadata"]["name"], {"spec": body["spec"]})
+        except NotFoundError:
+            await self._create(self._pod_groups, key, (body,), [])
+
+
+def _count(counts: dict[str, int], verb: str, resource: Resource, objects: list[str], done: list[Event]) -> None:
+    """What was done; also of some of it, when the rest has failed."""
+    if objects:
+        counts[resource.plural] = counts.get(resource.plural, 0) + len(objects)
+    if resource in TOLD:
+        done.extend(created_or_deleted(verb, TOLD[resource], sorted(objects)))
+
+
+def _job_of(found: Manifest) -> Key | None:
+    name = (found["metadata"].get("labels") or {}).get(names.JOB_LABEL)
+    return (found["metadata"].get("namespace", ""), name) if name else None
+
+
+def _older(one: Manifest, other: Manifest) -> bool:
+    """Whether it is an older state of the very same object."""
+    same = one["metadata"].get("uid") == other["metadata"].get("uid")
+    first, second = version_of(one), version_of(other)
+    return same and first.isdigit() and second.isdigit() and int(first) < int(second)
+
+
+async def _all_of(work: Iterable[Awaitable[None]]) -> None:
+    """All of it, then the first error: one pod that cannot be made must not keep the others back."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _together(work: Iterable[Awaitable[None]]) -> None:
+    """Until one of them ends, or we are cancelled; then none is left."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

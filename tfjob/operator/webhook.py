@@ -1,0 +1,173 @@
+"""The webhook that the API server calls for each new TFJob, beside Kubeflow's operator. All operators serve it, leader or not.
+
+It answers from the request alone, so a dry run needs nothing of its own, and being called twice does no harm. The operator
+looks after its certificate, and that the server knows the authority of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+import json
+import logging
+import ssl
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from deeprec_ext.errors import DeepRecError, UsageError
+from tfjob.admission import Admitted, admit, review
+from tfjob.api import Api, ApiError, ConflictError, Manifest, NotFoundError, Resource
+from tfjob.operator import serving_certificates
+from tfjob.operator.serving_certificates import AUTHORITIES, CERTIFICATE, KEY, SERVICE, Files
+from tfjob.spec import InvalidError
+
+log = logging.getLogger(__name__)
+
+CONFIGURATIONS = Resource("mutatingwebhookconfigurations", group="admissionregistration.k8s.io")
+CONFIGURATION = "deeprec-ext-operator"
+PATH = "/tfjobs"
+BODY_BYTES_MAX = 8 << 20
+"""A TFJob has at most 1.5 MB, and a review has it twice at an update."""
+
+CHECK_SECONDS, AGAIN_SECONDS = 600.0, 5.0
+"""How often the certificate and the server's knowledge of it are looked at, and after an error."""
+
+
+@dataclass(frozen=True)
+class WebhookOptions:
+    """
+    Args:
+        port: where it is served.
+        namespace: where the operator's pod is, and the Secret with the certificate.
+        url: by which the API server reaches an operator that runs outside of the cluster; empty: by the service.
+        jobs_namespace: jobs of other namespaces stay as they are; None: all are looked at.
+        package_image, domain: see `injection`.
+    """
+
+    port: int
+    namespace: str
+    url: str = ""
+    jobs_namespace: str | None = None
+    package_image: str = ""
+    domain: str = ""
+
+    @property
+    def hosts(self) -> list[str]:
+        """By which it is called."""
+        host = urlsplit(self.url).hostname
+        return [host] if host else [f"{SERVICE}.{self.namespace}.svc", f"{SERVICE}.{self.namespace}"]
+
+
+class Webhook:
+    def __init__(self, api: Api, options: WebhookOptions) -> None:
+        self._api, self._options = api, options
+        self._context: ssl.SSLContext | None = None
+        self._files: Files = {}
+        self.serving = asyncio.Event()
+        self.reviewed: dict[str, int] = {"admitted": 0, "denied": 0, "unchanged": 0}
+
+    def answer(self, body: Manifest) -> Manifest:
+        """To an AdmissionReview. Raises KeyError and TypeError for what is none."""
+        request, options = body["request"], self._options
+        job = request["object"]
+        if options.jobs_namespace not in (None, request["namespace"]):
+            return review(request, Admitted(job))
+        try:
+            found: Admitted | InvalidError = admit(
+                job, request["namespace"], package_image=options.package_image, domain=options.domain
+            )
+        except InvalidError as error:
+            found = error
+        kind = "denied" if isinstance(found, InvalidError) else "unchanged" if found.job == job else "admitted"
+        self.reviewed[kind] += 1
+        return review(request, found)
+
+    # ------------------------------------------------------------------------------------------------ serving
+
+    async def run(self) -> None:
+        """For ever. Raises UsageError when the port is taken."""
+        from aiohttp import web
+
+        async def mutate(request: web.Request) -> web.Response:
+            try:
+                return web.json_response(self.answer(json.loads(await request.read())))
+            except (ValueError, KeyError, TypeError) as error:
+                log.warning("a request to the webhook was no AdmissionReview of a TFJob: %r", error)
+                return web.Response(status=400, text=f"no AdmissionReview of a TFJob: {error!r}\n")
+
+        await self._until_done(self._refresh)
+        app = web.Application(client_max_size=BODY_BYTES_MAX)
+        app.add_routes([web.post(PATH, mutate)])
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "0.0.0.0", self._options.port, ssl_context=self._context).start()
+            while True:
+                await self._until_done(self._announce)
+                self.serving.set()
+                await asyncio.sleep(CHECK_SECONDS)
+                await self._until_done(self._refresh)
+        except OSError as error:
+            raise UsageError(f"--webhook-port {self._options.port}: {error.strerror}; give another") from error
+        finally:
+            await runner.cleanup()
+
+    async def _until_done(self, step: Callable[[], Any]) -> None:
+        while True:
+            try:
+                await step()
+                return
+            except DeepRecError as error:
+                log.warning("the webhook's certificate: %s; trying again", error)
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _refresh(self) -> None:
+        """Serves with what the Secret says. Raises ApiError, UnreachableError."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        files = await serving_certificates.ensure(self._api, self._options.namespace, self._options.hosts, now)
+        if files == self._files:
+            return
+        if self._context is None:
+            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+        with tempfile.TemporaryDirectory(prefix="deeprec-ext-webhook-") as directory:  # ssl reads from files only
+            path = Path(directory)
+            for name in (CERTIFICATE, KEY):
+                (path / name).write_bytes(files[name])
+            self._context.load_cert_chain(path / CERTIFICATE, path / KEY)  # of connections to come
+        self._files = files
+
+    async def _announce(self) -> None:
+        """The server believes our authority. Raises ApiError, UnreachableError."""
+        try:
+            found = await self._api.get(CONFIGURATIONS, None, CONFIGURATION)
+        except NotFoundError:
+            where = "tfjob/manifests/overlays/beside-kubeflow/webhook.yaml"
+            raise ApiError(
+                404, "NotFound", f"there is no MutatingWebhookConfiguration {CONFIGURATION}: apply {where}"
+            ) from None
+        wanted = announced(found.get("webhooks") or [], self._files, self._options.url)
+        if wanted == found.get("webhooks"):
+            return
+        version = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}}
+        try:
+            await self._api.patch(CONFIGURATIONS, None, CONFIGURATION, {**version, "webhooks": wanted})
+        except ConflictError:
+            await self._announce()
+
+
+def announced(webhooks: list[Manifest], files: Files, url: str) -> list[Manifest]:
+    """The webhooks of the configuration with our authority, and with the address if they are to have another one."""
+    bundle = base64.b64encode(files[AUTHORITIES]).decode("ascii")
+    found = []
+    for one in webhooks:
+        client = {**one["clientConfig"], "caBundle": bundle}
+        if url:
+            client = {"url": url, "caBundle": bundle}
+        found.append({**one, "clientConfig": client})
+    return found
