@@ -1,29 +1,40 @@
-"""`deeprec-ext decisions DIR`: what the autoscaler decided, why, what it expected, and what came of it."""
+"""`deeprec-ext decisions JOB`: what the autoscaler decided, why, what it expected, and what came of it."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
-from deeprec_ext.cli.jobs import print_json
-from deeprec_ext.errors import UsageError
+from deeprec_ext.cli.cluster.target import target_of
+from deeprec_ext.cli.jobs import add_job, no_directory, print_json
 from deeprec_ext.units import format_seconds
 
 if TYPE_CHECKING:
     from deeprec_ext.aimaster.policy.decision import Decision
-    from deeprec_ext.aimaster.policy.record import Entry
+    from deeprec_ext.aimaster.policy.record import Entry, Outcome
 
-_WIDTH = 160
+WIDTH = 160
+
+
+class Told(Protocol):
+    """A recorded decision, as far as it is shown."""
+
+    @property
+    def decision(self) -> Decision: ...
+
+    @property
+    def outcome(self) -> Outcome | None: ...
 
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "decisions", help="show what the autoscaler decided, why, and what came of it", description=__doc__
     )
-    parser.add_argument("job", type=Path, metavar="DIR", help="run directory; the job may run or have ended")
+    add_job(parser)
     parser.add_argument("--changes", action="store_true", help="leave out decisions that keep the size")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(run=run)
@@ -32,8 +43,12 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from deeprec_ext.aimaster.policy.record import read
 
+    if (target := target_of(arguments)) is not None:
+        from deeprec_ext.cli.cluster import decisions
+
+        return target.run(partial(decisions.run, target.name, arguments))
     if not arguments.job.is_dir():
-        raise UsageError(f"{arguments.job}: no such run directory; give the one `deeprec-ext run` printed")
+        raise no_directory(arguments.job)
     entries = [entry for entry in read(arguments.job) if entry.decision.action != "keep" or not arguments.changes]
     if arguments.json:
         print_json([to_values(entry) for entry in entries])
@@ -42,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = _WIDTH
+        console.width = WIDTH
     console.print(table(entries) if entries else "nothing was decided yet")
     return 0
 
@@ -55,7 +70,7 @@ def to_values(entry: Entry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def table(entries: list[Entry]) -> Any:
+def table(entries: Sequence[Told]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -91,7 +106,7 @@ def predicted(decision: Decision) -> str:
     return f"{prediction.before:,.4g} → {prediction.examples_per_second:,.4g} examples/s{error}"
 
 
-def came_of(entry: Entry) -> str:
+def came_of(entry: Told) -> str:
     """`committed: 1,850 examples/s, 3 % less than predicted`."""
     outcome, expected = entry.outcome, entry.decision.prediction.examples_per_second
     if outcome is None:

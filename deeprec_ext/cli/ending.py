@@ -23,7 +23,7 @@ def print_result(result: Result, directory: Path, stream: IO[str], quiet: bool) 
     if result.outcome.detail:
         console.print("\n".join(result.outcome.detail), markup=False)
     if not quiet:
-        _print_body(result.summary, console)
+        print_body(result.summary, console)
     if not quiet or result.outcome.status != SUCCEEDED:
         console.print(final_line(result.summary, directory), markup=False)
     if not quiet and (directory / REPORT).exists():
@@ -37,11 +37,12 @@ def print_summary(summary: Mapping[str, Any], directory: Path) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
-    _print_body(summary, console)
+    print_body(summary, console)
     console.print(final_line(summary, directory), markup=False)
 
 
-def _print_body(summary: Mapping[str, Any], console: Console) -> None:
+def print_body(summary: Mapping[str, Any], console: Console) -> None:
+    """What happened: scalings, failures, metrics."""
     from rich.table import Table
 
     table = Table(header_style="dim", box=None)

@@ -1,4 +1,4 @@
-"""`deeprec-ext graph DIR`: what each graph pass changed, and which variables lie on which slot and PS."""
+"""`deeprec-ext graph JOB`: what each graph pass changed, and which variables lie on which slot and PS."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from deeprec_ext.cli import placement
+from deeprec_ext.cli.cluster.target import target_of
 from deeprec_ext.cli.fitting import Column, Fitted, bar
 from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json
 from deeprec_ext.cli.placement import Placement
 from deeprec_ext.cli.roles import role_order, slots_text
 from deeprec_ext.errors import UnreachableError, UsageError
-from deeprec_ext.launch.rundir import RunDirectory
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.units import format_bytes
 
 _UPDATES = {pb2.Variable.DENSE: "dense", pb2.Variable.ROWS: "rows", pb2.Variable.UPDATE_UNSPECIFIED: "never"}
@@ -44,9 +46,13 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    directory = directory_of(arguments)
     if arguments.rows is not None and arguments.rows < 0:
         raise UsageError(f"--rows {arguments.rows}: must be 0 or more")
+    if (target := target_of(arguments)) is not None:
+        from deeprec_ext.cli.cluster import living
+
+        return target.run(partial(living.graph, target.name, arguments))
+    directory = directory_of(arguments)
     placed = get(directory)
     if arguments.slot is not None and arguments.slot not in placed.slots():
         raise UsageError(f"--slot {arguments.slot}: the job has slots 0 to {len(placed.slots()) - 1}")

@@ -1,4 +1,4 @@
-"""JOB on the command line: a run directory."""
+"""JOB on the command line: a run directory, or (`target`) the name of a TFJob."""
 
 from __future__ import annotations
 
@@ -11,21 +11,34 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from deeprec_ext.cli.cluster.target import add_options
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch.rundir import RunDirectory
+from deeprec_ext.rundir import RunDirectory
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", type=Path, metavar="DIR", help="run directory, as `deeprec-ext run` printed it")
+    parser.add_argument(
+        "job",
+        type=Path,
+        metavar="JOB",
+        help="run directory, as `deeprec-ext run` printed it; with -n the name of a TFJob",
+    )
+    add_options(parser)
 
 
 def directory_of(arguments: argparse.Namespace) -> RunDirectory:
     """Raises UsageError if it is none."""
     directory = RunDirectory(arguments.job.resolve())
     if not directory.path.is_dir():
-        raise UsageError(f"{arguments.job}: no such run directory; give the one `deeprec-ext run` printed")
+        raise no_directory(arguments.job)
     directory.read_description()
     return directory
+
+
+def no_directory(path: Path) -> UsageError:
+    return UsageError(
+        f"{path}: no such run directory; give the one `deeprec-ext run` printed, or -n NAMESPACE and a TFJob"
+    )
 
 
 def require_running(directory: RunDirectory) -> RunDirectory:

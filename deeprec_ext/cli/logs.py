@@ -1,16 +1,18 @@
-"""`deeprec-ext logs DIR [ROLE]`: what the processes of a job wrote."""
+"""`deeprec-ext logs JOB [ROLE]`: what the processes of a job wrote."""
 
 from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from deeprec_ext.cli.cluster.target import target_of
 from deeprec_ext.cli.jobs import add_job, directory_of
 from deeprec_ext.cli.roles import role_order
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch.rundir import RunDirectory
+from deeprec_ext.rundir import RunDirectory
 
 _POLL_SECONDS = 0.2
 
@@ -21,19 +23,25 @@ def add(commands: Any) -> None:
     parser.add_argument("role", nargs="?", metavar="ROLE", help="e.g. ps-0, chief-0, worker-1, aimaster (default: all)")
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the job ends or Ctrl-C")
     parser.add_argument(
-        "--lines", "-n", type=int, default=20, metavar="N", help="so many last lines of each (default 20)"
+        "--lines", "--tail", type=int, default=20, metavar="N", help="so many last lines of each (default 20)"
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.lines < 0:
+        raise UsageError(f"--lines {arguments.lines}: must be 0 or more")
+    if (arguments.namespace or "").isdigit() and arguments.job.is_dir():
+        raise UsageError(f"-n {arguments.namespace} is a namespace here; write --lines {arguments.namespace}")
+    if (target := target_of(arguments)) is not None:
+        from deeprec_ext.cli.cluster import logs
+
+        return target.run(partial(logs.run, target.name, arguments))
     directory = directory_of(arguments)
     names = [arguments.role] if arguments.role else role_names(directory)
     if arguments.role and not directory.log(arguments.role).is_file():
         there = ", ".join(role_names(directory)) or "none yet"
         raise UsageError(f"{arguments.role}: no log of such a role; there are {there}")
-    if arguments.lines < 0:
-        raise UsageError(f"--lines {arguments.lines}: must be 0 or more")
     followed: dict[str, Follower] = {}
     for name in names:
         followed[name] = _start(directory.log(name), name, arguments, alone=bool(arguments.role))

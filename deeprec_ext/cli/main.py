@@ -13,7 +13,10 @@ from deeprec_ext.errors import DeepRecError, UsageError
 
 COMMANDS = (
     "run", "status", "scale", "plan", "decisions", "simulate", "report", "logs", "graph", "backup", "doctor", "aimaster",
+    "operator", "submit",
 )  # fmt: skip
+KUBECTL = ("submit", "status", "scale", "plan", "decisions", "report", "logs", "graph")
+"""Commands of `kubectl deeprec`: those about TFJobs."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -23,22 +26,32 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(prog: str = "deeprec-ext", names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     from deeprec_ext.launch.job import version
 
-    parser = _Parser(prog="deeprec-ext", description="Elastic parameter-server training on stock TensorFlow.")
+    parser = _Parser(prog=prog, description="Elastic parameter-server training on stock TensorFlow.")
     parser.add_argument(
         "--version", action="version", version=f"deeprec-ext {version('deeprec-ext') or '(not installed)'}"
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
-    for name in COMMANDS:
+    for name in names:
         importlib.import_module(f"deeprec_ext.cli.{name}").add(commands)
     return parser
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
-    arguments = build_parser().parse_args(words)
+    return _run(build_parser().parse_args(words))
+
+
+def kubectl(words: Sequence[str] | None = None) -> int:
+    """`kubectl deeprec …` (the executable `kubectl-deeprec`): JOB is a TFJob, by default in the kubeconfig's namespace."""
+    arguments = build_parser("kubectl deeprec", KUBECTL).parse_args(words)
+    arguments.kubectl = True
+    return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="deeprec-ext: %(message)s", handlers=[_Stderr()])
     try:
         return int(arguments.run(arguments))

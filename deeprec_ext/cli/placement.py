@@ -19,8 +19,8 @@ from deeprec_ext.cli.slots import owners, slot_load
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.launch.client import JobClient
-from deeprec_ext.launch.rundir import RunDirectory
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+from deeprec_ext.rundir import RunDirectory
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """`deeprec-ext plan`: what would be decided, for a running job, for a record, or for a script before its start. Does nothing.
 
-deeprec-ext plan DIR                     what the autoscaler of this job would decide now, and why
-deeprec-ext plan DIR --set gain_min=0.1  the same with another policy, from the newest observation in its record
+deeprec-ext plan JOB                     what the autoscaler of this job would decide now, and why
+deeprec-ext plan JOB --set gain_min=0.1  the same with another policy, from the newest observation in its record
 deeprec-ext plan --replay DIR            makes all recorded decisions again: exit code 1 if one comes out differently
 deeprec-ext plan --replay DIR --set …    what another policy would have decided on that history
 deeprec-ext plan -- python train.py …    decision 0: the size a script would start with, from the history of jobs
@@ -16,15 +16,17 @@ import dataclasses
 import json
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeprec_ext.aimaster.policy.limits import describe
+from deeprec_ext.cli.cluster.target import add_options, cluster_of, target_of
 from deeprec_ext.cli.decisions import predicted, what
 from deeprec_ext.cli.jobs import directory_of, print_json, require_running
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.client import JobClient
-from deeprec_ext.launch.rundir import RunDirectory
+from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.units import format_seconds
 
 if TYPE_CHECKING:
@@ -39,16 +41,18 @@ _SHOWN_MAX = 20
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "plan", help="show what would be decided, and why; replay recorded decisions",
-        usage="deeprec-ext plan [DIR | --replay DIR | --policy | -- python train.py ...] [--set NAME=VALUE] [--json]",
+        usage="deeprec-ext plan [[-n NAMESPACE] JOB | --replay DIR | --policy | -- python train.py ...] [--set NAME=VALUE] "
+        "[--json]",
         formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__,
     )  # fmt: skip
-    parser.add_argument("words", nargs="*", metavar="DIR", help="a running job; or, after --, the command that trains")
+    parser.add_argument("words", nargs="*", metavar="JOB", help="a running job; or, after --, the command that trains")
     parser.add_argument("--replay", type=Path, metavar="DIR", help="make the decisions recorded in it again")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="changes", help="a setting of the policy"
     )
     parser.add_argument("--policy", action="store_true", help="list the settings of the policy")
     parser.add_argument("--json", action="store_true", help="as JSON")
+    add_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -59,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     if sum(given) != 1:
         raise UsageError("plan: give one of: a run directory, --replay DIR, --policy, or -- python train.py ...")
     policy = parse(arguments.changes)
+    if cluster_of(arguments) is not None:
+        return of_tfjob(arguments)
     if arguments.policy:
         return show_policy(policy, arguments.json)
     if arguments.replay is not None:
@@ -71,6 +77,17 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.changes:
         raise UsageError("plan: --set changes nothing before the start: the first size comes from the history of jobs")
     return before_the_start(arguments.words, arguments.json)
+
+
+def of_tfjob(arguments: argparse.Namespace) -> int:
+    if len(arguments.words) != 1:
+        raise UsageError("plan: of a cluster only a running TFJob can be planned; leave the namespace out for the rest")
+    from deeprec_ext.cli.cluster import living
+
+    arguments.job = Path(arguments.words[0])
+    target = target_of(arguments)
+    assert target is not None
+    return target.run(partial(living.plan, target.name, arguments))
 
 
 # ------------------------------------------------------------------------------------------------ a running job

@@ -1,33 +1,41 @@
-"""`deeprec-ext report DIR`: what a run did, what stands out and what to do about it, as one file."""
+"""`deeprec-ext report JOB`: what a run did, what stands out and what to do about it, as one file."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from deeprec_ext.cli.cluster.target import target_of
 from deeprec_ext.cli.jobs import add_job, directory_of
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer import report
 from deeprec_ext.launch.story import REPORT, read_story, save
 
+STDOUT = Path("-")
+
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "report", help="write what a run did, with findings, as one HTML file",
-        description="Writes DIR/report.html and prints its path; with --markdown or --json prints the report. Of a job that "
-        "has ended, crashed, or still runs.",
+        description="Writes JOB/report.html (of a TFJob JOB-report.html in the current directory) and prints its path; with "
+        "--markdown or --json prints the report. Of a job that has ended, crashed, or still runs.",
     )  # fmt: skip
     add_job(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="as Markdown, on stdout")
     form.add_argument("--json", action="store_true", help="findings and figures as JSON, on stdout")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write it there")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write it there; - is stdout")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if (target := target_of(arguments)) is not None:
+        from deeprec_ext.cli.cluster import report as of_tfjob
+
+        return target.run(partial(of_tfjob.run, target.name, arguments))
     directory = directory_of(arguments)
     story = read_story(directory)
     make = report.to_markdown if arguments.markdown else report.to_json if arguments.json else report.to_html
@@ -35,12 +43,17 @@ def run(arguments: argparse.Namespace) -> int:
     path: Path | None = arguments.output
     if path is None and not arguments.markdown and not arguments.json:
         path = directory.path / REPORT
-    if path is None:
+    if path is None or path == STDOUT:
         sys.stdout.write(text.encode("utf-8", "replace").decode())
         return 0
+    write(path, text)
+    return 0
+
+
+def write(path: Path, text: str) -> None:
+    """And prints the path. Raises UsageError."""
     try:
         save(path, text)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); give another --output FILE") from None
     print(path)
-    return 0

@@ -1,19 +1,21 @@
-"""`deeprec-ext scale DIR --ps 4`: ask a running job for another size."""
+"""`deeprec-ext scale JOB --ps 4`: ask a running job for another size."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
+from deeprec_ext.cli.cluster.target import target_of
 from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json, require_running
 from deeprec_ext.cli.status import patient_status
 from deeprec_ext.cli.table import describe_scaling
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.launch.client import JobClient
-from deeprec_ext.launch.rundir import RunDirectory
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.units import format_bytes
 
 
@@ -46,6 +48,10 @@ def make_request(arguments: argparse.Namespace) -> pb2.ScaleRequest:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if (target := target_of(arguments)) is not None:
+        from deeprec_ext.cli.cluster import scale
+
+        return target.run(partial(scale.run, target.name, arguments))
     return asyncio.run(_scale(require_running(directory_of(arguments)), arguments))
 
 

@@ -1,4 +1,4 @@
-"""`deeprec-ext status DIR`: what the job does now, once or as a live table; of an ended job, its summary."""
+"""`deeprec-ext status JOB`: what the job does now, once or as a live table; of an ended job, its summary."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
+from deeprec_ext.cli.cluster.target import target_of
 from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json
 from deeprec_ext.cli.roles import SORTS
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.launch.client import JobClient
 from deeprec_ext.launch.eventlog import EventTail, format_event
 from deeprec_ext.launch.job import Scene
-from deeprec_ext.launch.rundir import RunDirectory
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.security.tokens import read_token, with_token
 
 _WATCH_SECONDS = 0.5
@@ -47,9 +49,13 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    directory = directory_of(arguments)
     if arguments.rows is not None and arguments.rows < 0:
         raise UsageError(f"--rows {arguments.rows}: must be 0 or more")
+    if (target := target_of(arguments)) is not None:
+        from deeprec_ext.cli.cluster import status
+
+        return target.run(partial(status.run, target.name, arguments))
+    directory = directory_of(arguments)
     if not directory.in_use():
         return show_ended(directory, arguments.json)
     try:

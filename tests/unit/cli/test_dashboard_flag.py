@@ -13,7 +13,7 @@ from deeprec_ext.cli.main import main
 from deeprec_ext.launch.job import describe
 from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.plan import RunPlan, aimaster_command
-from deeprec_ext.launch.rundir import RunDirectory
+from deeprec_ext.rundir import RunDirectory
 
 RUN = ["--", "python", "train.py"]
 

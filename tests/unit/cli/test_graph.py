@@ -13,8 +13,8 @@ from deeprec_ext.aimaster.view import Cluster
 from deeprec_ext.cli import graph, main, placement
 from deeprec_ext.cli.placement import Placement
 from deeprec_ext.gazer.series import Series
-from deeprec_ext.launch.rundir import RunDirectory
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
+from deeprec_ext.rundir import RunDirectory
 
 CATALOGUE = pb2.Catalogue(
     variables=[

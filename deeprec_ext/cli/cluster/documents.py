@@ -1,0 +1,116 @@
+"""The TFJobs in a file: read and checked, all of them, before anything is made of any."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deeprec_ext.errors import UsageError
+from tfjob import names
+from tfjob.aimaster import Options, command
+from tfjob.annotations import Elastic
+from tfjob.annotations import parse as parse_annotations
+from tfjob.api import Manifest
+from tfjob.spec import InvalidError, TFJob
+from tfjob.unknown import unknown_keys
+
+
+@dataclass(frozen=True)
+class Document:
+    """One TFJob to be submitted. `elastic`: None: an ordinary job."""
+
+    manifest: Manifest
+    job: TFJob
+    elastic: Elastic | None
+    warnings: tuple[str, ...] = ()
+
+
+def load(path: str, namespace: str | None, default: str) -> list[Document]:
+    """Args:
+        path: of the file; `-` is stdin.
+        namespace: as the caller named it; a document that names another one is refused.
+        default: for documents that name none.
+
+    Raises UsageError with the document and the field.
+    """
+    found: list[Document] = []
+    manifests = list(_manifests(_parsed(path), path))
+    for number, manifest in enumerate(manifests, 1):
+        try:
+            found.append(check(manifest, namespace, default))
+        except UsageError as error:
+            where = f"{path}, document {number} of {len(manifests)}" if len(manifests) > 1 else path
+            raise UsageError(f"{where}: {error}") from error
+    if not found:
+        raise UsageError(f"{path}: there is no TFJob in it")
+    taken: set[tuple[str, str]] = set()
+    for one in found:
+        if (one.job.namespace, one.job.name) in taken:
+            raise UsageError(f"{path}: TFJob {one.job.name} is in it twice; give each job a name of its own")
+        taken.add((one.job.namespace, one.job.name))
+    return found
+
+
+def check(manifest: Manifest, namespace: str | None, default: str) -> Document:
+    """Raises UsageError, for most things an InvalidError."""
+    if (kind := manifest.get("kind")) != names.KIND:
+        raise UsageError(f"kind {kind!r}: only TFJobs are submitted; `kubectl apply` makes everything else")
+    if (version := manifest.get("apiVersion")) != names.API_VERSION:
+        raise InvalidError("apiVersion", f"is {version!r}; write {names.API_VERSION}")
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, dict):
+        raise InvalidError("metadata", "is required, with a name")
+    own = metadata.get("namespace")
+    if own and namespace and own != namespace:
+        raise InvalidError("metadata.namespace", f"is {own!r}, and -n says {namespace}: leave one of them out")
+    for field in ("annotations", "labels"):
+        _check_texts(metadata.get(field), f"metadata.{field}")
+    manifest = {**manifest, "metadata": {**metadata, "namespace": own or namespace or default}}
+    manifest.pop("status", None)
+    job = TFJob.parse(manifest)
+    elastic, warnings = parse_annotations(job)
+    if elastic is not None:
+        command(job, elastic, Options("image"))  # reads what the templates request
+    return Document(manifest, job, elastic, (*unknown_keys(manifest), *warnings))
+
+
+def _check_texts(values: Any, path: str) -> None:
+    if values is None:
+        return
+    if not isinstance(values, dict):
+        raise InvalidError(path, "must be an object")
+    for key, value in values.items():
+        if not isinstance(value, str):
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            raise InvalidError(f"{path}[{key}]", f'is no text: write "{text}", in quotes')
+
+
+def _parsed(path: str) -> Sequence[Any]:
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        return list(yaml.safe_load_all(text))  # JSON is YAML
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be read ({error.strerror}); give the file of a TFJob, or - for stdin"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is no text in UTF-8 ({error.reason})") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: is no YAML: {error}") from error
+
+
+def _manifests(documents: Sequence[Any], path: str) -> Iterator[Manifest]:
+    for one in documents:
+        if one is None:
+            continue
+        if not isinstance(one, dict):
+            raise UsageError(f"{path}: a document is no object with apiVersion, kind, metadata and spec")
+        if one.get("kind") == "List":
+            yield from _manifests(one.get("items") or [], path)
+        else:
+            yield one

@@ -1,0 +1,50 @@
+"""`report` of a TFJob: made in the AIMaster's pod and written here; afterwards as Markdown, from the ConfigMap."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from deeprec_ext.aimaster.kubernetes.keeping import REPORT
+from deeprec_ext.cli.cluster import kept
+from deeprec_ext.cli.cluster.forwarding import explain, forward, running_aimaster
+from deeprec_ext.cli.report import STDOUT, write
+from deeprec_ext.errors import UsageError
+from tfjob.api import Api, ForbiddenError
+
+
+async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str) -> int:
+    form = "markdown" if arguments.markdown else "json" if arguments.json else "html"
+    text = await kept.of_ended(api, namespace, name, REPORT)
+    if text is not None:
+        if form == "json":
+            raise UsageError(f"TFJob {name} has ended, and its report is kept as Markdown only: use --markdown")
+        if form == "html":
+            print("the job has ended: its report is kept as Markdown only", file=sys.stderr)
+        _put(text, arguments, default=None if form == "markdown" else Path(f"{name}-report.md"))
+        return 0
+    code, text = await _made(api, namespace, name, form)
+    if not code:
+        _put(text, arguments, default=Path(f"{name}-report.html") if form == "html" else None)
+    return code
+
+
+async def _made(api: Api, namespace: str, name: str, form: str) -> tuple[int, str]:
+    """Exit code and the report. Raises UsageError, ApiError, UnreachableError."""
+    pod = await running_aimaster(api, namespace, name)
+    parts: list[bytes] = []
+    words = ["--output", "-", *([] if form == "html" else [f"--{form}"])]
+    try:
+        code = await forward(api, namespace, pod, "report", words, stdout=parts.append)
+    except ForbiddenError as error:
+        raise explain(error) from error
+    return code, b"".join(parts).decode(errors="replace")
+
+
+def _put(text: str, arguments: argparse.Namespace, *, default: Path | None) -> None:
+    path = arguments.output or default
+    if path is None or path == STDOUT:
+        sys.stdout.write(text)
+    else:
+        write(path, text)

@@ -1,0 +1,119 @@
+"""`scale` of a TFJob: in the AIMaster's pod. Who may not run commands there changes the TFJob, as with kubectl."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from typing import Any
+
+from deeprec_ext.aimaster.kubernetes.following import HOLD, Asked, read
+from deeprec_ext.cli.cluster.forwarding import explain, forward, running_aimaster
+from deeprec_ext.cli.jobs import print_json
+from deeprec_ext.errors import UsageError
+from tfjob import names
+from tfjob.annotations import parse as parse_annotations
+from tfjob.api import EVENTS, TFJOBS, Api, ForbiddenError
+from tfjob.finding import Found, find, when
+
+LOOK_SECONDS = 1.0
+REFUSED = ("ScalingRefused", "ScalingRolledBack")
+
+
+async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str) -> int:
+    try:
+        pod = await running_aimaster(api, namespace, name)
+        return await forward(api, namespace, pod, "scale", words_of(arguments))
+    except ForbiddenError as error:
+        found = await find(api, namespace, name)
+        if not found.operator or not _can_be_written(arguments):
+            raise explain(error) from error
+        if not found.elastic:
+            raise UsageError(f"TFJob {name} is not elastic: nobody would follow the change") from error
+        print("commands may not be run in the AIMaster's pod: the TFJob is changed instead", file=sys.stderr)
+    return await change(api, found, arguments)
+
+
+def words_of(arguments: argparse.Namespace) -> list[str]:
+    """The same request, for the command in the pod."""
+    words: list[str] = []
+    for flag in ("ps", "workers", "replace", "reason"):
+        value = getattr(arguments, flag)
+        words += [f"--{flag}={value}"] if value is not None else []
+    for flag in ("rebalance", "hold", "release", "dry_run", "wait", "json"):
+        words += [f"--{flag.replace('_', '-')}"] if getattr(arguments, flag) else []
+    return words
+
+
+def _can_be_written(arguments: argparse.Namespace) -> bool:
+    """Into the TFJob: neither plans nor single processes can."""
+    return not (arguments.dry_run or arguments.rebalance or arguments.replace)
+
+
+async def change(api: Api, found: Found, arguments: argparse.Namespace) -> int:
+    """By `replicas` or the annotation `hold`. Raises UsageError, ApiError, UnreachableError."""
+    job = found.job
+    if arguments.hold or arguments.release:
+        text = "true" if arguments.hold else "false"
+        await api.patch(TFJOBS, job.namespace, job.name, {"metadata": {"annotations": {HOLD: text}}})
+        _say(arguments, f"annotation {HOLD} is {text}", {"hold": arguments.hold})
+        return 0
+    type_, count = wanted(found, arguments)
+    asked = read(found.manifest)
+    patch = {"spec": {"tfReplicaSpecs": {asked.keys[type_]: {"replicas": count}}}}
+    await api.patch(TFJOBS, job.namespace, job.name, patch)
+    if not arguments.wait:
+        text = f"asked for {count} {type_}: replicas of the TFJob are {count}, and say what runs when it is done"
+        _say(arguments, text, {"type": type_, "replicas": count})
+        return 0
+    outcome = await _wait(api, job.namespace, job.name, type_, count)
+    why = await _why(api, job.namespace, job.name) if outcome != "committed" else ""
+    _say(arguments, f"{count} {type_}: {outcome}{why}", {"type": type_, "replicas": count, "outcome": outcome})
+    return 0 if outcome == "committed" else 1
+
+
+def wanted(found: Found, arguments: argparse.Namespace) -> tuple[str, int]:
+    """("PS" or "Worker", replicas as the TFJob counts them). Raises UsageError for what the limits do not allow."""
+    job = found.job
+    type_ = names.PS if arguments.ps is not None else names.WORKER
+    count: int = arguments.ps if arguments.ps is not None else arguments.workers
+    if type_ not in job.specs:
+        raise UsageError(f"TFJob {job.name} has no {type_}: name it in tfReplicaSpecs (replicas may be 0) to have some")
+    elastic, _ = parse_annotations(job)
+    assert elastic is not None  # it has an AIMaster
+    least, most = (elastic.min_ps, elastic.max_ps) if type_ == names.PS else (elastic.min_workers, elastic.max_workers)
+    if not least <= count <= most:
+        flag = "--ps" if type_ == names.PS else "--workers"
+        raise UsageError(f"{flag} {count}: the annotations of TFJob {job.name} allow {least} to {most}")
+    return type_, count + int(type_ == names.WORKER and not job.chief)  # worker 0 is the chief
+
+
+async def _wait(api: Api, namespace: str, name: str, type_: str, count: int) -> str:
+    """The AIMaster notes what runs, and takes `replicas` back when it was not to be had."""
+    while True:
+        found = await find(api, namespace, name)
+        asked: Asked = read(found.manifest)
+        if asked.noted.get(type_) == count and asked.sizes.get(type_) == count:
+            return "committed"
+        if asked.sizes.get(type_) != count:
+            return "refused or rolled back"
+        if found.finished:
+            return "the job has ended"
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _why(api: Api, namespace: str, name: str) -> str:
+    """The newest Event that says so."""
+    try:
+        listed, _ = await api.list_all(EVENTS, namespace, fields=f"involvedObject.name={name}")
+    except ForbiddenError:
+        return ""
+    told = sorted((one for one in listed if one.get("reason") in REFUSED), key=when)
+    return f" ({told[-1].get('message')})" if told else ""
+
+
+def _say(arguments: argparse.Namespace, text: str, values: dict[str, Any]) -> None:
+    if arguments.json:
+        print_json({"way": "tfjob", **values})
+    else:
+        print(text)

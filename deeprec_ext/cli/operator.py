@@ -1,0 +1,86 @@
+"""`deeprec-ext operator`: the TFJob operator, in a pod or on a laptop with a kubeconfig."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deeprec_ext.errors import UsageError
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "operator", help="run the TFJob operator (Kubernetes)",
+        description="Reconciles TFJobs (kubeflow.org/v1): pods, services, conditions; and gives jobs with the annotation "
+        'aimaster.deeprec.io/enabled: "true" their AIMaster. The cluster is the pod\'s own, else what KUBECONFIG names.',
+    )  # fmt: skip
+    parser.add_argument(
+        "--mode", choices=("standalone", "beside-kubeflow"), default="standalone",
+        help="standalone: the only controller of TFJobs; beside-kubeflow: Kubeflow's training operator is there as well",
+    )  # fmt: skip
+    parser.add_argument("--namespace", help="only TFJobs of this namespace (default: all)")
+    parser.add_argument("--gang-scheduler", default="", metavar="NAME", help="make PodGroups: volcano, or a scheduler "
+                        "with the coscheduling plugin of scheduler-plugins")  # fmt: skip
+    parser.add_argument("--image", default="", help="of the AIMaster's pods (default: the operator's own)")
+    parser.add_argument("--aimaster-overlay", metavar="FILE", type=Path, help="YAML that is laid over the AIMaster's pods: "
+                        "node selectors, pull secrets, mounts")  # fmt: skip
+    parser.add_argument("--package-image", default="", help="brings the package into users' pods (default: --image)")
+    parser.add_argument("--metrics-port", type=int, default=8080, help="/metrics, /healthz, /readyz; 0: none")
+    parser.add_argument(
+        "--webhook-port", type=int, default=9443, help="beside-kubeflow: where new TFJobs are looked at"
+    )
+    parser.add_argument("--webhook-url", default="", metavar="URL", help="by which the API server reaches that port, for an "
+                        "operator outside of the cluster: https://HOST:PORT/tfjobs (default: by the service)")  # fmt: skip
+    parser.add_argument(
+        "--lease-namespace",
+        default="",
+        help="where the operators elect a leader, and the webhook's certificate is (default: their own)",
+    )
+    parser.add_argument("--no-leader-election", action="store_true", help="act at once; for a single operator")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    beside = arguments.mode == "beside-kubeflow"
+    check(arguments, beside)
+    from tfjob.aimaster import Options
+    from tfjob.operator.main import OperatorOptions, start
+
+    return start(
+        OperatorOptions(
+            namespace=arguments.namespace, lease_namespace=arguments.lease_namespace, scheduler=arguments.gang_scheduler,
+            aimaster=Options(arguments.image, arguments.package_image, overlay=read_overlay(arguments.aimaster_overlay),
+                             scheduler=arguments.gang_scheduler, beside_kubeflow=beside),
+            metrics_port=arguments.metrics_port or None,
+            leader_election=not arguments.no_leader_election,
+            webhook_port=arguments.webhook_port if beside else None, webhook_url=arguments.webhook_url,
+        )
+    )  # fmt: skip
+
+
+def check(arguments: argparse.Namespace, beside: bool) -> None:
+    """Raises UsageError."""
+    if arguments.webhook_url and not beside:
+        raise UsageError(f"--webhook-url {arguments.webhook_url}: is of use with --mode beside-kubeflow only")
+    if arguments.webhook_url and not arguments.webhook_url.startswith("https://"):
+        raise UsageError(f"--webhook-url {arguments.webhook_url}: the API server wants https://HOST:PORT/tfjobs")
+    if beside and arguments.gang_scheduler:
+        raise UsageError(
+            f"--gang-scheduler {arguments.gang_scheduler}: give it to Kubeflow's operator, which makes the pods"
+        )
+
+
+def read_overlay(path: Path | None) -> dict[str, Any]:
+    """Raises UsageError."""
+    if path is None:
+        return {}
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise UsageError(f"--aimaster-overlay {path}: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"--aimaster-overlay {path}: not a part of a pod, such as `spec: {{nodeSelector: …}}`")
+    return found

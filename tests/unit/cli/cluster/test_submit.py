@@ -1,0 +1,335 @@
+"""`submit`: everything is checked before anything is made; without an operator all of it is made, once."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deeprec_ext.cli.cluster import waiting
+from deeprec_ext.cli.main import main
+from tests.unit.cli.cluster.server import ANNOTATION, Server, aimaster, tfjob
+from tests.unit.cli.usage import check_refused
+from tfjob.api import CONFIG_MAPS, PODS, TFJOBS, Manifest
+
+
+def a_job(name: str = "ctr", **more: Any) -> Manifest:
+    made = tfjob(name, condition="", **more)
+    del made["status"], made["metadata"]["namespace"]
+    return made
+
+
+def file_of(*manifests: Manifest) -> str:
+    path = Path("job.yaml")
+    path.write_text(yaml.safe_dump_all(manifests))
+    return str(path)
+
+
+def changed(path: str, value: Any, **more: Any) -> Manifest:
+    """A job with another value at `a/b/c`; `None`: without it."""
+    made = copy.deepcopy(a_job(**more))
+    at: Any = made
+    *way, last = path.split("|")
+    for key in way:
+        at = at[int(key)] if key.isdigit() else at[key]
+    if value is None:
+        del at[last]
+    else:
+        at[last] = value
+    return made
+
+
+NO_OPERATOR = ["--no-operator", "--image", "deeprec-ext:1"]
+
+
+def test_a_job_is_created_in_the_kubeconfigs_namespace(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", file_of(a_job())]) == 0
+    assert server.api.names(TFJOBS) == ["ctr"]
+    out = capsys.readouterr().out
+    assert "TFJob team/ctr is submitted" in out and "next: deeprec-ext status -n team ctr" in out
+    check_refused(["submit", file_of(a_job())], "TFJob ctr exists already in namespace team", capsys)
+
+
+def test_json_from_stdin_to_another_namespace(
+    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(a_job(elastic=False))))
+    assert main(["submit", "-", "-n", "other", "--json"]) == 0
+    [made] = json.loads(capsys.readouterr().out)
+    assert (made["namespace"], made["name"]) == ("other", "ctr") and made["uid"]
+
+
+@pytest.mark.parametrize(("manifest", "part"), [
+    (changed("kind", "PyTorchJob"), "kind 'PyTorchJob': only TFJobs"), (changed("apiVersion", "v1"), "apiVersion: is 'v1'"),
+    (changed("metadata", None), "metadata: is required"), (changed("metadata|name", "A_B"), "metadata.name: 'A_B' is no"),
+    (changed("metadata|namespace", "x"), "metadata.namespace: is 'x', and -n says team"),
+    (changed("metadata|annotations|aimaster.deeprec.io/enabled", True), 'enabled]: is no text: write "true", in quotes'),
+    (changed("metadata|annotations|aimaster.deeprec.io/max-ps", "many"), "max-ps]: is 'many'"),
+    (changed("spec|tfReplicaSpecs|PS|replicas", -1), "spec.tfReplicaSpecs.PS.replicas: is -1"),
+    (changed("spec|tfReplicaSpecs|PS|template|spec|containers|0|resources", {"limits": {"cpu": "x"}}), "PS.template.spec"),
+    (changed("spec|tfReplicaSpecs", {}), "spec.tfReplicaSpecs: is required"),
+])  # fmt: skip
+def test_an_invalid_job_names_the_field_and_nothing_is_asked_of_the_server(
+    server: Server, capsys: pytest.CaptureFixture[str], manifest: Manifest, part: str
+) -> None:
+    check_refused(["submit", file_of(manifest), "-n", "team"], part, capsys)
+    assert not server.asked.is_set()
+
+
+@pytest.mark.parametrize(("text", "part"), [
+    ("", "there is no TFJob in it"), ("a: [", "is no YAML"), ("- 1\n", "is no object"), ("hello", "is no object"),
+])  # fmt: skip
+def test_a_file_without_a_job_is_one_line(
+    server: Server, capsys: pytest.CaptureFixture[str], text: str, part: str
+) -> None:
+    Path("job.yaml").write_text(text)
+    check_refused(["submit", "job.yaml"], part, capsys)
+    check_refused(["submit", "nowhere.yaml"], "nowhere.yaml: cannot be read", capsys)
+
+
+def test_of_several_documents_all_are_checked_before_one_is_made(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = changed("spec|tfReplicaSpecs|PS|replicas", 0)
+    check_refused(["submit", file_of(a_job("one"), bad)], "job.yaml, document 2 of 2: spec.tfReplicaSpecs.PS", capsys)
+    check_refused(["submit", file_of(a_job("one"), a_job("one"))], "TFJob one is in it twice", capsys)
+    server.api.put(TFJOBS, tfjob("two"))
+    check_refused(["submit", file_of(a_job("one"), a_job("two"))], "TFJob two exists already", capsys)
+    assert server.api.names(TFJOBS) == ["two"]
+    assert main(["submit", file_of({"kind": "List", "items": [a_job("one"), a_job("three")]})]) == 0
+    assert server.api.names(TFJOBS) == ["one", "three", "two"]
+
+
+def test_what_is_not_known_is_a_warning_with_the_nearest_that_is(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = changed("spec|runPolicy", {"cleanPodPolice": "All"}, annotations={f"{ANNOTATION}max-pss": "4"})
+    assert main(["submit", file_of(manifest)]) == 0
+    err = capsys.readouterr().err
+    assert "spec.runPolicy.cleanPodPolice is not known and does nothing; is cleanPodPolicy meant?" in err
+    assert f"annotation {ANNOTATION}max-pss is not known and does nothing; is max-ps meant?" in err
+
+
+def test_a_cluster_without_tfjobs_says_what_to_do(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    server.crd = False
+    check_refused(
+        ["submit", file_of(a_job())],
+        "install the operator (docs/kubernetes.md, Install), or submit with --no-op",
+        capsys,
+    )
+
+
+def test_rights_that_are_too_narrow_are_named(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    server.api.forbidden = {("create", "tfjobs")}
+    assert main(["submit", file_of(a_job())]) == 1
+    assert 'cannot create resource "tfjobs"' in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------------------------------------------------- dry run
+
+
+def test_a_dry_run_shows_what_would_be_made_and_asks_the_server(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {f"{ANNOTATION}autoscale": "true", f"{ANNOTATION}max-ps-memory": "4Gi"}
+    assert (
+        main(["submit", file_of(a_job(annotations=more), a_job("plain", elastic=False, Worker=2, PS=1)), "--dry-run"])
+        == 0
+    )
+    out = capsys.readouterr().out
+    assert "TFJob team/ctr: elastic, 2 PS (1 to 4), 1 workers beside the chief (0 to 4), 8 slots" in out
+    assert "ctr-aimaster: (image of the operator)" in out and "ctr-ps-1: train:1, cpu 1, ps-1" in out
+    assert "autoscale: fastest" in out and "max-ps-memory 4.3 GB" in out
+    assert "plain-worker-1: train:1, cpu 1, task worker 1" in out and "plain-ps-0.team.svc:2222" in out
+    assert out.endswith("the server accepts it\n")
+    assert server.dry_runs == ["TFJob", "TFJob"] and not server.api.names(TFJOBS)
+
+
+def test_a_dry_run_needs_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert main(["submit", file_of(a_job()), "--dry-run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [pod["name"] for pod in found["jobs"][0]["pods"]] == [
+        "ctr-aimaster", "ctr-ps-0", "ctr-ps-1", "ctr-chief-0", "ctr-worker-0",
+    ]  # fmt: skip
+    assert "no server has checked it" in found["server"]
+    check_refused(["submit", file_of(a_job())], "no Kubernetes cluster is configured", capsys)
+    check_refused(
+        ["submit", "nowhere.yaml"], "nowhere.yaml: cannot be read", capsys
+    )  # what is wrong with the file comes first
+
+
+def test_a_dry_run_that_the_server_refuses_fails(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    server.api.forbidden = {("create", "tfjobs")}
+    assert main(["submit", file_of(a_job()), "--dry-run"]) == 1
+    assert 'cannot create resource "tfjobs"' in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------------------- no operator
+
+
+def kinds(server: Server) -> list[str]:
+    return sorted(plural for plural, _ in server.api.objects)
+
+
+MADE = ["configmaps", "networkpolicies", "networkpolicies", "pods", "rolebindings", "roles", "secrets", "serviceaccounts",
+        "services"]  # fmt: skip
+
+
+def test_without_an_operator_all_that_the_aimaster_needs_is_made(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.crd = False
+    assert main(["submit", file_of(a_job()), *NO_OPERATOR]) == 0
+    assert kinds(server) == MADE
+    config_map = server.api.objects["configmaps", "ctr-tfjob"]
+    uid = config_map["metadata"]["uid"]
+    assert json.loads(config_map["data"]["tfjob.json"])["metadata"]["name"] == "ctr"
+    others = [one for (plural, _), one in server.api.objects.items() if plural != "configmaps"]
+    assert {one["metadata"]["ownerReferences"][0]["uid"] for one in others} == {uid}
+    [container] = server.api.objects["pods", "ctr-aimaster"]["spec"]["containers"]
+    assert "--no-operator" in container["command"] and f"/var/lib/deeprec-ext/ctr-{uid[:8]}" in container["command"]
+    assert container["image"] == "deeprec-ext:1"
+
+
+def test_submitting_again_completes_what_is_there_and_changes_nothing(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["submit", file_of(a_job()), *NO_OPERATOR]
+    assert main(words) == 0
+    secret = copy.deepcopy(server.api.objects["secrets", "ctr-aimaster-certs"])
+    server.api.vanish(PODS, "ctr-aimaster")
+    assert main(words) == 0
+    assert kinds(server) == MADE and server.api.objects["secrets", "ctr-aimaster-certs"] == secret
+    server.api.change(PODS, "ctr-aimaster", {"status": {"phase": "Failed", "reason": "Evicted"}})
+    lost = server.api.objects["pods", "ctr-aimaster"]["metadata"]["uid"]
+    assert main(words) == 0
+    assert server.api.objects["pods", "ctr-aimaster"]["metadata"]["uid"] != lost
+    capsys.readouterr()
+    check_refused(
+        ["submit", file_of(a_job(PS=1, Chief=1)), *NO_OPERATOR], "exists already, with another manifest", capsys
+    )
+
+
+def test_a_job_that_has_ended_is_not_started_again(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["submit", file_of(a_job()), *NO_OPERATOR]
+    assert main(words) == 0
+    capsys.readouterr()
+    uid = server.api.objects["configmaps", "ctr-tfjob"]["metadata"]["uid"]
+    metadata = {"name": "ctr-aimaster-state", "ownerReferences": [{"uid": uid}]}
+    server.api.put(CONFIG_MAPS, {"metadata": metadata, "data": {"summary.json": "{}"}})
+    server.api.change(PODS, "ctr-aimaster", {"status": {"phase": "Succeeded"}})
+    check_refused(words, "has ended: `kubectl delete configmap ctr-tfjob -n team`", capsys)
+
+
+@pytest.mark.parametrize("plural", ["roles", "secrets", "pods"])
+def test_half_a_job_is_removed_again(server: Server, capsys: pytest.CaptureFixture[str], plural: str) -> None:
+    server.api.forbidden = {("create", plural)}
+    assert main(["submit", file_of(a_job()), *NO_OPERATOR]) == 1
+    assert f'cannot create resource "{plural}"' in capsys.readouterr().err
+    assert server.api.names(CONFIG_MAPS) == []  # it owns the rest, which goes with it
+
+
+def test_what_cannot_be_removed_again_is_told_after_the_reason(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.api.forbidden = {("create", "roles"), ("delete", "configmaps")}
+    assert main(["submit", file_of(a_job()), *NO_OPERATOR]) == 1
+    err = capsys.readouterr().err
+    assert 'cannot create resource "roles"' in err.splitlines()[-1]
+    assert "submit it again, or `kubectl delete configmap ctr-tfjob -n team`" in err
+
+
+def test_network_policies_that_may_not_be_made_are_a_warning(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.api.forbidden = {("create", "networkpolicies")}
+    assert main(["submit", file_of(a_job()), *NO_OPERATOR]) == 0
+    assert "not protected by a NetworkPolicy" in capsys.readouterr().err
+    assert kinds(server) == [one for one in MADE if one != "networkpolicies"]
+
+
+def test_a_dry_run_without_an_operator_makes_nothing(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", file_of(a_job()), *NO_OPERATOR, "--dry-run"]) == 0
+    assert "; without an operator" in capsys.readouterr().out
+    assert not server.api.objects and "ConfigMap" in server.dry_runs and "Pod" not in server.dry_runs
+
+
+@pytest.mark.parametrize(("words", "part"), [
+    (["--no-operator"], "--no-operator needs --image"), (["--image", "x"], "--image goes with --no-operator"),
+    ([*NO_OPERATOR, "--aimaster-overlay", "none.yaml"], "--aimaster-overlay none.yaml"),
+])  # fmt: skip
+def test_flags_that_contradict_each_other(
+    server: Server, capsys: pytest.CaptureFixture[str], words: list[str], part: str
+) -> None:
+    check_refused(["submit", file_of(a_job()), *words], part, capsys)
+
+
+def test_without_an_operator_a_job_has_to_be_elastic(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    check_refused(["submit", file_of(a_job(elastic=False)), *NO_OPERATOR], "has to be elastic", capsys)
+
+
+# --------------------------------------------------------------------------------------------------------------- --wait
+
+
+@pytest.fixture
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.02)
+
+
+def later(server: Server, *steps: Any) -> threading.Thread:
+    """Each step once the job has been looked at again."""
+
+    def run() -> None:
+        while not {("tfjobs", "ctr"), ("pods", "ctr-aimaster")} & set(server.api.objects):
+            threading.Event().wait(0.01)
+        for step in steps:
+            seen = len(server.api.calls)
+            while len(server.api.calls) < seen + 8:
+                threading.Event().wait(0.01)
+            step()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize(("end", "code"), [("Succeeded", 0), ("Failed", 1)])
+def test_waiting_tells_conditions_and_ends_with_the_job(
+    server: Server, capsys: pytest.CaptureFixture[str], end: str, code: int
+) -> None:
+    line = {"metadata": {"annotations": {f"{ANNOTATION}status": "PS 2, workers 1, step 7"}}}
+    thread = later(
+        server, lambda: server.api.change(TFJOBS, "ctr", {**tfjob(condition="Running"), **line}),
+        lambda: server.api.change(TFJOBS, "ctr", {"status": tfjob(condition=end)["status"]}),
+    )  # fmt: skip
+    assert main(["submit", file_of(a_job()), "--wait"]) == code
+    thread.join(20)
+    out = capsys.readouterr().out
+    assert "Running: it is Running" in out and "PS 2, workers 1, step 7" in out and f"{end}: it is {end}" in out
+    assert out.count("step 7") == 1
+
+
+@pytest.mark.usefixtures("_quick")
+def test_waiting_for_a_job_that_is_deleted_fails(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    later(server, lambda: server.api.vanish(TFJOBS, "ctr"))
+    assert main(["submit", file_of(a_job()), "--wait"]) == 1
+    assert "it has been deleted" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize(("phase", "code"), [("Succeeded", 0), ("Failed", 1)])
+def test_waiting_without_an_operator_goes_by_the_aimaster(server: Server, phase: str, code: int) -> None:
+    later(server, lambda: server.api.change(PODS, "ctr-aimaster", aimaster(phase)))
+    assert main(["submit", file_of(a_job()), *NO_OPERATOR, "--wait", "--json"]) == code
