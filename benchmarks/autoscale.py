@@ -26,7 +26,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -192,19 +192,24 @@ def train(shape: Shape, ps: int, workers: int, count: int, name: str, more: Sequ
     """A whole job of so many examples."""
     began, beyond = time.time(), int(1.02 * count / shape.batch) + 100  # it knows about when it ends
     with watched(shape, ps, workers, more, beyond) as (job, watch):
-        told = time.time()
-        while (done := examples(job, shape)) < count:
-            time.sleep(0.5)
-            if job.process.poll() is not None:
-                raise RuntimeError(f"the job ended before it had trained; see {job.base}")
-            if time.time() > told + 30:
-                told = time.time()
-                say(f"{name}: {done / count:.0%} after {told - began:.0f} s, {_size(job)}")
+        follow(job, lambda: examples(job, shape) / count, name)
         seconds = moment_of(job, shape, count) - began
         watch.stop()
         found = Trained(seconds, watch.ledger, decisions(job))
     say(f"{name}: {count} examples in {seconds:.0f} s")
     return found
+
+
+def follow(job: Job, done: Callable[[], float], name: str) -> None:
+    """Until `done`, a share, is 1, with a line now and then. Raises RuntimeError when the job ends before."""
+    began = said = time.time()
+    while (share := done()) < 1:
+        time.sleep(0.5)
+        if job.process.poll() is not None:
+            raise RuntimeError(f"the job ended too early; see {job.base}")
+        if time.time() > said + 30:
+            said = time.time()
+            say(f"{name}: {share:.0%} after {said - began:.0f} s, {_size(job)}, {len(changes(job, began))} changes")
 
 
 def _size(job: Job) -> str:
@@ -269,15 +274,7 @@ def steady(shape: Shape, ps: int, workers: int, minutes: float, settle: float) -
     """A job that has had `settle` minutes to converge: what it still decides."""
     began = time.time()
     with watched(shape, ps, workers, ("--autoscale",)) as (job, _):
-        until = began + 60 * (settle + minutes)
-        told = began
-        while time.time() < until:
-            time.sleep(1.0)
-            if job.process.poll() is not None:
-                raise RuntimeError(f"the job ended; see {job.base}")
-            if time.time() > told + 60:
-                told = time.time()
-                say(f"steady: {(told - began) / 60:.0f} minutes, {_size(job)}, changes {len(changes(job, began))}")
+        follow(job, lambda: (time.time() - began) / 60 / (settle + minutes), "steady")
         late = changes(job, began + 60 * settle)
         made = decisions(job)
     return {

@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +34,7 @@ import psutil
 
 from deeprec_ext.aimaster.facts import parse_name
 from deeprec_ext.aimaster.main import raise_file_limit
+from deeprec_ext.launch.ports import free_port
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import authority, credentials
@@ -215,12 +215,6 @@ class FakeLauncher(rpc.LauncherServicer):
 
 
 # ------------------------------------------------------------------------------------------------------ the measurement
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def percentile(values: Sequence[float], share: float) -> float:

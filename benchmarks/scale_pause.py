@@ -61,14 +61,6 @@ def _environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", **more}
 
 
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def elastic(
     changes: Sequence[dict[str, int]],
     *,

@@ -1,0 +1,294 @@
+"""`python -m tests.cluster.e2e` (`make e2e`): a census TFJob with real pods, taken through what happens to real jobs.
+
+A node is started in this machine (`tests/cluster/tool/cluster`, full root). The job is annotated; PS go 2→3 and workers 1→2 by
+`deeprec-ext scale`, PS 3→2 by `replicas`, then a PS pod is deleted by force, then the AIMaster's pod, then the operator
+is killed and started again. The job has to succeed with its AUC, and the data ledger has to balance. Pods see this
+machine's Python by host paths: no image is built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.job import say
+from tests.cluster.kube import NAMESPACES, Operator, install_crd, pods_of
+from tfjob.api import CONFIG_MAPS, PODS, TFJOBS, Api, Manifest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = ROOT / "tests" / "cluster" / "tool" / "cluster"
+NAMESPACE, JOB = "e2e", "census"
+AUC_AT_LEAST = 0.90
+LIMIT_SECONDS = 300.0
+
+
+class Failed(Exception):
+    """The message says what was not as it should be."""
+
+
+def cluster(*words: str, run: str = "", timeout: float = 900.0) -> str:
+    environment = {**os.environ, **({"CLUSTER_RUN": run} if run else {})}
+    done = subprocess.run([TOOL, *words], env=environment, stdout=subprocess.PIPE, text=True, timeout=timeout)
+    if done.returncode:
+        raise Failed(f"cluster {' '.join(words)} failed")
+    return done.stdout
+
+
+def pod_spec(*directories: Path) -> Manifest:
+    """A pod of this machine's Python; its container sees `directories`."""
+    text = cluster("pod", "--name", "x", sys.prefix, str(ROOT), *map(str, directories), "--", "python")
+    spec: Manifest = yaml.safe_load(text)["spec"]
+    # The machine's whole /etc, read-only, would leave no place for the certificates that an elastic pod gets there.
+    (etc,) = [volume for volume in spec["volumes"] if volume["name"] == "etc"]
+    (mount,) = [one for one in spec["containers"][0]["volumeMounts"] if one["name"] == "etc"]
+    etc["hostPath"]["path"] = mount["mountPath"] = "/etc/ssl"
+    return spec
+
+
+def job(data: Path, steps: int) -> Manifest:
+    def template() -> Manifest:
+        spec = pod_spec()
+        (container,) = spec["containers"]
+        script = ROOT / "examples" / "census_wide_deep" / "train.py"
+        container.update(
+            name="tensorflow",
+            command=["python", str(script), "--steps", str(steps), "--model", "/data/model"],
+            ports=[{"name": "tfjob-port", "containerPort": 2222}],
+        )
+        container["env"].append({"name": "PYTHONPATH", "value": str(ROOT)})
+        container["volumeMounts"].append({"name": "data", "mountPath": "/data"})
+        spec["volumes"].append({"name": "data", "hostPath": {"path": str(data)}})
+        return {"spec": {"containers": [container], "volumes": spec["volumes"]}}
+
+    def replicas(count: int) -> Manifest:
+        return {"replicas": count, "restartPolicy": "Never", "template": template()}
+
+    return {
+        "apiVersion": "kubeflow.org/v1", "kind": "TFJob",
+        "metadata": {"name": JOB, "annotations": {
+            "aimaster.deeprec.io/enabled": "true", "aimaster.deeprec.io/max-ps": "4",
+            "aimaster.deeprec.io/max-workers": "3", "aimaster.deeprec.io/package": "image",
+        }},
+        "spec": {"tfReplicaSpecs": {"PS": replicas(2), "Chief": replicas(1), "Worker": replicas(1)}},
+    }  # fmt: skip
+
+
+def aimaster_overlay() -> Manifest:
+    """What makes a pod of ours run without an image of ours: the machine's Python, and the rights to read it."""
+    spec = pod_spec()
+    (container,) = spec["containers"]
+    return {"spec": {
+        "volumes": spec["volumes"],
+        "containers": [{
+            "name": "aimaster", "imagePullPolicy": "IfNotPresent", "volumeMounts": container["volumeMounts"],
+            "env": [*container["env"], {"name": "PYTHONPATH", "value": str(ROOT)}],
+        }],
+    }}  # fmt: skip
+
+
+class Story:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.began = time.monotonic()
+
+    def say(self, text: str) -> None:
+        say(f"{time.monotonic() - self.began:6.1f} s  {text}")
+
+    async def until(self, what: str, condition: Callable[[], Awaitable[Any]], seconds: float = LIMIT_SECONDS) -> Any:
+        deadline = time.monotonic() + seconds
+        while True:
+            await self._ended_badly(what)
+            found = await condition()
+            if found:
+                self.say(what)
+                return found
+            if time.monotonic() > deadline:
+                raise Failed(f"not within {seconds:.0f} s: {what}; {await self.status()}")
+            await asyncio.sleep(0.5)
+
+    async def _ended_badly(self, what: str) -> None:
+        conditions = await self.conditions()
+        if "Failed" in conditions:
+            raise Failed(f"while waiting for {what!r}: {conditions['Failed']}")
+
+    async def job(self) -> Manifest:
+        return await self._api.get(TFJOBS, NAMESPACE, JOB)
+
+    async def conditions(self) -> dict[str, str]:
+        found = ((await self.job()).get("status") or {}).get("conditions") or []
+        return {one["type"]: one["message"] for one in found if one["status"] == "True"}
+
+    async def status(self) -> str:
+        """The AIMaster's line."""
+        return str((await self.job())["metadata"].get("annotations", {}).get("aimaster.deeprec.io/status", ""))
+
+    async def step(self) -> int:
+        match = re.search(r"step (\d+)", await self.status())
+        return int(match[1]) if match else 0
+
+    async def steps_more(self, count: int) -> None:
+        before = await self.step()
+
+        async def more() -> bool:
+            return await self.step() >= before + count
+
+        await self.until(f"{count} steps more than {before}", more)
+
+    async def scale(self, role: str, count: int) -> None:
+        """By our command, which runs in the AIMaster's pod; how soon the new pod was asked for is told as well."""
+        before, began, asked = set(await pods_of(self._api, NAMESPACE, JOB)), time.monotonic(), ""
+        ended = asyncio.ensure_future(ours("scale", "-n", NAMESPACE, JOB, f"--{role}", str(count), "--wait"))
+        while not ended.done():
+            if not asked and set(await pods_of(self._api, NAMESPACE, JOB)) - before:
+                asked = f"; its pod was asked for {time.monotonic() - began:.1f} s after the command was started"
+            await asyncio.sleep(0.05)
+        self.say(f"{count} {role}: {ended.result().strip()}{asked}")
+
+    async def by_hand(self, type_: str, count: int) -> None:
+        await self._api.patch(TFJOBS, NAMESPACE, JOB, {"spec": {"tfReplicaSpecs": {type_: {"replicas": count}}}})
+
+        async def scaled() -> bool:
+            text = (await self.job())["metadata"]["annotations"].get("aimaster.deeprec.io/scaled-to", "{}")
+            return bool(json.loads(text).get(type_) == count)
+
+        await self.until(f"{count} {type_} by `replicas`", scaled)
+
+    async def told(self, *words: str, has: str) -> None:
+        """What one of our commands says of the job. Raises Failed."""
+        output = await ours(words[0], "-n", NAMESPACE, JOB, *words[1:])
+        if has not in output:
+            raise Failed(f"deeprec-ext {' '.join(words)} does not say {has!r}: {output[-2000:]}")
+        self.say(f"deeprec-ext {' '.join(words)}: {len(output.splitlines())} lines")
+
+
+async def ours(*words: str) -> str:
+    """Output of a command of `deeprec-ext`. Raises Failed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "deeprec_ext.cli.main",
+        *words,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output = (await process.communicate())[0].decode()
+    if process.returncode:
+        raise Failed(f"deeprec-ext {' '.join(words)}: {output[-2000:]}")
+    return output
+
+
+async def play(kubeconfig: str, base: Path, steps: int) -> dict[str, Any]:
+    data = base / "data"
+    data.mkdir(exist_ok=True)
+    data.chmod(0o777)
+    overlay = base / "overlay.yaml"
+    overlay.write_text(yaml.safe_dump(aimaster_overlay()))
+    words = ("--image", "localhost/busybox:1", "--aimaster-overlay", str(overlay), "--lease-namespace", "default")
+    operator = Operator(kubeconfig, base / "operator.log", *words)
+    try:
+        async with Api.from_environment() as api:
+            await api.create(NAMESPACES, None, {"metadata": {"name": NAMESPACE}})
+            await api.create(TFJOBS, NAMESPACE, job(data, steps))
+            story = Story(api)
+
+            async def trains() -> bool:
+                return await story.step() > 50
+
+            await story.until("the job trains", trains)
+            await story.scale("ps", 3)
+            await story.steps_more(100)
+            await story.scale("workers", 2)
+            await story.told("status", has="ps-2")
+            await story.told("logs", "worker-1", has="INFO")
+            await story.steps_more(100)
+            await story.by_hand("PS", 2)  # as any user of kubectl would
+            await story.steps_more(100)
+
+            names = sorted(name for name in await pods_of(api, NAMESPACE, JOB) if "-ps-" in name)
+            await api.delete(PODS, NAMESPACE, names[0], grace_seconds=0)
+            story.say(f"{names[0]} is deleted by force")
+            await story.steps_more(200)
+
+            await api.delete(PODS, NAMESPACE, f"{JOB}-aimaster", grace_seconds=0)
+            story.say("the AIMaster's pod is deleted by force")
+            await story.steps_more(200)
+
+            operator.kill()
+            operator = Operator(kubeconfig, base / "operator.log", *words)
+            story.say("the operator is killed and started again")
+
+            async def succeeded() -> bool:
+                return "Succeeded" in await story.conditions()
+
+            await story.until("the job has succeeded", succeeded, 900.0)
+            found = await result(api, story)
+            await story.told("status", has="Succeeded")
+            await story.told(
+                "report", "--markdown", has="| S1 | 0:"
+            )  # times from the job's start, not from the second AIMaster's
+            return found
+    finally:
+        operator.stop()
+
+
+async def result(api: Api, story: Story) -> dict[str, Any]:
+    """What the AIMaster says of the run at its end."""
+
+    async def kept() -> dict[str, Any]:
+        """Shortly after the chief has ended: the AIMaster waits for the workers first."""
+        state = await api.get(CONFIG_MAPS, NAMESPACE, f"{JOB}-aimaster-state")
+        return dict(json.loads((state.get("data") or {}).get("summary.json", "{}")))
+
+    summary = await story.until("its summary is kept", kept, 150.0)
+    status = await story.status()
+    found = {"status": status, "seconds": round(time.monotonic() - story.began, 1), "summary": summary}
+    auc, ledger = (summary.get("metrics") or {}).get("auc", 0.0), summary.get("data") or {}
+    if auc < AUC_AT_LEAST:
+        raise Failed(f"AUC {auc} is below {AUC_AT_LEAST}: {found}")
+    parts = [ledger.get(name, 0) for name in ("trained", "lost", "left", "set_aside")]
+    if not ledger or ledger["lost"] != 0 or sum(parts) != ledger["records"]:  # `left`: the job ends after its steps
+        raise Failed(f"the data ledger does not balance: {ledger}")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=12_000)
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running at the end")
+    arguments = parser.parse_args()
+    cluster("build", "--node", timeout=3600)
+    lines = cluster("up").splitlines()
+    values = dict(word.split("=", 1) for line in lines for word in shlex.split(line) if "=" in word)
+    run, kubeconfig = values["CLUSTER_RUN"], values["KUBECONFIG"]
+    base = Path(run) / "e2e"
+    base.mkdir()
+    try:
+        cluster("node-up", run=run)
+        os.environ["KUBECONFIG"] = kubeconfig
+        install_crd(kubeconfig)
+        print(json.dumps(asyncio.run(play(kubeconfig, base, arguments.steps)), indent=1))
+        return 0
+    except Failed as error:
+        print(f"e2e: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if arguments.keep:
+            print(f"export KUBECONFIG={kubeconfig} CLUSTER_RUN={run}", file=sys.stderr)
+        else:
+            cluster("down", "--purge", run=run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
