@@ -12,6 +12,7 @@ lines of the training file are leased to the workers, so each is trained once an
 import argparse
 import os
 import tempfile
+import uuid
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
@@ -60,7 +61,7 @@ def write(path, columns, labels):
     """Made-up people as a file like `adult.data`. Every process of a job writes the same one; the first wins."""
     rows = zip(*(columns.get(name, np.zeros(len(labels), int)) for name in COLUMNS), labels)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    draft = f"{path}.{os.getpid()}"
+    draft = f"{path}.{uuid.uuid4().hex}"  # in pods every process has the same number
     with open(draft, "w") as file:
         file.writelines(", ".join(map(str, row[:-1])) + (", >50K" if row[-1] else ", <=50K") + "\n" for row in rows)
     os.replace(draft, path) if not os.path.exists(path) else os.remove(draft)

@@ -11,15 +11,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from deeprec_ext.cli.main import COMMANDS, build_parser
 from deeprec_ext.launch.events import parse_events
 from tests.docs.reading import ROOT, CommandLine, blocks, command_lines, name, pages
+from tfjob.annotations import parse as parse_annotations
+from tfjob.spec import TFJob
 
 LINES = command_lines()
 OURS = [line for line in LINES if line.words[0] == "deeprec-ext"]
 MAKE = [line for line in LINES if line.words[0] == "make"]
-KNOWN = {"deeprec-ext", "make", "python", "python3.11", "pip", ".", "git"}
+KNOWN = {"deeprec-ext", "make", "python", "python3.11", "pip", ".", "git", "kubectl", "helm", "docker"}
 
 
 def complaint_about(words: tuple[str, ...]) -> str:
@@ -96,11 +99,22 @@ def test_every_script_exists_and_has_the_flags(line: CommandLine):
         assert f'"{flag}"' in source, f"{path.name} has no {flag}"
 
 
-def test_every_yaml_block_is_a_list_of_events():
+def test_every_yaml_block_is_a_list_of_events_or_an_elastic_tfjob():
     found = [(page, block) for page in pages() for block in blocks(page, "yaml")]
     assert found
     for page, block in found:
-        assert parse_events(block, name(page))
+        if "kind: TFJob" in block:
+            elastic, warnings = parse_annotations(TFJob.parse(yaml.safe_load(block)))
+            assert elastic is not None and not warnings, name(page)
+        else:
+            assert parse_events(block, name(page))
+
+
+def test_every_file_that_others_commands_name_is_there():
+    for line in LINES:
+        if line.words[0] in ("kubectl", "helm", "docker"):
+            for word in line.words:
+                assert not word.startswith("tfjob/") or (ROOT / word).exists(), line
 
 
 def test_the_events_of_the_examples_are_valid():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.metadata
 import re
 import subprocess
@@ -30,6 +32,15 @@ def test_importing_the_master_side_imports_no_tensorflow():
 def test_the_command_is_installed():
     entry = [point for point in importlib.metadata.entry_points(group="console_scripts") if point.name == "deeprec-ext"]
     assert [point.value for point in entry] == ["deeprec_ext.cli.main:main"]
+
+
+def test_kubectl_finds_its_plugin(root: Path):
+    """Named so, it is `kubectl deeprec`."""
+    scripts = dict(
+        re.findall(r'^([\w-]+) = "(deeprec_ext\.[\w.]+:\w+)"', (root / "pyproject.toml").read_text(), re.MULTILINE)
+    )
+    module, _, function = scripts["kubectl-deeprec"].partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
 
 
 def test_tensorflow_is_only_in_the_extras():
@@ -69,7 +80,23 @@ def test_a_wheel_carries_the_protocol_the_autoload_file_and_the_page(root: Path,
     }
     assert wanted <= built
     sources = {str(path.relative_to(root)) for path in packages.rglob("*.py")}
+    sources |= {str(path.relative_to(root)) for path in (root / "tfjob").rglob("*.py")}
     assert sources <= built
+
+
+def test_nothing_reads_what_is_only_in_a_checkout(root: Path):
+    """Manifests and Dockerfiles are installed from a checkout; a wheel leaves them out, so nothing may look for them."""
+    for path in [*(root / "tfjob").rglob("*.py"), *(root / "deeprec_ext").rglob("*.py")]:
+        if path.parent != root / "tfjob" / "manifests":
+            strings = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+            found = [text for text in strings if text in ("manifests", "images") or str(text).endswith("Dockerfile")]
+            assert not found, path
+
+
+def test_the_package_of_tfjobs_lists_its_modules(root: Path):
+    listed = ast.get_docstring(ast.parse((root / "tfjob" / "__init__.py").read_text())) or ""
+    modules = {path.stem for path in (root / "tfjob").glob("*.py")} - {"__init__"}
+    assert {name for name in modules if f"`{name}`" not in listed} == set()
 
 
 def test_the_generated_code_is_up_to_date(root: Path, tmp_path: Path):
