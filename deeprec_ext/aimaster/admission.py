@@ -17,9 +17,10 @@ from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError, Usag
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.settings import PROTOCOL_MAJOR
 
-STANDBY_DELAY_SECONDS = 90.0
-"""With `autoscale`: from a change until the next one was decided, or not. New workers start, settle, and two windows of
-throughput are measured; on a fraction of a core, preparing takes minutes in which nothing can be measured."""
+STANDBY_DELAY_SECONDS, TRACE_DELAY_SECONDS = 90.0, 30.0
+"""With `autoscale`: from a change until sessions are prepared for the loss of a PS, or a step is compiled to be traced. New
+workers start, settle, and two windows of throughput are measured first: on a fraction of a core, preparing takes a minute or
+more, in which little can be measured, and the next change makes it worthless."""
 
 CERTIFICATE_OF: dict[int, str] = {pb.PS: "ps", pb.CHIEF: "trainer", pb.WORKER: "trainer", pb.EVALUATOR: "trainer"}
 
@@ -131,4 +132,5 @@ class Admission:
             gazer_seconds=settings.gazer_seconds,
             trace_seconds=settings.trace_seconds,
             trace_budget=settings.trace_budget,
+            trace_delay_seconds=TRACE_DELAY_SECONDS * settings.autoscale,
         )

@@ -98,12 +98,15 @@ class Tracing:
         """Between two traced steps, at least; 0: none."""
         self.budget = 0.0
         """Share of the time that traced steps may cost."""
+        self.delay_seconds = 0.0
+        """From a change of the view until a probe is compiled for it, where that is more than `SETTLE_SECONDS`."""
         self.trouble = ""
         """Why there are no traces, one line; set once."""
         self._recorded: queue.Queue[_Waiting] = queue.Queue(1)
         self._costs: deque[float] = deque(maxlen=COSTS_KEPT)
         self._placed: weakref.ref[Placed] | None = None
-        self._since = 0.0
+        self._epoch = 0
+        self._since = self._viewed_at = 0.0
         self._steps = 0
         self._asked = False
         self._due = 0.0
@@ -125,6 +128,9 @@ class Tracing:
         if session is None or placed is None:
             return
         now, steps = self._clock(), self._host.clock.steps
+        epoch, _ = self._host.where()
+        if epoch != self._epoch:
+            self._epoch, self._viewed_at = epoch, now
         if self._placed is None or self._placed() is not placed:
             self._placed, self._asked = weakref.ref(placed), False
             self._since, self._steps = now, steps
@@ -133,8 +139,9 @@ class Tracing:
         elif now - self._since < SETTLE_SECONDS or steps - self._steps < SETTLE_STEPS:
             return
         elif placed.probe is None and not self._asked:
-            self._asked = True
-            self._host.soon(lambda: self._prepare(session))
+            if now - self._viewed_at >= self.delay_seconds:
+                self._asked = True
+                self._host.soon(lambda: self._prepare(session))
         elif placed.probe is not None and now >= self._due:
             self._due = now + self.spacing_seconds
             placed.probe.arm()

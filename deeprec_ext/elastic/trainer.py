@@ -530,7 +530,7 @@ class Trainer:
             old = self._view
             if old is not None and view.epoch < old.epoch:
                 return
-            if old is None or view.placement != old.placement:
+            if old is None or view.epoch != old.epoch:
                 self._standby.placed()
             self._view, self._wanted = view, None
             self._ps_names.update(view.names)

@@ -72,6 +72,7 @@ class TrainerGazer:
         self._settings = settings
         self.tracing.seconds = self.trace_wish if self.trace_wish is not None else settings.trace_seconds
         self.tracing.budget = settings.trace_budget
+        self.tracing.delay_seconds = settings.trace_delay_seconds
         self.sampler.follow(settings.gazer_seconds)
 
     def wish(self, trace_seconds: float | None, sample_seconds: float | None, tensorboard: bool) -> None:

@@ -117,6 +117,7 @@ class Autoscaler:
         waiting = [self._latest(member.name).get("input_wait_share", 0.0) for member in trainers]
         self._windows.observe(
             self._now(), size_of(job), {m.incarnation: m.heartbeat.examples for m in trainers}, quiet=self._quiet(),
+            preparing=any(member.heartbeat.preparing for member in trainers),
             busy_share=max(ps, default=0.0), input_wait_share=sum(waiting) / len(waiting) if waiting else 0.0,
             trainer_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in trainers},
             ps_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in job.members if m.role == pb.PS},
@@ -253,7 +254,7 @@ class Autoscaler:
 
 
 def _only_trains(heartbeat: pb.Heartbeat) -> bool:
-    return heartbeat.training and heartbeat.step_epoch > 0 and not heartbeat.preparing
+    return heartbeat.training and heartbeat.step_epoch > 0
 
 
 def _requests(decision: Decision, present: Size) -> list[tuple[pb.ScaleRequest, tuple[float, ...]]]:

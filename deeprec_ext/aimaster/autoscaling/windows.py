@@ -14,6 +14,9 @@ KEPT = 400
 PER_SIZE = 30
 """Of one size: the newest; so many say all there is to say about it, and sizes long past are not crowded out."""
 
+PATIENCE_SECONDS = 20.0
+"""So long nothing is measured while trainers prepare sessions; then a window that says so is better than none."""
+
 SHORTEST = 0.5
 """A window that was cut off is kept if it is at least this share of a whole one."""
 
@@ -28,6 +31,7 @@ class _Open:
     waiting: float = 0.0
     trainer_cpu: float = 0.0  # core seconds
     ps_cpu: float = 0.0
+    preparing: bool = False
     ticks: int = 0
     last: float = 0.0  # of the newest tick
 
@@ -47,6 +51,7 @@ class Windows:
     _open: _Open | None = None
     _size: Size | None = None
     _settled_at: float = 0.0
+    _measured_at: float = 0.0  # a window of this size was closed, or it was not quiet
     _examples: dict[str, float] = field(default_factory=dict)
     _steps: dict[str, float] = field(default_factory=dict)
     _trainer_cpu: dict[str, float] = field(default_factory=dict)
@@ -56,7 +61,7 @@ class Windows:
     def observe(
         self, now: float, size: Size, examples: Mapping[str, int], *, quiet: bool, steps: Mapping[str, int] | None = None,
         busy_share: float = 0.0, input_wait_share: float = 0.0, trainer_cpu: Mapping[str, float] | None = None,
-        ps_cpu: Mapping[str, float] | None = None,
+        ps_cpu: Mapping[str, float] | None = None, preparing: bool = False,
     ) -> None:  # fmt: skip
         """One tick.
 
@@ -67,12 +72,15 @@ class Windows:
           quiet: no scaling, no failure, and every trainer of this size trains.
           steps: totals in the same way, for the examples per step.
           trainer_cpu, ps_cpu: core seconds so far, in the same way.
+          preparing: a trainer builds sessions beside: nothing counts, unless that lasts longer than our patience.
           busy_share: of the busiest PS; input_wait_share: mean over trainers.
         """
         gained = _gain(self._examples, examples)
         stepped = _gain(self._steps, steps or {})
         trained_for, served_for = _gain(self._trainer_cpu, trainer_cpu or {}), _gain(self._ps_cpu, ps_cpu or {})
         if not quiet or size != self._size:
+            self._measured_at = now
+        if not quiet or size != self._size or (preparing and now - self._measured_at < PATIENCE_SECONDS):
             self._cut()
             self._size, self._settled_at = size, now + self.settle_seconds
             return
@@ -88,6 +96,7 @@ class Windows:
         window.ps_cpu += served_for
         window.busy += busy_share
         window.waiting += input_wait_share
+        window.preparing |= preparing
         window.ticks += 1
         window.last = now
         if now - window.start >= self.seconds:
@@ -111,7 +120,7 @@ class Windows:
 
     def _close(self, window: _Open) -> None:
         elapsed = window.last - window.start
-        self._fresh = True
+        self._fresh, self._measured_at = True, window.last
         self.closed.append(
             Window(
                 start=round(window.start, 3), seconds=round(elapsed, 3), size=window.size,
@@ -119,8 +128,8 @@ class Windows:
                 examples_per_step=round(window.examples / window.steps, 3) if window.steps else 0.0,
                 ps_busy_share=round(window.busy / window.ticks, 4),
                 input_wait_share=round(window.waiting / window.ticks, 4),
-                trainer_cpu_cores=round(window.trainer_cpu / elapsed / window.size.trainers, 5),
-                ps_cpu_cores=round(window.ps_cpu / elapsed, 5),
+                trainer_cpu_cores=0.0 if window.preparing else round(window.trainer_cpu / elapsed / window.size.trainers, 5),
+                ps_cpu_cores=round(window.ps_cpu / elapsed, 5), preparing=window.preparing,
             )
         )  # fmt: skip
         same = [one for one in self.closed if one.size == window.size]

@@ -29,6 +29,9 @@ ERROR_UNKNOWN = 0.2
 MOST = 1e12
 """Examples per second, cores: beyond this, and below its inverse, it was not measured."""
 
+PREPARING_WEIGHT = 0.5
+"""Of a size at which trainers prepared sessions in every window, against one at which they only trained."""
+
 CORES_MIN = 1e-5
 """No process that trains uses less."""
 
@@ -122,7 +125,7 @@ def points_of(windows: Sequence[Window], batch: float) -> list[Point]:
                 ps, trainers, ps_cpu, worker_cpu, seconds,
                 _cores(group, "trainer_cpu_cores", seconds, batch) if limited[0] else 0.0,
                 _cores(group, "ps_cpu_cores", seconds, batch) if limited[1] else 0.0,
-                len(group) / (len(group) + 1.0),
+                len(group) / (len(group) + 1.0) * (PREPARING_WEIGHT if all(w.preparing for w in group) else 1.0),
             )
         )  # fmt: skip
     return points

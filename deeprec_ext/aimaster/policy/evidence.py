@@ -51,11 +51,17 @@ def measure(windows: Sequence[Window]) -> Measured:
 
 
 def newest(windows: Sequence[Window], per_size: int, sizes: int) -> tuple[Window, ...]:
-    """The newest `per_size` windows of each of the `sizes` sizes seen last, in their order."""
+    """The newest `per_size` windows of each of the `sizes` sizes seen last, in their order.
+
+    Those in which trainers prepared sessions beside count where a size has no others.
+    """
+    clear = {key_of(window.size) for window in windows if not window.preparing}
     counts: dict[Key, int] = {}
     kept: list[Window] = []
     for window in reversed(windows):
         key = key_of(window.size)
+        if window.preparing and key in clear:
+            continue
         count = counts.get(key, 0)
         if count < per_size and (count or len(counts) < sizes):
             counts[key] = count + 1

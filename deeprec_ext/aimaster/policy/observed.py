@@ -74,6 +74,7 @@ class Window:
     disturbed: bool = False  # a scaling, a failure or the start falls into it
     trainer_cpu_cores: float = 0.0  # used, mean over trainers; 0: not known
     ps_cpu_cores: float = 0.0  # used, sum over PS; 0: not known
+    preparing: bool = False  # a trainer built sessions meanwhile: it may be faster without
 
 
 @dataclass(frozen=True)

@@ -410,6 +410,7 @@ class Host:
 
     def __init__(self, session) -> None:
         self.clock, self.gate, self.sessions, self.jobs = Clock(), Gate(), [session], []
+        self.epoch = 7
 
     def open_sessions(self):
         return self.sessions
@@ -418,7 +419,7 @@ class Host:
         self.jobs.append(job)
 
     def where(self):
-        return 7, NAMES
+        return self.epoch, NAMES
 
 
 class FakeProbe:
@@ -500,6 +501,19 @@ def test_nothing_is_compiled_or_traced_while_a_scaling_goes_on(monkeypatch):
     assert not one.host.jobs  # it has to be steady for a while
     one.later(60)
     assert one.host.jobs
+
+
+def test_where_sizes_are_being_tried_a_change_of_any_role_puts_compiling_off(monkeypatch):
+    one = Deciding(monkeypatch)
+    one.tracing.delay_seconds = 30.0
+    one.tracing.tick()
+    one.later(20)
+    one.host.epoch += 1  # another worker: the sessions stay as they are
+    one.later(20)
+    one.later(20)
+    assert not one.host.jobs
+    one.later(20)
+    assert len(one.host.jobs) == 1
 
 
 def test_another_session_has_to_settle_anew(monkeypatch):

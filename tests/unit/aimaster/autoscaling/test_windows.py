@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeprec_ext.aimaster.autoscaling.windows import KEPT, PER_SIZE, Windows
+from deeprec_ext.aimaster.autoscaling.windows import KEPT, PATIENCE_SECONDS, PER_SIZE, Windows
 from deeprec_ext.aimaster.policy.observed import Size
 
 ONE, TWO = Size(1, 1), Size(2, 1)
 
 
-def feed(windows, *, start, stop, size, rate, quiet=True, who="a", base=0):
+def feed(windows, *, start, stop, size, rate, quiet=True, who="a", base=0, preparing=False):
     """One tick a second; returns the total at the end."""
     total = base
     for now in range(start, stop):
-        windows.observe(float(now), size, {who: total}, quiet=quiet, steps={who: total // 10})
+        windows.observe(float(now), size, {who: total}, quiet=quiet, steps={who: total // 10}, preparing=preparing)
         total += rate
     return total
 
@@ -46,6 +46,30 @@ def test_a_disturbance_ends_the_window_and_starts_the_wait_again():
     feed(windows, start=12, stop=25, size=ONE, rate=100, base=total)
     assert {window.examples_per_second for window in windows.all()} == {100.0}
     assert not any(8 < window.start < 13 for window in windows.all())
+
+
+def test_a_time_in_which_sessions_are_prepared_counts_only_where_there_is_nothing_else_for_long():
+    windows = Windows(seconds=5.0, settle_seconds=2.0)
+    total = feed(windows, start=0, stop=8, size=ONE, rate=100)
+    total = feed(windows, start=8, stop=26, size=ONE, rate=10, base=total, preparing=True)
+    assert [window.preparing for window in windows.all()] == [False]  # it lasts, but there was a clear one not long ago
+    feed(windows, start=26, stop=40, size=ONE, rate=10, base=total, preparing=True)
+    clear, doubtful = windows.all()
+    assert (clear.preparing, clear.examples_per_second) == (False, 100.0)
+    assert (doubtful.preparing, doubtful.examples_per_second) == (True, 10.0) and doubtful.start >= 7 + PATIENCE_SECONDS
+
+
+def test_what_trainers_use_while_they_prepare_is_not_what_a_step_takes():
+    windows = Windows(seconds=5.0, settle_seconds=2.0)
+    for now in range(40):
+        windows.observe(
+            float(now), TWO, {"a": 100 * now}, quiet=True, trainer_cpu={"a": 0.5 * now}, ps_cpu={"p": 0.25 * now},
+            preparing=True,
+        )  # fmt: skip
+    assert windows.all() and all(one.preparing and one.trainer_cpu_cores == 0.0 for one in windows.all())
+    assert windows.all()[0].ps_cpu_cores == pytest.approx(0.25)
+    gaps = [after.start - before.start for before, after in zip(windows.all(), windows.all()[1:])]
+    assert all(gap >= PATIENCE_SECONDS for gap in gaps)
 
 
 def test_a_long_piece_before_a_change_counts_until_its_last_tick():

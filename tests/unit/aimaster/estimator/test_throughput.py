@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from deeprec_ext.aimaster.estimator import formula
 from deeprec_ext.aimaster.estimator.fitting import GOOD, Point, _slopes, _System, solve
-from deeprec_ext.aimaster.estimator.throughput import ThroughputModel, fit, points_of, usable
+from deeprec_ext.aimaster.estimator.throughput import PREPARING_WEIGHT, ThroughputModel, fit, points_of, usable
 from deeprec_ext.aimaster.policy.observed import Size, Window
 
 BATCH = 512.0
@@ -311,3 +311,12 @@ def test_what_a_request_leaves_is_never_nothing_and_all_of_it_where_nothing_is_i
     assert formula.cores(2.0, 0.0) == pytest.approx(2.0, rel=0.01)
     assert formula.cores(2.0, 0.5) == pytest.approx(1.5, rel=0.02)
     assert 0 < formula.cores(2.0, 100.0) < 0.01
+
+
+def test_a_size_at_which_sessions_were_prepared_all_the_time_weighs_less():
+    def weight(*preparing: bool) -> float:
+        known = [dataclasses.replace(window(CROWDED, Size(1, 1)), preparing=one) for one in preparing]
+        (point,) = points_of(known, BATCH)
+        return point.weight
+
+    assert weight(True, True) == PREPARING_WEIGHT * weight(False, False)

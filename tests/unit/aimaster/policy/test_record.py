@@ -12,6 +12,7 @@ import pytest
 from deeprec_ext.aimaster.policy import record
 from deeprec_ext.aimaster.policy.decide import decide
 from deeprec_ext.aimaster.policy.decision import Decision
+from deeprec_ext.aimaster.policy.evidence import newest
 from deeprec_ext.aimaster.policy.observed import Change, Loss, Observed, Size
 from deeprec_ext.aimaster.policy.record import Outcome, Record, bounded, digest, latest, read
 from deeprec_ext.aimaster.policy.replay import replay
@@ -319,3 +320,13 @@ def test_each_decision_is_replayed_with_the_policy_it_was_made_with(tmp_path):
     results = replay(read(tmp_path))
     assert all(one.same for one in results)
     assert not all(one.same for one in replay(read(tmp_path), POLICY))
+
+
+def test_windows_in_which_sessions_were_prepared_count_where_a_size_has_no_others():
+    known = [
+        *windows(Size(1, 0), 100.0, 0.0), *windows(Size(1, 0), 60.0, 50.0, preparing=True),
+        *windows(Size(2, 1), 150.0, 100.0, preparing=True),
+    ]  # fmt: skip
+    kept = newest(known, 12, 12)
+    assert {(one.size.ps, one.preparing) for one in kept} == {(1, False), (2, True)}
+    assert newest(kept, 12, 12) == kept  # what is recorded is what was looked at
