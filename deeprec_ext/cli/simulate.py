@@ -97,7 +97,8 @@ def _progress() -> Callable[[str, int, int, float], None]:
     def tell(what: str, done: int, jobs: int, virtual: float) -> None:
         if time.monotonic() - told[0] >= _TOLD_SECONDS:
             told[0] = time.monotonic()
-            print(f"{what}: {done} of {jobs} jobs, {format_seconds(virtual)} simulated", file=sys.stderr, flush=True)
+            simulated = f", {format_seconds(virtual)} simulated" if virtual else ""
+            print(f"{what}: {done} of {jobs} jobs{simulated}", file=sys.stderr, flush=True)
 
     return tell
 

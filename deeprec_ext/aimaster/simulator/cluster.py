@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from deeprec_ext.aimaster.simulator.events import Clock
 from deeprec_ext.aimaster.simulator.trace import Cluster
 
 
-@dataclass
 class Pool:
     """Cores and bytes that are taken."""
 
-    cluster: Cluster
-    cores: float = 0.0
-    memory: float = 0.0
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.cores, self.memory = cluster, 0.0, 0.0
 
     def fits(self, cores: float, memory: float) -> bool:
         return self.cores + cores <= self.cluster.cores * (1 + 1e-9) and self.memory + memory <= self.cluster.memory
@@ -22,3 +19,21 @@ class Pool:
         """Or give back, with negative amounts."""
         self.cores += cores
         self.memory += memory
+
+
+class Unbounded(Pool):
+    """Room for all, with notes of what was taken when, and of the most that was asked for at once."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        super().__init__(cluster)
+        self._clock = clock
+        self.taken: list[tuple[float, float, float]] = []
+        self.cores_asked = self.bytes_asked = 0.0
+
+    def fits(self, cores: float, memory: float) -> bool:
+        self.cores_asked, self.bytes_asked = max(self.cores_asked, cores), max(self.bytes_asked, memory)
+        return True
+
+    def take(self, cores: float, memory: float) -> None:
+        super().take(cores, memory)
+        self.taken.append((self._clock.now, cores, memory))

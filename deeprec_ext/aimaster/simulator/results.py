@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
-import os
 import statistics
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Size
 from deeprec_ext.aimaster.policy.settings import Policy
 from deeprec_ext.aimaster.simulator.baselines import Sweep, doubled, static_sizes
+from deeprec_ext.aimaster.simulator.parts import Lot, Part, in_parts, together
 from deeprec_ext.aimaster.simulator.simulation import Ended, Simulation, total
 from deeprec_ext.aimaster.simulator.trace import Trace
 
 QUIET_SECONDS = 600.0
 """A job has converged when so long nothing was decided."""
-JOBS_FOR_TWO = 100
-"""Jobs of a trace from which a second process, which takes a second to start, is worth it."""
 VOLUNTARY = ("scale", "resize", "rebalance")
 Watch = Callable[[str, int, int, float], None]
 
@@ -122,31 +118,30 @@ class Comparison:
         return {**dataclasses.asdict(self), "decisions_per_hour_after_convergence": self.calm.per_hour}
 
 
-@dataclass(frozen=True)
-class Static:
-    """What became of the jobs with static sizes, and which these are, by the name of the job."""
-
-    twice: list[Ended]
-    best: list[Ended]
-    fastest: dict[str, Size]
-
-
 def compare(trace: Trace, policy: Policy, seed: int = 0, watch: Watch | None = None) -> tuple[Comparison, list[Ended]]:
-    """Also returns what became of the policy's jobs. The static sizes of a long trace are worked out in another process."""
-    both = _beside(trace, policy, seed, watch)
-    if both is None:
-        static = static_runs(trace, policy, seed, watch)  # first: a job without any size that fits is told at once
-        both = _run(trace, policy, seed, watch), static
-    ours, static = both
-    times = {one.work.name: one.seconds for one in static.best}
+    """Also returns what became of the policy's jobs. A long trace is simulated in several processes."""
+    parts = in_parts(trace, policy, seed, lambda done: _tell(watch, "all sizes", done, len(trace.jobs), 0.0))
+    best_sizes, fastest = _static_sizes(trace, policy, parts)  # first: a job without any size that fits is told at once
+    twice_sizes = {name: doubled(size) for name, size in best_sizes.items()}
+
+    def ended(what: str, lots: list[Lot] | None, policy: Policy | None, sizes: dict[str, Size] | None) -> list[Ended]:
+        found = together(lots, trace) if lots is not None else None
+        told = partial(_tell, watch, what)
+        return found if found is not None else Simulation(trace, policy, seed, sizes, told).run()
+
+    def lots(way: str) -> list[Lot] | None:
+        return [getattr(part, way) for part in parts] if parts is not None else None
+
+    ours = ended("policy", lots("policy"), policy, None)
+    twice = ended("twice the best static size", lots("twice"), None, twice_sizes)
+    best = ended("best static size", lots("best"), None, best_sizes)
+    times = {one.work.name: one.seconds for one in best}
     ratios = sorted(one.seconds / times[one.work.name] for one in ours)
     sweeps = {work.name: Sweep(work, policy) for work in trace.jobs}
-    quickest = [
-        one.seconds / (one.work.examples / sweeps[one.work.name].rate(static.fastest[one.work.name])) for one in ours
-    ]  # fmt: skip
-    a, b = figures(ours), figures(static.twice)
+    quickest = [one.seconds / (one.work.examples / sweeps[one.work.name].rate(fastest[one.work.name])) for one in ours]
+    a, b = figures(ours), figures(twice)
     comparison = Comparison(
-        a, b, figures(static.best), calm(ours), statistics.median(ratios), ratios[int(0.9 * (len(ratios) - 1))],
+        a, b, figures(best), calm(ours), statistics.median(ratios), ratios[int(0.9 * (len(ratios) - 1))],
         statistics.median(quickest), _change(a.core_hours_wasted, b.core_hours_wasted),
         _change(a.memory_gb_hours_wasted, b.memory_gb_hours_wasted),
         sum(len(one.decisions) - 1 for one in ours),
@@ -154,38 +149,17 @@ def compare(trace: Trace, policy: Policy, seed: int = 0, watch: Watch | None = N
     return comparison, ours
 
 
-def static_runs(trace: Trace, policy: Policy, seed: int, watch: Watch | None = None) -> Static:
-    best = static_sizes(trace.jobs, policy, Sweep.best)
-    fastest = static_sizes(trace.jobs, policy, Sweep.fastest)
-    twice = {name: doubled(size) for name, size in best.items()}
-    return Static(
-        _run(trace, None, seed, watch, "twice the best static size", twice),
-        _run(trace, None, seed, watch, "best static size", best),
-        fastest,
-    )
+def _static_sizes(trace: Trace, policy: Policy, parts: list[Part] | None) -> tuple[dict[str, Size], dict[str, Size]]:
+    """The best ones, and the fastest, by the name of the job."""
+    if parts is None:
+        return static_sizes(trace.jobs, policy, Sweep.best), static_sizes(trace.jobs, policy, Sweep.fastest)
+    best = {name: size for part in parts for name, size in part.best_sizes.items()}
+    return best, {name: size for part in parts for name, size in part.fastest_sizes.items()}
 
 
-def _run(
-    trace: Trace, policy: Policy | None, seed: int, watch: Watch | None, what: str = "policy",
-    sizes: dict[str, Size] | None = None,
-) -> list[Ended]:  # fmt: skip
-    def told(done: int, jobs: int, now: float) -> None:
-        if watch is not None:
-            watch(what, done, jobs, now)
-
-    return Simulation(trace, policy, seed, sizes, told).run()
-
-
-def _beside(trace: Trace, policy: Policy, seed: int, watch: Watch | None) -> tuple[list[Ended], Static] | None:
-    """Both at once. None: the trace is short, there is one core, or there can be no other process."""
-    if len(trace.jobs) < JOBS_FOR_TWO or len(os.sched_getaffinity(0)) < 2:
-        return None
-    try:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            static = pool.submit(static_runs, trace, policy, seed)
-            return _run(trace, policy, seed, watch), static.result()
-    except BrokenProcessPool:
-        return None
+def _tell(watch: Watch | None, what: str, done: int, jobs: int, now: float) -> None:
+    if watch is not None:
+        watch(what, done, jobs, now)
 
 
 def _change(now: float, before: float) -> float:

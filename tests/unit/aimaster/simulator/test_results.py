@@ -11,12 +11,14 @@ import pytest
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Size
 from deeprec_ext.aimaster.policy.settings import Policy
-from deeprec_ext.aimaster.simulator import results
+from deeprec_ext.aimaster.simulator import parts
 from deeprec_ext.aimaster.simulator.job import Account
+from deeprec_ext.aimaster.simulator.parts import Lot, fit_together
 from deeprec_ext.aimaster.simulator.results import calm, compare, converged_at, figures
 from deeprec_ext.aimaster.simulator.simulation import Ended, total
-from deeprec_ext.aimaster.simulator.trace import Workload
-from tests.unit.aimaster.simulator.tiny import SPOT, mixed, trace, values
+from deeprec_ext.aimaster.simulator.trace import Cluster, Workload
+from deeprec_ext.errors import UsageError
+from tests.unit.aimaster.simulator.tiny import LIMITS, SPOT, mixed, trace, values
 
 SIZE, WORK = Size(1, 1, 2.0, 2.0), Workload("a")
 
@@ -97,20 +99,47 @@ def test_a_comparison_of_all_three(cluster):
     assert values_["decisions_per_hour_after_convergence"] == found.calm.per_hour
 
 
-def test_with_a_process_beside_it_the_same_comes_out(monkeypatch):
-    given = mixed(**SPOT)
-    alone = compare(given, Policy(), 1)
-    monkeypatch.setattr(results, "JOBS_FOR_TWO", 1)
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setattr(parts, "JOBS_MIN", 1)
+    monkeypatch.setattr(parts, "JOBS_OF_PART", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(results, "static_sizes", None)  # of this process: the other one has its own
-    assert compare(given, Policy(), 1) == alone
 
 
-def test_on_one_core_there_is_no_other_process(monkeypatch):
-    monkeypatch.setattr(results, "JOBS_FOR_TWO", 1)
+@pytest.mark.parametrize("cluster", [SPOT, {"cores": 12}], ids=["room for all", "jobs wait for each other"])
+def test_in_several_processes_the_same_comes_out(monkeypatch, two_cores, cluster):
+    given, told = mixed(**cluster), []
+    in_processes = compare(given, Policy(), 1, lambda what, *numbers: told.append((what, numbers[0])))
+    assert [done for what, done in told if what == "all sizes"] == [1, 2, 3]
+    assert ("policy" in {what for what, _ in told}) == ("cores" in cluster), "simulated as one only where it must be"
+    monkeypatch.setattr(parts, "JOBS_MIN", 100)
+    assert in_processes == compare(given, Policy(), 1)
+
+
+def test_a_job_that_no_size_fits_is_told_of_from_another_process(two_cores):
+    limits, start = {**LIMITS, "max_ps_memory": "1GB"}, {"ps": 1, "workers": 1}
+    with pytest.raises(UsageError, match="job a: no size within its limits"):
+        compare(trace(values(objective="cheapest", limits=limits, start=start)), Policy(), 1)
+
+
+def test_on_one_core_there_is_no_other_process(monkeypatch, two_cores):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    monkeypatch.setattr(results, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(parts, "ProcessPoolExecutor", None)
     assert compare(mixed(), Policy(), 1)[0].policy.jobs == 3
+
+
+def test_jobs_fit_together_where_whatever_they_take_or_ask_for_fits_at_any_time():
+    def lot(*taken: tuple[float, float, float], asked: float = 1.0) -> Lot:
+        return Lot([], list(taken), asked, 0.0)
+
+    first = lot((0.0, 5.0, 1e9), (10.0, -5.0, -1e9))
+    assert fit_together([first, lot((5.0, 4.0, 1e9))], Cluster(cores=10, memory=1e10))
+    assert not fit_together([first, lot((5.0, 4.0, 1e9), asked=2.0)], Cluster(cores=10, memory=1e10))
+    assert fit_together([first, lot((11.0, 9.0, 1e9))], Cluster(cores=10, memory=1e10))
+    assert not fit_together([first, lot((10.0, 9.0, 1e9))], Cluster(cores=10, memory=1e10)), (
+        "who was first is not known"
+    )
+    assert not fit_together([first, lot((5.0, 1.0, 2e10))], Cluster(cores=10, memory=1e10))
 
 
 @pytest.mark.parametrize(
