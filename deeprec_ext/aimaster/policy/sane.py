@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from operator import attrgetter
@@ -41,13 +40,8 @@ def sane_part(part: T) -> T:
     """The same with 0 (not known) for numbers that are none. The very same object when nothing is wrong."""
     kind: Any = type(part)
     values = _reader(kind)(part)
-    if (
-        _PLAIN.issuperset(map(type, values))
-        and min(values) >= 0
-        and max(values) <= HUGE
-        and not math.isnan(sum(values))
-    ):
-        return part  # as nearly all are
+    if _PLAIN.issuperset(map(type, values)) and min(values) >= 0 and sum(values) <= HUGE:
+        return part  # as nearly all are; a sum of which one is no number is none
     wrong = {name: 0 for name, signed in _numbers(kind) if not sane_number(getattr(part, name), signed)}
     return dataclasses.replace(part, **wrong) if wrong else part  # type: ignore[type-var]
 

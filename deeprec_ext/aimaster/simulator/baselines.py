@@ -27,6 +27,9 @@ from deeprec_ext.errors import UsageError
 
 LEAST_CORES = 0.25
 
+BLOCK = 8192
+"""Sizes whose throughput is worked out at once: so many numbers stay in a core's cache."""
+
 
 class Sweep:
     """Over the sizes of one job."""
@@ -179,6 +182,14 @@ class Grid:
 
 def throughputs(model: JobModel, ps: Any, trainers: Any, ps_cpu: Any, worker_cpu: Any, slots: int) -> Any:
     """`model.throughput` of many sizes at once; [n] arrays of float."""
+    import numpy as np
+
+    blocks = [slice(begin, begin + BLOCK) for begin in range(0, len(ps), BLOCK)]
+    rates = [_throughputs(model, ps[at], trainers[at], ps_cpu[at], worker_cpu[at], slots) for at in blocks]
+    return np.concatenate(rates) if rates else np.zeros(0)
+
+
+def _throughputs(model: JobModel, ps: Any, trainers: Any, ps_cpu: Any, worker_cpu: Any, slots: int) -> Any:
     import numpy as np
 
     def wait(demand: Any, elsewhere: Any) -> Any:

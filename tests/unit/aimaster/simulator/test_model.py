@@ -83,7 +83,7 @@ def test_the_three_forms_of_the_model_agree(shared):
     sizes = [size(ps, trainers, 2.0, 3.0) for ps in (1, 2, 4, 8, 16) for trainers in (1, 5, 60)]
     expected = [throughput(model, one, 8) for one in sizes]
     ps, trainers = np.array([one.ps for one in sizes]), np.array([one.trainers for one in sizes])
-    assert throughputs(model, ps, trainers, 2.0, 3.0, 8) == pytest.approx(np.array(expected))
+    assert throughputs(model, ps, trainers, np.full(15, 2.0), np.full(15, 3.0), 8) == pytest.approx(np.array(expected))
     for one, rate in zip(sizes, expected):
         found = pace(model, one, [1.0] * one.trainers, [1.0] * one.ps, [1 / one.ps] * one.ps)
         assert found.examples_per_second == pytest.approx(rate)
