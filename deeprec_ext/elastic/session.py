@@ -13,21 +13,21 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
 from deeprec_ext.elastic.background import GivenUpError, politely, without_collections
 from deeprec_ext.elastic.feeding import Feeding, Run
-from deeprec_ext.elastic.gate import Gate
-from deeprec_ext.elastic.inputs import Inputs
+from deeprec_ext.elastic.home import Home, Wanted
+from deeprec_ext.elastic.iterators import Iterators
 from deeprec_ext.elastic.placed import Placed, Signature
 from deeprec_ext.elastic.probe import PLAIN, TraceFailedError
 from deeprec_ext.elastic.runner import AbandonedError, Runner
 from deeprec_ext.elastic.tracing import Traceable
+from deeprec_ext.elastic.usergraph import Exported, Facts, UserGraph
 from deeprec_ext.errors import RefusedError
 
 v1 = tf.compat.v1
@@ -57,83 +57,6 @@ has been executed then, and the step is run again at once."""
 TWICE_MAX = 5
 """One after the other: chance does not do that."""
 
-SUSPECT_RUNS = 100
-"""Batches that a pipeline may have prefetched before a failed run broke it."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What sessions are to be made for. Two equal ones need no exchange."""
-
-    placement: object
-    context: passes.Context
-    config: Callable[[v1.ConfigProto | None], v1.ConfigProto]
-    target: str
-
-    @property
-    def key(self) -> object:
-        return self.placement, frozenset(self.context.tracked.items())
-
-    @property
-    def tasks(self) -> frozenset[int]:
-        """Of the PS that the session names."""
-        return frozenset(self.context.slot_map or ())
-
-
-class Home(Protocol):
-    """The process that an elastic session lives in (`Trainer`)."""
-
-    gate: Gate
-    runner: Runner
-    inputs: Inputs
-
-    @property
-    def generation(self) -> int:
-        """Grows when variables were lost: older sessions end with AbortedError, and MonitoredSession makes a new one."""
-
-    def wanted(self) -> Wanted:
-        """For the present view; waits, with a deadline, until every slot has a PS."""
-
-    def next_view(self, error: Exception, failed: Wanted) -> bool:
-        """A run failed with LOST or STALE. Waits for another view; True: run it again, False: raise the error."""
-
-    def dead(self, wanted: Wanted) -> bool:
-        """Whether a PS that it names is known to be gone for good: no session can be made for it any more."""
-
-    def opened(self, session: ElasticSession) -> None: ...
-
-    def closed(self, session: ElasticSession) -> None: ...
-
-    def retire(self, sessions: list[Placed]) -> None:
-        """Closes sessions that are no longer used, beside training."""
-
-    def refused(self, reason: str) -> None:
-        """The graph cannot be made elastic."""
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What a signature reaches in the user's graph."""
-
-    remote: bool
-    one_shot: bool
-    nodes: int  # reached in all
-    pulls: tuple[tuple[str, int], ...] = ()  # elastic dataset, batches that a run reads
-    makes: tuple[tuple[str, str], ...] = ()  # elastic dataset, MakeIterator op that starts its iterator
-    records: tuple[tuple[str, str], ...] = ()  # elastic dataset, tensor that tells which records the run trains
-    readers: Mapping[str, str] = field(default_factory=dict)  # op that reads a batch of any other dataset, its iterator
-    starts: tuple[tuple[str, str], ...] = ()  # iterator, MakeIterator op that starts it
-
-
-@dataclass
-class _Exported:
-    """The user's graph at one version."""
-
-    version: int
-    definition: v1.GraphDef
-    index: passes.GraphIndex
-    feeds: Mapping[str, passes.Feed]  # iterators that read elastic datasets
-
 
 class ElasticSession(v1.Session):
     """See the module. `home` None: a session on the spot (evaluation, prediction), without a cluster.
@@ -154,13 +77,10 @@ class ElasticSession(v1.Session):
         self._standby: dict[object, Placed] = {}  # for views that come only when a PS dies
         self._kept: list[Placed] = []  # sessions in which an iterator was initialised
         self._left_behind = threading.Event()  # some session could not be closed
-        self._exported: _Exported | None = None
-        self._facts: dict[Signature, _Facts] = {}
+        self._user = UserGraph(self.graph, home.refused if home is not None else None)
+        self._iterators = Iterators()
         self._uses: OrderedDict[Signature, int] = OrderedDict()
         self._building = threading.RLock()
-        self._initialized: set[str] = set()
-        self._suspects: dict[str, int] = {}  # iterators that a failed run has read, runs until they are trusted again
-        self._started: dict[str, tuple[Signature, list[Any]]] = {}  # how each iterator was started
         self._swaps = 0
         self._feeding = Feeding(home.inputs) if home is not None else None
         self._scope = f"deeprec_ext/{next(_numbers)}/"  # two graphs of a process may call their iterators alike
@@ -241,7 +161,7 @@ class ElasticSession(v1.Session):
         tracing = options is not None and options.ByteSize() > 0
         if self._home is None:
             return self._execute(self._current(), signature, values, options, run_metadata, tracing, None)
-        facts = self._facts_of(signature)
+        facts = self._user.facts_of(signature)
         if facts.records:
             signature = signature._replace(fetches=(*signature.fetches, *(tensor for _, tensor in facts.records)))
         self._count(signature)
@@ -265,12 +185,11 @@ class ElasticSession(v1.Session):
                             result = self._execute(
                                 placed, signature, values, options, run_metadata, tracing, self._home.runner, feeding
                             )
-                            if self._suspects:
-                                self._trust(facts)
+                            self._iterators.trust(facts)
                             return result
                         except (tf.errors.OutOfRangeError, *LOST, *STALE) as error:
-                            if self._interrupted(facts, error):
-                                self._start_again(placed, facts)
+                            if self._iterators.interrupted(facts, error):
+                                self._iterators.start_again(placed, facts)
                                 continue
                             if isinstance(error, tf.errors.OutOfRangeError):
                                 raise
@@ -280,7 +199,7 @@ class ElasticSession(v1.Session):
                                 and refused < TWICE_MAX
                             ):
                                 refused += 1
-                                self._suspect(facts)
+                                self._iterators.suspect(facts)
                                 continue
                             failure: Exception = error
                 else:
@@ -292,7 +211,7 @@ class ElasticSession(v1.Session):
                     raise
                 continue
             assert made_for is not None
-            self._suspect(facts)
+            self._iterators.suspect(facts)
             if isinstance(failure, TraceFailedError):
                 continue  # the ordinary way tells whether a PS is gone
             if self._closed or not self._home.next_view(failure, made_for):
@@ -322,60 +241,14 @@ class ElasticSession(v1.Session):
         if self._home is not None and self._generation != self._home.generation:
             raise tf.errors.AbortedError(None, None, "variables were lost with a PS: the session has to be recovered")
 
-    def _suspect(self, facts: _Facts) -> None:
-        """A run has failed: what it read from may be broken."""
-        self._suspects.update(dict.fromkeys(facts.readers.values(), SUSPECT_RUNS))
-
-    def _trust(self, facts: _Facts) -> None:
-        """A run has succeeded; but its batch may have been prefetched before."""
-        for iterator in set(facts.readers.values()):
-            left = self._suspects.pop(iterator, 0)
-            if left > 1:
-                self._suspects[iterator] = left - 1
-
-    def _interrupted(self, facts: _Facts, error: Exception) -> bool:
-        """Whether a run failed because one shortly before it broke the input.
-
-        TensorFlow cancels an iterator for good when a run fails while it reads; it then says that its data has ended, at
-        once or when what it has prefetched is used up. The true end cannot be told from that; stock TensorFlow would have
-        begun the data again when the PS was lost.
-        """
-        kinds = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
-        return (
-            isinstance(error, kinds)
-            and any(iterator in self._suspects for iterator in facts.readers.values())
-            and any(name in str(error) for name in facts.readers)
-        )
-
-    def _start_again(self, placed: Placed, facts: _Facts) -> None:
-        for iterator in sorted(set(facts.readers.values())):
-            self._suspects.pop(iterator, None)
-            log.warning(
-                "a failed run interrupted the input '%s': it begins again, as after any restart of stock TensorFlow; "
-                "deeprec_ext.data.elastic_dataset would go on at this batch",
-                iterator,
-            )
-            if iterator in self._started:
-                placed.pinned = True
-                placed.run(*self._started[iterator])
-            else:
-                self._initialized.discard(iterator + "__make")
-
     def _before(
-        self, placed: Placed, facts: _Facts, feeding: Run | None, signature: Signature, values: list[Any]
+        self, placed: Placed, facts: Facts, feeding: Run | None, signature: Signature, values: list[Any]
     ) -> None:
         """Iterators live in the devices of the session that initialises them: that session is kept until the end."""
-        if feeding is not None and feeding.restart(placed, self._exported.feeds if self._exported else {}):
+        known = self._user.known
+        if feeding is not None and feeding.restart(placed, known.feeds if known is not None else {}):
             placed.pinned = True
-        if facts.one_shot:
-            for name in placed.initializers:
-                if name not in self._initialized:
-                    placed.pinned = True
-                    placed.run(Signature((), (), (name,)), ())
-                    self._initialized.add(name)
-        for iterator, maker in facts.starts:
-            placed.pinned = True
-            self._started[iterator] = Signature(signature.feeds, (), (maker,)), values
+        self._iterators.before(placed, facts, signature, values)
 
     def _count(self, signature: Signature) -> None:
         with self._building:
@@ -384,63 +257,11 @@ class ElasticSession(v1.Session):
             if len(self._uses) > SIGNATURES_MAX:
                 self._uses.popitem(last=False)
 
-    def _facts_of(self, signature: Signature) -> _Facts:
-        exported = self._export()
-        facts = self._facts.get(signature)
-        if facts is None:
-            nodes = exported.index.nodes
-            reached = [nodes[name] for name in exported.index.upstream(signature.names) if name in nodes]
-            ops = {node.op for node in reached}
-            feeds = exported.feeds
-            pulls = passes.pulls(exported.index, feeds, [node.name for node in reached])
-            facts = self._facts[signature] = _Facts(
-                remote=any(node.device.startswith("/job:ps") for node in reached),
-                one_shot="OneShotIterator" in ops,
-                nodes=len(reached),
-                pulls=tuple(pulls.items()),
-                records=passes.record_tensors(self.graph, exported.index, feeds, pulls, {node.name for node in reached}),
-                readers=passes.readers(exported.index, feeds, [node.name for node in reached]),
-                starts=tuple(
-                    (node.input[1].split(":")[0], node.name) for node in reached if node.op == "MakeIterator"
-                ),
-                makes=tuple(
-                    (feed.source, node.name)
-                    for node in reached if node.op == "MakeIterator"
-                    for feed in feeds.values() if node.name in feed.makers
-                ),
-            )  # fmt: skip
-        return facts
-
     # -- sessions
-
-    def _export(self) -> _Exported:
-        """The GraphDef of the user's graph, again only when it grew (hooks and savers add ops)."""
-        exported = self._exported
-        if exported is None or exported.version != self.graph.version:
-            with self._building:
-                shared = getattr(self.graph, "_deeprec_ext_exported", None)  # by an earlier session on this graph
-                if shared is not None and shared.version == self.graph.version:
-                    self._exported, self._facts = shared, {}
-                    return shared
-                version = self.graph.version
-                definition = self.graph.as_graph_def()
-                index = passes.GraphIndex(definition)
-                feeds: Mapping[str, passes.Feed] = {}
-                if self._home is not None:
-                    try:
-                        passes.check(definition)
-                        feeds = passes.feeds(index)
-                    except RefusedError as error:
-                        self._home.refused(str(error))
-                        raise
-                exported = _Exported(version, definition, index, feeds)
-                self.graph._deeprec_ext_exported = exported
-                self._exported, self._facts = exported, {}
-        return exported
 
     def _current(self) -> Placed:
         """The session for the present view; built here and now when nobody prepared it."""
-        exported = self._export()
+        exported = self._user.exported()
         placed = self._placed
         wanted = self._home.wanted() if self._home is not None else _ON_THE_SPOT
         if placed is not None and (self._made_for is wanted and self._made_version == exported.version):
@@ -461,7 +282,7 @@ class ElasticSession(v1.Session):
             self._home.retire([old])
         return fresh
 
-    def _build(self, wanted: Wanted, exported: _Exported) -> Placed:
+    def _build(self, wanted: Wanted, exported: Exported) -> Placed:
         context = dataclasses.replace(wanted.context, swaps=self._swaps, iterator_scope=self._scope)
         with without_collections():
             rewritten = passes.rewrite(exported.definition, context)
@@ -474,7 +295,7 @@ class ElasticSession(v1.Session):
         """Makes `fresh` the session of the next run; returns the one that may be closed now."""
         with self._building:
             old, self._placed, self._made_for = self._placed, fresh, wanted
-            self._made_version = self._exported.version if self._exported is not None else -1
+            self._made_version = self._user.known.version if self._user.known is not None else -1
             if old is not None and old is not fresh and old.pinned:
                 old.end_probe()
                 self._kept.append(old)
@@ -491,11 +312,11 @@ class ElasticSession(v1.Session):
     def traceable(self) -> Traceable | None:
         """The run that costs most of the recurring ones (ops × uses), and what it takes to compile it once more."""
         with self._building:
-            placed, wanted, exported = self._placed, self._made_for, self._exported
+            placed, wanted, exported = self._placed, self._made_for, self._user.known
             if placed is None or wanted is None or exported is None or placed.key != (wanted.key, exported.version):
                 return None
             known = [(uses * facts.nodes, signature) for signature, uses in self._uses.items()
-                     if uses >= RECURRING and (facts := self._facts.get(signature)) and facts.remote]  # fmt: skip
+                     if uses >= RECURRING and (facts := self._user.known_facts(signature)) and facts.remote]  # fmt: skip
             if not known or not self._is_plain(signature := max(known)[1]):
                 return None
             context = dataclasses.replace(wanted.context, swaps=self._swaps, iterator_scope=self._scope)
@@ -518,7 +339,7 @@ class ElasticSession(v1.Session):
 
         `standby`: for a view that may never come; kept until `drop_standby`.
         """
-        exported = self._export()
+        exported = self._user.exported()
         key = (wanted.key, exported.version)
         where = self._standby if standby else self._prepared
         if key not in where:
@@ -534,12 +355,12 @@ class ElasticSession(v1.Session):
             where[key] = fresh
 
     def has_standby(self, wanted: Wanted) -> bool:
-        return (wanted.key, self._export().version) in self._standby
+        return (wanted.key, self._user.exported().version) in self._standby
 
     def drop_standby(self, keep: Iterable[Wanted]) -> list[Placed]:
         """Forgets the standby sessions but for these views (and the present graph); to be closed by the caller."""
         with self._building:
-            version = self._exported.version if self._exported is not None else -1
+            version = self._user.known.version if self._user.known is not None else -1
             kept = {(wanted.key, version) for wanted in keep}
             return [self._standby.pop(key) for key in list(self._standby) if key not in kept]
 
@@ -553,7 +374,7 @@ class ElasticSession(v1.Session):
         Returns sessions that nobody needs any more; to be closed once no run is under way in them.
         """
         with self._building:
-            exported = self._exported
+            exported = self._user.known
             fresh = self._take_prepared((wanted.key, exported.version)) if exported is not None else None
             if fresh is None:
                 return []
@@ -569,7 +390,7 @@ class ElasticSession(v1.Session):
 
     def catalogue(self) -> Any:
         """The variable catalogue of the graph, from what the training loop runs; None before it has made steps."""
-        exported, recurring = self._exported, self.recurring()
+        exported, recurring = self._user.known, self.recurring()
         if exported is None or not recurring:
             return None
         names = {name for signature in recurring for name in signature.names}
@@ -577,7 +398,7 @@ class ElasticSession(v1.Session):
 
     def batch_size(self) -> int:
         """Records per step, 0 if unknown."""
-        return passes.batch_size(self._export().definition)
+        return passes.batch_size(self._user.exported().definition)
 
     def reports(self) -> list[passes.Report]:
         return self._placed.reports if self._placed is not None else []

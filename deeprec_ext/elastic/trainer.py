@@ -24,10 +24,11 @@ from deeprec_ext import graph as passes
 from deeprec_ext.elastic.agent import Agent, Identity
 from deeprec_ext.elastic.background import GivenUpError
 from deeprec_ext.elastic.gate import Gate
+from deeprec_ext.elastic.home import Wanted
 from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.placed import Placed
 from deeprec_ext.elastic.runner import Runner
-from deeprec_ext.elastic.session import LOST, ElasticSession, Wanted
+from deeprec_ext.elastic.session import LOST, ElasticSession
 from deeprec_ext.elastic.standby import Standby
 from deeprec_ext.elastic.steps import StepClock
 from deeprec_ext.elastic.trainer_gazer import TrainerGazer

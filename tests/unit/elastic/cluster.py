@@ -11,10 +11,11 @@ import tensorflow as tf
 from deeprec_ext import graph as passes
 from deeprec_ext.data.local import LocalLedger
 from deeprec_ext.elastic.gate import Gate
+from deeprec_ext.elastic.home import Wanted
 from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.migration import Mover, destroy
 from deeprec_ext.elastic.runner import Runner
-from deeprec_ext.elastic.session import ElasticSession, Wanted
+from deeprec_ext.elastic.session import ElasticSession
 from deeprec_ext.elastic.view import ClusterView, elastic_config
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

@@ -10,7 +10,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from deeprec_ext.elastic import session as module  # noqa: E402
+from deeprec_ext.elastic import iterators  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
 from tests.unit.elastic.cluster import FakeHome, LocalCluster, destroy_moved, movers  # noqa: E402
 
@@ -214,7 +214,7 @@ def test_the_end_of_the_data_long_after_a_failed_run_is_the_end():
     cluster = LocalCluster(2)
     one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)
     with tf.Graph().as_default() as graph:
-        train, record = train_on(tf.data.Dataset.range(module.SUSPECT_RUNS + 20))
+        train, record = train_on(tf.data.Dataset.range(iterators.SUSPECT_RUNS + 20))
         home = FakeHome(cluster, one)
         session = elastic(home, graph)
         for _ in range(3):
@@ -222,10 +222,10 @@ def test_the_end_of_the_data_long_after_a_failed_run_is_the_end():
         move_unseen(cluster, home, session, one, two)
         runs = 0
         with pytest.raises(tf.errors.OutOfRangeError):
-            while runs < 10 * module.SUSPECT_RUNS:
+            while runs < 10 * iterators.SUSPECT_RUNS:
                 session.run([train, record])
                 runs += 1
-        assert module.SUSPECT_RUNS < runs <= 2 * module.SUSPECT_RUNS + 20
+        assert iterators.SUSPECT_RUNS < runs <= 2 * iterators.SUSPECT_RUNS + 20
         session.close()
 
 

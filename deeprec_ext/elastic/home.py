@@ -1,0 +1,70 @@
+"""What an elastic session asks of the process it lives in, and for what that wants sessions made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import tensorflow as tf
+
+from deeprec_ext import graph as passes
+from deeprec_ext.elastic.gate import Gate
+from deeprec_ext.elastic.inputs import Inputs
+from deeprec_ext.elastic.placed import Placed
+from deeprec_ext.elastic.runner import Runner
+
+if TYPE_CHECKING:
+    from deeprec_ext.elastic.session import ElasticSession
+
+v1 = tf.compat.v1
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What sessions are to be made for. Two equal ones need no exchange."""
+
+    placement: object
+    context: passes.Context
+    config: Callable[[v1.ConfigProto | None], v1.ConfigProto]
+    target: str
+
+    @property
+    def key(self) -> object:
+        return self.placement, frozenset(self.context.tracked.items())
+
+    @property
+    def tasks(self) -> frozenset[int]:
+        """Of the PS that the session names."""
+        return frozenset(self.context.slot_map or ())
+
+
+class Home(Protocol):
+    """The process that an elastic session lives in (`Trainer`)."""
+
+    gate: Gate
+    runner: Runner
+    inputs: Inputs
+
+    @property
+    def generation(self) -> int:
+        """Grows when variables were lost: older sessions end with AbortedError, and MonitoredSession makes a new one."""
+
+    def wanted(self) -> Wanted:
+        """For the present view; waits, with a deadline, until every slot has a PS."""
+
+    def next_view(self, error: Exception, failed: Wanted) -> bool:
+        """A run failed with LOST or STALE. Waits for another view; True: run it again, False: raise the error."""
+
+    def dead(self, wanted: Wanted) -> bool:
+        """Whether a PS that it names is known to be gone for good: no session can be made for it any more."""
+
+    def opened(self, session: ElasticSession) -> None: ...
+
+    def closed(self, session: ElasticSession) -> None: ...
+
+    def retire(self, sessions: list[Placed]) -> None:
+        """Closes sessions that are no longer used, beside training."""
+
+    def refused(self, reason: str) -> None:
+        """The graph cannot be made elastic."""
