@@ -127,11 +127,11 @@ def move_unseen(cluster, home, session, one, two):
         mover.first()
         mover.final()
     destroy_moved(cluster, catalogue, one, two)
-    original, waiting = home.next_view, home.make(two, {})
+    original, waiting = type(home).next_view, home.make(two, {})
 
     def next_view(error, failed):
         home._wanted = waiting
-        return original(error, failed)
+        return original(home, error, failed)
 
     home.next_view = next_view
 
@@ -183,15 +183,21 @@ def train_on(dataset, one_shot=False):
 def test_input_that_ends_when_what_was_prefetched_before_a_loss_is_used_up_begins_again(after_a_loss, monkeypatch):
     """What TensorFlow says of an iterator that it has cancelled, some batches late."""
     cluster = LocalCluster(2)
-    one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)
+    views = [cluster.view(*[epoch % 2] * 4, epoch=epoch) for epoch in range(2, 10)]
     with tf.Graph().as_default() as graph:
         train, record = train_on(tf.data.Dataset.range(10**6))
-        home = FakeHome(cluster, one)
+        home = FakeHome(cluster, views[0])
         session = elastic(home, graph)
-        for _ in range(3):
-            session.run([train, record])
-        if after_a_loss:
+        for one, two in zip(views, views[1:]):
+            for _ in range(3):
+                session.run([train, record])
+            if not after_a_loss:
+                break
             move_unseen(cluster, home, session, one, two)
+            if session.run([train, record])[1] >= 3:
+                break  # else the failed run was just reading: the input was cancelled at once, and has begun again
+        else:
+            raise AssertionError("every loss cancelled the input at once")
         for _ in range(3):
             session.run([train, record])
         execute, broken = session._execute, [f"End of sequence\n\t [[{{{{node {record.op.name}}}}}]]"]
