@@ -6,12 +6,12 @@ import os
 import re
 import shlex
 import subprocess
-import sys
-from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.behaviour.jobs import COUNT, ROOT, RealJob, environment
+from deeprec_ext.cli.main import main
+from tests.behaviour.jobs import COUNT, ROOT, RealJob
 from tests.docs.test_running import OF_A_JOB
 
 pytestmark = pytest.mark.slow
@@ -26,16 +26,28 @@ WATCHES = [words for words in WORDS if "--watch" in words]
 READS = [words for words in WORDS if words not in (*SCALE, *BACKUP, LIVE_ONLY, *WATCHES)]
 
 
-def command(place: Path, words: tuple[str, ...]) -> str:
-    """Runs it in `place`, where `runs/my-run` is; what it prints."""
-    done = subprocess.run([sys.executable, "-m", "deeprec_ext.cli.main", *words], cwd=place, env=environment(),
-                          capture_output=True, text=True, timeout=150)  # fmt: skip
-    assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-2000:])
-    return done.stdout
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """`command(words)` runs it where `runs/my-run` and `backups/my-model` are, in this process; what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(words: tuple[str, ...]) -> str:
+        code = main(words)
+        captured = capsys.readouterr()
+        assert code == 0, (words, captured)
+        return captured.out
+
+    return run
 
 
-@pytest.mark.timeout(400)
-def test_every_command_of_the_documents_about_a_job_runs(begin, tmp_path):
+def is_local(process: psutil.Process) -> bool:
+    """Whether it listens, and on the loopback address only."""
+    hosts = {one.laddr.ip for one in process.net_connections() if one.status == psutil.CONN_LISTEN}
+    return bool(hosts) and all(host.removeprefix("::ffff:") in ("127.0.0.1", "::1") for host in hosts)
+
+
+@pytest.mark.timeout(600)
+def test_every_command_of_the_documents_about_a_job_runs(begin, command, tmp_path):
     assert {HOLD, RELEASE, WAIT} <= set(SCALE) and len(BACKUP) >= 4 and len(READS) > 6 and WATCHES
     job = begin(
         "--ps", "2", "--workers", "1", "--autoscale", "--history", "off", "--backup", "peer,disk=backups/my-model",
@@ -45,26 +57,27 @@ def test_every_command_of_the_documents_about_a_job_runs(begin, tmp_path):
     (tmp_path / "runs" / "my-run").symlink_to(job.directory)
     job.wait_scalable()
     job.until(lambda: (job.directory / "decisions.jsonl").exists(), "the first decision")
+    assert is_local(psutil.Process(job.process.pid)) and is_local(psutil.Process(job.pid("aimaster")))
 
-    command(tmp_path, HOLD)  # the sizes below are those of the documents
-    command(tmp_path, WAIT)
+    command(HOLD)  # the sizes below are those of the documents
+    command(WAIT)
     for words in [words for words in SCALE if words not in (HOLD, RELEASE, WAIT)]:
-        assert command(tmp_path, words).strip()
+        assert command(words).strip()
     job.until(lambda: all(one.outcome for one in job.status().scalings), "the end of all scalings")
     assert [one.outcome for one in job.status().scalings] == ["committed"] * len(job.status().scalings)
     assert len(job.roles_of("ps")) == 4 and len(job.roles_of("worker")) == 3 and "ps-1" not in job.roles_of("ps")
-    command(tmp_path, LIVE_ONLY)
+    command(LIVE_ONLY)
     for words in READS:
-        assert command(tmp_path, words).strip(), words
-    command(tmp_path, RELEASE)
+        assert command(words).strip(), words
+    command(RELEASE)
     job.until(lambda: len(job.events("disk_backup")) > 1, "a disk backup")
     assert job.finish() == 0, job.output
     job.check_counts()
 
     for words in READS + WATCHES:
-        assert command(tmp_path, words).strip(), words
+        assert command(words).strip(), words
     for words in BACKUP:
-        command(tmp_path, words)
+        command(words)
     assert list((tmp_path / "out").glob("model.ckpt*")) and (tmp_path / "new-model" / "checkpoint").exists()
 
 
