@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from deeprec_ext.elastic import sidecar  # noqa: E402
+from deeprec_ext.elastic import sidecar
 
 
 class Inputs:

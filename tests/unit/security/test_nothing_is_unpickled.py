@@ -44,7 +44,9 @@ def test_no_source_imports_what_makes_objects_of_bytes(root: Path) -> None:
         assert not dangerous_calls(path.read_text()), path
 
 
-@pytest.mark.parametrize("source", ["import pickle", "def f():\n    from cloudpickle import loads", "import pickle as p"])
+@pytest.mark.parametrize(
+    "source", ["import pickle", "def f():\n    from cloudpickle import loads", "import pickle as p"]
+)
 def test_the_check_would_notice(source: str) -> None:
     assert CODE_FROM_BYTES & imported(source)
 
