@@ -43,7 +43,8 @@ def programs() -> list[tuple[str, ...]]:
             if words[0].startswith("benchmarks/") and words[0].endswith(".py"):
                 found.append(("-m", words[0][:-3].replace("/", "."), *(words[1:] or ("--help",))))
             elif words[0] == "python" and words[1:2] == ("-m",):
-                found.append(words[1:] if words[3:] else (*words[1:], "--help"))  # named alone: it may need some
+                module = python_words(words) or ()
+                found.append(module if module[2:] else (*module, "--help"))  # named alone: it may need some
     for line in re.findall(r"^\t.*\$\(BIN\)/python (-m (?:benchmarks|tests)\..*)$", MAKEFILE, re.MULTILINE):
         found.append(tuple(re.sub(r"\$\(\w+\)", "", line).split()))
     return sorted({words for words in found if words})
@@ -60,7 +61,7 @@ def complaints() -> dict[tuple[str, ...], str]:
     pytest.importorskip("tensorflow")
     asked = [*PROGRAMS, ("-m", "benchmarks.control", "--no-such-flag")]
     done = subprocess.run([sys.executable, str(Path(__file__).with_name("parsing.py"))], input=json.dumps(asked), text=True,
-                          capture_output=True, cwd=ROOT, timeout=250)  # fmt: skip
+                          capture_output=True, cwd=ROOT, timeout=550)  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(zip(asked, json.loads(done.stdout.splitlines()[-1])))
 
@@ -70,11 +71,13 @@ def test_there_are_programs_to_check():
     assert {"benchmarks.scale_pause", "benchmarks.failover", "benchmarks.operator", "tests.chaos"} <= named
 
 
+@pytest.mark.timeout(600)
 def test_every_python_program_takes_the_flags_that_are_written():
     said = {" ".join(words): complaints()[words] for words in PROGRAMS}
     assert not {words: complaint for words, complaint in said.items() if complaint}
 
 
+@pytest.mark.timeout(600)
 def test_a_flag_that_a_program_does_not_have_would_be_noticed():
     assert "--no-such-flag" in complaints()["-m", "benchmarks.control", "--no-such-flag"]
 
