@@ -359,19 +359,22 @@ def table(result: dict[str, Any]) -> str:
 PARTS = ("pause", "stock", "graph", "workers", "growth", "overhead")
 
 
+def parts(text: str) -> list[str]:
+    """`pause,stock` → the parts. Raises ArgumentTypeError."""
+    if unknown := set(text.split(",")) - set(PARTS):
+        raise argparse.ArgumentTypeError(f"no part called {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    return text.split(",")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(PARTS), help=f"parts, of {', '.join(PARTS)}")
+    parser.add_argument("--only", type=parts, default=PARTS, help=f"parts, of {', '.join(PARTS)}")
     parser.add_argument("--state", default="256MB", help="tables and accumulators of the pause, graph and stock parts")
     parser.add_argument("--repeat", type=int, default=3, help="runs of the pause part, four changes each")
     parser.add_argument("--turns", type=int, default=12, help="turns of each cluster in the overhead part")
     parser.add_argument("--json", type=Path, help="write everything measured to this file")
     arguments = parser.parse_args()
-    only = arguments.only.split(",")
-    unknown = set(only) - set(PARTS)
-    if unknown:
-        parser.error(f"no part called {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    result = measure(only, arguments.state, arguments.repeat, arguments.turns)
+    result = measure(arguments.only, arguments.state, arguments.repeat, arguments.turns)
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2))
     print(table(result))

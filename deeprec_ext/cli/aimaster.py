@@ -10,8 +10,9 @@ from typing import Any
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
-        "aimaster", help="run the AIMaster of one job (the launcher does it for you)", add_help=False
-    )
+        "aimaster", help="run the AIMaster of one job (the launcher does it for you)", add_help=False,
+        prefix_chars="\0",  # every word is taken as it is: argparse refuses a flag as the first of the REMAINDER
+    )  # fmt: skip
     parser.add_argument("words", nargs=argparse.REMAINDER)
     parser.set_defaults(run=run)
 

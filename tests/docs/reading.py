@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = {"runs", "build", "dist", "golden"}  # golden: what tests expect, not documentation
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_CODE = re.compile(r"`([^`\n]+)`")
 
 
 def pages() -> list[Path]:
@@ -32,6 +33,11 @@ def blocks(path: Path, language: str) -> list[str]:
 def prose(path: Path) -> str:
     """Without code blocks and comments."""
     return _COMMENT.sub("", _FENCE.sub("", path.read_text()))
+
+
+def inline(path: Path) -> list[str]:
+    """What stands between backticks in the prose."""
+    return _CODE.findall(prose(path))
 
 
 @dataclass(frozen=True)

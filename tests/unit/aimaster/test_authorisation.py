@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from deeprec_ext.aimaster.authorisation import METHODS
 from deeprec_ext.aimaster.server import AIMaster
@@ -35,6 +36,12 @@ def test_certificates_decide_who_may_call_what(tmp_path: Path) -> None:
             return error.code()
         return grpc.StatusCode.OK
 
+    async def services(channel: grpc.aio.Channel) -> set[str]:
+        """What general tools are told by reflection."""
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+        return {one.name async for reply in call for one in reply.list_services_response.service}
+
     async def main() -> None:
         it = World(tmp_path)
         master = AIMaster(it.spec, it.backend, certs)
@@ -50,6 +57,8 @@ def test_certificates_decide_who_may_call_what(tmp_path: Path) -> None:
                     assert await code(admin.Scale(pb.ScaleRequest(ps=2))) == expected
                     health = health_pb2_grpc.HealthStub(channel)
                     assert await code(health.Check(health_pb2.HealthCheckRequest())) == grpc.StatusCode.OK
+                    if allowed:
+                        assert "deeprec_ext.v1.Admin" in await services(channel)
             async with credentials.open_aio_channel(address, "aimaster.job", "ps", certs) as channel:
                 worker = pb.RegisterRequest(protocol_major=PROTOCOL_MAJOR, role=pb.WORKER, incarnation="x")
                 assert await code(rpc.AgentsStub(channel).Register(worker)) == grpc.StatusCode.PERMISSION_DENIED

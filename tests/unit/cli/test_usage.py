@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -66,6 +67,15 @@ def test_every_command_has_help(command, capsys):
     assert "usage: deeprec-ext" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("words", "code", "said"), [(["--help"], 0, "--tfjob"), (["--job", "j"], 2, "--listen")])
+def test_the_aimaster_gets_its_flags_as_they_are(words, code, said):
+    """`deeprec-ext aimaster` becomes `python -m deeprec_ext.aimaster`, so it takes another process to see."""
+    command = [sys.executable, "-m", "deeprec_ext.cli.main", "aimaster", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=_environment())
+    assert done.returncode == code, done
+    assert said in done.stdout + done.stderr and "unrecognized" not in done.stderr
+
+
 def test_an_ended_job_shows_its_summary(tmp_path, capsys):
     (tmp_path / "job.json").write_text('{"job": "j", "aimaster": "127.0.0.1:1"}')
     (tmp_path / "summary.json").write_text(
@@ -100,8 +110,6 @@ def test_last_lines_of_a_file_longer_than_one_block(tmp_path):
 
 
 def test_the_command_line_does_not_import_tensorflow():
-    import subprocess
-
     code = "import sys, deeprec_ext.cli.main as m; m.build_parser(); sys.exit('tensorflow' in sys.modules)"
     assert (
         subprocess.run(

@@ -40,6 +40,7 @@ def test_run_config_accepts_what_user_code_sees(monkeypatch):
 
 
 def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """With autoload, unless the variables have another PYTHONPATH."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "deeprec_ext" / "_autoload")])
     environment = {**os.environ, "PYTHONPATH": path, **variables}
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
@@ -56,6 +57,17 @@ def test_a_process_of_a_job_has_its_tf_config_before_the_script_runs():
     ))  # fmt: skip
     done = python("import os; print(os.environ['TF_CONFIG'])", **job)
     assert json.loads(done.stdout)["task"] == {"type": "worker", "index": 1}, done.stderr
+
+
+def test_importing_the_package_is_as_good_as_autoload():
+    """For a script whose environment has a `sitecustomize` of its own before ours."""
+    job = dict(env.process_environment(
+        aimaster="127.0.0.1:1", job="j", role="worker", index=1, slots=3, certificates=None, workdir="/w",
+    ))  # fmt: skip
+    code = "import os; before = 'TF_CONFIG' in os.environ; import deeprec_ext; print(before, os.environ['TF_CONFIG'])"
+    done = python(code, **job, PYTHONPATH=str(ROOT))
+    before, _, config = done.stdout.partition(" ")
+    assert before == "False" and json.loads(config)["task"] == {"type": "worker", "index": 1}, done.stderr
 
 
 def test_the_users_command_of_a_ps_becomes_the_server_and_does_not_run():

@@ -50,13 +50,14 @@ def test_a_scaling_is_asked_for_waited_for_and_told(
             assert lock is not None
             server.script = lambda words: in_the_pod(it, words)
             loop, codes = asyncio.get_running_loop(), []
-            for words in (["--ps", "3", "--wait", "--json"], ["--ps", "3"], ["--ps", "99"]):
+            it.backend.stillborn.add("ps-3")  # the last of these is rolled back
+            for words in (["--ps", "3", "--wait", "--json"], ["--ps", "3"], ["--ps", "99"], ["--ps", "4", "--wait"]):
                 codes.append(await loop.run_in_executor(None, main, ["scale", "-n", "team", "ctr", *words]))
             lock.close()
             assert len(it.master.job.view().ps) == 3
             return codes
 
-    assert asyncio.run(asyncio.wait_for(run(), 50)) == [0, 0, 2]
+    assert asyncio.run(asyncio.wait_for(run(), 50)) == [0, 0, 2, 1]
     captured = capsys.readouterr()
     ended, _, rest = captured.out.partition("}\n")
     assert json.loads(ended + "}")["outcome"] == "committed"

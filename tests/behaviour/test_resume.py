@@ -1,0 +1,48 @@
+"""A run that was stopped goes on later, as it was: its size, its model, its data."""
+
+from __future__ import annotations
+
+import signal
+
+import numpy as np
+import pytest
+
+from tests.behaviour.jobs import RealJob
+from tests.behaviour.scripts import shards
+from tests.behaviour.test_data_ledger import SCRIPT, check, data, until_trained
+
+pytestmark = pytest.mark.slow
+
+RECORDS, EPOCHS = 40_000, 2
+
+
+@pytest.mark.timeout(500)
+def test_a_stopped_run_goes_on_from_its_store_and_its_last_checkpoint(begin, tmp_path):
+    import tensorflow as tf
+
+    shards.write(str(tmp_path / "data"), RECORDS, 5)
+    command = (*SCRIPT, "--data", str(tmp_path / "data"), "--records", str(RECORDS), "--epochs", str(EPOCHS),
+               "--sleep", "0.004", "--checkpoint-steps", "300")  # fmt: skip
+    first = begin("--ps", "1", "--workers", "0", command=command)
+    first.wait_scalable()
+    assert first.scale(ps=2).outcome == "committed"
+    saved = first.log("chief-0").count("Saving checkpoints for")
+    first.until(lambda: first.log("chief-0").count("Saving checkpoints for") > saved + 1, "a checkpoint of two PS")
+    until_trained(first, 10_000)
+    first.process.send_signal(signal.SIGINT)
+    assert first.end() == 130, first.output
+    assert first.summary()["status"] == "stopped"
+    kept = tf.train.load_checkpoint(str(first.directory / "model"))
+    step, sum_kept = kept.get_tensor("global_step"), kept.get_tensor(shards.TABLE)[:, 0].sum()
+    assert 0 < sum_kept < RECORDS * EPOCHS
+
+    second = RealJob(first.directory, ("--resume", "--ps", "1", "--workers", "0"), command)
+    try:
+        second.until(lambda: second.step() > step, "steps after the checkpoint")
+        assert len(second.roles_of("ps")) == 2, "the size that it had when it was stopped"
+        assert second.end(300) == 0, second.tails()
+    finally:
+        second.close()
+    assert f"model.ckpt-{step}" in second.log("chief-0").rpartition("--- deeprec-ext: chief-0, start")[2]
+    times = check(second, RECORDS, EPOCHS)
+    assert np.all(times <= EPOCHS + 1) and data(second)["lost"] == 0

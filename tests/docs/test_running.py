@@ -1,0 +1,74 @@
+"""What the documents' `deeprec-ext` commands need decides where they are run for real: here, with a job, or with a cluster.
+
+Those of a job are in `tests/behaviour/test_documents.py`, those of a cluster in `tests/cluster` and, with a server that is
+played, in `tests/unit/cli/cluster`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deeprec_ext.cli.main import main
+from tests.docs.reading import ROOT, CommandLine, blocks, command_lines
+
+OURS = [line for line in command_lines() if line.words[0] == "deeprec-ext"]
+STARTS = [line for line in OURS if line.words[1] == "run"]
+OF_A_JOB = [line for line in OURS if {"runs/my-run", "backups/my-model"} & set(line.words)]
+OF_A_CLUSTER = [line for line in OURS if "-n" in line.words or line.words[1] == "submit"]
+ALONE = [
+    line for line in OURS if line.words[1] == "doctor" or line.words[1:3] in (("plan", "--policy"), ("plan", "--"))
+]
+SIMULATED = [line for line in OURS if line.words[1] == "simulate"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with what a reader has: a script, the events of README's comment, the examples."""
+    (tmp_path / "train.py").write_text("print('trains')\n")
+    (tmp_path / "kill.yaml").write_text("- {at_step: 500, kill: ps-1}\n")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    return tmp_path
+
+
+def test_every_command_is_run_somewhere():
+    known = [*STARTS, *OF_A_JOB, *OF_A_CLUSTER, *ALONE, *SIMULATED]
+    assert {str(line) for line in OURS} == {str(line) for line in known}
+
+
+@pytest.mark.parametrize("line", STARTS, ids=str)
+def test_every_run_would_start(line: CommandLine, here: Path, capsys: pytest.CaptureFixture[str]):
+    """Everything but the processes: flags, limits, events, the script, the backup's directory."""
+    first = line.words.index("--")
+    assert main([*line.words[1:first], "--dry-run", "--json", *line.words[first:]]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert {"aimaster", "ps-0", "chief-0"} <= set(plan["roles"])
+
+
+@pytest.mark.parametrize("line", ALONE, ids=str)
+def test_what_needs_no_job_runs(line: CommandLine, here: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(line.words[1:]) == 0
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.slow
+def test_the_shipped_trace_is_simulated(here: Path, capsys: pytest.CaptureFixture[str]):
+    shipped = {line.words[1:] for line in SIMULATED if not line.words[2].endswith(".yaml")}
+    assert shipped == {("simulate", "steady")}
+    assert main(["simulate", "steady", "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+def test_the_job_of_the_guide_is_one_that_can_be_submitted(here: Path, capsys: pytest.CaptureFixture[str]):
+    (block,) = [one for one in blocks(ROOT / "docs" / "kubernetes.md", "yaml") if "kind: TFJob" in one]
+    (here / "job.yaml").write_text(block)
+    for line in OF_A_CLUSTER:
+        if line.words[1] == "submit":
+            words = [word for word in line.words[1:] if word not in ("--wait", "--dry-run")]
+            assert main([*words, "--dry-run"]) == 0, line
+            assert "ctr-aimaster" in capsys.readouterr().out, line

@@ -1,0 +1,60 @@
+"""What a script tells the AIMaster: numbers of its own, and which backups it would like."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from deeprec_ext.aimaster.summary import summarize
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.settings import Settings
+from tests.unit.aimaster.world import SETTINGS, World, world
+
+WISH = pb.BackupWish(peer=False, peer_seconds=2, disk_path="wished", disk_seconds=7)
+
+
+def play(workdir: Path, scenario: Callable[[World], Awaitable[None]], **settings: object) -> None:
+    async def main() -> None:
+        async with world(workdir, settings=dataclasses.replace(SETTINGS, **settings)) as it:
+            await it.until(lambda: it.master.job.cluster.live)
+            await scenario(it)
+
+    asyncio.run(main())
+
+
+async def wish(it: World) -> None:
+    await it.agent("chief-0").say(backup_wish=WISH)
+    await it.until(lambda: it.master.job.wish == WISH)
+
+
+def test_numbers_that_a_script_reports_are_in_the_summary(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await it.agent("worker-0").say(metrics=pb.MetricsReport(metrics={"auc": 0.91, "clicks": 3}, step=7))
+        await it.until(lambda: "auc" in it.master.job.store.get("metrics", {}))
+        summary = summarize(it.master.job.store, status="succeeded", seconds=1.0, roles={})
+        assert summary["metrics"] == {"auc": 0.91, "clicks": 3}
+
+    play(tmp_path, scenario)
+
+
+def test_a_hook_chooses_the_backups_where_the_command_line_says_nothing(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        assert it.master.job.peer_backup and not it.master.job.disk_backup
+        await wish(it)
+        job = it.master.job
+        assert (job.peer_backup, job.backup_seconds) == (False, 2)
+        assert (job.disk_backup, job.disk_backup_seconds) == ("wished", 7)
+
+    play(tmp_path, scenario, peer_backup=Settings.peer_backup)
+
+
+def test_the_command_line_wins_over_the_hook(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await wish(it)
+        job = it.master.job
+        assert (job.peer_backup, job.backup_seconds) == (True, 3)
+        assert (job.disk_backup, job.disk_backup_seconds) == ("", 9)
+
+    play(tmp_path, scenario, peer_backup="on", peer_backup_seconds=3.0, disk_backup="off", disk_backup_seconds=9.0)
