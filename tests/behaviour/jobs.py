@@ -59,6 +59,7 @@ class RealJob:
                 env=environment(),
             )  # fmt: skip
         self._stub: rpc.AdminStub | None = None
+        self._described = 0
         self._stopped: set[int] = set()
 
     # ------------------------------------------------------------------------------------------------ waiting
@@ -146,8 +147,11 @@ class RealJob:
         return json.loads((self.directory / "summary.json").read_text())
 
     def _admin(self) -> rpc.AdminStub:
-        if self._stub is None:
-            described = json.loads((self.directory / "job.json").read_text())
+        file = self.directory / "job.json"
+        made = file.stat().st_mtime_ns  # a run that is resumed finds the one of the run before
+        if self._stub is None or made != self._described:
+            self._described = made
+            described = json.loads(file.read_text())
             certificates = self.directory / "certs"
             channel = open_channel(
                 described["aimaster"], server_name("aimaster", described["job"]), "admin", certificates
