@@ -68,7 +68,7 @@ class Example:
 
 EXAMPLES = {
     "census": Example(
-        "census", "wide/age_x_education_x_occupation", 128, 14, 32768, 128, (), 0.15, 64
+        "census", "wide/age_x_education_x_occupation", 128, 8, 32768, 128, (), 0.2, 64
     ),
     "deepfm": Example(
         "deepfm", "C1/embedding", 128, 2, 1500, 1, ("--records", str(1500 * 128)), 0.15, 400

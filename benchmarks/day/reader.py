@@ -121,7 +121,7 @@ LIVE = "/api/live"
 PAGES: dict[str, Callable[[bytes], object]] = {
     "/": lambda body: b"<html" in body.lower(),
     "/api/status": lambda body: isinstance(json.loads(body), dict),
-    "/metrics": lambda body: b"deeprec_steps_total" in body,
+    "/metrics": lambda body: b"deeprec_job_info" in body,
     "/healthz": lambda body: True,
     "/api/events": lambda body: json.loads(body) is not None,
     "/api/history": lambda body: json.loads(body) is not None,

@@ -25,7 +25,7 @@ TRIES = 6
 """A state that lasts for milliseconds may be over before the signal is sent: then the day tries once more."""
 
 DISK_FULL_SECONDS = 60.0
-STOPPED_SECONDS, RUNNING_SECONDS = 0.5, 0.25
+STOPPED_SECONDS, RUNNING_SECONDS = 0.6, 0.3
 KINDS = ("prepare", "commit", "final copy", "servers", "workers", "disk")
 
 
