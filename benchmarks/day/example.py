@@ -41,6 +41,9 @@ FIRST_STEPS = 5
 """Of each trainer, before one is slowed: to start, it needs the processor as the others do."""
 
 END_SECONDS = 300.0
+HARDER = ((0.9, 50), (0.8, 5), (0.6, 2), (0.0, 1))
+"""(share of the steps that are done, times the pace): in the end training nearly stands still until the day is over."""
+
 QUIET_RUNS = 3
 QUIET_WIDTH = 0.002
 """Runs in which nothing happens differ by less; as much again is allowed on both sides."""
@@ -71,10 +74,10 @@ class Example:
 
 EXAMPLES = {
     "census": Example(
-        "census", "wide/age_x_education_x_occupation", 128, 8, 32768, 128, (), 0.2, 64
+        "census", "wide/age_x_education_x_occupation", 128, 14, 32768, 128, (), 0.2, 64
     ),
     "deepfm": Example(
-        "deepfm", "C1/embedding", 128, 1, 1200, 1, ("--records", str(1200 * 128)), 0.25, 400
+        "deepfm", "C1/embedding", 128, 1, 2400, 1, ("--records", str(2400 * 128)), 0.25, 400
     ),
 }  # fmt: skip
 
@@ -96,7 +99,7 @@ class Result:
 
 
 class Brake:
-    """Slows training while there are things to come, so that the records outlast them; two times more in the last third."""
+    """Slows training while there are things to come, so that the records outlast them, also where the machine is very busy."""
 
     def __init__(self, job: Job, example: Example) -> None:
         self._job, self._example, self._over = job, example, threading.Event()
@@ -116,7 +119,8 @@ class Brake:
 
     def _run(self) -> None:
         while not self._over.wait(1.0):
-            put_pace(self._job.workdir, self._example.pace_seconds * (2 if self.done > 0.65 else 1))
+            factor = next(factor for share, factor in HARDER if self.done >= share)
+            put_pace(self._job.workdir, self._example.pace_seconds * factor)
 
 
 @contextlib.contextmanager
