@@ -134,16 +134,17 @@ def _disk(case: Case) -> Iterable[Finding]:
     story = case.story
     ((start, end),) = case.training
     cuts = [event.time for event in story.events if event.type == "disk_backup" and start <= event.time <= end]
-    length, begin = max((later - earlier, earlier) for earlier, later in zip([start, *cuts], [*cuts, end]))
-    if length < BACKUP_GAP_FACTOR * story.disk_backup_seconds:
-        return
     dropped = [event.text for event in story.events if event.type == "disk_backup_dropped"]
     warnings = [event for event in story.events if event.type == "warning" and "disk backup" in event.text]
-    failed = [event.text for event in warnings]
-    # Where a cut could not be written, that is the reason, whatever else came across it.
-    disturbed = not any(begin <= event.time <= begin + length for event in warnings) and any(
-        low < begin + length and begin < high for low, high in case.disturbances
-    )
+    gaps = [(begin, later - begin) for begin, later in zip([start, *cuts], [*cuts, end])]
+    long = [(begin, gap) for begin, gap in gaps if gap >= BACKUP_GAP_FACTOR * story.disk_backup_seconds]
+    if not long:
+        return
+    # One in which a cut could not be written is told before longer ones that scalings explain, whatever else came across it.
+    failing = [one for one in long if any(one[0] <= event.time <= sum(one) for event in warnings)]
+    begin, length = max(failing or long, key=lambda one: one[1])
+    disturbed = not failing and any(low < begin + length and begin < high for low, high in case.disturbances)
+    failed = [event.text for event in warnings if not failing or begin <= event.time <= begin + length]
     reason = (
         ("a scaling or a failure fell into this time: a cut that one of them comes across is dropped",)
         if disturbed

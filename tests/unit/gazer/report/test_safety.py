@@ -167,11 +167,15 @@ def test_disk_backups_that_came_too_seldom():
     [finding] = rules.backups(case(**wanted, scalings=(scaled("committed"),)))
     assert finding.level == "note"  # a scaling drops cuts
     assert "a scaling or a failure fell into this time" in finding.evidence[1]
+
+
+def test_a_disk_that_could_not_be_written_is_told_before_longer_gaps_that_scalings_explain():
     full = Event(BEGAN + 60, "warning", "", {"text": "no disk backup could be written to b: No space left on device"})
-    wanted["events"] = (*wanted["events"], full)
+    wanted = {"peer_backup": False, "disk_backup": "b", "disk_backup_seconds": 10.0}
+    wanted["events"] = (full, *cuts(20, 50, 100, 260))
     [finding] = rules.backups(case(**wanted, scalings=(scaled("committed"),)))
-    assert finding.level == "problem"  # a full disk is the reason, whatever else happened meanwhile
-    assert finding.evidence == ("3 completed, 1 dropped", full.text, "slots have moved")
+    assert finding.text == "No disk backup was completed for 50.0 s; one was due every 10.0 s"
+    assert (finding.level, finding.evidence) == ("problem", ("4 completed, 0 dropped", full.text))
     assert "See the warnings" in finding.advice
 
 
