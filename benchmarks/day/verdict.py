@@ -87,6 +87,8 @@ def _findings(findings: Sequence[Mapping[str, Any]], hot: str, slow: str) -> lis
     found = []
     if "hot-slot" not in known or hot not in known["hot-slot"]["text"]:
         found.append(f"report: no finding names the hot table {hot}: {sorted(known)}")
+    if known.get("backup-gap", {}).get("level") != "problem":
+        found.append(f"report: the minute without disk backups is no problem to it: {known.get('backup-gap')}")
     if known.get("straggler", {}).get("subject") != slow:
         found.append(f"report: no finding names the slow {slow}: {sorted(known)}")
     return found

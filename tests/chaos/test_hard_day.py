@@ -41,6 +41,7 @@ GOOD: dict[str, Any] = {
     "warnings": ["no disk backup could be written to /somewhere: full; training goes on, and it is tried again"],
     "findings": [
         {"rule": "hot-slot", "subject": "slot-4", "text": "Slot 4 (table C1/embedding, on ps-0) alone has …"},
+        {"rule": "backup-gap", "level": "problem", "text": "No disk backup was completed for 1:03"},
         {"rule": "straggler", "subject": "worker-0", "text": "worker-0 is a straggler"},
     ],
 }
@@ -74,7 +75,8 @@ def test_a_report_that_tells_everything_is_good():
         (lambda report: report["warnings"].clear(), "0 warnings of the full disk"),
         (lambda report: report["warnings"].extend(report["warnings"]), "2 warnings of the full disk"),
         (lambda report: report["findings"].pop(0), "no finding names the hot table C1/embedding"),
-        (lambda report: report["findings"][1].update(subject="chief-0"), "no finding names the slow worker-0"),
+        (lambda report: report["findings"][1].update(level="note"), "the minute without disk backups is no problem"),
+        (lambda report: report["findings"][2].update(subject="chief-0"), "no finding names the slow worker-0"),
     ],
 )  # fmt: skip
 def test_what_a_report_does_not_tell_is_named(change: Callable[[dict[str, Any]], object], said: str):
