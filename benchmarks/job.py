@@ -141,6 +141,12 @@ class Job:
         status = self.until(self.status, "answer of the AIMaster")
         return sorted(role.name for role in status.roles if role.role == pb.PS and role.slots)
 
+    def ask(self, **request: Any) -> int:
+        """Asks for a scaling; its number, 0 when there is nothing to do. Raises grpc.RpcError when it is refused."""
+        self.until(self.status, "answer of the AIMaster")
+        assert self._stub is not None
+        return self._stub.Scale(pb.ScaleRequest(**request), timeout=10).scaling_id
+
     def graph(self) -> pb.Catalogue:
         assert self._stub is not None
         return self._stub.Graph(pb.CatalogueRequest(), timeout=10).catalogue
@@ -176,14 +182,19 @@ class Job:
         root = psutil.Process(self.process.pid)
         return [root, *root.children(recursive=True)]
 
+    def go_on(self, pid: int) -> None:
+        """Ends a SIGSTOP."""
+        self._stopped.discard(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
     def end(self) -> None:
         """In order if it can be had, and by force otherwise."""
         if self.process.poll() is not None:
             return
         known = self.everyone()
-        for pid in self._stopped:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        for pid in list(self._stopped):
+            self.go_on(pid)
         self.process.send_signal(signal.SIGCONT)
         self.process.send_signal(signal.SIGINT)
         try:

@@ -27,3 +27,14 @@ class UnreachableError(DeepRecError):
 
 class JobFailedError(DeepRecError):
     """The job itself failed; the command line exits with 1."""
+
+
+LINE_MAX = 300
+
+
+def one_line(error: Exception) -> str:
+    """Its name, and of TensorFlow's long messages the lines that say something: a reason is one sentence."""
+    lines = [line.strip(" =:") for line in str(error).splitlines()]
+    noise = ("Graph execution error", "Additional GRPC", '{"created"')
+    said = [line for line in lines if line and not line.startswith(noise)]
+    return f"{type(error).__name__}: {' '.join(said[:2])}"[:LINE_MAX]

@@ -66,7 +66,8 @@ class DiskBackups:
     def __init__(self, job: Job) -> None:
         self._job = job
         self.busy = lambda: False  # a scaling of PS is under way
-        self.error = ""
+        # Of the last attempt, by whichever AIMaster of this run.
+        self.error: str = "" if job.spec.resume else job.store.get("disk_error", "")
         self._path = ""  # of which the following is known
         self._cuts: list[SealedCut] = []
         self._chain: tuple[Cut, ...] = ()
@@ -148,13 +149,19 @@ class DiskBackups:
             if not self.error:
                 job.event("warning", text=f"no disk backup could be written to {job.disk_backup}: {str(error)[:500]}; "
                           "training goes on, and it is tried again")  # fmt: skip
-            self.error = str(error)[:500]
+            self._note(str(error)[:500])
         else:
             if self.error:
                 job.event("disk_backup_again", path=job.disk_backup)
-            self.error = ""
+            self._note("")
             return True
         return False
+
+    def _note(self, error: str) -> None:
+        """An episode may outlast an AIMaster: the next one does not warn of it again, and tells its end."""
+        if bool(error) != bool(self.error):
+            self._job.store.put(disk_error=error)
+        self.error = error
 
     async def _cut(self, began: float) -> None:
         job = self._job

@@ -44,13 +44,13 @@ def without_collections() -> Iterator[None]:
 
 PASSING = {
     "deeprec-background": 20.0,
-    "deeprec-close": 3.0,
-    "deeprec-retire": 3.0,
-    "deeprec-drop": 3.0,
+    "deeprec-close": 10.0,
+    "deeprec-retire": 10.0,
+    "deeprec-drop": 10.0,
     "deeprec-ack": 3.0,
 }
 """Threads that have one thing to do: name -> seconds. Preparing takes long for a large graph; closing a session that names
-a dead PS may never end."""
+a dead PS may never end, but on a busy machine it may take seconds to close one, and a process that ends meanwhile crashes."""
 
 NICENESS = 10
 """About a tenth of the processor time of a step, where both want it."""

@@ -23,7 +23,7 @@ from deeprec_ext.elastic.background import politely
 from deeprec_ext.elastic.disk_cut import CancelledCutError, Source, deltas_of
 from deeprec_ext.elastic.disk_restore import restore
 from deeprec_ext.elastic.guarding import make_bitmaps
-from deeprec_ext.errors import DeepRecError
+from deeprec_ext.errors import DeepRecError, one_line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -86,7 +86,7 @@ class Disk:
                 self._answer(command.id, str(error)[:1000] or type(error).__name__)
             except Exception as error:
                 log.exception("%s failed", kind)
-                self._answer(command.id, f"{type(error).__name__}: {error}"[:1000])
+                self._answer(command.id, one_line(error))
 
     def _write_backup(self, command: pb.WriteBackup) -> dict[str, Any]:
         return {"files": politely(self._write, command)}

@@ -29,7 +29,7 @@ from deeprec_ext.elastic.migration import Mover
 from deeprec_ext.elastic.ops import INT64, Ops, Program
 from deeprec_ext.elastic.variables import Facts, Located, bitmap_of
 from deeprec_ext.elastic.view import elastic_config
-from deeprec_ext.errors import DeepRecError
+from deeprec_ext.errors import DeepRecError, one_line
 from deeprec_ext.graph.attributes import kind, shape
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -324,7 +324,7 @@ class _Keeper:
         try:
             self._owner.drop_copies(gone, now)
         except tf.errors.OpError as error:
-            log.warning("old backups could not be removed: %s", _line(error))
+            log.warning("old backups could not be removed: %s", one_line(error))
 
     def _cycle(self, now: _Assignment) -> bool:
         """One refresh of everything, source by source; whether all went well."""
@@ -359,7 +359,7 @@ class _Keeper:
                 if one.mover is not None:
                     mover, one.mover = one.mover, None
                     threading.Thread(target=mover.close, name="deeprec-close", daemon=True).start()
-            owner.report(pb.BackupReport(guard=now.guard, error=_line(error)))
+            owner.report(pb.BackupReport(guard=now.guard, error=one_line(error)))
             return False
         age = time.monotonic() - min((one.began for one in some if one.began is not None), default=started)
         owner.report(
@@ -417,10 +417,3 @@ def _at_least(ops: Ops, value: str, step: str, facts: Facts, device: str) -> str
     number = kind(facts.dtype)
     cast = step if facts.dtype == tf.int64 else ops.add("Cast", [step], device, SrcT=INT64, DstT=number)
     return ops.add("Maximum", [value, cast], device, T=number)
-
-
-def _line(error: Exception) -> str:
-    """The line of TensorFlow's long messages that says something."""
-    lines = [line.strip(" =:") for line in str(error).splitlines()]
-    said = [line for line in lines if line and not line.startswith(("Graph execution error", "Additional GRPC"))]
-    return f"{type(error).__name__}: {' '.join(said[:2])}"[:300]

@@ -29,7 +29,7 @@ from deeprec_ext.elastic.guarding import Collecting, Guarding, make_bitmaps
 from deeprec_ext.elastic.migration import Mover, destroy
 from deeprec_ext.elastic.touched import Touched
 from deeprec_ext.elastic.trimming import keep_trimming
-from deeprec_ext.errors import DeepRecError
+from deeprec_ext.errors import DeepRecError, one_line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -146,7 +146,7 @@ class ParameterServer:
                 raise DeepRecError(f"a PS does not know the command {kind!r}")
         except Exception as error:
             log.exception("command %s failed", kind)
-            self.agent.ack(command.id, f"{type(error).__name__}: {error}"[:1000])
+            self.agent.ack(command.id, one_line(error))
         else:
             self.agent.ack(command.id)
 

@@ -57,6 +57,10 @@ has been executed then, and the step is run again at once."""
 TWICE_MAX = 5
 """One after the other: chance does not do that."""
 
+DROP_SECONDS, DROP_PATIENCE_SECONDS = 2.0, 20.0
+"""How long closing waits until iterators are gone: where the session names a dead PS, which may keep it for ever, and where it
+does not. Then the only reason is a busy machine, and giving up costs a crash: an iterator that outlives its session."""
+
 
 class ElasticSession(v1.Session):
     """See the module. `home` None: a session on the spot (evaluation, prediction), without a cluster.
@@ -135,6 +139,8 @@ class ElasticSession(v1.Session):
 
         def work() -> None:
             for drop in placed.drops:
+                if placed.closed:
+                    return  # left behind meanwhile: there is no session any more
                 try:
                     placed.run(Signature((), (), (drop,)), ())
                 except tf.errors.OpError as error:
@@ -142,9 +148,17 @@ class ElasticSession(v1.Session):
             done.set()
 
         threading.Thread(target=work, name="deeprec-drop", daemon=True).start()
-        if not done.wait(2.0):
-            for one in [*self._kept, placed]:
-                one.leak()
+        began = time.monotonic()
+        while not done.wait(min(DROP_SECONDS, 0.5)):
+            waited = time.monotonic() - began
+            if waited >= DROP_PATIENCE_SECONDS or (waited >= DROP_SECONDS and self._hopeless()):
+                for one in [*self._kept, placed]:
+                    one.leak()
+                return
+
+    def _hopeless(self) -> bool:
+        """Whether the present session names a PS that is gone."""
+        return self._home is None or self._made_for is None or self._home.dead(self._made_for)
 
     # -- running
 

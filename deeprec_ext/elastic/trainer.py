@@ -33,7 +33,7 @@ from deeprec_ext.elastic.standby import Standby
 from deeprec_ext.elastic.steps import StepClock
 from deeprec_ext.elastic.trainer_gazer import TrainerGazer
 from deeprec_ext.elastic.view import ClusterView, elastic_config
-from deeprec_ext.errors import DeepRecError
+from deeprec_ext.errors import DeepRecError, one_line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 v1 = tf.compat.v1
@@ -439,7 +439,7 @@ class Trainer:
             work()
         except Exception as error:
             log.exception("command %d failed", command_id)
-            self.agent.ack(command_id, f"{type(error).__name__}: {error}"[:1000])
+            self.agent.ack(command_id, one_line(error))
         else:
             self.agent.ack(command_id)
 

@@ -56,7 +56,7 @@ def run(
 ) -> Left:
     """One job in `directory` (made), ended after `seconds` at the latest; nothing of it runs afterwards."""
     (directory / "chaos").mkdir(parents=True)
-    _put_pace(directory, PACE_SECONDS if plan.events else 0.0)
+    put_pace(directory, PACE_SECONDS if plan.events else 0.0)
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TF_CONFIG", "DEEPREC_"))}
     output = directory.with_name(f"{directory.name}.out")
@@ -75,7 +75,7 @@ def run(
         if process.poll() is None:
             process.kill()
             process.wait()
-        left_behind = _end_rest(directory)
+        left_behind = end_rest(directory)
     return Left(code, _json(directory / "summary.json"), events(directory), steps(directory), left_behind)
 
 
@@ -95,7 +95,7 @@ def _watch(
         if braked:
             done = sum(len(of_process) for of_process in steps(directory).values()) / batches
             braked = ended < len(plan.events)
-            _put_pace(directory, PACE_SECONDS * (10 if done > 0.5 else 1) if braked else 0.0)
+            put_pace(directory, PACE_SECONDS * (10 if done > 0.5 else 1) if braked else 0.0)
     return None
 
 
@@ -105,7 +105,7 @@ def _is_end(line: str) -> bool:
                                      ("recovered", "committed", "rolled_back", "refused", "no-op"))  # fmt: skip
 
 
-def _put_pace(directory: Path, seconds: float) -> None:
+def put_pace(directory: Path, seconds: float) -> None:
     draft = directory / "chaos" / ".pace"
     draft.write_text(str(seconds))
     draft.rename(directory / "chaos" / "pace")
@@ -136,7 +136,7 @@ def steps(directory: Path) -> dict[str, list[tuple[float, int, int]]]:
     return found
 
 
-def _of(directory: Path) -> Iterator[psutil.Process]:
+def processes_of(directory: Path) -> Iterator[psutil.Process]:
     """Processes of this run: they have its directory in their environment."""
     mark = f"DEEPREC_EXT_WORKDIR={directory}\0".encode()
     for entry in os.scandir("/proc"):
@@ -148,10 +148,10 @@ def _of(directory: Path) -> Iterator[psutil.Process]:
                         yield process
 
 
-def _end_rest(directory: Path) -> list[str]:
+def end_rest(directory: Path) -> list[str]:
     """Whatever is left some seconds after the launcher's end is named, and killed."""
     deadline = time.monotonic() + EXIT_SECONDS
-    while (rest := list(_of(directory))) and time.monotonic() < deadline:
+    while (rest := list(processes_of(directory))) and time.monotonic() < deadline:
         time.sleep(0.1)
     named = []
     for process in rest:

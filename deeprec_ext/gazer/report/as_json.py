@@ -43,6 +43,7 @@ def values(story: Story) -> dict[str, Any]:
         "ops": [dataclasses.asdict(op) for op in heaviest(traces)[:OPS_MAX]],
         "transfers": [dataclasses.asdict(one) for one in transfers(traces)[:TRANSFERS_MAX]],
         "traced_steps": len(traces),
+        "starts": {role: {"started": started, "restarted": again} for role, (started, again) in story.starts.items()},
         "scalings": [dataclasses.asdict(one) for one in story.scalings],
         "failures": [dataclasses.asdict(one) for one in story.failures],
         "decisions": [dataclasses.asdict(one) for one in story.decisions],

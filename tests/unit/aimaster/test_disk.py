@@ -166,6 +166,24 @@ async def test_what_cannot_be_written_is_one_warning_per_episode_and_training_go
 
 
 @played
+async def test_an_episode_that_outlasts_an_aimaster_is_still_one_warning_and_its_end_is_told(tmp_path):
+    async with job(tmp_path) as world:
+        world.directory.problem = "[Errno 28] No space left on device"
+        await world.until(lambda: len(events(world, "warning")) > 0, 10)
+        await world.crash()
+        tried = len(world.directory.writes)
+        await world.start()
+        await world.until(lambda: len(world.directory.writes) >= tried + 6, 10)
+        assert len([one for one in events(world, "warning") if "disk backup" in one["text"]]) == 1
+        assert "No space left" in (await world.status()).backup.error
+        world.directory.problem = ""
+        await world.until(lambda: len(events(world, "disk_backup_again")) == 1, 10)
+        await world.crash()
+        await world.start()
+        assert not (await world.status()).backup.error
+
+
+@played
 async def test_a_ps_that_dies_during_a_cut_drops_it_without_a_warning(tmp_path):
     async with job(tmp_path) as world:
         await world.until(lambda: bool(events(world, "disk_backup")), 10)

@@ -179,6 +179,37 @@ def train_on(dataset, one_shot=False):
         return tf.group(v1.assign_add(total, record), v1.assign_add(step, 1)), record
 
 
+@pytest.mark.parametrize("dead", [False, True])
+def test_closing_waits_for_an_iterator_on_a_busy_machine_and_not_where_a_ps_is_dead(dead, monkeypatch):
+    """An iterator that outlives its session crashes the process; on a dead PS nobody can wait for it."""
+    monkeypatch.setattr(module, "DROP_SECONDS", 0.1)
+    cluster, slow = LocalCluster(1), threading.Event()
+    with tf.Graph().as_default() as graph:
+        train, record = train_on(tf.data.Dataset.range(10**6))
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        monkeypatch.setattr(home, "dead", lambda wanted: dead)
+        session = elastic(home, graph)
+        session.run([train, record])
+        placed, dropped = session._placed, []
+        assert placed.drops
+        run = placed.run
+
+        def late(signature, *arguments):
+            assert slow.wait(30)
+            dropped.append(signature.targets)
+            return None if dead else run(signature, *arguments)
+
+        monkeypatch.setattr(placed, "run", late)
+        if dead:
+            session.close()
+            assert not dropped and session._left_behind.is_set()
+            slow.set()
+        else:
+            threading.Timer(1.0, slow.set).start()
+            session.close()
+            assert [(drop,) for drop in placed.drops] == dropped and not session._left_behind.is_set()
+
+
 @pytest.mark.parametrize("after_a_loss", [True, False])
 def test_input_that_ends_when_what_was_prefetched_before_a_loss_is_used_up_begins_again(after_a_loss, monkeypatch):
     """What TensorFlow says of an iterator that it has cancelled, some batches late."""

@@ -134,12 +134,17 @@ def _disk(case: Case) -> Iterable[Finding]:
     story = case.story
     ((start, end),) = case.training
     cuts = [event.time for event in story.events if event.type == "disk_backup" and start <= event.time <= end]
-    length, begin = max((later - earlier, earlier) for earlier, later in zip([start, *cuts], [*cuts, end]))
-    if length < BACKUP_GAP_FACTOR * story.disk_backup_seconds:
-        return
-    disturbed = any(low < begin + length and begin < high for low, high in case.disturbances)
     dropped = [event.text for event in story.events if event.type == "disk_backup_dropped"]
-    failed = [event.text for event in story.events if event.type == "warning" and "disk backup" in event.text]
+    warnings = [event for event in story.events if event.type == "warning" and "disk backup" in event.text]
+    gaps = [(begin, later - begin) for begin, later in zip([start, *cuts], [*cuts, end])]
+    long = [(begin, gap) for begin, gap in gaps if gap >= BACKUP_GAP_FACTOR * story.disk_backup_seconds]
+    if not long:
+        return
+    # One in which a cut could not be written is told before longer ones that scalings explain, whatever else came across it.
+    failing = [one for one in long if any(one[0] <= event.time <= sum(one) for event in warnings)]
+    begin, length = max(failing or long, key=lambda one: one[1])
+    disturbed = not failing and any(low < begin + length and begin < high for low, high in case.disturbances)
+    failed = [event.text for event in warnings if not failing or begin <= event.time <= begin + length]
     reason = (
         ("a scaling or a failure fell into this time: a cut that one of them comes across is dropped",)
         if disturbed
@@ -169,14 +174,33 @@ def data(case: Case) -> Iterable[Finding]:
 
 
 def slow_pauses(case: Case) -> Iterable[Finding]:
-    """A committed PS scaling stopped training for longer than a person overlooks."""
+    """A committed PS scaling stopped training for longer than a person overlooks.
+
+    Where a PS was lost at the same time nobody can tell whose pause it was: the finding about the failure has its length.
+    """
     for one in case.story.scalings:
-        if one.outcome == "committed" and one.role == "ps" and max(one.pause_seconds, default=0.0) >= PAUSE_SECONDS:
+        pause = max(one.pause_seconds, default=0.0)
+        if (
+            one.outcome == "committed"
+            and one.role == "ps"
+            and pause >= PAUSE_SECONDS
+            and not _lost_a_ps(case, one, pause)
+        ):
             yield Finding(
-                "long-pause", ADVICE, f"{one.title} stopped training for {format_seconds(max(one.pause_seconds))}",
+                "long-pause", ADVICE, f"{one.title} stopped training for {format_seconds(pause)}",
                 (f"{format_bytes(one.bytes_moved)} moved before the pause, {format_bytes(one.bytes_resent)} sent again",),
                 "Large dense variables and long steps make a pause long; so does a machine with no idle core.",
             )  # fmt: skip
+
+
+def _lost_a_ps(case: Case, one: Scaling, pause: float) -> bool:
+    """Whether training was recovering from the loss of a PS when this pause can have been: it may reach out of the scaling."""
+    return any(
+        failure.died <= one.started + one.seconds + pause
+        and (failure.recovered_seconds is None or failure.died + failure.recovered_seconds >= one.started)
+        for failure in case.story.failures
+        if failure.role.startswith("ps-")
+    )
 
 
 PAUSE_SECONDS = 5.0

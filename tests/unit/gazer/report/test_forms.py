@@ -158,6 +158,11 @@ def test_hostile_strings_are_values_in_json():
     assert found["metrics"]["auc"] is None
 
 
+def test_json_says_how_often_each_role_was_started_again():
+    found = json.loads(report.to_json(Story("j", starts={"aimaster": (2, 1), "ps-0": (1, 0)})))
+    assert found["starts"] == {"aimaster": {"started": 2, "restarted": 1}, "ps-0": {"started": 1, "restarted": 0}}
+
+
 @pytest.mark.parametrize(("name", "make"), [("report.md", report.to_markdown), ("report.json", report.to_json)])
 def test_markdown_and_json_of_a_fixed_story_are_stable(name, make):
     """`python -m tests.unit.gazer.report.stories` writes the golden files anew."""

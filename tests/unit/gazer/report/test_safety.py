@@ -116,6 +116,20 @@ def test_a_long_pause():
     ]
 
 
+def test_a_pause_in_which_a_ps_was_lost_is_told_of_the_failure_alone():
+    """What the trainers report is the longest gap, and that began with the death or ended with the recovery."""
+    slow = scaled("committed", pause_seconds=(7.5,))
+    for died, recovered in ((BEGAN + 30, 25.0), (BEGAN + 55, 3.0), (BEGAN + 60, None)):
+        assert not list(
+            rules.slow_pauses(case(scalings=(slow,), failures=(Failure("ps-0", "hung", died, 8.0, recovered),)))
+        )
+    others = (
+        Failure("ps-0", "killed", BEGAN + 20, 0.1, 25.0), Failure("ps-0", "killed", BEGAN + 90, 0.1, 25.0),
+        Failure("worker-0", "killed", BEGAN + 55, 0.1, 3.0),
+    )  # fmt: skip
+    assert len(list(rules.slow_pauses(case(scalings=(slow,), failures=others)))) == 1
+
+
 def test_the_catalogues_warnings_are_findings_with_their_remedy():
     [finding] = rules.dense_updates(case(warnings=("the optimizer writes every row of big (6.4 MB). Use Adagrad",)))
     assert (finding.text, finding.advice) == ("The optimizer writes every row of big (6.4 MB)", "Use Adagrad")
@@ -153,6 +167,16 @@ def test_disk_backups_that_came_too_seldom():
     [finding] = rules.backups(case(**wanted, scalings=(scaled("committed"),)))
     assert finding.level == "note"  # a scaling drops cuts
     assert "a scaling or a failure fell into this time" in finding.evidence[1]
+
+
+def test_a_disk_that_could_not_be_written_is_told_before_longer_gaps_that_scalings_explain():
+    full = Event(BEGAN + 60, "warning", "", {"text": "no disk backup could be written to b: No space left on device"})
+    wanted = {"peer_backup": False, "disk_backup": "b", "disk_backup_seconds": 10.0}
+    wanted["events"] = (full, *cuts(20, 50, 100, 260))
+    [finding] = rules.backups(case(**wanted, scalings=(scaled("committed"),)))
+    assert finding.text == "No disk backup was completed for 50.0 s; one was due every 10.0 s"
+    assert (finding.level, finding.evidence) == ("problem", ("4 completed, 0 dropped", full.text))
+    assert "See the warnings" in finding.advice
 
 
 def test_backups_as_they_should_be():
