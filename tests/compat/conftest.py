@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ class PatientJob(RealJob):
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Callable[..., RealJob]]:
     """`begin("--ps", "1", command=…)` starts a real job; it is stopped after the test."""
-    pytest.importorskip("tensorflow")
+    if importlib.util.find_spec("tensorflow") is None:  # not imported here, which takes seconds: the jobs do it
+        pytest.skip("no TensorFlow")
     jobs: list[RealJob] = []
 
     def start(*flags: str, command: tuple[str, ...]) -> RealJob:

@@ -14,9 +14,6 @@ from tests.behaviour.jobs import RealJob
 from tests.behaviour.losses import Losses
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
-STEP_SECONDS = 0.05
-"""A trainer waits so long after each step: how long a job lasts depends little on the machine."""
-
 FLAGS = (
     "--ps", "1", "--workers", "1", "--max-ps", "2", "--backup", "peer",
     "--setting", "peer_backup_seconds=0.5", "--setting", "ps_heartbeat_limit_seconds=30",
@@ -50,13 +47,13 @@ class Script:
     """Some that stock TensorFlow has to find in the checkpoint."""
     guess: float = 0.55
     """Already after 400 steps it is to be better than this: than the most frequent answer."""
-    steps: int = 3500
+    steps: int = 3000
     said: tuple[str, ...] = ()
     """What hooks and listeners of the chief have printed besides."""
 
-    def command(self, directory: Path, steps: int, *more: str, step_seconds: float = 0.0) -> tuple[str, ...]:
+    def command(self, directory: Path, steps: int, *more: str, slow_while: Path | None = None) -> tuple[str, ...]:
         data = ("--data_dir", str(directory.parent / "data")) if self.name == "linear_csv" else ()
-        words = {"model_dir": str(directory), "steps": str(steps), "step_seconds": str(step_seconds)}
+        words = {"model_dir": str(directory), "steps": str(steps), "slow_while": str(slow_while or "")}
         dashes = "_" if self.name in ("linear_csv", "old_style") else "-"
         flags = [word for name, value in words.items() for word in (f"--{name.replace('_', dashes)}", value)]
         return ("python", str(SCRIPTS / f"{self.name}.py"), *flags, *data, *more)
@@ -111,7 +108,7 @@ def counted_in(text: str) -> int:
     return sum(int(count) for count in re.findall(r"^steps of this process: (\d+)$", text, re.MULTILINE))
 
 
-def stock(words: tuple[str, ...], directory: Path, seconds: float = 240.0) -> str:
+def stock(words: tuple[str, ...], directory: Path, seconds: float = 500.0) -> str:
     """Runs it without this project in reach; what it has written."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("TF_CONFIG", "DEEPREC_", "PYTHON"))

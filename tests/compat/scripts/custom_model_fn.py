@@ -4,6 +4,7 @@ python custom_model_fn.py --model-dir /tmp/films --steps 3000
 """
 
 import argparse
+import os
 import tempfile
 import time
 
@@ -38,8 +39,8 @@ def input_fn(count, seed, batch_size, repeat):
 class CountingHook(v1.train.SessionRunHook):
     """Counts the steps of this process and watches that the global step grows."""
 
-    def __init__(self, step_seconds):
-        self.step_seconds = step_seconds
+    def __init__(self, slow_while):
+        self.slow_while = slow_while
 
     def begin(self):
         self.count, self.seen = 0, 0
@@ -51,7 +52,8 @@ class CountingHook(v1.train.SessionRunHook):
     def after_run(self, run_context, run_values):
         self.count += 1
         self.seen = max(self.seen, int(run_values.results["step"]))
-        time.sleep(self.step_seconds)
+        if os.path.exists(self.slow_while):
+            time.sleep(0.5)
 
     def end(self, session):
         print(f"steps of this process: {self.count}", flush=True)
@@ -90,7 +92,7 @@ def model_fn(features, labels, mode, params):
     optimizer = v1.train.AdagradOptimizer(params["learning_rate"])
     train_op = optimizer.minimize(loss, global_step=v1.train.get_global_step())
     v1.summary.scalar("train_accuracy", metrics["accuracy"][1])
-    hooks = [v1.train.LoggingTensorHook({"loss": loss}, every_n_iter=200), CountingHook(params["step_seconds"])]
+    hooks = [v1.train.LoggingTensorHook({"loss": loss}, every_n_iter=200), CountingHook(params["slow_while"])]
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
 
 
@@ -99,14 +101,16 @@ def main():
     parser.add_argument("--model-dir", default=None)
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--step-seconds", type=float, default=0.0, help="wait so long after every step")
+    parser.add_argument(
+        "--slow-while", default="", help="as long as this file is there, every step takes half a second more"
+    )
     arguments = parser.parse_args()
     v1.logging.set_verbosity(v1.logging.INFO)
 
     config = tf.estimator.RunConfig(save_checkpoints_steps=1000, log_step_count_steps=500, save_summary_steps=200)
     estimator = tf.estimator.Estimator(
         model_fn, arguments.model_dir or tempfile.mkdtemp(), config,
-        params={"learning_rate": 0.2, "step_seconds": arguments.step_seconds},
+        params={"learning_rate": 0.2, "slow_while": arguments.slow_while},
     )  # fmt: skip
     seed = 10 + (config.global_id_in_cluster or 0)
     result = tf.estimator.train_and_evaluate(

@@ -4,6 +4,7 @@ python moving_averages.py --model-dir /tmp/averages
 """
 
 import argparse
+import os
 import tempfile
 import time
 
@@ -30,12 +31,13 @@ def input_fn(count, seed, batch_size, training):
 
 
 class Counter(v1.train.SessionRunHook):
-    def __init__(self, step_seconds):
-        self.count, self.step_seconds = 0, step_seconds
+    def __init__(self, slow_while):
+        self.count, self.slow_while = 0, slow_while
 
     def after_run(self, run_context, run_values):
         self.count += 1
-        time.sleep(self.step_seconds)
+        if os.path.exists(self.slow_while):
+            time.sleep(0.5)
 
     def end(self, session):
         print(f"steps of this process: {self.count}", flush=True)
@@ -66,7 +68,7 @@ def model_fn(features, labels, mode, params):
     with tf.control_dependencies([step]):
         train_op = averages.apply(v1.trainable_variables())
     return tf.estimator.EstimatorSpec(
-        mode, loss=loss, train_op=train_op, training_hooks=[Counter(params["step_seconds"])]
+        mode, loss=loss, train_op=train_op, training_hooks=[Counter(params["slow_while"])]
     )
 
 
@@ -75,11 +77,13 @@ def main():
     parser.add_argument("--model-dir", default=None)
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--step-seconds", type=float, default=0.0, help="wait so long after every step")
+    parser.add_argument(
+        "--slow-while", default="", help="as long as this file is there, every step takes half a second more"
+    )
     arguments = parser.parse_args()
     v1.logging.set_verbosity(v1.logging.INFO)
     config = tf.estimator.RunConfig(save_checkpoints_steps=1000)
-    params = {"rate": 0.003, "step_seconds": arguments.step_seconds}
+    params = {"rate": 0.003, "slow_while": arguments.slow_while}
     estimator = tf.estimator.Estimator(model_fn, arguments.model_dir or tempfile.mkdtemp(), config, params)
     seed = config.global_id_in_cluster or 0
     result = tf.estimator.train_and_evaluate(

@@ -4,6 +4,7 @@ python numpy_queues.py --model-dir /tmp/flowers
 """
 
 import argparse
+import os
 import tempfile
 import time
 
@@ -24,12 +25,13 @@ def make_flowers(count, seed):
 
 
 class Counter(v1.train.SessionRunHook):
-    def __init__(self, step_seconds):
-        self.count, self.step_seconds = 0, step_seconds
+    def __init__(self, slow_while):
+        self.count, self.slow_while = 0, slow_while
 
     def after_run(self, run_context, run_values):
         self.count += 1
-        time.sleep(self.step_seconds)
+        if os.path.exists(self.slow_while):
+            time.sleep(0.5)
 
     def end(self, session):
         print(f"steps of this process: {self.count}", flush=True)
@@ -40,7 +42,9 @@ def main():
     parser.add_argument("--model-dir", default=None)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--step-seconds", type=float, default=0.0, help="wait so long after every step")
+    parser.add_argument(
+        "--slow-while", default="", help="as long as this file is there, every step takes half a second more"
+    )
     arguments = parser.parse_args()
     v1.logging.set_verbosity(v1.logging.INFO)
 
@@ -61,7 +65,7 @@ def main():
     test_input_fn = v1.estimator.inputs.numpy_input_fn(features, labels, batch_size=100, num_epochs=1, shuffle=False)
     result = tf.estimator.train_and_evaluate(
         classifier,
-        tf.estimator.TrainSpec(train_input_fn, max_steps=arguments.steps, hooks=[Counter(arguments.step_seconds)]),
+        tf.estimator.TrainSpec(train_input_fn, max_steps=arguments.steps, hooks=[Counter(arguments.slow_while)]),
         tf.estimator.EvalSpec(test_input_fn, steps=None, start_delay_secs=0, throttle_secs=60),
     )
     if result and result[0]:

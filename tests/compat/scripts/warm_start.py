@@ -5,6 +5,7 @@ python warm_start.py --model-dir /tmp/second --warm-start-from /tmp/first --step
 """
 
 import argparse
+import os
 import tempfile
 import time
 
@@ -29,12 +30,13 @@ def input_fn(count, seed, batch_size):
 
 
 class Counter(v1.train.SessionRunHook):
-    def __init__(self, step_seconds):
-        self.count, self.step_seconds = 0, step_seconds
+    def __init__(self, slow_while):
+        self.count, self.slow_while = 0, slow_while
 
     def after_run(self, run_context, run_values):
         self.count += 1
-        time.sleep(self.step_seconds)
+        if os.path.exists(self.slow_while):
+            time.sleep(0.5)
 
     def end(self, session):
         print(f"steps of this process: {self.count}", flush=True)
@@ -46,7 +48,9 @@ def main():
     parser.add_argument("--warm-start-from", default=None, help="model directory of an earlier training")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--step-seconds", type=float, default=0.0, help="wait so long after every step")
+    parser.add_argument(
+        "--slow-while", default="", help="as long as this file is there, every step takes half a second more"
+    )
     arguments = parser.parse_args()
     v1.logging.set_verbosity(v1.logging.INFO)
 
@@ -63,7 +67,7 @@ def main():
     seed = config.global_id_in_cluster or 0
     estimator.train(
         lambda: input_fn(20_000, seed, arguments.batch_size), max_steps=arguments.steps,
-        hooks=[Counter(arguments.step_seconds)],
+        hooks=[Counter(arguments.slow_while)],
     )  # fmt: skip
     if config.is_chief:
         features, labels = make_baskets(2000, 888)

@@ -6,6 +6,7 @@ With TF_CONFIG in the environment it trains with parameter servers, as every Est
 """
 
 import argparse
+import os
 import tempfile
 import time
 
@@ -56,12 +57,13 @@ def columns():
 class StepCounter(tf.estimator.SessionRunHook):
     """Counts what this process does, and can hold it up, to see something on a fast machine."""
 
-    def __init__(self, least_seconds):
-        self.count, self.least_seconds = 0, least_seconds
+    def __init__(self, slow_while):
+        self.count, self.slow_while = 0, slow_while
 
     def after_run(self, run_context, run_values):
         self.count += 1
-        time.sleep(self.least_seconds)
+        if os.path.exists(self.slow_while):
+            time.sleep(0.5)
 
     def end(self, session):
         print(f"steps of this process: {self.count}", flush=True)
@@ -72,7 +74,9 @@ def main():
     parser.add_argument("--model-dir", default=None)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--step-seconds", type=float, default=0.0, help="wait so long after every step")
+    parser.add_argument(
+        "--slow-while", default="", help="as long as this file is there, every step takes half a second more"
+    )
     arguments = parser.parse_args()
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.INFO)
 
@@ -92,7 +96,7 @@ def main():
     seed = config.global_id_in_cluster or 0
     training = tf.estimator.TrainSpec(
         lambda: input_fn(20_000, seed, arguments.batch_size, True), max_steps=arguments.steps,
-        hooks=[StepCounter(arguments.step_seconds)],
+        hooks=[StepCounter(arguments.slow_while)],
     )  # fmt: skip
     serving = tf.estimator.export.build_parsing_serving_input_receiver_fn(
         tf.feature_column.make_parse_example_spec([*wide, *deep])
