@@ -66,7 +66,7 @@ demo: $(VENV)/installed-tf  ## Train Wide & Deep while PS go 1→3→2 and worke
 .PHONY: test
 test: lint  ## Run what CI runs: lint, types, layers, and all tests that are not marked long
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile tests/unit tests/docs $(PYTEST_ARGS)
-	$(BIN)/python -m pytest -m "not long" tests/behaviour tests/chaos tests/cluster $(PYTEST_ARGS)  # one at a time: whole jobs
+	$(BIN)/python -m pytest -m "not long" tests/behaviour tests/chaos tests/cluster tests/compat $(PYTEST_ARGS)  # one at a time: whole jobs
 
 .PHONY: cluster
 cluster:  ## Build a Kubernetes for the tests in tests/cluster (once; five minutes), unless KUBECONFIG names one
@@ -79,7 +79,11 @@ e2e: $(VENV)/installed-test $(VENV)/installed-tf  ## Run a TFJob with real pods 
 .PHONY: test-all
 test-all: lint  ## The same with the long tests (a quarter of an hour more)
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/docs $(PYTEST_ARGS)
-	$(BIN)/python -m pytest tests/behaviour tests/chaos tests/cluster $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/behaviour tests/chaos tests/cluster tests/compat $(PYTEST_ARGS)
+
+.PHONY: compat
+compat: $(VENV)/installed-test $(VENV)/installed-tf  ## Run scripts in the style of TensorFlow's tutorials, unchanged, scaled, with a PS killed
+	$(BIN)/python -m pytest tests/compat $(PYTEST_ARGS)
 
 .PHONY: test-quick
 test-quick: $(VENV)/installed-test  ## Run the tests that are not marked slow

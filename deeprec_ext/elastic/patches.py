@@ -7,6 +7,7 @@
 - `MonitoredSession` gets the `ElasticTrainingHook` and the `DataShardHook` if the script has not added them;
 - `CheckpointSaverHook` writes the data ledger's position beside each checkpoint;
 - `tf.compat.v1.train.Server` and Estimator's own server give the elastic server's target;
+- `Supervisor`, which has no hooks that could tell of steps, is refused by name;
 - Estimator's workers start at once, and its chief evaluates the final checkpoint when no evaluator does.
 """
 
@@ -42,12 +43,19 @@ def tensorflow_imported(tensorflow: ModuleType) -> None:
     if trainer is None or trainer.identity.role == "evaluator":
         return
     from tensorflow.python.data.ops import iterator_ops
-    from tensorflow.python.training import basic_session_run_hooks, monitored_session, server_lib, session_manager
+    from tensorflow.python.training import (
+        basic_session_run_hooks,
+        monitored_session,
+        server_lib,
+        session_manager,
+        supervisor,
+    )
 
     _patch_session_manager(session_manager)
     _patch_checkpoints(basic_session_run_hooks)
     patch_iterators(iterator_ops)
     _patch_monitored_session(monitored_session)
+    _refuse_supervisor(supervisor)
     server_lib._deeprec_ext_original = server_lib.Server
     for module in [server_lib, *_api_modules(tensorflow, server_lib.Server)]:
         module.Server = ElasticServer
@@ -198,6 +206,26 @@ def _patch_monitored_session(module: Any) -> None:
         make(self, session_creator, hooks, *args, **kwargs)
 
     base.__init__ = __init__
+
+
+def _refuse_supervisor(module: Any) -> None:
+    """Nobody would say that the model is live, and workers would wait for that word for a quarter of an hour."""
+    supervisor = module.Supervisor
+    prepare = supervisor.prepare_or_wait_for_session
+
+    @functools.wraps(prepare)
+    def refuse(self: Any, master: str = "", *args: Any, **kwargs: Any) -> Any:
+        trainer = process.trainer()
+        if trainer is None or not master:
+            return prepare(self, master, *args, **kwargs)
+        reason = (
+            "tf.train.Supervisor cannot be made elastic, since nothing tells of its steps: use "
+            "tf.compat.v1.train.MonitoredTrainingSession, which replaced it, with the same server.target"
+        )
+        trainer.refused(reason)
+        raise RefusedError(reason)
+
+    supervisor.prepare_or_wait_for_session = refuse
 
 
 def _note_last_step(hooks: list[Any]) -> None:

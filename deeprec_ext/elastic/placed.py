@@ -44,6 +44,16 @@ class Signature(NamedTuple):
         return (*(fetch.split(":")[0] for fetch in self.fetches), *self.targets)
 
 
+class _Private(v1.Session):
+    """A session that can be left behind: then its C session is never deleted, and runs under way stay safe."""
+
+    left_behind = False
+
+    def __del__(self) -> None:
+        if not self.left_behind:
+            super().__del__()
+
+
 class Placed:
     """A session on a rewritten graph.
 
@@ -75,7 +85,7 @@ class Placed:
         self._callables: OrderedDict[Signature, Callable[..., list[Any]]] = OrderedDict()
         self._graph = tf.Graph()
         import_definition(self._graph, rewritten.definition)
-        self._session = v1.Session(target, graph=self._graph, config=config)
+        self._session = _Private(target, graph=self._graph, config=config)
 
     def callable(self, signature: Signature) -> Callable[..., list[Any]]:
         """The compiled run: placed, optimised, partitioned and registered, but not run."""
@@ -194,13 +204,14 @@ class Placed:
         return True
 
     def leak(self) -> None:
-        """Forgets the C session without deleting it: deleting would block (dead PS) or crash (live iterators)."""
+        """Forgets the C session without deleting it: deleting would block (dead PS) or crash (live iterators).
+
+        A thread that hangs in it, or still compiles for it, may come back and run: it must find a session.
+        """
         self.closed = True
         self._left_behind.set()
         self._detach()
+        self._session.left_behind = True
+        self._session._closed = True  # so that the callables are not released either
         with self._lock:
-            for made in self._callables.values():
-                made._handle = None  # type: ignore[attr-defined]
             self._callables.clear()
-        self._session._closed = True
-        self._session._session = None

@@ -11,6 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext.elastic import iterators  # noqa: E402
+from deeprec_ext.elastic import session as module  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
 from tests.unit.elastic.cluster import FakeHome, LocalCluster, destroy_moved, movers  # noqa: E402
 

@@ -1,0 +1,38 @@
+"""Real jobs that may take their time: a script and stock TensorFlow are imported by each of up to seven processes."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.behaviour.jobs import RealJob
+
+PATIENCE = 300.0
+"""Deadline of each wait; on an idle machine the longest takes seconds."""
+
+
+class PatientJob(RealJob):
+    """A real job whose waits have a longer limit."""
+
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE, every: float = 0.1) -> Any:
+        return super().until(condition, what, max(seconds, PATIENCE), every)
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[..., RealJob]]:
+    """`begin("--ps", "1", command=…)` starts a real job; it is stopped after the test."""
+    if importlib.util.find_spec("tensorflow") is None:  # not imported here, which takes seconds: the jobs do it
+        pytest.skip("no TensorFlow")
+    jobs: list[RealJob] = []
+
+    def start(*flags: str, command: tuple[str, ...]) -> RealJob:
+        jobs.append(PatientJob(tmp_path / f"run{len(jobs)}", flags, command))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.close()

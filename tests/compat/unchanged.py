@@ -1,0 +1,211 @@
+"""Scripts in the style of TensorFlow's tutorials, which know nothing of this project, and what is done to each of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tests.behaviour.jobs import RealJob
+from tests.behaviour.losses import Losses
+
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
+FLAGS = (
+    "--ps", "1", "--workers", "1", "--max-ps", "2", "--backup", "peer",
+    "--setting", "peer_backup_seconds=0.5", "--setting", "ps_heartbeat_limit_seconds=30",
+)  # fmt: skip
+
+TRAINERS = (pb.CHIEF, pb.WORKER)
+
+READ = """
+import sys
+import numpy as np
+import tensorflow as tf
+reader = tf.train.load_checkpoint(sys.argv[1])
+values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+assert all(np.all(np.isfinite(value)) for value in values.values()), "values that are no numbers"
+assert set(sys.argv[2:]) <= set(values), sorted(values)
+assert all(np.any(values[name]) for name in sys.argv[2:]), "never trained"
+assert not any(name.startswith("deeprec_ext") for name in sys.modules), "this is not stock TensorFlow"
+print("global_step", int(values["global_step"]))
+"""
+"""What a fresh process does that has TensorFlow alone: a checkpoint, and variables that are to be in it."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """One of `scripts/` and what is expected of it."""
+
+    name: str
+    accuracy: float
+    """It is to be better than this after training."""
+    variables: tuple[str, ...]
+    """Some that stock TensorFlow has to find in the checkpoint."""
+    guess: float = 0.55
+    """Already after 400 steps it is to be better than this: than the most frequent answer."""
+    steps: int = 3000
+    said: tuple[str, ...] = ()
+    """What hooks and listeners of the chief have printed besides."""
+
+    def command(self, directory: Path, steps: int, *more: str, slow_while: Path | None = None) -> tuple[str, ...]:
+        data = ("--data_dir", str(directory.parent / "data")) if self.name == "linear_csv" else ()
+        words = {"model_dir": str(directory), "steps": str(steps), "slow_while": str(slow_while or "")}
+        dashes = "_" if self.name in ("linear_csv", "old_style") else "-"
+        flags = [word for name, value in words.items() for word in (f"--{name.replace('_', dashes)}", value)]
+        return ("python", str(SCRIPTS / f"{self.name}.py"), *flags, *data, *more)
+
+
+ALL = (
+    Script(
+        "wide_and_deep", 0.7, guess=0.6, variables=(
+            "linear/linear_model/hour_bucketized_X_station/weights", "dnn/hiddenlayer_0/kernel",
+            "training/Ftrl/linear/linear_model/station/weights/linear",
+            "dnn/input_from_feature_columns/input_layer/station_embedding/embedding_weights",
+        ),
+    ),
+    Script(
+        "linear_csv", 0.75, guess=0.65,
+        variables=("linear/linear_model/banner/weights", "training/Ftrl/linear/linear_model/banner_X_page/weights/linear"),
+    ),
+    Script(
+        "custom_model_fn", 0.7, guess=0.52, variables=("users", "users/Adagrad", "films", "tower/weights"),
+        said=("global step seen: ", "loss = "),
+    ),
+    Script(
+        "monitored_session", 0.9, guess=0.5, variables=("first/kernel", "first/kernel/Momentum"),
+        said=("a session was made", "checkpoints: "),
+    ),
+    Script("old_style", 0.75, guess=0.6, variables=("embedding", "embedding/Adagrad", "hidden/kernel")),
+    Script(
+        "numpy_queues", 0.95, guess=0.8,
+        variables=("dnn/hiddenlayer_0/kernel", "training/Adagrad/dnn/hiddenlayer_0/kernel/accumulator"),
+    ),
+    Script(
+        "moving_averages", 0.9, guess=0.75, variables=(
+            "batch_normalization/moving_variance", "dense/kernel/Adam_1", "dense/kernel/ExponentialMovingAverage",
+        ),
+    ),
+    Script(
+        "warm_start", 0.7, guess=0.6,
+        variables=("dnn/input_from_feature_columns/input_layer/items_embedding/embedding_weights",),
+    ),
+)  # fmt: skip
+
+
+def accuracy_in(text: str) -> float:
+    """The last one that a script has printed."""
+    found = re.findall(r"^accuracy: ([0-9.]+)$", text, re.MULTILINE)
+    assert found, text[-3000:]
+    return float(found[-1])
+
+
+def counted_in(text: str) -> int:
+    """Steps that the script's own hook has counted, of all runs in this log."""
+    return sum(int(count) for count in re.findall(r"^steps of this process: (\d+)$", text, re.MULTILINE))
+
+
+def stock(words: tuple[str, ...], directory: Path, seconds: float = 500.0) -> str:
+    """Runs it without this project in reach; what it has written."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("TF_CONFIG", "DEEPREC_", "PYTHON"))
+    }
+    done = subprocess.run(
+        [sys.executable, *words], cwd=directory, env={**kept, "TF_CPP_MIN_LOG_LEVEL": "2"}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout
+
+
+def run_stock(script: Script, directory: Path, steps: int, *more: str) -> str:
+    """The script in one process, with stock TensorFlow."""
+    return stock(script.command(directory, steps, *more)[1:], directory.parent)
+
+
+def prepared(script: Script, directory: Path) -> tuple[str, ...]:
+    """Further arguments; what they name is made, with stock TensorFlow, where it is not there."""
+    if script.name != "warm_start":
+        return ()
+    first = directory / "first"
+    run_stock(script, first, 300)
+    return ("--warm-start-from", str(first))
+
+
+def wait_steps(job: RealJob) -> None:
+    """Until each trainer that there is has made a step beyond those that all have made by now."""
+    status = job.until(job.status, "status")
+    names = {role.name for role in status.roles if role.role in TRAINERS and role.state == "running"}
+
+    def on() -> bool:
+        now = job.status()
+        stepped = {} if now is None else {role.name for role in now.roles if role.heartbeat.step > status.step}
+        return names <= set(stepped)
+
+    job.until(on, f"steps of {sorted(names)}", every=0.1)
+
+
+def wait_trainers(job: RealJob, count: int) -> None:
+    """Until so many train."""
+
+    def there() -> bool:
+        status = job.status()
+        roles = () if status is None else status.roles
+        return sum(one.role in TRAINERS and one.state == "running" and one.heartbeat.training for one in roles) == count
+
+    job.until(there, f"{count} trainers", every=0.1)
+    wait_steps(job)
+
+
+def disturb(job: RealJob) -> None:
+    """PS 1 → 2, a worker more, a PS killed and taken over, and back to where it began."""
+    job.wait_scalable()
+    wait_steps(job)
+    before = job.running()
+    assert job.scale(ps=2).outcome == "committed"
+    assert job.scale(workers=2).outcome == "committed"
+    wait_trainers(job, 3)
+
+    losses = Losses(job, 2)
+    losses.wait_protected()
+    killed = job.kill("ps-1")
+    losses.wait_event("promoted", 1)
+    losses.wait_protected()  # another ps-1 has its slots again
+    assert job.pid("ps-1") != killed
+    wait_trainers(job, 3)
+
+    assert job.scale(workers=1).outcome == "committed"
+    assert job.scale(ps=1).outcome == "committed"
+    wait_trainers(job, 2)
+    after = job.running()
+    assert {name: after[name] for name in ("ps-0", "chief-0", "worker-0")} == before, "a process was started again"
+
+
+def check(script: Script, job: RealJob, steps: int) -> None:
+    """What the job has told, and its checkpoint as stock TensorFlow reads it and goes on with it."""
+    summary, chief = job.summary(), job.log("chief-0")
+    assert [one["role"] for one in summary["failures"]] == ["ps"], summary["failures"]
+    assert summary["failures"][0]["recovered_by"] == "promotion", summary["failures"]
+    assert {one["outcome"] for one in summary["scaling"]} == {"committed"}, summary["scaling"]
+    assert all(role["restarted"] == (name == "ps-1") for name, role in summary["roles"].items()), summary["roles"]
+    assert summary["steps"] >= steps
+
+    counts = {name: counted_in(job.log(name)) for name in ("chief-0", "worker-0", "worker-1")}
+    assert all(counts.values()), f"hooks of the script have not ended: {counts}"
+    for said in script.said:
+        assert said in chief, f"{said!r} is not in the chief's log"
+    accuracy = summary["metrics"]["accuracy"] if "accuracy" in summary["metrics"] else accuracy_in(chief)
+    assert accuracy > script.accuracy
+
+    model = job.directory / "model"
+    told = stock(("-c", READ, str(model), *script.variables), job.directory.parent).split()
+    reached = int(told[told.index("global_step") + 1])
+    assert reached >= steps
+    assert abs(sum(counts.values()) - reached) < 0.02 * reached, f"hooks saw {counts}, the global step is {reached}"
+    print(f"{script.name}: accuracy {accuracy}, counted {counts}, global step {reached}")
+    more = run_stock(script, model, reached + 40)
+    assert accuracy_in(more) > script.accuracy
+    assert counted_in(more) == 40, "stock TensorFlow has not gone on from the checkpoint of the job"
