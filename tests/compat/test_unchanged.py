@@ -54,12 +54,10 @@ def test_it_runs_with_stock_tensorflow_in_one_process(tmp_path, script):
 @pytest.mark.parametrize("script", EACH)
 def test_it_trains_on_while_ps_and_workers_change_and_a_ps_is_killed(begin, tmp_path, script):
     more = prepared(script, tmp_path)
-    slow = (
-        tmp_path / "slow"
-    )  # a step takes its time while this is there, so that the training does not end before the changes
-    slow.touch()
+    slow = tmp_path / "slow"
+    slow.touch()  # a step takes its time while this is there, so that the training does not end before the changes
     job = begin(*FLAGS, command=script.command(tmp_path / "run0" / "model", script.steps, *more, slow_while=slow))
-    disturb(job)
+    killed = disturb(job)
     slow.unlink()
     assert job.end(600) == 0, job.output
-    check(script, job, script.steps)
+    check(script, job, script.steps, killed)
