@@ -74,12 +74,12 @@ def process(arguments: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]
             child.wait()
 
 
-async def wait_for(what: str, condition: Any, seconds: float = START_SECONDS) -> None:
+async def wait_for(what: str, condition: Any, seconds: float = START_SECONDS, every: float = 0.25) -> None:
     deadline = time.monotonic() + seconds
     while not await condition():
         if time.monotonic() > deadline:
             raise SystemExit(f"{what} did not happen within {seconds:.0f} s")
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(every)
 
 
 async def measure(options: argparse.Namespace, workdir: Path) -> dict[str, Any]:
@@ -194,7 +194,7 @@ async def _scalings(
             found[:] = [one for one in (await status()).scalings if one.id == identifier and one.outcome]
             return bool(found)
 
-        await wait_for(f"scaling {reply.scaling_id} ({kind})", ended, SCALING_LIMIT_SECONDS)
+        await wait_for(f"scaling {reply.scaling_id} ({kind})", ended, SCALING_LIMIT_SECONDS, 0.5)
         each.append({
             "kind": kind, "seconds": time.monotonic() - asked, "outcome": found[0].outcome, "reason": found[0].reason,
             "cpu": sum(master.cpu_times()[:2]) - used, "own_mb": own_memory(pid) / 1e6, "at": time.monotonic() - began,
