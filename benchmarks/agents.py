@@ -29,7 +29,7 @@ from deeprec_ext.settings import PROTOCOL_MAJOR
 
 JOB = "control"
 PS = 4
-START_SECONDS = 180.0
+START_SECONDS = 600.0
 TRACE_SECONDS = 30.0
 REFRESH_SECONDS = 5.0
 SLOTS = 16

@@ -47,6 +47,8 @@ from deeprec_ext.security import authority, credentials
 CLIENTS = 2
 TARGET_CORES, TARGET_P99_SECONDS = 0.5, 2.0
 SCALING_LIMIT_SECONDS = 120.0
+UNANSWERED_MAX = 10
+"""Questions for the status that may fail; how many did is part of the result."""
 WORKERS_STEP, PS_STEP = 20, 2
 
 
@@ -128,8 +130,16 @@ async def _observe(
     async with credentials.open_aio_channel(address, name, "admin", certs) as channel:
         admin = rpc.AdminStub(channel)
 
+        unanswered: Counter[str] = Counter()
+
         async def status() -> pb.StatusReply:
-            return await admin.Status(pb.StatusRequest(), wait_for_ready=True, timeout=60)
+            while True:
+                try:
+                    return await admin.Status(pb.StatusRequest(), wait_for_ready=True, timeout=120)
+                except grpc.aio.AioRpcError as error:
+                    unanswered[error.code().name] += 1
+                    if sum(unanswered.values()) > UNANSWERED_MAX:
+                        raise
 
         async def all_here() -> bool:
             roles = (await status()).roles
@@ -157,8 +167,8 @@ async def _observe(
         last_epoch = (await status()).epoch
         scaled = await _scalings(options.scalings, workers, pid, admin, status) if options.scalings else {}
     return {
-        **scaled, "talked_seconds": time.monotonic() - began, "before_epoch": last_epoch, "agents": agents,
-        "heartbeat_seconds": options.heartbeat, "gazer_seconds": options.gazer,
+        **scaled, "unanswered": unanswered, "talked_seconds": time.monotonic() - began, "before_epoch": last_epoch,
+        "agents": agents, "heartbeat_seconds": options.heartbeat, "gazer_seconds": options.gazer,
         "startup_seconds": round(startup, 1),
         "aimaster_cores": round(cores, 3), "aimaster_own_mb": round(memory / 1e6, 1), "after_epoch": epoch,
     }  # fmt: skip
