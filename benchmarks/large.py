@@ -37,6 +37,8 @@ SLOTS = 64
 START_LIMIT_SECONDS, CHANGE_LIMIT_SECONDS, END_LIMIT_SECONDS = 600.0, 600.0, 900.0
 AFTER_SECONDS = 5.0
 """After a change that still belong to it."""
+TRIES = 3
+"""For a change that is rolled back, as on a machine that has no processor time left; every try is in the result."""
 Row = dict[str, Any]
 
 
@@ -59,7 +61,8 @@ def ask(job: Job, **wanted: Any) -> pb.ScalingStatus:
     record = job.until(ended, f"end of {wanted}", CHANGE_LIMIT_SECONDS)
     assert record is not None
     status = job.until(job.status, "answer of the AIMaster")
-    job.ps = wanted.get("ps", job.ps)
+    if record.outcome == "committed":
+        job.ps = wanted.get("ps", job.ps)
     job.trainers = [one.name for one in status.roles if one.role in (pb.CHIEF, pb.WORKER) and one.state == "running"]
     return record
 
@@ -131,8 +134,15 @@ def grow_and_shrink(counts: Sequence[int], repeat: int, records: int, pace: floa
             if number:
                 for what in ("ps", "workers") if count > job.ps else ("workers", "ps"):
                     wanted = {"ps": count} if what == "ps" else {"workers": count - 1}
-                    result["changes"].append(change(job, f"{what} -> {count}", **wanted))
-                    job.wait_steady(settle, CHANGE_LIMIT_SECONDS)
+                    for _ in range(TRIES):
+                        result["changes"].append(change(job, f"{what} -> {count}", **wanted))
+                        job.wait_steady(settle, CHANGE_LIMIT_SECONDS)
+                        if result["changes"][-1]["outcome"] == "committed":
+                            break
+                    else:
+                        raise RuntimeError(
+                            f"{what} -> {count} was rolled back {TRIES} times: {result['changes'][-1]['reason']}"
+                        )
             result["sizes"].append(look(job))
             for _ in range(repeat if number < len(counts) else 0):
                 result["changes"].append(change(job, "replace", replace=job.servers()[-1]))

@@ -30,14 +30,14 @@ def cores(rows: Sequence[Row], name: str) -> list[float]:
     ]
 
 
-def censuses(rows: Sequence[Row], settle: float) -> Row:
+def censuses(rows: Sequence[Row], settle: float, lived: Sequence[str]) -> Row:
     """Per trainer that lived all along: what the C library had given out (MB), and sessions alive, at first and last."""
     start = next((row for row in rows if row["kind"] == "start"), None)
     late = [row["time"] for row in rows if row["kind"] == "sample" and row["minute"] >= settle]
     found: Row = {}
     for path in sorted(Path(start["base"], "steps").glob("*.census")) if start and late else ():
         seen = [one for one in map(json.loads, path.read_text().splitlines()) if late[0] <= one["time"] <= late[-1]]
-        if len(seen) < 0.8 * len(late):
+        if path.stem not in lived or not seen:
             continue
         slope, noise = theil_sen([(one["time"] / 3600, one["malloc_used"] / 1e6) for one in seen])
         found[path.stem] = {
@@ -56,22 +56,24 @@ def analyse(rows: Sequence[Row], settle: float) -> Row:
     late = [row for row in samples if row["minute"] >= settle] or samples
     usual = Counter((row["ps"], row["workers"]) for row in late).most_common(1)[0][0]
     alike = [row for row in late if (row["ps"], row["workers"]) == usual]
-    lived = [name for name in late[0]["processes"] if all(name in row["processes"] for row in late)]
+    ends = late[0]["processes"].keys() & late[-1]["processes"].keys()
+    lived = sorted(name for name in ends if sum(name in row["processes"] for row in late) > 0.8 * len(late))
     memory = {}
     for name in lived:
         one: Row = {}
         for what in ("own", "rss", "threads", "fds"):
-            points = [(row["minute"] / 60, row["processes"][name][what]) for row in late]
+            there = [row for row in late if name in row["processes"]]  # an AIMaster that did not answer told of nobody
+            points = [(row["minute"] / 60, row["processes"][name][what]) for row in there]
             scale = 1e6 if what in ("own", "rss") else 1.0
             slope, noise = theil_sen(points)
-            same, _ = theil_sen([(row["minute"] / 60, row["processes"][name][what]) for row in alike])
+            same, _ = theil_sen([(row["minute"] / 60, row["processes"][name][what]) for row in alike if row in there])
             half = [y for x, y in points if x >= points[len(points) // 2][0]]
             one[what] = {
                 "first": points[0][1] / scale, "last": points[-1][1] / scale, "most": max(y for _, y in points) / scale,
                 "per_hour": slope / scale, "noise": noise / scale, "per_hour_at_one_size": same / scale,
                 "per_hour_second_half": theil_sen(points[-len(half) :])[0] / scale,
             }  # fmt: skip
-        used = cores(late, name) or [0.0]
+        used = cores(there, name) or [0.0]
         part = max(1, len(used) // 4)
         one["cores"] = [statistics.median(used[:part]), statistics.median(used[-part:])]
         memory[name.split(" pid")[0]] = one
@@ -97,7 +99,8 @@ def analyse(rows: Sequence[Row], settle: float) -> Row:
         "minutes": samples[-1]["minute"], "settle": settle, "samples": len(late), "changes": len(changes),
         "outcomes": dict(Counter(row["outcome"] for row in changes)),
         "usual_size": {"ps": usual[0], "workers": usual[1], "samples": len(alike)},
-        "processes": memory, "censuses": censuses(rows, settle), "files_mb": sizes, "speed_first_last_quarter": speed,
+        "processes": memory, "censuses": censuses(rows, settle, list(memory)), "files_mb": sizes,
+        "speed_first_last_quarter": speed,
         "pause": {kind: {"changes": len(v), "median": statistics.median(v), "max": max(v)} for kind, v in pauses.items()},
         "pause_ps_changes_first_second_half": [statistics.median(half) if half else None for half in halves],
         "short_lived": len({name for row in samples for name in row["processes"]} - set(lived)),
