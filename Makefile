@@ -120,12 +120,14 @@ bench: $(VENV)/installed-tf  ## Measure everything in docs/benchmarks.md (long)
 	$(BIN)/python -m benchmarks.stock.run
 	$(BIN)/python -m benchmarks.scale_pause
 	$(BIN)/python -m benchmarks.dedup
-	$(BIN)/python -m benchmarks.control
+	$(BIN)/python -m benchmarks.control --scalings 50
 	$(BIN)/python -m benchmarks.failover
 	$(BIN)/python -m benchmarks.backup
 	$(BIN)/python -m benchmarks.estimator
 	$(BIN)/python -m benchmarks.estimator memory
 	$(BIN)/python -m benchmarks.autoscale --steady 20
+	$(BIN)/python -m benchmarks.large
+	$(BIN)/python -m benchmarks.long_run
 
 .PHONY: clean
 clean:  ## Remove .venv, caches and what was built

@@ -1,11 +1,16 @@
 """The AIMaster under load: a real process with mTLS, and a thousand agents that heartbeat and send Gazer's reports.
 
-    python benchmarks/control.py [--agents 1000] [--heartbeat 2] [--gazer 2] [--seconds 30] [--views 10] [--json]
+    python -m benchmarks.control [--agents 1000] [--heartbeat 2] [--gazer 2] [--seconds 30] [--views 10] [--json]
+    python -m benchmarks.control --scalings 50          # and then so many scalings, of workers and of PS in turn
 
 Measured: the AIMaster's CPU as a fraction of one core while nothing happens, and the time from the moment it decides to
 publish a view until each agent has it (p50 and p99 over agents and views). Views are caused by worker scaling, which is
 what causes them in a job. Agents, their launcher and the AIMaster share this host's cores, so the figures are upper
 bounds. Targets: at most 0.5 core, p99 at most 2 s.
+
+With `--scalings`: 20 workers more, 2 PS more, one PS replaced, 20 workers less, 2 PS less, and again; every trainer prepares,
+stops and commits, the PS copy and guard (at once: nothing is there). The time of each from the request to its end, the
+AIMaster's processor time and memory along the way, what grew, what an agent sends and gets, and every error.
 """
 
 from __future__ import annotations
@@ -16,202 +21,35 @@ import contextlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import grpc
 import grpc.aio
 import psutil
 
-from deeprec_ext.aimaster.facts import parse_name
+from benchmarks.agents import JOB, PS, SLOTS, START_SECONDS, Agent, FakeLauncher, client, told
 from deeprec_ext.aimaster.main import raise_file_limit
 from deeprec_ext.launch.ports import free_port
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import authority, credentials
-from deeprec_ext.settings import PROTOCOL_MAJOR
 
-JOB = "control"
-PS = 4
 CLIENTS = 2
 TARGET_CORES, TARGET_P99_SECONDS = 0.5, 2.0
-START_SECONDS = 180.0
-TRACE_SECONDS = 30.0
-
-
-# --------------------------------------------------------------------------------------------------------- the agents
-
-
-class Agent:
-    """Registers, heartbeats, acks, and notes when it got which epoch."""
-
-    def __init__(self, name: str, address: str, certs: str, heartbeat_seconds: float, gazer_seconds: float) -> None:
-        self.name, self.address, self.certs = name, address, certs
-        self.heartbeat_seconds, self.gazer_seconds = heartbeat_seconds, gazer_seconds
-        self.role, self.index = parse_name(name)
-        self.incarnation = uuid.uuid4().hex
-        self.epochs: dict[int, float] = {}
-        self.left = asyncio.Event()
-        self._writing = asyncio.Lock()
-
-    async def live(self) -> None:
-        certificate = "ps" if self.role == pb.PS else "trainer"
-        while not self.left.is_set():
-            try:
-                name = credentials.server_name("aimaster", JOB)
-                async with credentials.open_aio_channel(self.address, name, certificate, self.certs) as channel:
-                    await self._session(rpc.AgentsStub(channel))
-            except grpc.aio.AioRpcError as error:
-                if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
-                    return
-                await asyncio.sleep(1)
-
-    async def _session(self, stub: rpc.AgentsStub) -> None:
-        request = pb.RegisterRequest(
-            protocol_major=PROTOCOL_MAJOR, job=JOB, role=self.role, index=self.index, known_task=-1,
-            incarnation=self.incarnation, address=f"127.0.0.1:{10000 + self.index}", pid=os.getpid(),
-        )  # fmt: skip
-        reply = await stub.Register(request, timeout=START_SECONDS)
-        call = stub.Stream()
-        await self._say(call, hello=pb.Hello(incarnation=request.incarnation))
-        if self.role == pb.CHIEF:
-            await self._say(call, live=pb.ModelLive(generation=reply.view.generation))
-            variables = [pb.Variable(name=f"v{slot}", slot=slot, bytes=1 << 20) for slot in range(8)]
-            await self._say(call, catalogue=pb.Catalogue(variables=variables, fingerprint="1"))
-        talking = [asyncio.ensure_future(self._beat(call)), asyncio.ensure_future(self._report(call))]
-        try:
-            async for message in call:
-                if message.HasField("publish"):
-                    self.epochs.setdefault(message.publish.view.epoch, time.time())
-                elif message.HasField("command"):
-                    if message.command.HasField("leave"):
-                        self.left.set()
-                        return
-                    await self._say(call, ack=pb.Ack(command_id=message.command.id, ok=True))
-        finally:
-            for task in talking:
-                task.cancel()
-
-    async def _say(self, call: grpc.aio.StreamStreamCall, **message: Any) -> None:
-        async with self._writing:
-            await call.write(pb.AgentMessage(**message))
-
-    async def _beat(self, call: grpc.aio.StreamStreamCall) -> None:
-        step = 0
-        await asyncio.sleep(self.heartbeat_seconds * (hash(self.name) % 1000) / 1000)
-        while True:
-            step += 40
-            beat = pb.Heartbeat(
-                step=step, steps_per_second=20, examples_per_second=2560, step_seconds=0.05, rss_bytes=1 << 30,
-                cpu_seconds=step / 20, training=True, examples=128 * step,
-            )  # fmt: skip
-            await self._say(call, heartbeat=beat)
-            await asyncio.sleep(self.heartbeat_seconds)
-
-    async def _report(self, call: grpc.aio.StreamStreamCall) -> None:
-        """As a process of a job does, a traced step now and then."""
-        number, every = 0, self.gazer_seconds
-        await asyncio.sleep(every * (hash(self.name) % 1000) / 1000)
-        while every:
-            number += 1
-            sample = pb.ProcessSample(
-                cpu_seconds=number * every, rss_bytes=1 << 30, working_set_bytes=1 << 30, memory_limit_bytes=2 << 30,
-                cpu_limit_cores=1, received_bytes=number << 20, sent_bytes=number << 20, open_files=40, threads=90,
-            )  # fmt: skip
-            report = pb.GazerReport(interval_seconds=every, process=sample)
-            if self.role != pb.PS:
-                report.steps.CopyFrom(pb.StepSample(
-                    steps=round(20 * every), examples=round(2560 * every), median_seconds=0.05, p95_seconds=0.06,
-                    longest_seconds=0.1, histogram=[0, 0, 0, 0, 0, 0, round(20 * every), *[0] * 10],
-                    histogram_seconds=every, training=True,
-                ))  # fmt: skip
-                if number % round(TRACE_SECONDS / every + 1) == 1:
-                    report.traces.append(_trace(self.name))
-            await self._say(call, gazer=report)
-            await asyncio.sleep(every)
-
-
-def _trace(trainer: str) -> pb.Trace:
-    ps = [f"ps-{i}" for i in range(PS)]
-    return pb.Trace(
-        step=1, epoch=1, seconds=0.05, usual_seconds=0.05,
-        devices=[pb.DeviceTime(role=name, busy_seconds=0.01, op_seconds=0.02, ops=100) for name in [*ps, trainer]],
-        edges=[pb.EdgeUse(source=name, target=trainer, bytes=1 << 20, tensors=10, seconds=0.01) for name in ps],
-        ops=[pb.OpTime(name=f"deep/layer_{i}/MatMul", type="MatMul", role=trainer, seconds=0.001, slot=-1) for i in range(40)],
-        slots=[pb.SlotUse(slot=i, lookup_seconds=0.001, update_seconds=0.001, lookup_rows=100, bytes=3200) for i in range(8)],
-    )  # fmt: skip
-
-
-async def client(options: argparse.Namespace) -> None:
-    """One process full of agents; writes what they saw when it is told to end."""
-    names = options.names.split(",")
-    agents = [Agent(name, options.address, options.certs, options.heartbeat, options.gazer) for name in names]
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    tasks = [asyncio.ensure_future(agent.live()) for agent in agents]
-    await stop.wait()
-    Path(options.output).write_text(json.dumps([agent.epochs for agent in agents]))
-    for task in tasks:
-        task.cancel()
-    os._exit(0)  # a thousand channels close slowly, and nobody needs them to
-
-
-# ------------------------------------------------------------------------------------------------------- the launcher
-
-
-class FakeLauncher(rpc.LauncherServicer):
-    """Says that every pod runs. Those that come by scaling get an agent in this very process."""
-
-    def __init__(self, elsewhere: set[str]) -> None:
-        self._elsewhere = elsewhere
-        self._pods: dict[str, pb.PodStatus] = {}
-        self._agents: dict[str, asyncio.Task[None]] = {}
-        self._watchers: set[asyncio.Queue[pb.PodStatus]] = set()
-        self.make_agent: Any = None
-
-    def _report(self, status: pb.PodStatus) -> None:
-        self._pods[status.name] = status
-        for queue in self._watchers:
-            queue.put_nowait(status)
-
-    async def Create(self, request: pb.Pod, context: grpc.aio.ServicerContext) -> pb.PodReply:
-        if request.name not in self._pods or self._pods[request.name].state == "exited":
-            self._report(pb.PodStatus(name=request.name, state="running", pid=10_000 + len(self._pods)))
-            if request.name not in self._elsewhere:
-                self._agents[request.name] = asyncio.ensure_future(self._run(request.name))
-        return pb.PodReply()
-
-    async def _run(self, name: str) -> None:
-        await self.make_agent(name).live()
-        self._report(pb.PodStatus(name=name, state="exited"))
-
-    async def Delete(self, request: pb.PodRequest, context: grpc.aio.ServicerContext) -> pb.PodReply:
-        if (task := self._agents.pop(request.name, None)) is not None:
-            task.cancel()
-        return pb.PodReply()
-
-    async def List(self, request: pb.WatchRequest, context: grpc.aio.ServicerContext) -> pb.PodsReply:
-        return pb.PodsReply(pods=list(self._pods.values()))
-
-    async def Watch(self, request: pb.WatchRequest, context: grpc.aio.ServicerContext) -> AsyncIterator[pb.PodStatus]:
-        queue: asyncio.Queue[pb.PodStatus] = asyncio.Queue()
-        for status in list(self._pods.values()):
-            queue.put_nowait(status)
-        self._watchers.add(queue)
-        try:
-            while True:
-                yield await queue.get()
-        finally:
-            self._watchers.discard(queue)
+SCALING_LIMIT_SECONDS = 120.0
+UNANSWERED_MAX = 10
+"""Questions for the status that may fail; how many did is part of the result."""
+WORKERS_STEP, PS_STEP = 20, 2
 
 
 # ------------------------------------------------------------------------------------------------------ the measurement
@@ -238,12 +76,12 @@ def process(arguments: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]
             child.wait()
 
 
-async def wait_for(what: str, condition: Any, seconds: float = START_SECONDS) -> None:
+async def wait_for(what: str, condition: Any, seconds: float = START_SECONDS, every: float = 0.25) -> None:
     deadline = time.monotonic() + seconds
     while not await condition():
         if time.monotonic() > deadline:
             raise SystemExit(f"{what} did not happen within {seconds:.0f} s")
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(every)
 
 
 async def measure(options: argparse.Namespace, workdir: Path) -> dict[str, Any]:
@@ -260,7 +98,8 @@ async def measure(options: argparse.Namespace, workdir: Path) -> dict[str, Any]:
     master = [
         sys.executable, "-m", "deeprec_ext.aimaster", "--job", JOB, "--listen", address, "--workdir", str(workdir),
         "--launcher", f"127.0.0.1:{launcher_port}", "--certs", certs, "--ps", str(PS), "--workers", str(workers),
-        "--slots", "8", "--max-workers", str(workers + 10), "--setting", f"heartbeat_seconds={options.heartbeat}",
+        "--slots", str(SLOTS), "--max-ps", str(PS + PS_STEP),
+        "--max-workers", str(workers + WORKERS_STEP), "--setting", f"heartbeat_seconds={options.heartbeat}",
         "--setting", "ps_heartbeat_limit_seconds=30", "--setting", "worker_heartbeat_limit_seconds=60",
         "--setting", f"gazer_seconds={options.gazer}",
     ]  # fmt: skip
@@ -277,9 +116,11 @@ async def measure(options: argparse.Namespace, workdir: Path) -> dict[str, Any]:
             stack.enter_context(process(arguments, workdir / f"client-{number}.log"))
         started = time.monotonic()
         result = await _observe(options, address, certs, aimaster.pid, started, len(names), workers)
-    seen = [seen for output in outputs for seen in json.loads(output.read_text())]
+    reports = [*(json.loads(output.read_text()) for output in outputs), json.loads(json.dumps(told(launcher.made)))]
     await server.stop(None)
-    return {**result, **_views(workdir / "events.jsonl", seen, result.pop("after_epoch"))}
+    seen = [seen for report in reports[:-1] for seen in report["epochs"]]
+    views = _views(workdir / "events.jsonl", seen, result.pop("after_epoch"), result.pop("before_epoch"))
+    return {**result, **views, **_traffic(reports, len(names), result.pop("talked_seconds")), **_warnings(workdir)}
 
 
 async def _observe(
@@ -289,8 +130,16 @@ async def _observe(
     async with credentials.open_aio_channel(address, name, "admin", certs) as channel:
         admin = rpc.AdminStub(channel)
 
+        unanswered: Counter[str] = Counter()
+
         async def status() -> pb.StatusReply:
-            return await admin.Status(pb.StatusRequest(), wait_for_ready=True, timeout=60)
+            while True:
+                try:
+                    return await admin.Status(pb.StatusRequest(), wait_for_ready=True, timeout=120)
+                except grpc.aio.AioRpcError as error:
+                    unanswered[error.code().name] += 1
+                    if sum(unanswered.values()) > UNANSWERED_MAX:
+                        raise
 
         async def all_here() -> bool:
             roles = (await status()).roles
@@ -304,7 +153,7 @@ async def _observe(
         await asyncio.sleep(options.seconds)
         after, elapsed = master.cpu_times(), time.monotonic() - began
         cores = (after.user + after.system - before.user - before.system) / elapsed
-        memory = master.memory_info().rss
+        memory = own_memory(pid)
         epoch = (await status()).epoch
         for number in range(options.views):
             reply = await admin.Scale(pb.ScaleRequest(workers=workers + (number + 1) % 2), timeout=30)
@@ -315,19 +164,103 @@ async def _observe(
 
             await wait_for(f"scaling {reply.scaling_id}", ended, 60)
         await asyncio.sleep(3)
+        last_epoch = (await status()).epoch
+        scaled = await _scalings(options.scalings, workers, pid, admin, status) if options.scalings else {}
     return {
+        **scaled, "unanswered": unanswered, "talked_seconds": time.monotonic() - began, "before_epoch": last_epoch,
         "agents": agents, "heartbeat_seconds": options.heartbeat, "gazer_seconds": options.gazer,
         "startup_seconds": round(startup, 1),
-        "aimaster_cores": round(cores, 3), "aimaster_rss_mb": round(memory / 1e6, 1), "after_epoch": epoch,
+        "aimaster_cores": round(cores, 3), "aimaster_own_mb": round(memory / 1e6, 1), "after_epoch": epoch,
     }  # fmt: skip
 
 
-def _views(events: Path, seen: list[dict[str, float]], after_epoch: int) -> dict[str, Any]:
+def own_memory(pid: int) -> int:
+    """Bytes that are no pages of files."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
+
+
+async def _scalings(
+    count: int, workers: int, pid: int, admin: rpc.AdminStub, status: Callable[[], Awaitable[pb.StatusReply]]
+) -> dict[str, Any]:
+    """One after the other; what each took, and what the AIMaster had used after it."""
+    master, began, each = psutil.Process(pid), time.monotonic(), []
+    cpu, memory = sum(master.cpu_times()[:2]), own_memory(pid)
+
+    async def last_ps() -> str:
+        return max(role.name for role in (await status()).roles if role.role == pb.PS and role.slots)
+
+    for number in range(count):
+        kind = ("workers+", "ps+", "replace", "workers-", "ps-")[number % 5]
+        request = {
+            "workers+": {"workers": workers + WORKERS_STEP}, "workers-": {"workers": workers},
+            "ps+": {"ps": PS + PS_STEP}, "ps-": {"ps": PS}, "replace": {},
+        }[kind] or {"replace": await last_ps()}  # fmt: skip
+        asked, used = time.monotonic(), sum(master.cpu_times()[:2])
+        reply = await admin.Scale(pb.ScaleRequest(**request), timeout=SCALING_LIMIT_SECONDS)
+        found: list[pb.ScalingStatus] = []
+
+        async def ended(identifier: int = reply.scaling_id, found: list[pb.ScalingStatus] = found) -> bool:
+            found[:] = [one for one in (await status()).scalings if one.id == identifier and one.outcome]
+            return bool(found)
+
+        await wait_for(f"scaling {reply.scaling_id} ({kind})", ended, SCALING_LIMIT_SECONDS, 0.5)
+        each.append({
+            "kind": kind, "seconds": time.monotonic() - asked, "outcome": found[0].outcome, "reason": found[0].reason,
+            "cpu": sum(master.cpu_times()[:2]) - used, "own_mb": own_memory(pid) / 1e6, "at": time.monotonic() - began,
+            "threads": master.num_threads(), "fds": master.num_fds(),
+        })  # fmt: skip
+        print(f"scaling {number + 1}: {each[-1]}", file=sys.stderr, flush=True)
+    minutes = (time.monotonic() - began) / 60
+    kinds = sorted({one["kind"] for one in each})
+    took = {kind: [one["seconds"] for one in each if one["kind"] == kind] for kind in kinds}
+    everything = [one["seconds"] for one in each]
+    return {
+        "scalings": len(each), "outcomes": Counter(one["outcome"] for one in each), "minutes": round(minutes, 2),
+        "scaling_median_seconds": statistics.median(everything), "scaling_p90_seconds": percentile(everything, 0.9),
+        "scaling_kinds": {kind: {"median": statistics.median(v), "max": max(v),
+                                 "cpu": statistics.median(one["cpu"] for one in each if one["kind"] == kind)}
+                          for kind, v in took.items()},
+        "cpu_seconds_a_minute": (sum(master.cpu_times()[:2]) - cpu) / minutes,
+        "own_mb_start": memory / 1e6, "own_mb_end": own_memory(pid) / 1e6,
+        "own_mb_each": [round(one["own_mb"], 1) for one in each], "each": each,
+    }  # fmt: skip
+
+
+def _traffic(reports: list[dict[str, Any]], agents: int, seconds: float) -> dict[str, Any]:
+    """Bytes of one message by kind, and of one agent in a second; before gRPC's framing and TLS."""
+    total: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
+    for report in reports:
+        total += Counter(report["bytes"])
+        errors += Counter(report["errors"])
+    counts = {name.removeprefix("n:"): number for name, number in total.items() if name.startswith("n:")}
+    return {
+        "bytes_a_message": {name: round(total[name] / number, 1) for name, number in sorted(counts.items())},
+        "messages": counts,
+        "agent_bytes_a_second": {way: sum(total[name] for name in counts if name.startswith(way)) / agents / seconds
+                                 for way in ("up", "down")},
+        "agent_errors": errors,
+    }  # fmt: skip
+
+
+def _warnings(workdir: Path) -> dict[str, Any]:
+    """What the AIMaster complained of, and how large its files are."""
+    events = [json.loads(line) for line in (workdir / "events.jsonl").read_text().splitlines()]
+    sizes = {path.name: path.stat().st_size for path in workdir.iterdir() if path.is_file()}
+    return {
+        "event_types": Counter(event["type"] for event in events), "file_bytes": sizes,
+        "warnings": [one for one in events if one["type"] in ("warning", "failure") or
+                     (one["type"] == "exited" and one["cause"] != "exited with code 0")],
+    }  # fmt: skip
+
+
+def _views(events: Path, seen: list[dict[str, float]], after_epoch: int, until_epoch: int) -> dict[str, Any]:
     """Delays of every view after `after_epoch` that was not overtaken by the next before it could be sent."""
     published = {}
     for line in events.read_text().splitlines():
         event = json.loads(line)
-        if event["type"] == "view_published" and event["epoch"] > after_epoch:
+        if event["type"] == "view_published" and after_epoch < event["epoch"] <= until_epoch:
             published[str(event["epoch"])] = event["time"]
     delays, missing = [], 0
     for epoch, moment in published.items():
@@ -350,6 +283,7 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=30.0, help="length of the steady window")
     parser.add_argument("--views", type=int, default=10, help="worker scalings, each publishes a view")
+    parser.add_argument("--scalings", type=int, default=0, help="further scalings, of workers and PS, after that")
     parser.add_argument("--workdir", help="keeps the logs there; default: a temporary directory")
     parser.add_argument("--json", action="store_true")
     for name in ("--address", "--certs", "--output", "--names"):
@@ -372,10 +306,19 @@ def main() -> int:
         print(json.dumps(result))
         return 0
     print(f"{result['agents']} agents, heartbeat {result['heartbeat_seconds']:g} s, mTLS")
-    print(f"  AIMaster          {result['aimaster_cores']:.3f} core, {result['aimaster_rss_mb']:.0f} MB")
+    print(f"  AIMaster          {result['aimaster_cores']:.3f} core, {result['aimaster_own_mb']:.0f} MB of its own")
     print(f"  all registered in {result['startup_seconds']:.1f} s")
     print(f"  a view reaches    p50 {result['view_p50_seconds']:.3f} s, p99 {result['view_p99_seconds']:.3f} s,"
           f" max {result['view_max_seconds']:.3f} s ({result['views']} views, {result['deliveries']} deliveries)")  # fmt: skip
+    if options.scalings:
+        print(f"  {result['scalings']} scalings   {dict(result['outcomes'])}, median {result['scaling_median_seconds']:.2f} s,"
+              f" p90 {result['scaling_p90_seconds']:.2f} s; AIMaster {result['cpu_seconds_a_minute']:.1f} s of CPU a minute,"
+              f" {result['own_mb_start']:.1f} MB -> {result['own_mb_end']:.1f} MB")  # fmt: skip
+        for kind, one in result["scaling_kinds"].items():
+            print(f"    {kind:10} median {one['median']:.2f} s, worst {one['max']:.2f} s, CPU {one['cpu']:.2f} s")
+    beat, agent = result["bytes_a_message"].get("up heartbeat", 0), result["agent_bytes_a_second"]
+    print(f"  an agent          {beat:.0f} bytes a heartbeat, {agent['up']:.0f} B/s up, {agent['down']:.0f} B/s down;"
+          f" errors {dict(result['agent_errors'])}, warnings {len(result['warnings'])}")  # fmt: skip
     for target, reached in result["targets"].items():
         print(f"  {'reached' if reached else 'MISSED '}  {target}")
     return 0

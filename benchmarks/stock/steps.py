@@ -1,4 +1,5 @@
-"""The times of steps, as the trainers themselves wrote them: one file per trainer, one line `<Unix seconds> <global step>`."""
+"""The times of steps, as the trainers themselves wrote them: one file per trainer, one line `<Unix seconds> <global step>`
+(more words may follow)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from pathlib import Path
 
 DIRECTORY_VARIABLE = "BENCHMARK_STEPS"
 """Environment variable with the directory of the files; without it nothing is written."""
+HURRY = "hurry"
+"""A file of this name in that directory: a script that keeps a pace (benchmarks/steady.py) keeps it no longer."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ def read(directory: Path) -> dict[str, list[Step]]:
     for path in sorted(directory.glob("*.steps")):
         lines = path.read_text().splitlines(keepends=True)
         words = [line.split() for line in lines if line.endswith("\n")]
-        found[path.stem] = [Step(float(time), int(step)) for time, step in words]
+        found[path.stem] = [Step(float(time), int(step)) for time, step, *_ in words]
     return found
 
 

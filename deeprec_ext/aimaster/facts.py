@@ -148,7 +148,8 @@ class Scaling:
     bytes_moved: int = 0
     bytes_resent: int = 0
     slots_moved: int = 0
-    pause_seconds: tuple[float, ...] = ()
+    pause_seconds: tuple[float, ...] = ()  # of the workers that told it; of many, a sample with the longest
+    pauses_heard: int = 0
     gate_waits: int = 0
     started: float = 0.0  # Unix seconds
     seconds: float = 0.0

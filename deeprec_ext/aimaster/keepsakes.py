@@ -58,7 +58,7 @@ def pack(store: Store) -> bytes:
     values = {
         "meta": {key: value for key, value in store.everything().items() if key not in _NOT_KEPT},
         "wish": base64.b64encode(store.blob("backup_wish")).decode(),
-        "scalings": [scaling.to_json() for scaling in store.scalings()[-SCALINGS_KEPT:]],
+        "scalings": store.newest_scalings(SCALINGS_KEPT),
         "failures": [dataclasses.asdict(failure) for failure in store.failures()[-FAILURES_KEPT:]],
         "examples": store.totals(),
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -24,6 +25,9 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
 NEW_POD_GRACE_SECONDS = 5.0
+
+PAUSES_KEPT = 200
+"""Workers whose pause a record has one by one."""
 
 
 class StepError(DeepRecError):
@@ -79,7 +83,10 @@ class Run:
             check_edge(self.state, State.STEADY)
         reason = reason or self.scaling.reason
         self.job.acquiring = frozenset()
-        self.update(state=State.STEADY.value, detail=outcome, outcome=outcome, reason=reason, seconds=max(0.0, seconds))
+        self.update(
+            state=State.STEADY.value, detail=outcome, outcome=outcome, reason=reason, seconds=max(0.0, seconds),
+            moved=b"",  # nobody asks for it any more, and it is the largest part of the record
+        )  # fmt: skip
         tell_ended(self.job, self.scaling)
 
     def add_pause(self, report: pb.PauseReport) -> None:
@@ -161,8 +168,20 @@ class Run:
 
 
 def pause_changes(scaling: Scaling, report: pb.PauseReport) -> dict[str, Any]:
-    """The fields of a record that a worker's report changes."""
-    return {
-        "pause_seconds": (*scaling.pause_seconds, report.pause_seconds),
-        "gate_waits": scaling.gate_waits + report.gate_waits,
-    }
+    """The fields of a record that a worker's report changes.
+
+    Of more than PAUSES_KEPT workers a fair sample is kept (Vitter's algorithm R), and always the longest: the record is
+    written again with each report, and goes with the others to those who keep them (`keepsakes`).
+    """
+    kept, heard = list(scaling.pause_seconds), max(scaling.pauses_heard, len(scaling.pause_seconds)) + 1
+    value = round(report.pause_seconds, 6)
+    if len(kept) < PAUSES_KEPT:
+        kept.append(value)
+    else:
+        longest = max(range(len(kept)), key=kept.__getitem__)
+        if value > kept[longest]:
+            kept[longest], value = value, kept[longest]
+        place = random.Random(f"{scaling.id} {heard}").randrange(heard)
+        if place < len(kept) and place != longest:
+            kept[place] = value
+    return {"pause_seconds": tuple(kept), "pauses_heard": heard, "gate_waits": scaling.gate_waits + report.gate_waits}

@@ -21,7 +21,6 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
 QUEUED_MAX = 32
-PAUSES_MAX = 10_000
 
 
 class QueueFullError(UsageError):
@@ -92,7 +91,7 @@ class Scalings:
             self.running.add_pause(report)
             return
         for number, scaling in enumerate(self.ended):
-            if scaling.id == report.scaling_id and len(scaling.pause_seconds) < PAUSES_MAX:
+            if scaling.id == report.scaling_id:
                 self.ended[number] = dataclasses.replace(scaling, **pause_changes(scaling, report))
                 self._job.store.save_scaling(self.ended[number])
 

@@ -200,6 +200,11 @@ class Store:
     def scalings(self) -> list[Scaling]:
         return [Scaling.from_json(row[0]) for row in self._db.execute("SELECT json FROM scalings ORDER BY id")]
 
+    def newest_scalings(self, count: int) -> list[str]:
+        """As `Scaling.to_json` wrote them, oldest first."""
+        rows = self._db.execute("SELECT json FROM scalings ORDER BY id DESC LIMIT ?", (count,)).fetchall()
+        return [row[0] for row in reversed(rows)]
+
     def moved(self, scaling_id: int) -> bytes:
         row = self._db.execute("SELECT moved FROM scalings WHERE id=?", (scaling_id,)).fetchone()
         return b"" if row is None or row[0] is None else bytes(row[0])

@@ -43,6 +43,9 @@ RUN_LIMIT_SECONDS = 60.0
 RETRY_SECONDS = 1.0
 """After a refresh that failed, how long until the whole copy is made anew."""
 
+PROMOTIONS_MAX = 32
+"""Compiled in one session, whose graph can only grow; the next ones go into a new session."""
+
 
 class Collecting:
     """Held around everything that collects dirty marks; `hold` keeps it out while a final copy needs to be the only one."""
@@ -99,6 +102,7 @@ class _Guarded:
     variables: tuple[pb.Variable, ...]
     mover: Mover | None = None  # None: a first copy is due
     promote: Callable[..., Any] | None = None
+    program: Program | None = None  # where `promote` is compiled
     began: float | None = None  # monotonic, of the last complete copy or refresh; None: there is none yet
     full_bytes: int = 0
     global_step: str = ""
@@ -138,8 +142,9 @@ class Guarding:
         self._lock = threading.Lock()
         self._now = _Assignment(0)
         self._promoted: set[int] = set()
-        self._program: Program | None = None  # of promotions: knows this PS only
-        self._count = 0
+        self._programs: list[Program] = []  # of promotions: they know this PS only; the last is added to
+        self._compiled = 0  # in the last of them
+        self._promoting = False
         self._keeper: _Keeper | None = None
 
     # -- commands
@@ -164,7 +169,8 @@ class Guarding:
                 if known is not None and known.key == fresh.key:
                     fresh = known
                 elif known is not None:
-                    fresh.began, fresh.promote, fresh.full_bytes = known.began, known.promote, known.full_bytes
+                    fresh.began, fresh.full_bytes = known.began, known.full_bytes
+                    fresh.promote, fresh.program = known.promote, known.program
                 slots[slot] = fresh
             self._now = _Assignment(command.id, slots, command.seconds, frozenset(command.owned))
             self._promoted.clear()
@@ -197,14 +203,17 @@ class Guarding:
             missing = [slot for slot in due if slot not in self._now.slots or self._now.slots[slot].promote is None]
             if missing:
                 raise DeepRecError(f"there is no complete backup of the slots {missing} here")
-            ready = [self._now.slots[slot] for slot in due]
-        assert self._program is not None or not ready
-        self._make_bitmaps([variable for one in ready for variable in one.variables])
-        for one in ready:
-            assert one.promote is not None
-            one.promote(step)
-            with self._lock:
-                self._promoted.add(one.slot)
+            ready = [(slot, promote) for slot in due if (promote := self._now.slots[slot].promote) is not None]
+            variables = [variable for slot in due for variable in self._now.slots[slot].variables]
+            self._promoting = True
+        try:
+            self._make_bitmaps(variables)
+            for slot, promote in ready:
+                promote(step)
+                with self._lock:
+                    self._promoted.add(slot)
+        finally:
+            self._promoting = False
         log.info("promoted the backups of slots %s in %.3f s", list(slots), time.monotonic() - started)
 
     def _make_bitmaps(self, variables: Sequence[pb.Variable]) -> None:
@@ -219,10 +228,13 @@ class Guarding:
         """Sets `one.promote`: a function of the step."""
         own = self._own_task()
         with self._lock:
-            if self._program is None:
-                self._program = Program(self._target, elastic_config({own: self._target.removeprefix("grpc://")}))
-            self._count += 1
-            ops = Ops(f"promote{self._count}_")
+            if not self._programs or self._compiled >= PROMOTIONS_MAX:
+                self._programs.append(
+                    Program(self._target, elastic_config({own: self._target.removeprefix("grpc://")}))
+                )
+                self._compiled = 0
+            self._compiled += 1
+            program, ops = self._programs[-1], Ops(f"promote{self._compiled}_")
         step = ops.add("Placeholder", device=f"/job:ps/task:{own}/device:CPU:0", dtype=INT64, shape=shape([]))
         done = []
         for variable in one.variables:
@@ -233,8 +245,23 @@ class Guarding:
                 value = _at_least(ops, value, step, facts, backup.device)
             assigned = Located(ops, facts, own).assign(value)
             done.append(backup.destroy(after=(assigned,)))
-        self._program.load(ops)
-        one.promote = self._program.compile(targets=done, feeds=[step])
+        program.load(ops)
+        promote = program.compile(targets=done, feeds=[step])
+        with self._lock:
+            one.promote, one.program = promote, program
+        self.close_programs()
+
+    def close_programs(self) -> None:
+        """Those in which nothing is compiled that a promotion may need."""
+        with self._lock:
+            if self._promoting:
+                return
+            needed = [*self._programs[-1:], *(one.program for one in self._now.slots.values())]
+            kept = [program for program in self._programs if program in needed]
+            useless = [program for program in self._programs if program not in needed]
+            self._programs = kept
+        for program in useless:
+            threading.Thread(target=program.close, name="deeprec-close", daemon=True).start()
 
     def mover_for(self, one: _Guarded) -> Mover:
         own = self._own_task()

@@ -32,6 +32,7 @@ from deeprec_ext.elastic.session import LOST, ElasticSession
 from deeprec_ext.elastic.standby import Standby
 from deeprec_ext.elastic.steps import StepClock
 from deeprec_ext.elastic.trainer_gazer import TrainerGazer
+from deeprec_ext.elastic.trimming import trim
 from deeprec_ext.elastic.view import ClusterView, elastic_config
 from deeprec_ext.errors import DeepRecError, one_line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -560,6 +561,7 @@ def _retire(sessions: list[Placed]) -> None:
             placed.leak()
         else:
             placed.close()
+    trim()  # a session is tens of megabytes in thousands of pieces, and the next one would not fit into the holes
 
 
 def _reports_json(reports: list[passes.Report]) -> str:

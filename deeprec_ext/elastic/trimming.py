@@ -1,4 +1,4 @@
-"""Memory that a PS has freed goes back to the system.
+"""Memory that a process has freed goes back to the system: a PS every now and then, a trainer when it has closed old sessions.
 
 glibc keeps what is freed in its arenas. Initialising a table needs its values twice for a moment, and so does a copy of a slot
 or a refresh of a backup: afterwards a PS with 256 MB of variables had 150 MB that nobody used, and whoever sizes pods by

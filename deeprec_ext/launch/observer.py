@@ -16,12 +16,14 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
+ASK_SECONDS = 2.0
 AIMASTER_SILENCE_SECONDS = 15.0
 """An AIMaster that has answered before and does not for so long is hung: it is killed and started again.
 
 Longer than a stall on an overloaded machine.
 """
 AIMASTER_START_SECONDS = 60.0
+"""The same of one that has not answered yet: every new one has to be loaded first, which takes long on such a machine."""
 
 
 class Observer:
@@ -31,13 +33,14 @@ class Observer:
         self._client = client
         self._pods = pods
         self._heard_at = time.monotonic()
-        self._pid = 0
+        self._pid = 0  # of the AIMaster that the time counts for ...
+        self._answered = False  # ... and whether it has answered: it, and not one before
         self.latest: pb2.StatusReply | None = None
         self.trained: set[str] = set()
         self.served = False
         self.on_status: list[Callable[[pb2.StatusReply], None]] = []
 
-    async def ask(self, timeout_seconds: float = 2.0) -> pb2.StatusReply | None:
+    async def ask(self, timeout_seconds: float = ASK_SECONDS) -> pb2.StatusReply | None:
         """A fresh status, None if there is no answer in time."""
         try:
             status = await self._client.status(timeout_seconds)
@@ -45,6 +48,8 @@ class Observer:
             _log.debug("no status: %s", error)
             return None
         self._heard_at, self.served, self.latest = time.monotonic(), True, status
+        pod = self._pods.get("aimaster")
+        self._pid, self._answered = (pod.pid if pod is not None else 0), True
         for role in status.roles:
             if role.heartbeat.training:
                 self.trained.add(role.name)
@@ -53,7 +58,7 @@ class Observer:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            status = await self.ask()
+            status = await self.ask(self._patience())
             if status is not None:
                 for listener in self.on_status:
                     listener(status)
@@ -61,13 +66,22 @@ class Observer:
                 self._suspect()
             await asyncio.sleep(POLL_SECONDS)
 
+    def _limit(self) -> float:
+        return AIMASTER_SILENCE_SECONDS if self._answered else AIMASTER_START_SECONDS
+
+    def _patience(self) -> float:
+        """Seconds for the next question. One that always needs a little more than the usual is slow, and not hung: the
+        longer it has been silent, the longer it is waited for, but not past the limit."""
+        silent = time.monotonic() - self._heard_at
+        return max(ASK_SECONDS, min(silent, self._limit() - silent))
+
     def _suspect(self) -> None:
         pod = self._pods.get("aimaster")
         if pod is None or pod.process is None:
             return
         if pod.pid != self._pid:  # a new one: its time starts with it
-            self._pid, self._heard_at = pod.pid, pod.process.started_at
-        limit = AIMASTER_SILENCE_SECONDS if self.served else AIMASTER_START_SECONDS
+            self._pid, self._heard_at, self._answered = pod.pid, pod.process.started_at, False
+        limit = self._limit()
         if time.monotonic() - max(self._heard_at, pod.process.started_at) > limit:
             _log.warning("the AIMaster (pid %d) has not answered for %.0f s; killing it", pod.pid, limit)
             self._heard_at = time.monotonic()

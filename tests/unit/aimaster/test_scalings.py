@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import statistics
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
+from deeprec_ext.aimaster.facts import Scaling
+from deeprec_ext.aimaster.scaling import PAUSES_KEPT, pause_changes
 from deeprec_ext.aimaster.summary import summarize
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -46,6 +51,52 @@ def test_scale_up_moves_the_fewest_slots_and_everybody_gets_the_new_view(tmp_pat
         assert not it.agent("worker-0").view.marked_slots
 
     play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("outcome", ["committed", "rolled_back"])
+def test_what_a_scaling_moved_is_not_kept_when_it_has_ended(tmp_path: Path, outcome: str) -> None:
+    """It is as large as the catalogue of the model, and a job of months has thousands of scalings."""
+
+    async def scenario(it: World) -> None:
+        store, kept = it.master.job.store, []
+        save = store.save_scaling
+
+        def noting(scaling: Any, moved: bytes | None = None) -> None:
+            save(scaling, moved)
+            kept.append(len(store.moved(scaling.id)))
+
+        store.save_scaling = noting  # type: ignore[method-assign]
+        if outcome == "rolled_back":
+            it.agent("worker-0").fails["prepare"] = "no"
+        await it.scale(ps=4)
+        ended = await it.ended()
+        assert ended.outcome == outcome
+        assert max(kept) > 0, "while it was needed"
+        assert store.moved(ended.id) == b""
+
+    play(tmp_path, scenario)
+
+
+def test_the_record_of_a_scaling_does_not_grow_with_the_number_of_workers() -> None:
+    """With a thousand workers each report wrote a record of a thousand numbers again."""
+    scaling = Scaling(7, "scale-up", "ps")
+    reported = [0.1 + (number * 7919 % 2000) / 1e4 for number in range(2000)]
+    reported[1234] = 9.0
+    for seconds in reported:
+        changes = pause_changes(scaling, pb.PauseReport(scaling_id=7, pause_seconds=seconds, gate_waits=1))
+        scaling = dataclasses.replace(scaling, **changes)
+    assert len(scaling.pause_seconds) == PAUSES_KEPT
+    assert scaling.pauses_heard == scaling.gate_waits == 2000
+    assert max(scaling.pause_seconds) == 9.0
+    assert abs(statistics.median(scaling.pause_seconds) - statistics.median(reported)) < 0.02
+    assert Scaling.from_json(scaling.to_json()) == scaling
+
+
+def test_a_few_pauses_are_kept_as_they_are() -> None:
+    scaling = Scaling(7, "scale-up", "ps")
+    for seconds in (0.5, 0.1, 0.3):
+        scaling = dataclasses.replace(scaling, **pause_changes(scaling, pb.PauseReport(pause_seconds=seconds)))
+    assert scaling.pause_seconds == (0.5, 0.1, 0.3)
 
 
 def test_scale_down_drains_the_highest_ps_which_leave_by_themselves(tmp_path: Path) -> None:

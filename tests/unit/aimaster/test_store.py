@@ -102,3 +102,12 @@ def test_a_view_round_trips_and_a_replacement_takes_over_the_slots() -> None:
     replaced = replace_lost(cluster, {"ps-1": PsInfo(task, "ps-1", "h:9", "i9")})
     assert replaced.slot_map == (0, 2, 0, 2)
     assert (replaced.epoch, replaced.generation, replaced.live) == (cluster.epoch + 1, cluster.generation + 1, False)
+
+
+def test_the_newest_scalings_are_read_as_they_were_written(tmp_path: Path) -> None:
+    store = Store(tmp_path / "aimaster.db")
+    for number in range(1, 31):
+        store.save_scaling(Scaling(number, "scale-up", "ps", pause_seconds=(0.1, 0.2)), b"moved")
+    newest = [Scaling.from_json(text) for text in store.newest_scalings(20)]
+    assert newest == store.scalings()[-20:]
+    assert len(store.newest_scalings(200)) == 30

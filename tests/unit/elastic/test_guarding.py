@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from deeprec_ext.elastic import guarding
 from deeprec_ext.elastic.guarding import Collecting, Guarding, make_bitmaps
 from deeprec_ext.elastic.ops import Ops, Program
 from deeprec_ext.elastic.variables import Facts, Located, bitmap_of
@@ -187,3 +188,34 @@ def test_a_hold_does_not_wait_for_a_collection_that_hangs_on_a_dead_ps() -> None
     over.set()
     thread.join(10)
     assert collecting.hold(0.0, 0.0)
+
+
+def test_backups_that_are_made_again_and_again_leave_no_sessions_behind(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change of the PS makes some anew: in the one session of all promotions, a PS grew by megabytes a change."""
+    monkeypatch.setattr(guarding, "PROMOTIONS_MAX", 2)
+    made: list[Program] = []
+    closed: list[Program] = []
+    make, close = Program.__init__, Program.close
+    monkeypatch.setattr(Program, "__init__", lambda self, *given: (made.append(self), make(self, *given))[1])
+    monkeypatch.setattr(Program, "close", lambda self: (close(self), closed.append(self))[0])
+    for number in range(1, 8):
+        world.guard(2 * number)
+        with world.changed:
+            assert world.changed.wait_for(lambda n=2 * number: any(r.first and r.guard == n for r in world.reports), 30)
+        if number < 7:
+            world.guarding.guard(pb.Guard(id=2 * number + 1))
+    for _ in range(200):
+        left = [program for program in made if program not in closed]
+        if len(left) <= 3:  # of the backup, the newest of promotions, and perhaps the one before
+            break
+        threading.Event().wait(0.05)
+    assert len(left) <= 3, left
+    assert world.guarding._compiled <= 2, "the graph of a session does not grow for ever"
+    world.update(7, 1.5)
+    world.guarding.refresh()
+    with world.changed:
+        assert world.changed.wait_for(lambda: any(r.guard == 14 and not r.first for r in world.reports), 30)
+    world.guarding.promote([3], step=42)
+    assert world.read(1, "table")[7][0] == 1.5  # type: ignore[index]

@@ -27,6 +27,25 @@ def test_free_memory_below_what_is_in_use_goes_back() -> None:
     assert int(done.stdout) > 200e6, done.stderr
 
 
+def test_a_trainer_gives_back_what_old_sessions_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    from deeprec_ext.elastic import trainer
+
+    done: list[str] = []
+
+    class Old:
+        pinned = False
+
+        def wait_idle(self, seconds: float) -> bool:
+            return True
+
+        def close(self) -> None:
+            done.append("closed")
+
+    monkeypatch.setattr(trainer, "trim", lambda: done.append("trimmed"))
+    trainer._retire([Old(), Old()])  # type: ignore[list-item]
+    assert done == ["closed", "closed", "trimmed"]
+
+
 def test_it_goes_on_until_the_process_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     trimmed, ended = threading.Event(), threading.Event()
     monkeypatch.setattr(trimming, "TRIM_SECONDS", 0.001)
