@@ -226,7 +226,7 @@ def measure(minutes: float, every: float, rows: Path, pace: float, extra: Sequen
                 try:
                     done = change(job, next(kinds), began)
                 except grpc.RpcError as error:
-                    done = {"kind": "change", "time": time.time(), "outcome": f"no answer: {error}"}
+                    done = {"kind": "change", "time": time.time(), "outcome": "no answer", "reason": str(error)}
             write(done)
             say(f"minute {seen['minute']:.1f}: {done.get('change')} {done['outcome']} in {done.get('seconds', 0):.1f} s, "
                 f"{job.ps} PS, {len(job.trainers)} trainers, run {1000 * (seen['run_seconds'] or 0):.1f} ms")  # fmt: skip

@@ -43,7 +43,7 @@ RUN_LIMIT_SECONDS = 60.0
 RETRY_SECONDS = 1.0
 """After a refresh that failed, how long until the whole copy is made anew."""
 
-PROMOTIONS_MAX = 32
+PROMOTIONS_MAX = 8
 """Compiled in one session, whose graph can only grow; the next ones go into a new session."""
 
 
