@@ -100,7 +100,7 @@ class Settings:
     """Sessions a trainer prepares in advance for the loss of single PS; each costs the memory of a graph. 0: none."""
 
     standby_delay_seconds: float = 0.0
-    """From a change of the size until they are prepared for it. With `autoscale` at least 90 s: while a size is being looked
+    """From a change of the PS until they are prepared for it. With `autoscale` at least 90 s: while a size is being looked
     for, the next change makes them worthless, and preparing them makes the throughput look worse than it is."""
 
     lease_ahead_seconds: float = 60.0

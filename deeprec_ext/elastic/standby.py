@@ -1,7 +1,7 @@
 """Standby sessions: prepared for the loss of each PS, so that training goes on at once with the survivors.
 
 They are built in the thread that prepares sessions, one at a time, so that commands never wait for more than one. After a
-change of the size the first of them waits a while where the next change is likely to come soon (`standby_delay_seconds`).
+change of the PS the first of them waits a while where the next change is likely to come soon (`standby_delay_seconds`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Standby:
         self._placed_at = 0.0
 
     def placed(self) -> None:
-        """PS or trainers have changed just now."""
+        """The PS have changed just now. (Not trainers: where they come and go all the time it would never be done.)"""
         self._placed_at = time.monotonic()
 
     def soon(self) -> None:

@@ -35,6 +35,9 @@ log = logging.getLogger("deeprec_ext")
 SETTLE_SECONDS = 5.0
 """How long a session has to be the present one, undisturbed, before its probe is compiled and a step traced."""
 
+DELAYS_MAX = 4
+"""Where trainers come and go all the time, a probe is compiled after so many delays all the same."""
+
 SETTLE_STEPS = 20
 """And how many steps it has to have made."""
 
@@ -139,7 +142,7 @@ class Tracing:
         elif now - self._since < SETTLE_SECONDS or steps - self._steps < SETTLE_STEPS:
             return
         elif placed.probe is None and not self._asked:
-            if now - self._viewed_at >= self.delay_seconds:
+            if now - self._viewed_at >= self.delay_seconds or now - self._since >= DELAYS_MAX * self.delay_seconds:
                 self._asked = True
                 self._host.soon(lambda: self._prepare(session))
         elif placed.probe is not None and now >= self._due:

@@ -532,7 +532,7 @@ class Trainer:
             old = self._view
             if old is not None and view.epoch < old.epoch:
                 return
-            if old is None or view.epoch != old.epoch:
+            if old is None or view.placement != old.placement:
                 self._standby.placed()
             self._view, self._wanted = view, None
             self._ps_names.update(view.names)

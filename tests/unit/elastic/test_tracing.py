@@ -516,6 +516,17 @@ def test_where_sizes_are_being_tried_a_change_of_any_role_puts_compiling_off(mon
     assert len(one.host.jobs) == 1
 
 
+def test_where_trainers_come_and_go_all_the_time_a_step_is_traced_in_the_end(monkeypatch):
+    one = Deciding(monkeypatch)
+    one.tracing.delay_seconds = 30.0
+    one.tracing.tick()
+    for _ in range(5):
+        assert not one.host.jobs
+        one.host.epoch += 1
+        one.later(25)
+    assert len(one.host.jobs) == 1
+
+
 def test_another_session_has_to_settle_anew(monkeypatch):
     one = Deciding(monkeypatch)
     one.settle()
