@@ -102,7 +102,7 @@ def measure(target: str, config, arguments, exponent: float, dim: int, batch: in
     pool = np.stack([zipf(exponent, (POOL, batch), generator) for _ in range(FIELDS)], -1)
     graph_def, init, train = deepfm(scope, pool, dim, arguments.optimizer, arguments.ps)
     slots = tuple(range(arguments.ps))
-    rewritten = {d: rewrite(graph_def, Context(slots, dedup=d, iterator_scope=scope)) for d in ("off", arguments.dedup)}
+    rewritten = {d: rewrite(graph_def, Context(slots, dedup=d, resource_scope=scope)) for d in ("off", arguments.dedup)}
     steps = {}
     for name, result in rewritten.items():  # variables and the named iterator are shared: made by the first session
         first = [init, *result.initializers] if not steps else []

@@ -297,7 +297,7 @@ class ElasticSession(v1.Session):
         return fresh
 
     def _build(self, wanted: Wanted, exported: Exported) -> Placed:
-        context = dataclasses.replace(wanted.context, swaps=self._swaps, iterator_scope=self._scope)
+        context = dataclasses.replace(wanted.context, swaps=self._swaps, resource_scope=self._scope)
         with without_collections():
             rewritten = passes.rewrite(exported.definition, context)
             self._swaps += 1
@@ -333,7 +333,7 @@ class ElasticSession(v1.Session):
                      if uses >= RECURRING and (facts := self._user.known_facts(signature)) and facts.remote]  # fmt: skip
             if not known or not self._is_plain(signature := max(known)[1]):
                 return None
-            context = dataclasses.replace(wanted.context, swaps=self._swaps, iterator_scope=self._scope)
+            context = dataclasses.replace(wanted.context, swaps=self._swaps, resource_scope=self._scope)
             self._swaps += 1
         config = wanted.config(self._given)
         return Traceable(placed, signature, exported.definition, exported.index, context, wanted.target, config)

@@ -57,7 +57,8 @@ def check(graph_def: GraphDef | GraphIndex) -> None:
     worst = min(refused, key=lambda node: "ConditionalAccumulator" not in node.op)
     what, remedy = _verdict(worst.op) or ("", "")
     if _TOKENS.search(worst.name) or _TOKENS.search(worst.attr["shared_name"].s.decode()):
-        what, remedy = "the token queue of SyncReplicasOptimizer", _REFUSED[0][2]
+        kind = "the token queue" if "Queue" in worst.op else "an accumulator"
+        what, remedy = f"{kind} of SyncReplicasOptimizer", _REFUSED[0][2]
     raise errors.RefusedError(
         f"'{worst.name}' ({worst.op}) on {worst.device} is {what}; "
         f"its state cannot move when parameter servers change: {remedy}"

@@ -27,8 +27,8 @@ class Context:
     worker_device: str = ""
     """The device of this process in the cluster, e.g. /job:worker/task:1."""
 
-    iterator_scope: str = ""
-    """Put before the shared names of iterators: tells two graphs of one process apart. Must not change with a swap."""
+    resource_scope: str = ""
+    """Put before shared names (iterators, queues, tables): tells two graphs of a process apart. Must not change with a swap."""
 
 
 @dataclass(frozen=True)

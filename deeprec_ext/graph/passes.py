@@ -19,6 +19,7 @@ from deeprec_ext.graph.dedup import Deduplicate
 from deeprec_ext.graph.dirty import DirtyRows
 from deeprec_ext.graph.iterators import NamedIterators
 from deeprec_ext.graph.placement import SlotPlacement
+from deeprec_ext.graph.resources import NamedResources
 from deeprec_ext.graph.rewriting import Rewriting
 from deeprec_ext.graph.seeds import Seeds
 
@@ -64,7 +65,9 @@ class _Registry:
             self.passes = tuple(p for p in self.passes if p.name != name)
 
 
-_registry = _Registry((SlotPlacement(), LeanConstants(), NamedIterators(), Seeds(), DirtyRows(), Deduplicate()))
+_registry = _Registry(
+    (SlotPlacement(), LeanConstants(), NamedIterators(), NamedResources(), Seeds(), DirtyRows(), Deduplicate())
+)
 
 
 def register_pass(p: Pass, *, before: str | None = None, after: str | None = None) -> None:

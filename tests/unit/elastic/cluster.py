@@ -81,12 +81,12 @@ class FakeHome:
         self.set(view)
 
     def set(self, view: ClusterView, tracked: Mapping[str, str] | None = None) -> Wanted:
-        self._wanted = self.make(view, tracked or {})
+        self._wanted = self.make(view, tracked)
         return self._wanted
 
-    def make(self, view: ClusterView, tracked: Mapping[str, str]) -> Wanted:
+    def make(self, view: ClusterView, tracked: Mapping[str, str] | None = None) -> Wanted:
         context = passes.Context(
-            slot_map=view.slot_map, tracked=tracked, worker_device="/job:chief/task:0", dedup="off"
+            slot_map=view.slot_map, tracked=tracked or {}, worker_device="/job:chief/task:0", dedup="off"
         )
         member = ("chief", 0, self.cluster.trainer)
         return Wanted(

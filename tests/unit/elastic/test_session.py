@@ -137,6 +137,62 @@ def move_unseen(cluster, home, session, one, two):
     home.next_view = next_view
 
 
+def test_a_full_queue_and_its_runners_outlive_a_change():
+    """As `numpy_input_fn` and `string_input_producer` feed: threads that are held up in the session that is exchanged."""
+    cluster = LocalCluster(2)
+    one, two = cluster.view(0, 0), cluster.view(0, 1, epoch=2)
+    with tf.Graph().as_default() as graph:
+        setter = v1.train.replica_device_setter(2, worker_device="/job:chief/task:0")
+        with v1.device(setter):
+            step = v1.train.get_or_create_global_step()
+            weights = v1.get_variable("weights", [4], initializer=v1.ones_initializer())
+        with v1.device("/job:chief/task:0"):
+            queue = v1.RandomShuffleQueue(100, 20, [tf.float32], [[4]])
+            feed = v1.placeholder(tf.float32, [None, 4])
+            put, batch, size = queue.enqueue_many([feed]), queue.dequeue_many(8), queue.size()
+            closing = queue.close(cancel_pending_enqueues=True)
+        with v1.device(setter):
+            train = v1.train.GradientDescentOptimizer(0.01).minimize(tf.reduce_sum(batch * weights), step)
+        home = FakeHome(cluster, one)
+        session = elastic(home, graph)
+        ended = []
+
+        def fill():
+            try:
+                while True:
+                    session.run(put, {feed: np.ones([16, 4], np.float32)})
+            except tf.errors.CancelledError:
+                ended.append("cancelled")
+
+        runners = [threading.Thread(target=fill) for _ in range(2)]
+        for runner in runners:
+            runner.start()
+        catalogue = session.catalogue()
+        for old, new in [(one, two), (two, one)]:
+            while session.run(size) < 100:  # then both are held up
+                time.sleep(0.01)
+            session.prepare(home.make(new))
+            home.gate.close(30)
+            assert home.gate.wait_idle(10)
+            for mover in movers(cluster, catalogue, old, new).values():
+                mover.first()
+                mover.final()
+            destroy_moved(cluster, catalogue, old, new)
+            session.exchange(home.set(new))
+            home.gate.open()
+            assert session.run(size) == 100
+            steps = threading.Thread(target=lambda: [session.run(train) for _ in range(40)], daemon=True)
+            steps.start()
+            steps.join(30)
+            assert not steps.is_alive(), "the steps wait at an empty queue"
+        session.run(closing)
+        for runner in runners:
+            runner.join(10)
+        assert ended == ["cancelled"] * 2
+        assert session.run(step) == 80
+        session.close()
+
+
 def test_a_stale_session_gets_an_error_and_is_run_again_on_the_next_view():
     cluster = LocalCluster(2)
     one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)

@@ -71,7 +71,7 @@ def test_a_session_on_the_spot_keeps_its_iterators_and_loses_every_job():
 
 def test_two_graphs_of_one_process_are_told_apart(cluster):
     graph_def, batch, own = pipeline("apart", one_shot=False)
-    one, two = (rewrite(graph_def, Context((0, 0), iterator_scope=scope)) for scope in ("train/", "other/"))
+    one, two = (rewrite(graph_def, Context((0, 0), resource_scope=scope)) for scope in ("train/", "other/"))
     with cluster.open(one.definition) as first, cluster.open(two.definition) as second:
         first.run(own)
         second.run(own)
