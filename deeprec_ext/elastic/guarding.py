@@ -185,6 +185,15 @@ class Guarding:
         if self._keeper is not None:
             self._keeper.wake("refresh")
 
+    def close(self) -> None:
+        """Ends all backups, for a PS that leaves: a session that nobody closes stays on the PS it reads for good."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.stop()
+        for one in self._now.slots.values():
+            if one.mover is not None:
+                one.mover.close()
+
     def report_again(self) -> None:
         """To an AIMaster that may be new: what is kept here, and how old it is."""
         with self._lock:
@@ -307,7 +316,14 @@ class _Keeper:
         self._next: tuple[_Assignment, list[_Guarded]] | None = None
         self._source: int | None = None  # being read
         self._abandoned = False
-        threading.Thread(target=self._work, name="deeprec-guard", daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name="deeprec-guard", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when its run has ended; it begins no other."""
+        self._abandoned = True
+        self.wake("stop")
+        self._thread.join()
 
     def take(self, assignment: _Assignment, gone: list[_Guarded]) -> bool:
         """Hands over the next assignment. False: the thread reads from a PS that is not in it any more, probably a dead one,
@@ -332,6 +348,8 @@ class _Keeper:
             why = ""
             with contextlib.suppress(queue.Empty):
                 why = self._inbox.get(timeout=max(0.0, pause))
+            if self._abandoned:
+                return
             with self._lock:
                 taken, self._next = self._next, None
             if taken is not None:

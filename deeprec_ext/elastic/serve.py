@@ -37,6 +37,9 @@ log = logging.getLogger("deeprec_ext")
 HOLD_LIMIT_SECONDS = 5.0
 """How long Hold waits for a collection of dirty marks that is under way."""
 
+CLOSE_LIMIT_SECONDS = 3.0
+"""How long a PS that leaves closes its sessions: where another PS has gone as well, that never ends."""
+
 COPIES = ("copy", "destroy", "leave")
 """Commands that may take long and follow one another; the others must not wait behind them."""
 
@@ -112,7 +115,16 @@ class ParameterServer:
         """Until told to leave."""
         while (job := self._jobs.get()) is not None:
             job()
+        closing = threading.Thread(target=self._close_sessions, name="deeprec-close", daemon=True)
+        closing.start()
         self.agent.close()
+        closing.join(CLOSE_LIMIT_SECONDS)
+
+    def _close_sessions(self) -> None:
+        """Those that reach into other PS, which would keep their part for good: half a megabyte for each change of PS."""
+        self.guarding.close()
+        for mover in list(self._movers.values()):
+            mover.close()
 
     def stop(self) -> None:
         self.leaving.set()
