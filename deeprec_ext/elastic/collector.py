@@ -29,13 +29,16 @@ in a training step: a mark.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.core.framework.attr_value_pb2 import AttrValue
 
-from deeprec_ext.elastic.ops import BOOL, INT64, Ops
-from deeprec_ext.elastic.variables import Facts, Located, set_rows
+from deeprec_ext.elastic.ops import BOOL, INT64, Ops, Program
+from deeprec_ext.elastic.variables import Facts, Located, bitmap_of, set_rows
+from deeprec_ext.elastic.view import elastic_config
 from deeprec_ext.graph.attributes import integer
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 READERS = ("move", "peer", "disk")
 
@@ -131,3 +134,26 @@ class Marks:
         end = ops.binary("Minimum", there, ops.constant((most,), tf.int64, where), where)
         rest = ops.add("Slice", [rows, end, ops.constant((-1,), tf.int64, where)], where, T=INT64, Index=INT64)
         return self._head(rows, end, INT64), rest
+
+
+def make_bitmaps(target: str, own_task: int, variables: Sequence[pb.Variable]) -> int:
+    """Makes the bitmaps of these tables on this PS where they are missing; returns how many."""
+    tables = {v.bitmap: v for v in variables if v.bitmap and v.update == pb.Variable.ROWS}
+    if not tables:
+        return 0
+    program = Program(target, elastic_config({own_task: target.removeprefix("grpc://")}))
+    try:
+        ops = Ops("look")
+        bits = [facts for v in tables.values() for facts in all_bitmaps(bitmap_of(Facts.from_proto(v)))]
+        there = [Located(ops, facts, own_task).initialized() for facts in bits]
+        program.load(ops)
+        known = program.compile(fetches=there)()
+        missing = [facts for facts, good in zip(bits, known) if not good]
+        if missing:
+            make = Ops("make")
+            targets = [Located(make, facts, own_task).zeros() for facts in missing]
+            program.load(make)
+            program.compile(targets=targets)()
+        return len(missing)
+    finally:
+        program.close()

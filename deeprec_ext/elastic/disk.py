@@ -20,9 +20,9 @@ from deeprec_ext.backup.errors import DamagedError
 from deeprec_ext.backup.files import Directory, directory
 from deeprec_ext.backup.manifest import data_name, loads, manifest_name
 from deeprec_ext.elastic.background import politely
+from deeprec_ext.elastic.collector import make_bitmaps
 from deeprec_ext.elastic.disk_cut import CancelledCutError, Source, deltas_of
 from deeprec_ext.elastic.disk_restore import restore
-from deeprec_ext.elastic.guarding import make_bitmaps
 from deeprec_ext.errors import DeepRecError, one_line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

@@ -17,14 +17,15 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
 from deeprec_ext.elastic.background import politely
-from deeprec_ext.elastic.collector import all_bitmaps
+from deeprec_ext.elastic.collecting import Collecting
+from deeprec_ext.elastic.collector import all_bitmaps, make_bitmaps
 from deeprec_ext.elastic.migration import Mover
 from deeprec_ext.elastic.ops import INT64, Ops, Program
 from deeprec_ext.elastic.variables import Facts, Located, bitmap_of
@@ -45,51 +46,6 @@ RETRY_SECONDS = 1.0
 
 PROMOTIONS_MAX = 8
 """Compiled in one session, whose graph can only grow; the next ones go into a new session."""
-
-
-class Collecting:
-    """Held around everything that collects dirty marks; `hold` keeps it out while a final copy needs to be the only one."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._changed = threading.Condition()
-        self._active: list[object] = []  # who is inside
-        self._held_until = 0.0
-
-    def __enter__(self) -> None:
-        self._enter(threading.current_thread())
-
-    def __exit__(self, *_: object) -> None:
-        self.forget(threading.current_thread())
-
-    @contextlib.contextmanager
-    def by(self, who: object) -> Iterator[None]:
-        """The same, by somebody who may be forgotten."""
-        self._enter(who)
-        try:
-            yield
-        finally:
-            self.forget(who)
-
-    def _enter(self, who: object) -> None:
-        with self._changed:
-            while (left := self._held_until - self._clock()) > 0:
-                self._changed.wait(left)
-            self._active.append(who)
-
-    def forget(self, who: object) -> None:
-        """It is out, or hangs in a collection on a PS that is dead: nobody needs to wait for its end."""
-        with self._changed:
-            if who in self._active:
-                self._active.remove(who)
-            self._changed.notify_all()
-
-    def hold(self, lease_seconds: float, timeout_seconds: float) -> bool:
-        """Keeps newcomers out for `lease_seconds` (0: lets them in again); whether those inside ended in time."""
-        with self._changed:
-            self._held_until = self._clock() + lease_seconds if lease_seconds > 0 else 0.0
-            self._changed.notify_all()
-            return not lease_seconds or self._changed.wait_for(lambda: not self._active, timeout_seconds)
 
 
 @dataclass
@@ -216,7 +172,7 @@ class Guarding:
             variables = [variable for slot in due for variable in self._now.slots[slot].variables]
             self._promoting = True
         try:
-            self._make_bitmaps(variables)
+            make_bitmaps(self._target, self._own_task(), variables)
             for slot, promote in ready:
                 promote(step)
                 with self._lock:
@@ -224,9 +180,6 @@ class Guarding:
         finally:
             self._promoting = False
         log.info("promoted the backups of slots %s in %.3f s", list(slots), time.monotonic() - started)
-
-    def _make_bitmaps(self, variables: Sequence[pb.Variable]) -> None:
-        make_bitmaps(self._target, self._own_task(), variables)
 
     # -- for the keeper
 
@@ -432,29 +385,6 @@ class _Keeper:
             raise
         one.mover = mover
         return sent
-
-
-def make_bitmaps(target: str, own_task: int, variables: Sequence[pb.Variable]) -> int:
-    """Makes the bitmaps of these tables on this PS where they are missing; returns how many."""
-    tables = {v.bitmap: v for v in variables if v.bitmap and v.update == pb.Variable.ROWS}
-    if not tables:
-        return 0
-    program = Program(target, elastic_config({own_task: target.removeprefix("grpc://")}))
-    try:
-        ops = Ops("look")
-        bits = [facts for v in tables.values() for facts in all_bitmaps(bitmap_of(Facts.from_proto(v)))]
-        there = [Located(ops, facts, own_task).initialized() for facts in bits]
-        program.load(ops)
-        known = program.compile(fetches=there)()
-        missing = [facts for facts, good in zip(bits, known) if not good]
-        if missing:
-            make = Ops("make")
-            targets = [Located(make, facts, own_task).zeros() for facts in missing]
-            program.load(make)
-            program.compile(targets=targets)()
-        return len(missing)
-    finally:
-        program.close()
 
 
 def _at_least(ops: Ops, value: str, step: str, facts: Facts, device: str) -> str:

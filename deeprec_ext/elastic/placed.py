@@ -18,6 +18,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from deeprec_ext.elastic.importing import import_definition
 from deeprec_ext.elastic.probe import Probe
+from deeprec_ext.elastic.trimming import trim
 from deeprec_ext.graph import Rewritten
 
 v1 = tf.compat.v1
@@ -26,6 +27,8 @@ log = logging.getLogger("deeprec_ext")
 CALLABLES_MAX = 128
 """Compiled signatures kept per session: a script that makes new fetches for ever must not fill the memory."""
 
+RETIRE_LIMIT_SECONDS = 5.0
+"""How long the runs of an exchanged session may take to end before it is closed or left behind."""
 
 PROBE_LIMIT_SECONDS = 5.0
 """How long the end of a probe waits for the runs under way, and the end of its session for it."""
@@ -215,3 +218,13 @@ class Placed:
         self._session._closed = True  # so that the callables are not released either
         with self._lock:
             self._callables.clear()
+
+
+def retire(sessions: Sequence[Placed]) -> None:
+    """Closes sessions that were exchanged, once the runs in them have ended."""
+    for placed in sessions:
+        if placed.pinned or not placed.wait_idle(RETIRE_LIMIT_SECONDS):
+            placed.leak()
+        else:
+            placed.close()
+    trim()  # a session is tens of megabytes in thousands of pieces, and the next one would not fit into the holes

@@ -23,9 +23,11 @@ from deeprec_ext import env
 from deeprec_ext.elastic import process
 from deeprec_ext.elastic.agent import Agent, Identity
 from deeprec_ext.elastic.background import politely
+from deeprec_ext.elastic.collecting import Collecting
+from deeprec_ext.elastic.collector import make_bitmaps
 from deeprec_ext.elastic.disk import COMMANDS, Disk
 from deeprec_ext.elastic.gazing import ProcessPart, Sampler
-from deeprec_ext.elastic.guarding import Collecting, Guarding, make_bitmaps
+from deeprec_ext.elastic.guarding import Guarding
 from deeprec_ext.elastic.migration import Mover, destroy
 from deeprec_ext.elastic.touched import Touched
 from deeprec_ext.elastic.trimming import keep_trimming

@@ -6,12 +6,9 @@ in the order of the commands; training goes on meanwhile.
 
 from __future__ import annotations
 
-import dataclasses
 import gc
-import json
 import logging
 import os
-import queue
 import sys
 import threading
 import time
@@ -22,19 +19,19 @@ import tensorflow as tf
 
 from deeprec_ext import graph as passes
 from deeprec_ext.elastic.agent import Agent, Identity
-from deeprec_ext.elastic.background import GivenUpError
+from deeprec_ext.elastic.building import Builder
 from deeprec_ext.elastic.gate import Gate
 from deeprec_ext.elastic.home import Wanted
 from deeprec_ext.elastic.inputs import Inputs
-from deeprec_ext.elastic.placed import Placed
+from deeprec_ext.elastic.placed import Placed, retire
 from deeprec_ext.elastic.runner import Runner
 from deeprec_ext.elastic.session import LOST, ElasticSession
 from deeprec_ext.elastic.standby import Standby
 from deeprec_ext.elastic.steps import StepClock
+from deeprec_ext.elastic.telling import Telling
 from deeprec_ext.elastic.trainer_gazer import TrainerGazer
-from deeprec_ext.elastic.trimming import trim
 from deeprec_ext.elastic.view import ClusterView, elastic_config
-from deeprec_ext.errors import DeepRecError, one_line
+from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 v1 = tf.compat.v1
@@ -46,26 +43,17 @@ SERVING_LIMIT_SECONDS = 900.0
 LOST_LIMIT_SECONDS = 10.0
 """How long a failed run waits for word that a PS was lost; after that the error is the user's."""
 
-RETIRE_LIMIT_SECONDS = 5.0
-"""How long the runs of an exchanged session may take to end before it is closed or left behind."""
-
 CLOSE_AFTER_SECONDS = 0.5
 """How long after an exchange the old session is closed: taking a large graph apart would slow down the first steps."""
 
 MARK_LIMIT_SECONDS = 60.0
 """How long a step that began with other marks may take to end; then the AIMaster asks again."""
 
-SETTLE_LIMIT_SECONDS = 20.0
-"""How long the end of the process waits for a session that is being prepared."""
-
 LOST_GRACE_SECONDS = 0.1
 """How long a run on a dead PS may take to end by itself with an error, before it is given up. A hung PS gives none."""
 
 CATALOGUES_TOLD = 3
 """To an AIMaster that has lost its store, the first trainers of the view tell the catalogue: it is large, and one is enough."""
-
-SWITCH_SECONDS = 0.0005
-"""The interpreter's switch interval while sessions are built beside training (default 5 ms: a step would wait so long)."""
 
 
 class Trainer:
@@ -80,9 +68,10 @@ class Trainer:
         self.agent = Agent(identity, self, tf.__version__)
         self.inputs = Inputs(self.agent, self.leaving)
         self.gazer = TrainerGazer(identity.name, self, self.agent)
+        self.telling = Telling(self.agent, self.clock, self.gazer.note_pause)
+        self._builder = Builder(self.agent.ack)
         self.had_session = False
         self.asked_to_train = False  # Estimator may find that all steps are done and open no session
-        self.examples_given: int | None = None
         self.has_evaluator = False
         self.refusal: str | None = None
         self.last_step: Callable[[], int] = lambda: 0
@@ -94,8 +83,6 @@ class Trainer:
         self._settings = pb.AgentSettings(ps_heartbeat_limit_seconds=3.0)
         self._changed = threading.Condition(threading.RLock())
         self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
-        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._catalogue = pb.Catalogue()  # as it was sent last
         self._live_generation = 0  # of which it was said that the model is live
         self._marked: frozenset[int] = frozenset()  # slots of whose tables every run marks the dirty rows
         self._lapsed = False  # a pause ended without resume or commit: our view may be old
@@ -103,17 +90,14 @@ class Trainer:
         self._frozen = False
         self._lost_until = 0.0  # monotonic: a PS is known to be lost, and another view will come
         self._dead: set[int] = set()  # tasks of PS that are lost; never used again
-        self._standby = Standby(self._jobs.put, lambda: list(self._sessions), self._standby_wanted, _retire)
-        self._preparing = False  # the thread that builds sessions has work
-        self._ended = False
-        self._idle = threading.Event()
+        self._standby = Standby(self._builder.put, lambda: list(self._sessions), self._standby_wanted, retire)
         self._ps_names: dict[int, str] = {}  # of all that there were
         self._marks_sure = True  # no run is under way that began with other marks
 
     def start(self) -> None:
         """Registers and serves in the background; the first elastic session waits for the result."""
         threading.Thread(target=self._register, name="deeprec-register", daemon=True).start()
-        threading.Thread(target=self._work, name="deeprec-prepare", daemon=True).start()
+        self._builder.start()
 
     def _register(self) -> None:
         try:
@@ -232,7 +216,7 @@ class Trainer:
         self._sessions.discard(session)
 
     def retire(self, sessions: list[Placed]) -> None:
-        threading.Thread(target=_retire, args=(sessions,), name="deeprec-retire", daemon=True).start()
+        threading.Thread(target=retire, args=(sessions,), name="deeprec-retire", daemon=True).start()
 
     def refused(self, reason: str) -> None:
         self.refusal = reason
@@ -244,8 +228,7 @@ class Trainer:
         return list(self._sessions)
 
     def soon(self, job: Callable[[], None]) -> None:
-        if not self._ended:
-            self._jobs.put(job)
+        self._builder.put(job)
 
     def where(self) -> tuple[int, Mapping[int, str]]:
         return self._epoch, self._ps_names
@@ -270,9 +253,9 @@ class Trainer:
             self.clock.first_step(self._epoch)
             self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
         if self.clock.steps == 3:
-            self._jobs.put(self._freeze)
+            self._builder.put(self._freeze)
         if self.clock.steps in (3, 50) or self.clock.steps % 1000 == 0:
-            self._jobs.put(self.send_catalogue)
+            self._builder.put(self.send_catalogue)
             self._standby.soon()  # hooks and savers may have added to the graph
 
     def _freeze(self) -> None:
@@ -283,35 +266,21 @@ class Trainer:
             gc.freeze()
 
     def send_catalogue(self) -> None:
-        """Sends the variable catalogue when it is new: other steps may update other variables."""
-        for session in list(self._sessions):
-            catalogue = session.catalogue()
-            if catalogue is None:
-                continue
-            self.clock.examples_per_step = self.examples_given or session.batch_size()
-            if catalogue.fingerprint != self._catalogue.fingerprint:
-                self._catalogue = catalogue
-                self.agent.send(pb.AgentMessage(catalogue=catalogue))
-                for warning in catalogue.warnings:
-                    log.warning("%s", warning)
-                self.agent.send(pb.AgentMessage(passes=pb.PassReport(json=_reports_json(session.reports()))))
+        self.telling.variables(list(self._sessions))
 
     def report_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
-        self.agent.send(pb.AgentMessage(metrics=pb.MetricsReport(metrics=dict(metrics), step=step)))
+        self.telling.metrics(metrics, step)
 
     def settle(self) -> None:
         """Until nothing is being prepared, and nothing will be."""
-        self._ended = True
-        self._jobs.put(self._idle.set)
-        if not self._idle.wait(SETTLE_LIMIT_SECONDS):
-            log.warning("the process ends while a session is being prepared")
+        self._builder.settle()
 
     def finish(self) -> None:
         """The script ends."""
-        self._ended = True
+        self._builder.ended = True
         self.gazer.sampler.stop()
         self.inputs.finish()
-        self._send_pauses(flush=True)
+        self.telling.pauses(flush=True)
         self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
         self.agent.send(pb.AgentMessage(finished=pb.Finished(left=self.leaving.is_set(), had_session=self.had_session)))
         self.agent.close()
@@ -341,11 +310,11 @@ class Trainer:
         known.step, known.live_generation = self.clock.global_step, self._live_generation
         known.marked_slots.extend(sorted(self._marked))
         if self.identity.name in [worker.name for worker in known.view.workers][:CATALOGUES_TOLD]:
-            known.catalogue.CopyFrom(self._catalogue)
+            known.catalogue.CopyFrom(self.telling.catalogue)
         self.inputs.tell(known)
 
     def beat(self) -> pb.Heartbeat:
-        self._send_pauses()
+        self.telling.pauses()
         steps, examples = self.clock.rates()
         return pb.Heartbeat(
             step=self.clock.global_step,
@@ -359,28 +328,12 @@ class Trainer:
             epoch=self._epoch,
             step_epoch=self.clock.step_epoch,
             step_age_seconds=self.clock.since_first_step(),
-            preparing=self._preparing or not self._jobs.empty(),
+            preparing=self._builder.busy,
         )
 
     @property
     def _epoch(self) -> int:
         return self._view.epoch if self._view is not None else 0
-
-    def _send_pauses(self, flush: bool = False) -> None:
-        for pause in self.clock.take_pauses(flush):
-            log.info(
-                "scaling %d: longest pause %.3f s, %.1f s ago; %d runs waited at the gate",
-                pause.scaling_id, pause.pause_seconds, pause.seconds_ago, pause.gate_waits,
-            )  # fmt: skip
-            report = pb.PauseReport(
-                scaling_id=pause.scaling_id,
-                pause_seconds=pause.pause_seconds,
-                median_step_seconds=pause.median_step_seconds,
-                gate_waits=pause.gate_waits,
-                steps=pause.steps,
-            )
-            self.agent.send(pb.AgentMessage(pause=report))
-            self.gazer.note_pause(pause.pause_seconds)
 
     def receive(self, message: pb.MasterMessage) -> None:
         kind = message.WhichOneof("message")
@@ -402,11 +355,11 @@ class Trainer:
         if kind == "pause":
             self._lapsed = True  # until resume or commit says otherwise
             self.gate.close(command.pause.lease_seconds)
-            self._in_thread(command.id, lambda: self._paused(command.pause.lease_seconds))
+            self._builder.obey_beside(command.id, lambda: self._paused(command.pause.lease_seconds))
         elif kind == "resume":
             self._lapsed = False
             self.gate.open()
-            self._queue(command.id, self._resume)
+            self._builder.obey(command.id, self._resume)
         elif kind == "commit":
             self._commit(command.id, ClusterView.from_proto(command.commit.view), command.commit.keep_marks)
         elif kind == "lost":
@@ -416,10 +369,10 @@ class Trainer:
             threading.Thread(target=self._lost, args=(command.id,), name="deeprec-lost", daemon=True).start()
         elif kind == "mark":
             tracked, slots = dict(command.mark.tracked), frozenset(command.mark.slots)
-            self._queue(command.id, lambda: self._mark(tracked, slots))
+            self._builder.obey(command.id, lambda: self._mark(tracked, slots))
         elif kind == "prepare":
             view, keep = ClusterView.from_proto(command.prepare.view), command.prepare.keep_marks
-            self._queue(command.id, lambda: self._prepare(view, keep))
+            self._builder.obey(command.id, lambda: self._prepare(view, keep))
         elif kind == "leave":
             log.info("leaving the job: %s", command.leave.reason)
             self.leaving.set()
@@ -429,45 +382,13 @@ class Trainer:
 
     # -- commands
 
-    def _queue(self, command_id: int, work: Callable[[], None]) -> None:
-        self._jobs.put(lambda: self._acknowledged(command_id, work))
-
-    def _in_thread(self, command_id: int, work: Callable[[], None]) -> None:
-        threading.Thread(target=self._acknowledged, args=(command_id, work), name="deeprec-ack", daemon=True).start()
-
-    def _acknowledged(self, command_id: int, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:
-            log.exception("command %d failed", command_id)
-            self.agent.ack(command_id, one_line(error))
-        else:
-            self.agent.ack(command_id)
-
-    def _work(self) -> None:
-        """The thread that builds sessions."""
-        while not self._idle.is_set():
-            job = self._jobs.get()
-            before = sys.getswitchinterval()
-            sys.setswitchinterval(SWITCH_SECONDS)
-            self._preparing = True
-            try:
-                job()
-            except GivenUpError as error:
-                log.info("a session that was being prepared is given up: %s", error)
-            except Exception:
-                log.exception("preparing failed")
-            finally:
-                self._preparing = False
-                sys.setswitchinterval(before)
-
     def _paused(self, lease_seconds: float) -> None:
         if not self.gate.wait_idle(lease_seconds):
             raise TimeoutError("a step did not end within the lease; is it waiting for input?")
 
     def _resume(self) -> None:
         for session in list(self._sessions):
-            _retire(session.drop_prepared())
+            retire(session.drop_prepared())
 
     def _mark(self, tracked: Mapping[str, str], slots: frozenset[int]) -> None:
         """From the next run on, sessions mark the writes to these variables (or none), all of them on these slots."""
@@ -502,7 +423,7 @@ class Trainer:
         self.agent.ack(command_id, step=self.clock.global_step)
 
     def _standby_wanted(self) -> list[Wanted] | None:
-        if self._ended:
+        if self._builder.ended:
             return None
         views = self.view.after_losses()[: self._settings.standby_sessions_max]
         return [self._wanted_for(one, self._tracked) for one in views]
@@ -520,11 +441,11 @@ class Trainer:
 
         def close() -> None:
             time.sleep(CLOSE_AFTER_SECONDS)
-            _retire(before)
+            retire(before)
             for session in list(self._sessions):
-                _retire(session.drop_prepared())
+                retire(session.drop_prepared())
 
-        self._in_thread(command_id, close)
+        self._builder.obey_beside(command_id, close)
         self._standby.soon()
 
     def _set_view(self, view: ClusterView) -> None:
@@ -552,17 +473,3 @@ class Trainer:
         count = self.runner.abandon(f"a PS was lost (generation {generation})")
         if count:
             log.warning("gave up %d runs that waited for a lost PS", count)
-
-
-def _retire(sessions: list[Placed]) -> None:
-    """Closes sessions that were exchanged, once the runs in them have ended."""
-    for placed in sessions:
-        if placed.pinned or not placed.wait_idle(RETIRE_LIMIT_SECONDS):
-            placed.leak()
-        else:
-            placed.close()
-    trim()  # a session is tens of megabytes in thousands of pieces, and the next one would not fit into the holes
-
-
-def _reports_json(reports: list[passes.Report]) -> str:
-    return json.dumps([dataclasses.asdict(report) for report in reports])

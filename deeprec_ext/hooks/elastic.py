@@ -44,7 +44,7 @@ class ElasticTrainingHook(v1.train.SessionRunHook):
         if trainer is None:
             return
         trainer.clock.begin_session()
-        trainer.examples_given = self._examples_per_step
+        trainer.telling.examples_given = self._examples_per_step
         if trainer.chief:
             trainer.model_live(int(session.run(self._global_step)))
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deeprec_ext.elastic.collector import READERS, Marks, pending_of
-from deeprec_ext.elastic.guarding import make_bitmaps
+from deeprec_ext.elastic.collector import READERS, Marks, make_bitmaps, pending_of
 from deeprec_ext.elastic.ops import INT64, Ops, Program
 from deeprec_ext.elastic.variables import Facts, Located, bitmap_of, ps_device
 from deeprec_ext.elastic.view import elastic_config

@@ -15,9 +15,8 @@ from deeprec_ext.backup import manifest as manifests
 from deeprec_ext.backup import model
 from deeprec_ext.backup.files import directory
 from deeprec_ext.elastic import disk_cut
-from deeprec_ext.elastic.collector import Marks
+from deeprec_ext.elastic.collector import Marks, make_bitmaps
 from deeprec_ext.elastic.disk import Disk
-from deeprec_ext.elastic.guarding import make_bitmaps
 from deeprec_ext.elastic.ops import Ops, Program
 from deeprec_ext.elastic.variables import Facts, Located, bitmap_of
 from deeprec_ext.elastic.view import elastic_config

@@ -9,7 +9,9 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext.elastic import guarding
-from deeprec_ext.elastic.guarding import Collecting, Guarding, make_bitmaps
+from deeprec_ext.elastic.collecting import Collecting
+from deeprec_ext.elastic.collector import make_bitmaps
+from deeprec_ext.elastic.guarding import Guarding
 from deeprec_ext.elastic.ops import Ops, Program
 from deeprec_ext.elastic.variables import Facts, Located, bitmap_of
 from deeprec_ext.elastic.view import elastic_config

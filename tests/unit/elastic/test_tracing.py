@@ -12,7 +12,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext.elastic import tracing  # noqa: E402
-from deeprec_ext.elastic.guarding import make_bitmaps  # noqa: E402
+from deeprec_ext.elastic.collector import make_bitmaps  # noqa: E402
 from deeprec_ext.elastic.ops import Ops, Program  # noqa: E402
 from deeprec_ext.elastic.probe import TIMED_RUNS, Recorded  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402

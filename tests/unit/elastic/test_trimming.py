@@ -28,7 +28,7 @@ def test_free_memory_below_what_is_in_use_goes_back() -> None:
 
 
 def test_a_trainer_gives_back_what_old_sessions_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    from deeprec_ext.elastic import trainer
+    from deeprec_ext.elastic import placed
 
     done: list[str] = []
 
@@ -41,8 +41,8 @@ def test_a_trainer_gives_back_what_old_sessions_held(monkeypatch: pytest.MonkeyP
         def close(self) -> None:
             done.append("closed")
 
-    monkeypatch.setattr(trainer, "trim", lambda: done.append("trimmed"))
-    trainer._retire([Old(), Old()])  # type: ignore[list-item]
+    monkeypatch.setattr(placed, "trim", lambda: done.append("trimmed"))
+    placed.retire([Old(), Old()])  # type: ignore[list-item]
     assert done == ["closed", "closed", "trimmed"]
 
 

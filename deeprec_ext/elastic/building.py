@@ -1,0 +1,86 @@
+"""The one thread of a trainer that builds sessions, in the order of the AIMaster's commands, while training goes on."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sys
+import threading
+from collections.abc import Callable
+
+from deeprec_ext.elastic.background import GivenUpError
+from deeprec_ext.errors import one_line
+
+log = logging.getLogger("deeprec_ext")
+
+SETTLE_LIMIT_SECONDS = 20.0
+"""How long the end of the process waits for a session that is being prepared."""
+
+SWITCH_SECONDS = 0.0005
+"""The interpreter's switch interval while sessions are built beside training (default 5 ms: a step would wait so long)."""
+
+
+class Builder:
+    """Args:
+    ack: answers a command by its number, with what went wrong.
+    """
+
+    def __init__(self, ack: Callable[[int, str], None]) -> None:
+        self._ack = ack
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._working = False
+        self._idle = threading.Event()
+        self.ended = False
+        """The script ends: nothing is worth being built any more."""
+
+    def start(self) -> None:
+        threading.Thread(target=self._work, name="deeprec-prepare", daemon=True).start()
+
+    @property
+    def busy(self) -> bool:
+        return self._working or not self._jobs.empty()
+
+    def put(self, job: Callable[[], None]) -> None:
+        """A job of our own, after all that wait; dropped once the end has begun."""
+        if not self.ended:
+            self._jobs.put(job)
+
+    def obey(self, command_id: int, work: Callable[[], None]) -> None:
+        """A command, after all that wait; answered when it is done."""
+        self._jobs.put(lambda: self._answered(command_id, work))
+
+    def obey_beside(self, command_id: int, work: Callable[[], None]) -> None:
+        """A command that waits for runs, not for sessions: in a thread of its own."""
+        threading.Thread(target=self._answered, args=(command_id, work), name="deeprec-ack", daemon=True).start()
+
+    def settle(self) -> None:
+        """Until nothing is being built, and nothing will be."""
+        self.ended = True
+        self._jobs.put(self._idle.set)
+        if not self._idle.wait(SETTLE_LIMIT_SECONDS):
+            log.warning("the process ends while a session is being prepared")
+
+    def _answered(self, command_id: int, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            log.exception("command %d failed", command_id)
+            self._ack(command_id, one_line(error))
+        else:
+            self._ack(command_id, "")
+
+    def _work(self) -> None:
+        while not self._idle.is_set():
+            job = self._jobs.get()
+            before = sys.getswitchinterval()
+            sys.setswitchinterval(SWITCH_SECONDS)
+            self._working = True
+            try:
+                job()
+            except GivenUpError as error:
+                log.info("a session that was being prepared is given up: %s", error)
+            except Exception:
+                log.exception("preparing failed")
+            finally:
+                self._working = False
+                sys.setswitchinterval(before)
