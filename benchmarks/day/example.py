@@ -44,7 +44,7 @@ END_SECONDS = 300.0
 HARDER = ((0.9, 50), (0.8, 5), (0.6, 2), (0.0, 1))
 """(share of the steps that are done, times the pace): in the end training nearly stands still until the day is over."""
 
-QUIET_RUNS = 3
+QUIET_RUNS = 6
 QUIET_WIDTH = 0.002
 """Runs in which nothing happens differ by less; as much again is allowed on both sides."""
 

@@ -250,6 +250,8 @@ class PsChange:
     async def roll_back(self, reason: str) -> None:
         """To the old view. Every part is idempotent: a new AIMaster does all of it again."""
         run, job = self._run, self._job
+        if run.scaling.returning and run.scaling.asked_reason not in reason:
+            reason = f"{run.scaling.asked_reason}, but: {reason}"
         limit = job.settings.release_limit_seconds
         run.update(detail=f"rolling back: {reason}", reason=reason)
         trainers = job.members.trainers()

@@ -12,6 +12,9 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 OPEN_MAX = 100
 
+RECOVERY_PATIENCE_SECONDS = 30.0
+"""So long changes wait for the first steps with the PS that took over; a trainer may have no data, or hang itself."""
+
 
 @dataclass
 class _Open:
@@ -39,6 +42,7 @@ class Failures:
         self._job = job
         self._open: list[_Open] = []
         self._epoch = 0  # trainers must be here to count as recovered from a lost PS; 0: no such view yet
+        self._replaced_at = job.clock.monotonic()  # when that view came
         self._trouble: dict[int, float] = {}  # task -> first complaint of a worker, monotonic
         if not job.spec.resume:  # else another run has ended with what it left open
             self._take_over()
@@ -72,9 +76,19 @@ class Failures:
 
     def replaced(self, epoch: int) -> None:
         """The view in which every lost PS is replaced."""
-        self._epoch = epoch
+        self._epoch, self._replaced_at = epoch, self._job.clock.monotonic()
         for entry in self._open:
             entry.trained.clear()
+
+    def recovering(self) -> bool:
+        """Whether trainers are on their way to the first step after the loss of a PS.
+
+        They build sessions then. A change of PS would have them build others beside, and its pause would keep those waiting
+        who are through for those who are not.
+        """
+        waited = self._job.clock.monotonic() - self._replaced_at
+        lost = any(parse_name(one.failure.name)[0] == pb.PS for one in self._open)
+        return lost and self._epoch > 0 and waited < RECOVERY_PATIENCE_SECONDS
 
     def seconds_since_death(self) -> float:
         """Since the first PS that is not recovered yet died: training has stood still about so long."""
@@ -120,6 +134,7 @@ class Failures:
                     "recovered", failure.name, seconds=round(seconds, 3), steps_lost=failure.steps_lost,
                     by=failure.recovered_by,
                 )  # fmt: skip
+                self._job.changed.notify()
 
     def _all_train(self, entry: _Open, member: Member, now: float) -> bool:
         heartbeat, job = member.heartbeat, self._job

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+from collections.abc import Callable
 
 from deeprec_ext.aimaster.changes import CAUGHT, PsChange
 from deeprec_ext.aimaster.facts import Scaling
@@ -22,6 +23,9 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 log = logging.getLogger(__name__)
 QUEUED_MAX = 32
 
+RECHECK_SECONDS = 1.0
+"""What is queued is looked at so often beside every change of the job: patience may have ended."""
+
 
 class QueueFullError(UsageError):
     """Too many scalings wait already."""
@@ -35,6 +39,8 @@ class Scalings:
         self.queue: list[Scaling] = [s for s in known if not s.outcome and s.state == State.STEADY.value]
         self.interrupted: list[Scaling] = [s for s in known if not s.outcome and s.state != State.STEADY.value]
         self.running: Run | None = None
+        self.recovering: Callable[[], bool] = lambda: False
+        """Whether trainers are not through with the loss of a PS: no change begins then."""
         self._attempt: asyncio.Task[None] | None = None
         self._abort_reason = ""
 
@@ -151,7 +157,7 @@ class Scalings:
         if job.marking or ((job.guards.wanted or job.disk_backup) and job.cluster.live and not job.marks_on):
             return bool(self.queue) and bool(job.ending)  # its dirty rows have to be marked first
         live = job.cluster.live and not job.cluster.lost and bool(job.catalogue.variables or job.catalogue.fingerprint)
-        return bool(self.queue) and (live or bool(job.ending))
+        return bool(self.queue) and (bool(job.ending) or (live and not self.recovering()))
 
     async def run(self) -> None:
         """Runs for ever. What an earlier AIMaster left half-done comes first."""
@@ -161,7 +167,8 @@ class Scalings:
             self.interrupted = self.interrupted[1:]
             await self._drive(self.running, recovering=True)
         while True:
-            await self._job.changed.until(self._ready, None)
+            if not await self._job.changed.until(self._ready, RECHECK_SECONDS):
+                continue
             self.running = run = Run(self._job, self._pods, self.queue.pop(0))
             if self._job.ending:
                 self._end(run, "refused", f"the job is {self._job.ending}")

@@ -60,6 +60,7 @@ class AIMaster:
         self.job.disk.busy = self.scalings.moving
         self._healing.bring_back, self._healing.coming_back = self.scalings.bring_back, self.scalings.coming_back
         self._healing.remove = self.pods.give_up
+        self.scalings.recovering = failures.recovering
         admission = Admission(job, self._healing)
         self._agents = AgentsService(job, admission, Inbox(job, failures, self.scalings.pause_reported))
         self.autoscaler = make_autoscaler(job, self.scalings, backend) if job.settings.autoscale else None

@@ -7,9 +7,11 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deeprec_ext.aimaster import failures
 from deeprec_ext.aimaster.guards import plan_guards
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, World, world
@@ -89,6 +91,54 @@ def test_the_survivors_take_over_and_the_ps_gets_slots_again_when_it_is_back(tmp
         failure = it.master.job.store.failures()[0]
         assert failure.recovered_by == "promotion" and failure.steps_lost == 0
         await protected(it)  # the backups are made anew
+
+    play(tmp_path, scenario)
+
+
+def test_no_change_begins_before_all_trainers_are_through_with_the_loss(tmp_path: Path) -> None:
+    """Or its pause keeps those waiting who train again for one that still builds its session."""
+
+    async def scenario(it: World) -> None:
+        await protected(it)
+        slow = it.agent("worker-0")
+        slow.stuck_in = slow.view.epoch
+        await it.backend.kill("ps-1")
+        await it.until(lambda: len(it.master.job.cluster.ps) == 1)
+        await it.until(lambda: it.master.scalings.coming_back("ps-1"))
+        await it.scale(workers=2)
+        await asyncio.sleep(1.5)
+        assert len(it.master.scalings.queue) == 2 and it.master.scalings.running is None
+        assert "prepare" not in it.agent("chief-0").told
+        slow.stuck_in = None
+        assert (await it.ended()).outcome == "committed"
+        assert (await it.ended(2)).outcome == "committed"
+
+    play(tmp_path, scenario)
+
+
+def test_changes_do_not_wait_for_ever_for_a_trainer_that_does_not_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "RECOVERY_PATIENCE_SECONDS", 1.0)
+
+    async def scenario(it: World) -> None:
+        await protected(it)
+        it.agent("worker-0").stuck_in = it.agent("worker-0").view.epoch
+        await it.backend.kill("ps-1")
+        assert (await it.ended()).outcome == "committed"
+        assert it.master.job.store.failures()[0].recovered_seconds is None
+
+    play(tmp_path, scenario)
+
+
+def test_a_return_that_is_rolled_back_says_what_it_was_for(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        it.fails["ps-1"] = {"FIRST": "no room"}
+        await it.backend.kill("ps-1")
+        ended = await it.ended()
+        assert ended.outcome == "rolled_back"
+        assert ended.reason.startswith("ps-1 is back after it was lost, but: ") and "no room" in ended.reason
 
     play(tmp_path, scenario)
 

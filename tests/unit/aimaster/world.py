@@ -56,6 +56,7 @@ class FakeAgent:
         self.task_number = -1
         self.known_aimaster = 0
         self.step = 10
+        self.stuck_in: int | None = None  # the epoch after which it makes no step
         self.preparing = False
         self.registered = 0
         self.again: pb.BackupReport | None = None  # said at each later registration
@@ -133,7 +134,7 @@ class FakeAgent:
                 self.step += 1 if self.role in (pb.CHIEF, pb.WORKER) else 0
                 beat = pb.Heartbeat(
                     step=self.step, epoch=self.view.epoch, training=True, examples=10 * self.step,
-                    step_epoch=self.view.epoch, preparing=self.preparing,
+                    step_epoch=self.view.epoch if self.stuck_in is None else self.stuck_in, preparing=self.preparing,
                 )  # fmt: skip
                 await self.say(heartbeat=beat)
             await asyncio.sleep(SETTINGS.heartbeat_seconds)

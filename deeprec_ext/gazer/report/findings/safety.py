@@ -17,6 +17,9 @@ RISK_SECONDS = 300.0
 UNPROTECTED_SECONDS = 60.0
 """First copies of peer backups take seconds; if they are not there after so much training, something is wrong."""
 
+BACK = "is back after it was lost"
+"""In the reason of a scaling that gives a PS slots again (`aimaster.scalings`)."""
+
 BACKUP_GAP_FACTOR = 3.0
 """Two disk backups, or a disk backup and the end, further apart than so many intervals."""
 
@@ -83,6 +86,7 @@ def scalings(case: Case) -> Iterable[Finding]:
         if one.outcome in ("rolled_back", "refused"):
             by_reason[one.outcome, one.reason].append(one)
     for (outcome, reason), found in by_reason.items():
+        again = "The job tries it again by itself." if BACK in reason else "Ask again when the reason is gone."
         what = "was refused" if outcome == "refused" else "was rolled back"
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         yield Finding(
@@ -90,7 +94,7 @@ def scalings(case: Case) -> Iterable[Finding]:
             f"{found[0].title} {what}{more}: {reason or 'no reason is known'}",
             tuple(f"{one.title}, {_after(case, one.started)}, after {format_seconds(one.seconds)}" for one in found[:5]
                   if one.started),
-            "Training went on at the old size; ask again when the reason is gone. All time limits are settings.",
+            f"Training went on at the old size. {again} All time limits are settings.",
         )  # fmt: skip
 
 
