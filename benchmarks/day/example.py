@@ -77,7 +77,7 @@ EXAMPLES = {
         "census", "wide/age_x_education_x_occupation", 128, 14, 32768, 128, (), 0.2, 64
     ),
     "deepfm": Example(
-        "deepfm", "C1/embedding", 128, 1, 2400, 1, ("--records", str(2400 * 128)), 0.25, 400
+        "deepfm", "C1/embedding", 128, 1, 1600, 1, ("--records", str(1600 * 128)), 0.25, 400
     ),
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ from tests.chaos import brake
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CENSUS_HOT, CENSUS_ROWS, CENSUS_LOOKUPS = "wide/age_x_education_x_occupation", 10000, 1000
-DEEPFM_HOT, DEEPFM_ROWS, DEEPFM_LOOKUPS = "C1/embedding", 5000, 2000
+DEEPFM_HOT, DEEPFM_ROWS, DEEPFM_LOOKUPS = "C1/embedding", 5000, 4000
 
 
 def census(batch: int, words: list[str]) -> None:
