@@ -15,6 +15,7 @@ from deeprec_ext.cli.safety import backup_line
 from deeprec_ext.cli.slots import slot_table
 from deeprec_ext.launch.job import Scene
 from deeprec_ext.launch.script import Progress
+from deeprec_ext.progress import STEPS, progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.units import format_bytes, format_seconds
 
@@ -120,27 +121,19 @@ class Progressing:
         if status is None:
             yield _line("waiting for the AIMaster", "dim")
             return
-        last = f" / {status.last_step:,}" if status.last_step else ""
+        known = progress(status)
+        last = f" / {status.last_step:,}" if known is not None and known.by == STEPS else ""
         words = _line(f"step {status.step:,}{last}  {status.steps_per_second:.1f} steps/s  "
                       f"{status.examples_per_second:,.0f} examples/s")  # fmt: skip
-        left = eta_seconds(status)
-        if left is not None:
-            words.append(f"  {format_seconds(max(1.0, left))} left", style="dim")
+        if known is not None and known.left_seconds is not None:
+            words.append(f"  {format_seconds(max(1.0, known.left_seconds))} left", style="dim")
         width = min(30, options.max_width - words.cell_len - 2)
-        if not status.last_step or width < 5:
+        if known is None or width < 5:
             yield words
             return
         grid = Table.grid(padding=(0, 2))
-        done = min(status.step, status.last_step)
-        grid.add_row(ProgressBar(total=status.last_step, completed=done, width=width), words)
+        grid.add_row(ProgressBar(total=1.0, completed=known.share, width=width), words)
         yield grid
-
-
-def eta_seconds(status: pb2.StatusReply) -> float | None:
-    """None when nothing can be said."""
-    if not status.last_step or status.steps_per_second <= 0:
-        return None
-    return float(max(0, status.last_step - status.step) / status.steps_per_second)
 
 
 def data_line(data: pb2.DataStatus) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from deeprec_ext.aimaster.facts import Failure, Scaling
+from deeprec_ext.progress import progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 ROLES_MAX = 2_000
@@ -159,6 +160,8 @@ def left_seconds(done: float, total: float, per_second: float) -> float | None:
 
 
 def _job(status: pb.StatusReply) -> dict[str, Any]:
+    known = progress(status)
+    left = known.left_seconds if known is not None else None
     return {
         "name": status.job,
         "state": status.state,
@@ -169,7 +172,9 @@ def _job(status: pb.StatusReply) -> dict[str, Any]:
         "steps_rate": number(status.steps_per_second),
         "examples_rate": number(status.examples_per_second),
         "seconds": number(status.seconds),
-        "left": left_seconds(status.step, status.last_step, status.steps_per_second),
+        "done": number(known.share) if known is not None else None,
+        "by": known.by if known is not None else "",
+        "left": number(left) if left is not None else None,
         "aimaster": status.aimaster_incarnation,
         "live": status.live,
         "metrics": {name: number(value) for name, value in sorted(status.metrics.items())[:METRICS_MAX]},

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from deeprec_ext.cli.ending import final_line, scaling_row
 from deeprec_ext.cli.roles import slots_text
-from deeprec_ext.cli.table import describe_scaling, eta_seconds, plain_line, render
+from deeprec_ext.cli.table import describe_scaling, plain_line, render
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.job import Scene
 from deeprec_ext.launch.script import Progress
@@ -114,8 +114,8 @@ def test_an_ended_scaling_tells_its_outcome():
 
 
 def test_without_a_speed_there_is_no_time_left():
-    assert eta_seconds(pb2.StatusReply(step=1, last_step=10)) is None
-    assert eta_seconds(pb2.StatusReply(step=1, steps_per_second=1)) is None
+    for known in ({"last_step": 10}, {"steps_per_second": 1}):
+        assert " left" not in text_of(render(scene(pb2.StatusReply(step=1, **known))))
     assert slots_text([]) == ""
 
 

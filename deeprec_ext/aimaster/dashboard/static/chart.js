@@ -42,7 +42,7 @@ export class Chart {
     this.hidden = new Set();
     this.window = [0, 1];
     this.at = null;
-    this.note = "";
+    this.note = "loading …";
     this.legend = h("ul", { class: "legend" });
     this.picture = svg("svg", { role: "img", tabindex: "0", "aria-label": title });
     this.tip = h("div", { class: "tip", hidden: true });

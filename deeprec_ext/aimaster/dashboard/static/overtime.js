@@ -36,6 +36,7 @@ export class OverTime {
 
   reset() {
     this.lines = new Map();
+    this.note = "loading …";
     this.known = 0;
     this.loadedAt = 0;
   }
@@ -88,6 +89,7 @@ export class OverTime {
         this.wholeAt = this.live.time;
       }
       for (const line of found) this.add(line, from);
+      this.note = "";
       if (this.loaded) this.loaded(this.lines.get("job examples_per_second") || []);
       this.loaded = null;
     } catch (error) {

@@ -57,13 +57,13 @@ export function vitals(live) {
   const { job, trainers, ps, counts, limits, median } = live;
   const known = job.step > 0;
   text($("step"), known ? f.count(job.step) : "–");
-  text($("step-of"), job.last_step ? `of ${f.count(job.last_step)} steps` : known ? "steps" : "");
-  const done = job.last_step ? Math.min(1, job.step / job.last_step) : null;
+  text($("step-of"), job.by === "steps" ? `of ${f.count(job.last_step)} steps` : known ? "steps" : "");
+  const { done } = job;
   $("step-bar").style.visibility = done === null ? "hidden" : "visible";
   $("step-bar").firstElementChild.style.width = `${100 * (done || 0)}%`;
   attribute($("step-bar"), "aria-valuenow", done === null ? null : Math.round(100 * done));
   const ends = job.left !== null && !["finished", "failed"].includes(job.state);
-  text($("eta"), [done === null ? null : f.share(done), ends ? `ends in about ${f.about(job.left)}, at ${f.clock(live.time + job.left, false)}` : null].filter(Boolean).join(" · "));
+  text($("eta"), [done === null ? null : `${f.share(done)}${job.by === "data" ? " of its data" : ""}`, ends ? `ends in about ${f.about(job.left)}, at ${f.clock(live.time + job.left, false)}` : null].filter(Boolean).join(" · "));
   text($("examples"), job.examples_rate ? f.count(job.examples_rate) : "–");
   spark(live.time, job.examples_rate);
   text($("step-time"), median ? f.seconds(median) : "–");

@@ -8,13 +8,13 @@ export class Table {
    * @param options `key(row)`, `order` [id, descending], `page` rows at once, `empty` text, `label` for screen readers
    */
   constructor(parent, columns, { key, order = null, page = 25, empty = "", label }) {
-    Object.assign(this, { columns, key, order, page, at: 0, rows: [], matches: null });
+    Object.assign(this, { columns, key, order, page, at: 0, rows: [], matches: null, nothing: empty });
     this.heads = columns.map((column) => {
       const title = column.sort ? h("button", { type: "button", onclick: () => this.sortBy(column.id) }, column.title) : column.title;
       return h("th", { scope: "col", class: column.number ? "number" : null, title: column.hint }, title);
     });
     this.body = h("tbody");
-    this.empty = h("p", { class: "empty" }, empty);
+    this.empty = h("p", { class: "empty" }, "loading …"); // until the first `set` nobody knows whether there is nothing
     this.before = h("button", { type: "button", onclick: () => this.turn(-1) }, "‹ before");
     this.after = h("button", { type: "button", onclick: () => this.turn(1) }, "next ›");
     this.where = h("span");
@@ -27,6 +27,7 @@ export class Table {
 
   set(rows) {
     this.rows = rows;
+    text(this.empty, this.nothing);
     this.draw();
   }
 

@@ -53,7 +53,7 @@ def message(reply: pb.StatusReply, **changes) -> dict:
 def test_it_says_what_the_job_does():
     found = message(status())
     assert found["job"]["state"] == "training" and found["job"]["step"] == 1000
-    assert found["job"]["left"] == 20
+    assert found["job"]["left"] == 20 and found["job"]["by"] == "steps"
     assert found["ps"]["names"] == "ps-0:1" and found["ps"]["count"] == 2
     assert found["trainers"]["names"] == "chief-0 worker-0:1"
     assert found["trainers"]["state"] == "running", "a column of equal values is that value"
