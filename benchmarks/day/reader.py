@@ -56,7 +56,7 @@ class Reader:
             found.append("dashboard: nothing came over the live stream")
         for one in self.missed:
             dead = any(begin - 1.0 <= one.time <= end for begin, end in outages)
-            over = one.time > self._last and one.time > ended - END_SECONDS
+            over = one.time > self._last - 1.0 and one.time > ended - END_SECONDS
             if not dead and not over:
                 found.append(f"dashboard: {one.path} failed at {one.time:.1f}: {one.why}")
         return found

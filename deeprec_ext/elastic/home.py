@@ -59,6 +59,9 @@ class Home(Protocol):
     def dead(self, wanted: Wanted) -> bool:
         """Whether a PS that it names is known to be gone for good: no session can be made for it any more."""
 
+    def called_off(self, wanted: Wanted) -> bool:
+        """Whether it is for a change that was rolled back: a PS that came for it is gone, and never answers."""
+
     def opened(self, session: ElasticSession) -> None: ...
 
     def closed(self, session: ElasticSession) -> None: ...

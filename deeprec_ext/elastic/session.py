@@ -361,7 +361,9 @@ class ElasticSession(v1.Session):
             try:
                 politely(
                     lambda: [fresh.callable(signature) for signature in self.recurring()],
-                    give_up=lambda: home is not None and home.dead(wanted),
+                    give_up=lambda: (
+                        home is not None and (home.dead(wanted) or (not standby and home.called_off(wanted)))
+                    ),
                 )
             except GivenUpError:
                 fresh.leak()

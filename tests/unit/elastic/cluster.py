@@ -66,6 +66,7 @@ class FakeHome:
     """Does what `Trainer` does for a session, at the word of the test."""
 
     generation = 0
+    rolled_back = False
 
     def __init__(self, cluster: LocalCluster, view: ClusterView) -> None:
         self.cluster, self.gate, self.runner = cluster, Gate(), Runner()
@@ -105,6 +106,9 @@ class FakeHome:
 
     def dead(self, wanted: Wanted) -> bool:
         return False
+
+    def called_off(self, wanted: Wanted) -> bool:
+        return self.rolled_back
 
     def opened(self, session: ElasticSession) -> None:
         self.sessions.append(session)

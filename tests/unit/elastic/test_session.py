@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 
@@ -12,6 +13,7 @@ tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext.elastic import iterators  # noqa: E402
 from deeprec_ext.elastic import session as module  # noqa: E402
+from deeprec_ext.elastic.background import GivenUpError  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
 from tests.unit.elastic.cluster import FakeHome, LocalCluster, destroy_moved, movers  # noqa: E402
 
@@ -234,6 +236,26 @@ def train_on(dataset, one_shot=False):
         record = iterator.get_next()
         total = v1.get_variable("total", [], tf.int64, initializer=v1.zeros_initializer())
         return tf.group(v1.assign_add(total, record), v1.assign_add(step, 1)), record
+
+
+def test_a_session_for_a_change_that_is_rolled_back_is_given_up():
+    """The new PS dies while sessions are opened on it: nobody answers, and what is to be prepared later would wait."""
+    cluster = LocalCluster(1)
+    with socket.create_server(("127.0.0.1", 0)) as silent, tf.Graph().as_default() as graph:
+        cluster.ps[7] = f"127.0.0.1:{silent.getsockname()[1]}"
+        train, record, _ = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        session.run([train, record])
+        session.run([train, record])
+        threading.Timer(1.0, lambda: setattr(home, "rolled_back", True)).start()
+        began = time.monotonic()
+        with pytest.raises(GivenUpError):
+            session.prepare(home.make(cluster.view(0, 7, 0, 7, epoch=2)))
+        assert time.monotonic() - began >= 1.0
+        home.rolled_back = False
+        assert session.run([train, record])[1] == 2
+        session.close()
 
 
 @pytest.mark.parametrize("dead", [False, True])
