@@ -88,7 +88,7 @@ def politely(function: Callable[..., T], *arguments: object, give_up: Callable[[
         thread.join(GIVE_UP_SECONDS if give_up is not None else None)
         if give_up is not None and thread.is_alive() and give_up():
             thread.name = "deeprec-left-behind"
-            raise GivenUpError("a PS that it needs is dead, or will not be there")
+            raise GivenUpError("a PS that it needs is gone")
     if errors:
         raise errors[0]
     return results[0]

@@ -57,10 +57,7 @@ class Home(Protocol):
         """A run failed with LOST or STALE. Waits for another view; True: run it again, False: raise the error."""
 
     def dead(self, wanted: Wanted) -> bool:
-        """Whether a PS that it names is known to be gone for good: no session can be made for it any more."""
-
-    def called_off(self, wanted: Wanted) -> bool:
-        """Whether it is for a change that was rolled back: a PS that came for it is gone, and never answers."""
+        """Whether a PS that it names is gone for good, lost or scaled away: it may never answer who opens a session."""
 
     def opened(self, session: ElasticSession) -> None: ...
 

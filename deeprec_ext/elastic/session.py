@@ -361,9 +361,7 @@ class ElasticSession(v1.Session):
             try:
                 politely(
                     lambda: [fresh.callable(signature) for signature in self.recurring()],
-                    give_up=lambda: (
-                        home is not None and (home.dead(wanted) or (not standby and home.called_off(wanted)))
-                    ),
+                    give_up=lambda: home is not None and home.dead(wanted),
                 )
             except GivenUpError:
                 fresh.leak()

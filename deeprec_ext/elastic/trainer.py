@@ -90,8 +90,9 @@ class Trainer:
         self._frozen = False
         self._lost_until = 0.0  # monotonic: a PS is known to be lost, and another view will come
         self._dead: set[int] = set()  # tasks of PS that are lost; never used again
-        self._coming: object = None  # placement of the view that sessions are prepared for
-        self._called_off: object = None  # the same, of one that will not come
+        self._coming: frozenset[int] = (
+            frozenset()
+        )  # PS of the view that was to be prepared last, unless it was taken back
         self._standby = Standby(self._builder.put, lambda: list(self._sessions), self._standby_wanted, retire)
         self._ps_names: dict[int, str] = {}  # of all that there were
         self._marks_sure = True  # no run is under way that began with other marks
@@ -207,10 +208,9 @@ class Trainer:
                 self._changed.wait(min(remaining, 0.2))
 
     def dead(self, wanted: Wanted) -> bool:
-        return bool(self._dead & wanted.tasks)
-
-    def called_off(self, wanted: Wanted) -> bool:
-        return self._called_off is not None and wanted.placement == self._called_off
+        view = self._view
+        here = frozenset(view.ps) if view is not None else wanted.tasks
+        return bool(self._dead & wanted.tasks) or not wanted.tasks <= here | self._coming
 
     def opened(self, session: ElasticSession) -> None:
         self.had_session = True
@@ -363,8 +363,7 @@ class Trainer:
             self._builder.obey_beside(command.id, lambda: self._paused(command.pause.lease_seconds))
         elif kind == "resume":
             self._lapsed = False
-            if self._coming is not None:
-                self._coming, self._called_off = None, self._coming
+            self._coming = frozenset()
             self.gate.open()
             self._builder.obey(command.id, self._resume)
         elif kind == "commit":
@@ -379,7 +378,7 @@ class Trainer:
             self._builder.obey(command.id, lambda: self._mark(tracked, slots))
         elif kind == "prepare":
             view, keep = ClusterView.from_proto(command.prepare.view), command.prepare.keep_marks
-            self._coming, self._called_off = view.placement, None
+            self._coming = frozenset(view.ps)
             self._builder.obey(command.id, lambda: self._prepare(view, keep))
         elif kind == "leave":
             log.info("leaving the job: %s", command.leave.reason)
@@ -463,8 +462,6 @@ class Trainer:
                 return
             if old is None or view.placement != old.placement:
                 self._standby.placed()
-            if view.placement in (self._coming, self._called_off):  # it has come
-                self._coming = self._called_off = None
             self._view, self._wanted = view, None
             self._ps_names.update(view.names)
             if old is not None and view.generation != old.generation:

@@ -66,7 +66,7 @@ class FakeHome:
     """Does what `Trainer` does for a session, at the word of the test."""
 
     generation = 0
-    rolled_back = False
+    gone = False
 
     def __init__(self, cluster: LocalCluster, view: ClusterView) -> None:
         self.cluster, self.gate, self.runner = cluster, Gate(), Runner()
@@ -105,10 +105,7 @@ class FakeHome:
         return self._wanted.key != failed.key
 
     def dead(self, wanted: Wanted) -> bool:
-        return False
-
-    def called_off(self, wanted: Wanted) -> bool:
-        return self.rolled_back
+        return self.gone
 
     def opened(self, session: ElasticSession) -> None:
         self.sessions.append(session)

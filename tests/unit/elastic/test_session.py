@@ -248,12 +248,12 @@ def test_a_session_for_a_change_that_is_rolled_back_is_given_up():
         session = elastic(home, graph)
         session.run([train, record])
         session.run([train, record])
-        threading.Timer(1.0, lambda: setattr(home, "rolled_back", True)).start()
+        threading.Timer(1.0, lambda: setattr(home, "gone", True)).start()
         began = time.monotonic()
         with pytest.raises(GivenUpError):
             session.prepare(home.make(cluster.view(0, 7, 0, 7, epoch=2)))
         assert time.monotonic() - began >= 1.0
-        home.rolled_back = False
+        home.gone = False
         assert session.run([train, record])[1] == 2
         session.close()
 

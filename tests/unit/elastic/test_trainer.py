@@ -30,16 +30,23 @@ def tell(trainer: Trainer, **command: object) -> None:
     trainer.receive(pb.MasterMessage(command=pb.Command(id=1, **command)))
 
 
-def test_what_is_prepared_for_a_change_that_is_rolled_back_is_called_off(trainer: Trainer) -> None:
-    there, coming = (trainer._wanted_for(ClusterView.from_proto(one), {}) for one in (view(1, 0, 0), view(2, 0, 5)))
+def test_a_ps_that_is_neither_there_nor_coming_is_gone(trainer: Trainer) -> None:
+    """Who opens a session on it may wait for ever: on a new one of a scaling that was rolled back, on one that was drained."""
+
+    def gone(*tasks: int) -> bool:
+        return trainer.dead(trainer._wanted_for(ClusterView.from_proto(view(9, *tasks)), {}))
+
+    assert not gone(0, 0) and gone(0, 5)
     tell(trainer, prepare=pb.Prepare(view=view(2, 0, 5)))
-    assert not trainer.called_off(coming)
+    assert not gone(0, 5) and not gone(0, 0)
     tell(trainer, resume=pb.Resume())
-    assert trainer.called_off(coming) and not trainer.called_off(there)
-    tell(trainer, resume=pb.Resume())  # of another one, that never came to prepare anything
-    assert trainer.called_off(coming)
+    assert gone(0, 5) and not gone(0, 0)
     tell(trainer, prepare=pb.Prepare(view=view(3, 0, 5)))  # the same PS once more
-    assert not trainer.called_off(coming)
     trainer._set_view(ClusterView.from_proto(view(3, 0, 5)))
-    tell(trainer, resume=pb.Resume())
-    assert not trainer.called_off(coming), "it has come: marks are prepared for it"
+    tell(trainer, resume=pb.Resume())  # of a change that never came to prepare anything
+    assert not gone(0, 5)
+    tell(trainer, prepare=pb.Prepare(view=view(4, 5, 5)))
+    trainer._set_view(ClusterView.from_proto(view(4, 5, 5)))
+    assert gone(0, 5) and not gone(5, 5)
+    trainer._dead.add(5)
+    assert gone(5, 5)
