@@ -47,6 +47,10 @@ class Signature(NamedTuple):
         return (*(fetch.split(":")[0] for fetch in self.fetches), *self.targets)
 
 
+class ExchangedError(Exception):
+    """The run came too late: the session has been exchanged. Nothing was run; it belongs into the present one."""
+
+
 class _Private(v1.Session):
     """A session that can be left behind: then its C session is never deleted, and runs under way stay safe."""
 
@@ -84,6 +88,7 @@ class Placed:
         self.closed = False
         self._wrapped = False
         self._running = 0
+        self._shut = False  # no run begins any more
         self._lock = threading.Lock()
         self._callables: OrderedDict[Signature, Callable[..., list[Any]]] = OrderedDict()
         self._graph = tf.Graph()
@@ -113,10 +118,12 @@ class Placed:
         return signature in self._callables
 
     def run(self, signature: Signature, values: Sequence[Any]) -> list[Any]:
-        made = self.callable(signature)
-        with self._lock:
+        with self._lock:  # before it is compiled: that takes long enough to be closed meanwhile
+            if self._shut:
+                raise ExchangedError
             self._running += 1
         try:
+            made = self.callable(signature)
             probe = self.probe
             if probe is not None and probe.armed and signature == probe.signature:
                 return probe.run(made, values)
@@ -151,14 +158,17 @@ class Placed:
             self._ending = threading.Thread(target=work, args=(probe,), name="deeprec-close", daemon=True)
             self._ending.start()
 
-    def wait_idle(self, timeout_seconds: float) -> bool:
-        """Whether, within the time, no run is under way in this session any more."""
+    def wait_idle(self, timeout_seconds: float, *, shut: bool = False) -> bool:
+        """Whether, within the time, no run is under way in this session any more. `shut`: then none begins any more."""
         deadline = time.monotonic() + timeout_seconds
-        while self._running > 0:
+        while True:
+            with self._lock:
+                if self._running == 0:
+                    self._shut = self._shut or shut
+                    return True
             if time.monotonic() >= deadline:
                 return False
             time.sleep(0.005)
-        return True
 
     def traced(self, signature: Signature, values: Sequence[Any], options: Any, metadata: Any) -> list[Any]:
         """A run with RunOptions and RunMetadata, which callables do not give; needs the nodes as Python operations."""
@@ -211,7 +221,7 @@ class Placed:
 
         A thread that hangs in it, or still compiles for it, may come back and run: it must find a session.
         """
-        self.closed = True
+        self.closed = self._shut = True
         self._left_behind.set()
         self._detach()
         self._session.left_behind = True
@@ -223,7 +233,7 @@ class Placed:
 def retire(sessions: Sequence[Placed]) -> None:
     """Closes sessions that were exchanged, once the runs in them have ended."""
     for placed in sessions:
-        if placed.pinned or not placed.wait_idle(RETIRE_LIMIT_SECONDS):
+        if placed.pinned or not placed.wait_idle(RETIRE_LIMIT_SECONDS, shut=True):
             placed.leak()
         else:
             placed.close()

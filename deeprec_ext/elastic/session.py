@@ -23,7 +23,7 @@ from deeprec_ext.elastic.background import GivenUpError, politely, without_colle
 from deeprec_ext.elastic.feeding import Feeding, Run
 from deeprec_ext.elastic.home import Home, Wanted
 from deeprec_ext.elastic.iterators import Iterators
-from deeprec_ext.elastic.placed import Placed, Signature
+from deeprec_ext.elastic.placed import ExchangedError, Placed, Signature
 from deeprec_ext.elastic.probe import PLAIN, TraceFailedError
 from deeprec_ext.elastic.runner import AbandonedError, Runner
 from deeprec_ext.elastic.tracing import Traceable
@@ -143,7 +143,7 @@ class ElasticSession(v1.Session):
                     return  # left behind meanwhile: there is no session any more
                 try:
                     placed.run(Signature((), (), (drop,)), ())
-                except tf.errors.OpError as error:
+                except (tf.errors.OpError, ExchangedError) as error:
                     log.debug("dropping an iterator: %s", error)
             done.set()
 
@@ -223,6 +223,10 @@ class ElasticSession(v1.Session):
             except tf.errors.OutOfRangeError:
                 if feeding is None or not feeding.goes_on:
                     raise
+                continue
+            except ExchangedError:
+                if self._closed or placed is self._placed:
+                    raise tf.errors.CancelledError(None, None, "Session has been closed.") from None
                 continue
             assert made_for is not None
             self._iterators.suspect(facts)

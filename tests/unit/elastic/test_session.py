@@ -14,6 +14,7 @@ tf = pytest.importorskip("tensorflow")
 from deeprec_ext.elastic import iterators  # noqa: E402
 from deeprec_ext.elastic import session as module  # noqa: E402
 from deeprec_ext.elastic.background import GivenUpError  # noqa: E402
+from deeprec_ext.elastic.placed import retire  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
 from tests.unit.elastic.cluster import FakeHome, LocalCluster, destroy_moved, movers  # noqa: E402
 
@@ -236,6 +237,37 @@ def train_on(dataset, one_shot=False):
         record = iterator.get_next()
         total = v1.get_variable("total", [], tf.int64, initializer=v1.zeros_initializer())
         return tf.group(v1.assign_add(total, record), v1.assign_add(step, 1)), record
+
+
+def test_a_run_that_stays_on_the_trainer_finds_the_new_session_when_the_old_one_is_closed(monkeypatch):
+    """It does not pass the gate, so nothing keeps the exchange from coming between its look at the session and its run."""
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        with v1.device("/job:ps/task:0"):
+            v1.get_variable("dense", [2])
+        with v1.device("/job:chief/task:0"):
+            local = tf.constant(3.0) * 2.0
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = ElasticSession("grpc://x", graph, None, home)
+        session.run(v1.global_variables_initializer())
+        old = session.placed
+        look, looked = session._current, []
+
+        def current():
+            found = look()
+            if not looked:
+                looked.append(found)
+                wanted = home.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+                session.prepare(wanted)
+                retire(session.exchange(wanted))
+            return found
+
+        monkeypatch.setattr(session, "_current", current)
+        assert session.run(local) == 6.0
+        assert looked == [old] and old.closed and session.placed is not old
+        session.close()
+        with pytest.raises((tf.errors.CancelledError, RuntimeError)):
+            session.run(local)
 
 
 def test_a_session_for_a_change_that_is_rolled_back_is_given_up():
