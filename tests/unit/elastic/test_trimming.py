@@ -35,7 +35,7 @@ def test_a_trainer_gives_back_what_old_sessions_held(monkeypatch: pytest.MonkeyP
     class Old:
         pinned = False
 
-        def wait_idle(self, seconds: float) -> bool:
+        def wait_idle(self, seconds: float, *, shut: bool = False) -> bool:
             return True
 
         def close(self) -> None:
