@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.day.strikes import Told
+from deeprec_ext.gazer.report.findings.safety import BACK
 from tests.chaos.invariants import Bounds, Left, violations
 from tests.chaos.schedule import Plan
-
-BACK = "is back after it was lost"
-"""The reason of the scaling by which a PS that was lost gets slots again; the job asks for it by itself."""
 
 
 def promises(told: Told, left: Left, bounds: Bounds, hot: str, slow: str, report: Mapping[str, Any]) -> list[str]:

@@ -90,9 +90,7 @@ class Trainer:
         self._frozen = False
         self._lost_until = 0.0  # monotonic: a PS is known to be lost, and another view will come
         self._dead: set[int] = set()  # tasks of PS that are lost; never used again
-        self._coming: frozenset[int] = (
-            frozenset()
-        )  # PS of the view that was to be prepared last, unless it was taken back
+        self._coming: frozenset[int] = frozenset()  # PS of the view to be prepared; none once it is taken back
         self._standby = Standby(self._builder.put, lambda: list(self._sessions), self._standby_wanted, retire)
         self._ps_names: dict[int, str] = {}  # of all that there were
         self._marks_sure = True  # no run is under way that began with other marks
