@@ -29,6 +29,9 @@ class Pods:
 
     async def create(self, name: str) -> None:
         """Raises UnreachableError."""
+        record = self._job.members.record(name)
+        if record is not None and not record.wanted:  # its end, told late, would be taken for that of the new one
+            await self._job.changed.until(lambda: not self._runs(name), KILL_SECONDS)
         self.seen.pop(name, None)
         self._job.members.request(name)
         self._job.event("pod_requested", name)
@@ -65,6 +68,10 @@ class Pods:
         if record is not None and record.wanted:
             self._job.members.update(name, wanted=False, state=record.state if record.ended else "leaving")
         self.restart(name)  # killed; not started again, because it is not wanted
+
+    def _runs(self, name: str) -> bool:
+        state = self.seen.get(name)
+        return state is not None and state.state == "running"
 
     def exited(self, name: str) -> bool:
         state = self.seen.get(name)

@@ -314,3 +314,17 @@ def test_a_new_ps_that_dies_again_and_again_does_not_fail_the_job(tmp_path: Path
         assert (await it.status()).state == "training"
 
     play(tmp_path, scenario)
+
+
+def test_the_late_end_of_a_pod_is_not_taken_for_that_of_its_successor(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        it.backend.dying_seconds = 0.3
+        it.fails["ps-2"] = {"FINAL": "disk on fire"}
+        await it.scale(ps=3)
+        assert (await it.ended()).outcome == "rolled_back"
+        assert it.backend.pods["ps-2"].state == "running", "it takes its time"
+        it.fails.clear()
+        await it.scale(ps=3)
+        assert (await it.ended(2)).outcome == "committed"
+
+    play(tmp_path, scenario)

@@ -216,6 +216,7 @@ class FakeBackend:
         self.memory: int | None = None
         self.waiting: dict[str, str] = {}
         self.resizes_in_place = True
+        self.dying_seconds = 0.0  # from the order to end until a pod has ended
         self._pids = itertools.count(1000)
         self._watchers: set[asyncio.Queue[PodState]] = set()
 
@@ -225,9 +226,10 @@ class FakeBackend:
             queue.put_nowait(state)
 
     async def create(self, name: str) -> None:
-        old = self.pods.get(name)
-        if old is not None and old.state == "running":
-            return
+        while (old := self.pods.get(name)) is not None and old.state == "running":
+            if not old.deleted:
+                return
+            await asyncio.sleep(0.01)
         self._report(PodState(name, "running", pid=next(self._pids), restarts=old.restarts if old else 0))
         if name not in self.stillborn:
             self._spawn(name)
@@ -237,7 +239,11 @@ class FakeBackend:
 
     async def delete(self, name: str, grace_seconds: float) -> None:
         self.deleted.append(name)
-        self.exit(name, 137, deleted=True)
+        if self.dying_seconds and name in self.pods:
+            self.pods[name] = dataclasses.replace(self.pods[name], deleted=True)
+            asyncio.get_running_loop().call_later(self.dying_seconds, lambda: self.exit(name, 137, deleted=True))
+        else:
+            self.exit(name, 137, deleted=True)
 
     async def resize(self, name: str, cpu: float, memory_bytes: int) -> None:
         self.resized.append((name, cpu, memory_bytes))
