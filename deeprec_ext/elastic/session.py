@@ -213,6 +213,7 @@ class ElasticSession(v1.Session):
                                 and refused < TWICE_MAX
                             ):
                                 refused += 1
+                                log.info("TensorFlow refused a step by the number of its request; it is run again")
                                 self._iterators.suspect(facts)
                                 continue
                             failure: Exception = error
@@ -231,11 +232,13 @@ class ElasticSession(v1.Session):
             assert made_for is not None
             self._iterators.suspect(facts)
             if isinstance(failure, TraceFailedError):
+                log.info("a traced step failed (%s); it is run again", failure.message[:200])
                 continue  # the ordinary way tells whether a PS is gone
             if self._closed or not self._home.next_view(failure, made_for):
                 if isinstance(failure, AbandonedError):
                     raise tf.errors.AbortedError(None, None, str(failure))
                 raise failure
+            log.info("a step is run again in another view, after %s: %s", type(failure).__name__, str(failure)[:200])
 
     def _execute(
         self, placed: Placed, signature: Signature, values: list[Any], options: Any, metadata: Any, tracing: bool,

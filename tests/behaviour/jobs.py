@@ -322,7 +322,7 @@ class RealJob:
         tables = {name: values[name] for name in count.SGD}
         tables |= {f"{name}/Adagrad": values[f"{name}/Adagrad"] - 1.0 for name in count.ADAGRAD}
         ledgers = {path.stem: np.load(path) for path in (self.directory / "count").glob("*.npy")}
-        steps = 0
+        steps, trouble = 0, []
         for role, ledger in ledgers.items():
             kind, _, index = role.partition("-")
             block = 0 if kind == "chief" else 1 + int(index)
@@ -333,14 +333,17 @@ class RealJob:
             assert told.sum() == done * count.BATCH
             for name, table in tables.items():
                 wrong = (table[rows] < told[:, None]) | (table[rows] > told[:, None] + slack)
-                assert not wrong.any(), _difference(role, name, table[rows], told, wrong)
+                if wrong.any():
+                    trouble.append(_difference(role, name, table[rows], told, wrong))
             for name in count.DENSE:
-                assert np.all((values[name][block] >= done) & (values[name][block] <= done + slack)), (
-                    f"{role}: {name} has {values[name][block]}, counted were {done}"
-                )
+                if not np.all((values[name][block] >= done) & (values[name][block] <= done + slack)):
+                    trouble.append(f"{role}: {name} has {values[name][block]}, counted were {done}")
             steps += done
-        slack = sum((kills or {}).values())
-        assert steps <= int(values["global_step"]) <= steps + slack
+        slack, made = sum((kills or {}).values()), int(values["global_step"])
+        if not steps <= made <= steps + slack:
+            trouble.append(f"the global step is {made}, counted were {steps}")
+        if trouble:
+            pytest.fail("\n".join([*trouble, f"last events:\n{self.last_events()}{self.tails()}"]))
         others = [block for block in range(count.BLOCKS) if not any(_block(role) == block for role in ledgers)]
         for name, table in tables.items():
             assert not table.reshape(count.BLOCKS, -1)[others].any(), f"{name} has updates that nobody made"
@@ -354,8 +357,8 @@ def _block(role: str) -> int:
 
 def _difference(role: str, name: str, table: Any, told: Any, wrong: Any) -> str:
     rows = sorted({int(row) for row in wrong.nonzero()[0]})
-    some = ", ".join(f"row {row}: {table[row].tolist()} instead of {int(told[row])}" for row in rows[:5])
-    return f"{role}: {name} is wrong in {len(rows)} rows: {some}"
+    some = ", ".join(f"{row}: {table[row].tolist()} instead of {int(told[row])}" for row in rows[:5])
+    return f"{role}: {name} is wrong in {len(rows)} rows, {rows[0]} to {rows[-1]}: {some}"
 
 
 def alive(pid: int) -> bool:
