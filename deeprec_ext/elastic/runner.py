@@ -57,6 +57,8 @@ class Runner:
             if abandoned:
                 thread.calls.put(None)  # ends when its run does
             else:
+                if not thread.results.empty():  # given up when it had just ended: not the word for the next run
+                    thread.results.get_nowait()
                 self._idle.append(thread)
         if good:
             return result
@@ -68,6 +70,7 @@ class Runner:
     def abandon(self, reason: str) -> int:
         """Gives up every run under way; returns how many there were."""
         with self._lock:
-            for thread in self._busy:
+            stuck = [thread for thread in self._busy if thread.results.empty()]  # the others have just ended
+            for thread in stuck:
                 thread.results.put((False, AbandonedError(reason)))
-            return len(self._busy)
+            return len(stuck)

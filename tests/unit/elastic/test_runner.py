@@ -41,6 +41,32 @@ def test_a_stuck_run_is_given_up_and_the_next_one_does_not_wait_for_it():
     assert runner.call(lambda: 2) == 2, "the late result of the abandoned run reached nobody"
 
 
+class GivenUpAtTheEnd:
+    """The results of a run; whoever takes one gives up all runs before he can say that his has ended."""
+
+    def __init__(self, runner, results):
+        self.runner, self.results = runner, results
+
+    def get(self):
+        taken = self.results.get()
+        self.runner.abandon("a PS was lost")
+        return taken
+
+    def __getattr__(self, name):
+        return getattr(self.results, name)
+
+
+def test_a_run_that_is_given_up_as_it_ends_does_not_spoil_the_next_one():
+    runner = Runner()
+    assert runner.call(lambda: 1) == 1
+    (thread,) = runner._idle
+    plain, thread.results = thread.results, GivenUpAtTheEnd(runner, thread.results)
+    assert runner.call(lambda: 2) == 2
+    thread.results = plain
+    assert runner.call(lambda: 3) == 3, "it would be made twice: given up, but under way"
+    assert runner._idle == [thread]
+
+
 def test_two_threads_run_at_the_same_time():
     runner, both = Runner(), threading.Barrier(2, timeout=SECONDS)
     threads = [threading.Thread(target=runner.call, args=(both.wait,), daemon=True) for _ in range(2)]
