@@ -55,6 +55,8 @@ class Safe:
             await self._app(scope, receive, send_with_headers)
         except HTTPException as error:
             await JSONResponse({"error": error.detail}, error.status_code)(scope, receive, send_with_headers)
+        except asyncio.CancelledError:
+            return  # the server is being stopped, and this is the whole of its task: not worth a traceback in the log
         except (asyncio.TimeoutError, OSError):
             raise  # the client: the server closes the connection
         except Exception:

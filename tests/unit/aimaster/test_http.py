@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster import extras, http
+from deeprec_ext.aimaster import exporting, extras, http
 from deeprec_ext.aimaster.http import CONNECTIONS_MAX, HttpServer
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.main import main, parse
@@ -176,6 +176,28 @@ def test_a_page_that_cannot_be_made_is_an_error_of_that_request_alone(
             assert (await ask(job, "/healthz"))[0] == 200
 
     play(test)
+
+
+def test_a_page_that_is_asked_for_at_the_end_of_the_job_leaves_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        asked = asyncio.Event()
+
+        async def slow(*_: object) -> object:
+            asked.set()
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr(exporting, "collect", slow)
+        async with serving(tmp_path) as (job, _):
+            waiting = asyncio.ensure_future(ask(job, "/metrics"))
+            await asked.wait()
+        await asyncio.wait([waiting], timeout=SECONDS)
+        assert waiting.done()
+        waiting.exception()
+
+    play(test)
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")], caplog.text
 
 
 def test_who_does_not_send_or_does_not_read_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
