@@ -13,6 +13,11 @@ from typing import IO, Any
 from deeprec_ext.errors import UsageError
 
 
+def former(events: Path) -> Path:
+    """Where the full file of events before this one lies: there are two at the most."""
+    return events.with_name(events.name + ".1")
+
+
 @dataclass(frozen=True)
 class RunDirectory:
     """Names of what lies in it (contract: DESIGN section 9)."""

@@ -1,4 +1,8 @@
-"""The event log: every event goes into the store and, one JSON line each, into `events.jsonl` of the run directory."""
+"""The event log: every event goes into the store and, one JSON line each, into `events.jsonl` of the run directory.
+
+When that file is full it becomes `events.jsonl.1`, in place of the one before, and a new one is begun: no more than twice
+`FILE_BYTES` are on the disk, however long the job runs.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,33 @@ from typing import Any
 from deeprec_ext.aimaster.signals import Signal
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.rundir import former
 
 log = logging.getLogger(__name__)
 PAGE = 500
+FILE_BYTES = 64 << 20
+TAIL_BYTES = 1 << 20
+"""Read at the start to find the last event of the file: an event is far shorter."""
+
+
+def tail(path: Path) -> str:
+    """The end of a file; empty if there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def last_sequence(text: str) -> int:
+    """Of the last whole event in these lines; 0 if there is none."""
+    for line in reversed(text.splitlines()):
+        try:
+            return int(json.loads(line)["sequence"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return 0
 
 
 class EventLog:
@@ -21,20 +49,16 @@ class EventLog:
 
     def __init__(self, store: Store, path: Path, clock: Any) -> None:
         self._store, self._clock, self.changed = store, clock, Signal()
+        self._path = path
         self._file = path.open("a", encoding="utf-8")
-        self._catch_up(path)
+        self._catch_up()
 
-    def _catch_up(self, path: Path) -> None:
+    def _catch_up(self) -> None:
         """Appends what the store has and the file lacks: the last AIMaster may have died between the two."""
-        last, text = 0, path.read_text(encoding="utf-8")
+        text = tail(self._path)
         if text and not text.endswith("\n"):
             self._file.write("\n")  # a torn last line stays visible, and is written again whole
-        for line in reversed(text.splitlines()):
-            try:
-                last = int(json.loads(line)["sequence"])
-                break
-            except (ValueError, KeyError, TypeError):
-                continue
+        last = last_sequence(text) or last_sequence(tail(former(self._path)))
         self._store.continue_events(last)  # a store that was lost begins anew, the file does not
         while page := self._store.events(last, PAGE):
             for row in page:
@@ -45,6 +69,13 @@ class EventLog:
         line = {"sequence": sequence, "time": time, "type": type_, "role": role, "epoch": epoch, **json.loads(text)}
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
+        if self._file.tell() >= FILE_BYTES:
+            self._begin_another()
+
+    def _begin_another(self) -> None:
+        self._file.close()
+        self._path.replace(former(self._path))
+        self._file = self._path.open("a", encoding="utf-8")
 
     def add(self, type_: str, role: str = "", epoch: int = 0, **fields: Any) -> None:
         now = self._clock.wall()

@@ -20,6 +20,12 @@ from deeprec_ext.gazer import series
 
 SCHEMA_VERSION = 3
 VIEWS_KEPT = 200
+
+EVENTS_KEPT, SCALINGS_KEPT = 100_000, 5_000
+"""The newest ones; about 30 and 5 MB. Jobs run for months, and a job of 1 000 workers has an event of each for every change."""
+
+FORGET_EVERY = 1000
+"""So many more are kept before the oldest go, all at once."""
 CHECKPOINT_PAGES = 16_384
 """64 MB of the write-ahead log: then a commit copies it into the database itself, and waits for the disk. `checkpoint` does
 that earlier, in a thread."""
@@ -169,7 +175,10 @@ class Store:
 
     def add_event(self, time: float, type_: str, role: str, epoch: int, fields: Mapping[str, Any]) -> int:
         row = (time, type_, role, epoch, json.dumps(fields))
-        return int(self._db.execute("INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?)", row).lastrowid or 0)
+        sequence = int(self._db.execute("INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?)", row).lastrowid or 0)
+        if sequence % FORGET_EVERY == 0:
+            self._db.execute("DELETE FROM events WHERE sequence <= ?", (sequence - EVENTS_KEPT,))
+        return sequence
 
     def events(self, after: int, limit: int = 500) -> list[tuple[int, float, str, str, int, str]]:
         """(sequence, time, type, role, epoch, json), oldest first."""
@@ -187,6 +196,8 @@ class Store:
     def next_scaling_id(self) -> int:
         identifier = int(self.get("scalings", 0)) + 1
         self.put(scalings=identifier)
+        if identifier % FORGET_EVERY == 0:
+            self._db.execute("DELETE FROM scalings WHERE id <= ?", (identifier - SCALINGS_KEPT,))
         return identifier
 
     def save_scaling(self, scaling: Scaling, moved: bytes | None = None) -> None:

@@ -51,8 +51,8 @@ _numbers = itertools.count()
 TWICE = "request was received twice"
 """TensorFlow numbers the requests of a step at random so that none is executed twice, and a worker refuses a number that is
 among the last 100 000. Each step runs in a new thread, whose generator is seeded with 32 bits (tensorflow/core/
-distributed_runtime/request_id.cc, tsl/platform/random.cc): about once in 43 000 steps two of them have the same number. Nothing
-has been executed then, and the step is run again at once."""
+distributed_runtime/request_id.cc, tsl/platform/random.cc): about once in 43 000 steps two of them have the same number. The PS
+that says so has executed nothing then, and the step is run again at once."""
 
 TWICE_MAX = 5
 """One after the other: chance does not do that."""

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from deeprec_ext.rundir import former
 
 _KNOWN = ("sequence", "time", "type", "role", "epoch", "json", "job")
 
 
 class EventTail:
-    """`poll()` returns what has been added since the last call; a line not yet ended waits for its end."""
+    """`poll()` returns what has been added since the last call; a line not yet ended waits for its end.
+
+    A full file is put aside by the AIMaster and another begun (`aimaster.events`): then the rest of the old one comes first.
+    """
 
     def __init__(self, path: Path, from_end: bool = False) -> None:
         self._path = path
         self._position = path.stat().st_size if from_end and path.exists() else 0
+        self._inode = path.stat().st_ino if path.exists() else 0
 
     def poll(self) -> list[dict[str, Any]]:
         try:
             with self._path.open("rb") as file:
-                file.seek(self._position)
-                data = file.read()
+                inode, events = os.fstat(file.fileno()).st_ino, []
+                if self._inode not in (0, inode):
+                    with contextlib.suppress(FileNotFoundError), former(self._path).open("rb") as before:
+                        events = self._rest(before)
+                    self._position = 0
+                self._inode = inode
+                return events + self._rest(file)
         except FileNotFoundError:
             return []
+
+    def _rest(self, file: IO[bytes]) -> list[dict[str, Any]]:
+        file.seek(self._position)
+        data = file.read()
         whole = data.rpartition(b"\n")[0]
         if not whole:
             return []

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext.aimaster import events
+from deeprec_ext.aimaster import store as stores
 from deeprec_ext.aimaster.clock import SystemClock
 from deeprec_ext.aimaster.events import EventLog
 from deeprec_ext.aimaster.facts import PsInfo, RoleRecord, Scaling
 from deeprec_ext.aimaster.store import Store, StoreError
 from deeprec_ext.aimaster.view import Cluster, first_view, replace_lost, take_task
+from deeprec_ext.launch.eventlog import EventTail
 
 
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:
@@ -72,6 +75,42 @@ def test_events_that_a_killed_process_did_not_append_are_appended_by_the_next(tm
     EventLog(store, path, SystemClock()).close()
     lines = path.read_text().splitlines()
     assert [json.loads(line)["type"] for line in lines if line != '{"torn'] == ["one", "two"]
+    store.close()
+
+
+def test_a_full_file_of_events_is_put_aside_and_followed_without_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "FILE_BYTES", 1000)
+    store, path = Store(tmp_path / "aimaster.db"), tmp_path / "events.jsonl"
+    follower, seen = EventTail(path), []
+    log = EventLog(store, path, SystemClock())
+    for number in range(60):
+        log.add("one", number=number)
+        if number % 3 == 0:
+            seen += follower.poll()
+    assert [event["number"] for event in seen + follower.poll()] == list(range(60))
+    assert sorted(one.name for one in tmp_path.glob("events*")) == ["events.jsonl", "events.jsonl.1"]
+    assert sum(one.stat().st_size for one in tmp_path.glob("events*")) < 2200
+    log.close()
+
+    path.write_text("")  # killed as the new file had just been begun
+    EventLog(store, path, SystemClock()).close()
+    last = json.loads((tmp_path / "events.jsonl.1").read_text().splitlines()[-1])["sequence"]
+    assert [json.loads(line)["sequence"] for line in path.read_text().splitlines()] == list(range(last + 1, 61))
+    store.close()
+
+
+def test_the_oldest_events_and_scalings_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "FORGET_EVERY", 10)
+    monkeypatch.setattr(stores, "EVENTS_KEPT", 30)
+    monkeypatch.setattr(stores, "SCALINGS_KEPT", 20)
+    store = Store(tmp_path / "aimaster.db")
+    for _ in range(100):
+        store.add_event(1.0, "one", "", 0, {})
+        store.save_scaling(Scaling(store.next_scaling_id(), "scale-up", "ps", outcome="committed"))
+    assert [row[0] for row in store.events(0)] == list(range(71, 101))
+    assert [scaling.id for scaling in store.scalings()] == list(range(81, 101))
     store.close()
 
 
