@@ -28,6 +28,9 @@ HUNGRY = ("python", str(SCRIPTS / "hungry.py"))
 LONG = 120.0
 """Deadline of what takes seconds on an idle machine."""
 
+REFUSED = "TensorFlow refused a step by the number of its request"
+"""In the log of a trainer, each time."""
+
 
 def environment() -> dict[str, str]:
     """Of the launcher: nothing of another job in it, and a traceback for a process that crashes."""
@@ -312,42 +315,57 @@ class RealJob:
         Args:
             kills: how often a role was killed: each time one step may be done and not counted.
         """
-        import numpy as np
-        import tensorflow as tf
+        try:
+            return check_counts(self.directory, kills)
+        except AssertionError as error:
+            pytest.fail(f"{error}\nlast events:\n{self.last_events()}{self.tails()}")
 
-        from tests.behaviour.scripts import count
 
-        reader = tf.train.load_checkpoint(str(self.directory / "model"))
-        values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-        tables = {name: values[name] for name in count.SGD}
-        tables |= {f"{name}/Adagrad": values[f"{name}/Adagrad"] - 1.0 for name in count.ADAGRAD}
-        ledgers = {path.stem: np.load(path) for path in (self.directory / "count").glob("*.npy")}
-        steps, trouble = 0, []
-        for role, ledger in ledgers.items():
-            kind, _, index = role.partition("-")
-            block = 0 if kind == "chief" else 1 + int(index)
-            slack = (kills or {}).get(role, 0)
-            rows = slice(block * count.BLOCK, (block + 1) * count.BLOCK)
-            told, done, back = ledger[: count.BLOCK], int(ledger[count.BLOCK]), int(ledger[count.BLOCK + 2])
-            assert back == 0, f"{role}: the global step went back {back} times"
-            assert told.sum() == done * count.BATCH
-            for name, table in tables.items():
-                wrong = (table[rows] < told[:, None]) | (table[rows] > told[:, None] + slack)
-                if wrong.any():
-                    trouble.append(_difference(role, name, table[rows], told, wrong))
-            for name in count.DENSE:
-                if not np.all((values[name][block] >= done) & (values[name][block] <= done + slack)):
-                    trouble.append(f"{role}: {name} has {values[name][block]}, counted were {done}")
-            steps += done
-        slack, made = sum((kills or {}).values()), int(values["global_step"])
-        if not steps <= made <= steps + slack:
-            trouble.append(f"the global step is {made}, counted were {steps}")
-        if trouble:
-            pytest.fail("\n".join([*trouble, f"last events:\n{self.last_events()}{self.tails()}"]))
-        others = [block for block in range(count.BLOCKS) if not any(_block(role) == block for role in ledgers)]
+def refused(directory: Path, role: str) -> int:
+    """How often TensorFlow refused a step of this trainer by the number of its request (docs/critiques.md): a part of each may
+    have been done by another PS, and was done again.
+    """
+    log = directory / "logs" / f"{role}.log"
+    return log.read_text(errors="replace").count(REFUSED) if log.exists() else 0
+
+
+def check_counts(directory: Path, kills: dict[str, int] | None = None) -> int:
+    """See `RealJob.check_counts`; `directory` has the model, the counts and the logs."""
+    import numpy as np
+    import tensorflow as tf
+
+    from tests.behaviour.scripts import count
+
+    reader = tf.train.load_checkpoint(str(directory / "model"))
+    values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    tables = {name: values[name] for name in count.SGD}
+    tables |= {f"{name}/Adagrad": values[f"{name}/Adagrad"] - 1.0 for name in count.ADAGRAD}
+    ledgers = {path.stem: np.load(path) for path in (directory / "count").glob("*.npy")}
+    slacks = {role: (kills or {}).get(role, 0) + refused(directory, role) for role in ledgers}
+    steps, trouble = 0, []
+    for role, ledger in ledgers.items():
+        block, slack = _block(role), slacks[role]
+        rows = slice(block * count.BLOCK, (block + 1) * count.BLOCK)
+        told, done, back = ledger[: count.BLOCK], int(ledger[count.BLOCK]), int(ledger[count.BLOCK + 2])
+        assert back == 0, f"{role}: the global step went back {back} times"
+        assert told.sum() == done * count.BATCH
         for name, table in tables.items():
-            assert not table.reshape(count.BLOCKS, -1)[others].any(), f"{name} has updates that nobody made"
-        return steps
+            wrong = (table[rows] < told[:, None]) | (table[rows] > told[:, None] + slack)
+            if wrong.any():
+                trouble.append(_difference(role, name, table[rows], told, wrong))
+        for name in count.DENSE:
+            if not np.all((values[name][block] >= done) & (values[name][block] <= done + slack)):
+                trouble.append(f"{role}: {name} has {values[name][block]}, counted were {done}")
+        steps += done
+    made = int(values["global_step"])
+    if not steps <= made <= steps + sum({**(kills or {}), **slacks}.values()):
+        trouble.append(f"the global step is {made}, counted were {steps}")
+    others = [block for block in range(count.BLOCKS) if not any(_block(role) == block for role in ledgers)]
+    for name, table in tables.items():
+        if table.reshape(count.BLOCKS, -1)[others].any():
+            trouble.append(f"{name} has updates that nobody made")
+    assert not trouble, "\n".join(trouble)
+    return steps
 
 
 def _block(role: str) -> int:

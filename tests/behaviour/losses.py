@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from tests.behaviour.jobs import RealJob
+from tests.behaviour.jobs import RealJob, refused
 
 REFRESHES = 3
 """Reports of every holder after which each has read everything once more, from the beginning, with certainty."""
@@ -104,7 +104,7 @@ class Losses:
         tables |= {f"{name}/Adagrad": reader.get_tensor(f"{name}/Adagrad") - 1.0 for name in count.ADAGRAD}
         if count.WIDE in slots:
             tables[count.WIDE] = reader.get_tensor(count.WIDE)
-        most = self.struck + slack
+        most = self.struck + slack + sum(refused(directory, path.stem) for path in (directory / "count").glob("*.npy"))
         missing: dict[int, int] = {}
         steps = 0
         for path in (directory / "count").glob("*.npy"):

@@ -7,11 +7,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from tests.behaviour.jobs import COUNT, ROOT, RealJob, environment
+from tests.behaviour.jobs import COUNT, ROOT, RealJob, check_counts, environment
 from tests.behaviour.scripts import count
 
 pytestmark = pytest.mark.slow
@@ -33,7 +32,7 @@ STUCK = {"chief-0": 1, "worker-0": 1}
 """A step that waits for its input has done already what needs none: dense variables, the global step."""
 
 
-def check_counts(directory: Path) -> int:
+def check_all(directory: Path) -> int:
     """The checkpoint in `directory`/model holds what the counts in `directory`/count say, the tables exactly."""
     import numpy as np
     import tensorflow as tf
@@ -44,7 +43,7 @@ def check_counts(directory: Path) -> int:
         for name in count.SGD:
             table = reader.get_tensor(name)[block * count.BLOCK : (block + 1) * count.BLOCK]
             np.testing.assert_array_equal(table, np.repeat(told[:, None], count.DIM, 1).astype("f4"), err_msg=name)
-    return RealJob.check_counts(SimpleNamespace(directory=directory), kills=STUCK)
+    return check_counts(directory, STUCK)
 
 
 def stand_still(job: RealJob) -> int:
@@ -84,7 +83,7 @@ def test_what_was_trained_comes_back_from_the_disk(begin, tmp_path, v1):
     shutil.copytree(job.directory / "count", other / "count")
     restored = backup("restore", place, other / "model")
     assert restored["cut"] >= cut and restored["left_out"] == []
-    steps = check_counts(other)
+    steps = check_all(other)
     assert steps > 0
     exported = backup("export", place, tmp_path / "out" / "model.ckpt-1")
     assert exported["step"] == restored["step"] >= steps

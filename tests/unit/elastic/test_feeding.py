@@ -14,6 +14,7 @@ from deeprec_ext.elastic.placed import Placed  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
 from deeprec_ext.errors import RefusedError  # noqa: E402
 from deeprec_ext.proto import deeprec_ext_pb2 as pb  # noqa: E402
+from tests.behaviour.jobs import REFUSED  # noqa: E402
 from tests.unit.elastic.cluster import FakeHome, LocalCluster  # noqa: E402
 
 v1 = tf.compat.v1
@@ -238,7 +239,7 @@ def test_with_ids_what_is_trained_behind_a_filtered_record_is_told_and_counts_as
     session.close()
 
 
-def test_a_step_whose_number_was_in_use_is_run_again_at_once(home):
+def test_a_step_whose_number_was_in_use_is_run_again_at_once(home, caplog):
     """By chance TensorFlow gives two steps the same number, and refuses the second."""
     model = Model(home)
     session = model.session()
@@ -246,8 +247,10 @@ def test_a_step_whose_number_was_in_use_is_run_again_at_once(home):
     home.next_view = lambda error, failed: pytest.fail("no PS is lost")
     said = "From /job:ps/replica:0/task:1:\nThe same RunGraph (Worker) request was received twice. graph_handle: 1"
     fail_once(session, tf.errors.AbortedError(None, None, said), False)
-    model.finish(session)
+    with caplog.at_level("INFO", "deeprec_ext"):
+        model.finish(session)
     assert session.run(model.value).min() == session.run(model.value).max() == 1
+    assert REFUSED in caplog.text
     session.close()
 
 
