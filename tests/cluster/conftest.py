@@ -22,6 +22,13 @@ NUMBERS = itertools.count(1)
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One API server for all of them, where tests are spread over several processes."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("cluster"))
+
+
 def cache() -> Path:
     base = os.environ.get("CLUSTER_CACHE")
     if base:

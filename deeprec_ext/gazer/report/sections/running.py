@@ -173,16 +173,19 @@ def _table(uses: Sequence[TrainerUse]) -> Table:
         "for input",
         "measured",
     )
-    rows = [
-        (
-            use.name, number(use.steps_per_second), number(use.examples_per_second) if use.examples_per_second else "–",
-            seconds(use.mean_seconds), seconds(use.median_seconds), seconds(use.p95_seconds), seconds(use.longest_seconds),
-            percent(use.gate_wait), percent(use.input_wait), offset(use.seconds),
-        )
-        for use in uses[:ROWS_MAX]
-    ]  # fmt: skip
+    rows = [(use.name, *_figures(use)) for use in uses[:ROWS_MAX]]
     note = (
         "Without start, scalings and failures. The gate is where steps wait during a change; input: of the data ledger."
     )
     left = f" {len(uses) - ROWS_MAX} more trainers are in `--json`." if len(uses) > ROWS_MAX else ""
     return Table(columns, rows, frozenset(range(1, len(columns))), note + left)
+
+
+def _figures(use: TrainerUse) -> tuple[str, ...]:
+    if not use.seconds:  # nothing but start and changes: zeros would look as if it stood still
+        return (*["–"] * 8, offset(0.0))
+    return (
+        number(use.steps_per_second), number(use.examples_per_second) if use.examples_per_second else "–",
+        seconds(use.mean_seconds), seconds(use.median_seconds), seconds(use.p95_seconds), seconds(use.longest_seconds),
+        percent(use.gate_wait), percent(use.input_wait), offset(use.seconds),
+    )  # fmt: skip

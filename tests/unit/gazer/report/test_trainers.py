@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from deeprec_ext.gazer.report.document import Table
 from deeprec_ext.gazer.report.findings import trainers as rules
+from deeprec_ext.gazer.report.sections.running import steps
 from deeprec_ext.gazer.report.story import Scaling
 from deeprec_ext.gazer.report.trainers import compare, trainer_uses
 from tests.unit.gazer.report.stories import BEGAN, TRAINERS, case, steady, traces
@@ -80,6 +82,14 @@ def test_the_figures_of_a_trainer_are_those_of_its_calm_time():
     values["chief-0"]["step_longest_seconds"] = lambda time: 9.0 if time < 10 else 0.2
     use = trainer_uses(case(values))[0]
     assert (use.name, use.mean_seconds, use.longest_seconds) == ("chief-0", pytest.approx(0.1), 0.2)
+
+
+def test_a_trainer_without_calm_time_has_dashes_and_no_zeros():
+    busy = case(steady(), scalings=(Scaling("scale-up", "ps", BEGAN, 400.0, "committed"),))
+    (table,) = (block for block in steps(busy).blocks if isinstance(block, Table))
+    assert {row[1:] for row in table.rows} == {("–",) * 8 + ("0:00",)}
+    (table,) = (block for block in steps(case(steady())).blocks if isinstance(block, Table))
+    assert all("–" not in row for row in table.rows)
 
 
 # ------------------------------------------------------------------------------------------------------------- input
