@@ -7,6 +7,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.launch.client import JobClient
@@ -22,8 +23,19 @@ AIMASTER_SILENCE_SECONDS = 15.0
 
 Longer than a stall on an overloaded machine.
 """
+STARVED_SHARE, AIMASTER_STARVED_SECONDS = 0.3, 60.0
+"""One that stood in the kernel's queue for the processor for so large a share of its silence is starved, not hung: to kill it
+makes the machine no emptier. It has so long."""
 AIMASTER_START_SECONDS = 60.0
 """The same of one that has not answered yet: every new one has to be loaded first, which takes long on such a machine."""
+
+
+def seconds_queued(pid: int) -> float:
+    """How long the main thread of a process has been ready to run without a processor; 0 where the kernel does not tell."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class Observer:
@@ -35,6 +47,7 @@ class Observer:
         self._heard_at = time.monotonic()
         self._pid = 0  # of the AIMaster that the time counts for ...
         self._answered = False  # ... and whether it has answered: it, and not one before
+        self._queued = 0.0  # seconds that it had waited for the processor by then
         self.latest: pb2.StatusReply | None = None
         self.trained: set[str] = set()
         self.served = False
@@ -50,6 +63,7 @@ class Observer:
         self._heard_at, self.served, self.latest = time.monotonic(), True, status
         pod = self._pods.get("aimaster")
         self._pid, self._answered = (pod.pid if pod is not None else 0), True
+        self._queued = seconds_queued(self._pid)
         for role in status.roles:
             if role.heartbeat.training:
                 self.trained.add(role.name)
@@ -67,7 +81,12 @@ class Observer:
             await asyncio.sleep(POLL_SECONDS)
 
     def _limit(self) -> float:
-        return AIMASTER_SILENCE_SECONDS if self._answered else AIMASTER_START_SECONDS
+        if not self._answered:
+            return AIMASTER_START_SECONDS
+        silent = time.monotonic() - self._heard_at
+        if silent >= AIMASTER_SILENCE_SECONDS and seconds_queued(self._pid) - self._queued > STARVED_SHARE * silent:
+            return AIMASTER_STARVED_SECONDS
+        return AIMASTER_SILENCE_SECONDS
 
     def _patience(self) -> float:
         """Seconds for the next question. One that always needs a little more than the usual is slow, and not hung: the

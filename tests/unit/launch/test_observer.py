@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ class World:
 
     now: float = 1000.0
     answers: bool = True
+    queued: float = 0.0
     killed: list[int] = field(default_factory=list)
     pod: SimpleNamespace = field(default_factory=SimpleNamespace)
 
@@ -46,6 +48,7 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     it = World()
     monkeypatch.setattr(observer, "time", SimpleNamespace(monotonic=lambda: it.now))
+    monkeypatch.setattr(observer, "seconds_queued", lambda pid: it.queued)
     it.begin(pid=1)
     return it
 
@@ -106,3 +109,26 @@ def test_a_slow_one_is_waited_for_the_longer_the_longer_it_is_silent(world: Worl
     assert one._patience() == 6.5
     world.now += 7
     assert one._patience() == ASK_SECONDS, "not past the limit"
+
+
+@pytest.mark.parametrize(("share", "killed_after"), [(0.0, 16), (0.2, 16), (0.5, 61)])
+def test_one_that_gets_no_processor_is_waited_for_longer_than_one_that_hangs(
+    world: World, share: float, killed_after: int
+) -> None:
+    world.queued = 700.0
+    one = make(world)
+    world.poll(one)
+    world.answers = False
+    for second in range(1, 70):
+        world.now += 1
+        world.queued += share
+        world.poll(one)
+        assert bool(world.killed) == (second >= killed_after), second
+        if world.killed:
+            break
+
+
+def test_the_kernel_tells_how_long_a_process_waited_for_the_processor() -> None:
+    began = observer.seconds_queued(os.getpid())
+    assert 0 < began <= observer.seconds_queued(os.getpid())
+    assert observer.seconds_queued(0) == 0.0
