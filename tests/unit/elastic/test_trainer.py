@@ -34,7 +34,7 @@ def test_a_ps_that_is_neither_there_nor_coming_is_gone(trainer: Trainer) -> None
     """Who opens a session on it may wait for ever: on a new one of a scaling that was rolled back, on one that was drained."""
 
     def gone(*tasks: int) -> bool:
-        return trainer.dead(trainer._wanted_for(ClusterView.from_proto(view(9, *tasks)), {}))
+        return trainer.dead(trainer._situation.wanted_for(ClusterView.from_proto(view(9, *tasks)), {}))
 
     assert not gone(0, 0) and gone(0, 5)
     tell(trainer, prepare=pb.Prepare(view=view(2, 0, 5)))
@@ -48,5 +48,5 @@ def test_a_ps_that_is_neither_there_nor_coming_is_gone(trainer: Trainer) -> None
     tell(trainer, prepare=pb.Prepare(view=view(4, 5, 5)))
     trainer._set_view(ClusterView.from_proto(view(4, 5, 5)))
     assert gone(0, 5) and not gone(5, 5)
-    trainer._dead.add(5)
+    trainer._situation.dead.add(5)
     assert gone(5, 5)

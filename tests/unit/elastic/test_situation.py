@@ -1,0 +1,77 @@
+"""For what sessions are made, and who waits for it to change."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from deeprec_ext.elastic import situation as module  # noqa: E402
+from deeprec_ext.elastic.situation import Situation  # noqa: E402
+from deeprec_ext.elastic.view import ClusterView  # noqa: E402
+
+SECONDS = 10.0
+
+
+def view(epoch: int, *tasks: int, generation: int = 0, served: bool = True) -> ClusterView:
+    return ClusterView(epoch, {task: f"127.0.0.1:{4000 + task}" for task in tasks if served}, tasks, True, generation)
+
+
+@pytest.fixture
+def situation() -> Situation:
+    made = Situation(("worker", 1), "127.0.0.1:1", "grpc://127.0.0.1:1", lambda: None)
+    made.set(view(5, 0, 1))
+    return made
+
+
+def soon(function, *arguments) -> None:
+    threading.Timer(0.1, function, arguments).start()
+
+
+def test_a_failed_run_goes_on_in_the_view_that_comes(situation: Situation) -> None:
+    failed = situation.wanted()
+    soon(situation.set, view(6, 0, 2))
+    assert situation.wait_other(failed, lost=True)
+    assert situation.wanted().key != failed.key
+    assert situation.wait_other(failed, lost=False), "it is there already"
+
+
+def test_a_view_that_nobody_serves_yet_is_waited_out(situation: Situation) -> None:
+    failed = situation.wanted()
+    situation.lost_until = module.time.monotonic() + SECONDS
+    situation.set(view(6, 0, 2, served=False))
+    soon(situation.set, view(7, 0, 3))
+    assert situation.wait_other(failed, lost=True)
+
+
+def test_without_a_loss_or_an_old_view_the_error_is_the_users(situation: Situation, monkeypatch) -> None:
+    assert not situation.wait_other(situation.wanted(), lost=False)
+    monkeypatch.setattr(module, "LOST_LIMIT_SECONDS", 0.2)
+    assert not situation.wait_other(situation.wanted(), lost=True), "nobody has said that a PS was lost"
+    situation.lapsed = True
+    soon(situation.set, view(6, 1, 1))
+    assert situation.wait_other(situation.wanted(), lost=False)
+
+
+def test_when_variables_were_lost_the_session_has_to_be_recovered(situation: Situation) -> None:
+    soon(situation.set, view(6, 0, 2, generation=1))
+    with pytest.raises(tf.errors.AbortedError, match="variables were lost"):
+        situation.wait_other(situation.wanted(), lost=True)
+
+
+def test_an_older_view_is_not_taken_and_lost_variables_have_no_marks(situation: Situation) -> None:
+    situation.registered({"table": "table@dirty"}, frozenset({1}))
+    assert situation.wanted().context.tracked == {"table": "table@dirty"}
+    assert situation.set(view(4, 0, 0)) == (False, view(5, 0, 1))
+    assert situation.epoch == 5 and situation.marked == {1}
+    situation.set(view(6, 0, 2, generation=1))
+    assert not situation.tracked and not situation.marked and not situation.wanted().context.tracked
+
+
+def test_who_waits_for_the_first_view_gets_the_reason_why_there_is_none() -> None:
+    made = Situation(("worker", 1), "127.0.0.1:1", "grpc://127.0.0.1:1", lambda: None)
+    soon(made.fail, ValueError("refused"))
+    with pytest.raises(ValueError, match="refused"):
+        made.wanted()
