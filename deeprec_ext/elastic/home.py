@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
@@ -55,6 +55,9 @@ class Home(Protocol):
 
     def next_view(self, error: Exception, failed: Wanted) -> bool:
         """A run failed with LOST or STALE. Waits for another view; True: run it again, False: raise the error."""
+
+    def ran(self, fetches: Sequence[str], results: Sequence[Any]) -> None:
+        """A run has ended, and nobody knows it yet: called before the gate says that it is over."""
 
     def dead(self, wanted: Wanted) -> bool:
         """Whether a PS that it names is gone for good, lost or scaled away: it may never answer who opens a session."""

@@ -200,6 +200,7 @@ class ElasticSession(v1.Session):
                                 placed, signature, values, options, run_metadata, tracing, self._home.runner, feeding
                             )
                             self._iterators.trust(facts)
+                            self._home.ran(signature.fetches, result)
                             return result
                         except (tf.errors.OutOfRangeError, *LOST, *STALE) as error:
                             if self._iterators.interrupted(facts, error):

@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -69,6 +70,8 @@ class Trainer:
         self.has_evaluator = False
         self.refusal: str | None = None
         self.last_step: Callable[[], int] = lambda: 0
+        self.step_tensors: tuple[str, ...] = ()
+        """Names of the tensors by which runs fetch the global step; of two in one run one may be of before it, one of after."""
         self._situation = Situation(member, identity.address, target, lambda: self._standby.placed())
         self._settings = pb.AgentSettings(ps_heartbeat_limit_seconds=3.0)
         self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
@@ -127,6 +130,14 @@ class Trainer:
             self.agent.send(pb.AgentMessage(trouble=trouble))
         with self.gate.waiting:
             return self._situation.wait_other(failed, lost)
+
+    def ran(self, fetches: Sequence[str], results: Sequence[Any]) -> None:
+        """The global step is known before anybody is told that the run is over. Its hooks may come much later: one of them
+        makes a run of its own, which waits at the gate, and meanwhile a PS is lost and the step that was seen is asked for.
+        """
+        for name in self.step_tensors:
+            if name in fetches:
+                self.clock.reached(int(results[fetches.index(name)]))
 
     def dead(self, wanted: Wanted) -> bool:
         return self._situation.gone(wanted)

@@ -36,8 +36,9 @@ class ElasticTrainingHook(v1.train.SessionRunHook):
         if self._trainer is None:
             log.info("no AIMaster: ElasticTrainingHook does nothing, this is stock training")
             return
-        training_util.get_or_create_global_step()
+        variable = training_util.get_or_create_global_step()
         self._global_step = training_util._get_or_create_global_step_read()
+        self._trainer.step_tensors = (self._global_step.name, variable.graph.as_graph_element(variable).name)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         trainer = self._trainer

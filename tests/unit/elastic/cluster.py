@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
 import tensorflow as tf
@@ -74,6 +75,9 @@ class FakeHome:
         self.sessions: list[ElasticSession] = []
         self.refusals: list[str] = []
         self.retired: list[object] = []
+        self.runs: deque[tuple[Sequence[str], Sequence[object], bool]] = deque(
+            maxlen=3
+        )  # with whether the gate was idle
         self.agent = FakeAgent()
         self.leaving = threading.Event()
         self.inputs = self.agent.inputs = Inputs(self.agent, self.leaving)
@@ -103,6 +107,9 @@ class FakeHome:
     def next_view(self, error: Exception, failed: Wanted) -> bool:
         self.failures.append(error)
         return self._wanted.key != failed.key
+
+    def ran(self, fetches: Sequence[str], results: Sequence[object]) -> None:
+        self.runs.append((fetches, results, self.gate.wait_idle(0)))
 
     def dead(self, wanted: Wanted) -> bool:
         return self.gone

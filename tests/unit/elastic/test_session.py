@@ -419,3 +419,17 @@ def test_a_graph_with_a_queue_on_a_ps_is_refused_by_name():
             session.run(put)
         assert home.refusals
         session.close()
+
+
+def test_the_results_of_a_run_are_told_before_the_gate_says_that_it_is_over():
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, _, loss = build()
+        step = graph.as_graph_element(v1.train.get_global_step())
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        for _ in range(2):
+            _, number, _ = session.run([train, step, loss])
+            fetches, results, idle = home.runs[-1]
+            assert results[fetches.index(step.name)] == number and not idle
+        session.close()

@@ -50,3 +50,13 @@ def test_a_ps_that_is_neither_there_nor_coming_is_gone(trainer: Trainer) -> None
     assert gone(0, 5) and not gone(5, 5)
     trainer._situation.dead.add(5)
     assert gone(5, 5)
+
+
+def test_the_step_of_a_run_that_has_just_ended_is_known_before_its_hooks_are_called(trainer: Trainer) -> None:
+    """One of them made a run that waited at the gate; the lost global step was set to what had been told by then."""
+    trainer.step_tensors = ("global_step_read:0", "global_step/Read:0")
+    trainer.ran(("global_step/Read:0", "loss:0", "global_step_read:0"), [301, 0.5, 300])
+    trainer.ran(("loss:0",), [0.5])
+    trainer._lost(7)
+    (ack,) = (message.ack for message in list(trainer.agent._outbox.queue) if message.HasField("ack"))
+    assert (ack.command_id, ack.step) == (7, 301)
