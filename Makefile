@@ -80,7 +80,7 @@ e2e: $(VENV)/installed-test $(VENV)/installed-tf  ## Run a TFJob with real pods 
 	$(BIN)/python -m tests.cluster.e2e
 
 .PHONY: test-all
-test-all: lint  ## The same with the long tests (a quarter of an hour more)
+test-all: lint  ## The same with the long tests, about a minute each
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/docs $(PYTEST_ARGS)
 	$(BIN)/python -m pytest $(AT_ONCE) tests/behaviour tests/chaos tests/cluster tests/compat $(PYTEST_ARGS)
 
