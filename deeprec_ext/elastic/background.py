@@ -1,7 +1,7 @@
 """Work beside training: in a thread of lower priority, so that steps get the processor first.
 
 Only the thread is made nicer, and what TensorFlow starts from it (placing and optimising a graph); kernels run in
-TensorFlow's own threads as always, which must have been started before (`process.start_server`). A thread cannot take its
+TensorFlow's own threads as always, which must have been started before (`starting.start_server`). A thread cannot take its
 niceness back without privileges, hence one thread a task.
 """
 

@@ -23,6 +23,7 @@ from typing import Any
 from deeprec_ext import env
 from deeprec_ext.elastic import process, sidecar
 from deeprec_ext.elastic.session import ElasticSession
+from deeprec_ext.elastic.starting import original_server_class
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph import marks
 
@@ -90,7 +91,7 @@ class ElasticServer:
 
     @staticmethod
     def create_local_server(config: Any = None, start: bool = True) -> Any:
-        return process._original_server_class().create_local_server(config, start)  # type: ignore[attr-defined]
+        return original_server_class().create_local_server(config, start)  # type: ignore[attr-defined]
 
 
 def _session(target: str = "", graph: Any = None, config: Any = None) -> ElasticSession:

@@ -12,16 +12,12 @@ import os
 import sys
 import threading
 
-import tensorflow as tf
-
 from deeprec_ext import env
 from deeprec_ext.elastic import background
 from deeprec_ext.elastic.agent import Identity
-from deeprec_ext.elastic.ops import Ops, Program
+from deeprec_ext.elastic.starting import setup_logging, start_server
 from deeprec_ext.elastic.trainer import Trainer
-from deeprec_ext.elastic.view import elastic_config
 
-v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
 
 _lock = threading.Lock()
@@ -37,33 +33,6 @@ EAGER = (
 def trainer() -> Trainer | None:
     """The trainer of this process; None in stock training."""
     return _trainer
-
-
-def start_server() -> tuple[object, str]:
-    """An elastic server: it knows nobody, membership comes with each session. Returns it and its host:port."""
-    server_class = _original_server_class()
-    server = server_class({"localhost": [env.address() or "127.0.0.1:0"]}, job_name="localhost", task_index=0)
-    address = server.target.removeprefix("grpc://")
-    _start_threads(server.target, address)
-    return server, address
-
-
-def _start_threads(target: str, address: str) -> None:
-    """Opens a session, at the usual priority. With its first one TensorFlow starts the threads that take what other processes
-    answer, for good: had it been opened beside training (`background.politely`), they would be as nice as that, and on a
-    busy machine every step would wait for them.
-    """
-    program, ops = Program(target, elastic_config({0: address})), Ops()
-    name = ops.add("NoOp", device="/job:ps/task:0")
-    program.load(ops)
-    program.compile(targets=[name])()
-    program.close()
-
-
-def _original_server_class() -> type:
-    from tensorflow.python.training import server_lib
-
-    return getattr(server_lib, "_deeprec_ext_original", server_lib.Server)
 
 
 def start() -> Trainer | None:
@@ -85,16 +54,6 @@ def start() -> Trainer | None:
         atexit.register(_at_exit, _trainer)
         log.info("%s is elastic: TensorFlow server at %s", identity.name, address or "(none)")
         return _trainer
-
-
-def setup_logging() -> None:
-    """Our lines go to stderr, once, whatever the user's logging is."""
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s deeprec_ext: %(message)s", "%H:%M:%S"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        log.propagate = False
 
 
 def _at_exit(one: Trainer) -> None:

@@ -8,7 +8,7 @@ import sys
 SCRIPT = """
 import os, threading
 import tensorflow as tf
-from deeprec_ext.elastic import process
+from deeprec_ext.elastic import starting
 from deeprec_ext.elastic.background import NICENESS, politely
 from deeprec_ext.elastic.ops import Ops, Program
 from deeprec_ext.elastic.view import elastic_config
@@ -25,8 +25,8 @@ def ask_the_other():
     assert program.compile(fetches=[name])() == [2]
     program.close()
 
-first, here = process.start_server()
-second, there = process.start_server()
+first, here = starting.start_server()
+second, there = starting.start_server()
 for _ in range(3):
     politely(ask_the_other)
 threading.Event().wait(2.0)  # threads that did one thing have ended
