@@ -1,11 +1,9 @@
-"""Batches and what they are made of, and how reading a shard may fail."""
+"""Batches and what they are made of, and how an error is told."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from deeprec_ext.data import files
-from deeprec_ext.data.errors import ChangedError
 from deeprec_ext.data.readers.base import Columns
 from deeprec_ext.errors import DeepRecError
 
@@ -48,11 +46,3 @@ class Partial:
 def said(error: Exception) -> str:
     """Our own errors and those of the file system speak for themselves."""
     return str(error) if isinstance(error, (OSError, DeepRecError)) else f"{type(error).__name__}: {error}"
-
-
-def check_size(path: str, before: int) -> None:
-    """Raises ChangedError when the file is not as large as when the dataset was declared, or gone."""
-    now = files.size(path)
-    if now != before:
-        how = "shrunk" if now < before else "grown"
-        raise ChangedError(f"{path} has {how} from {before} to {now} bytes since the dataset was declared")

@@ -14,25 +14,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 
-from deeprec_ext.data.batches import Batch, Part, Partial, Ticket, check_size, said
+from deeprec_ext.data.batches import Batch, Part, Partial, Ticket, said
 from deeprec_ext.data.errors import DataError
 from deeprec_ext.data.leases import REPORT_SECONDS, Leases
-from deeprec_ext.data.readers.base import Columns, Reader, Shard, concatenate, order, take
+from deeprec_ext.data.readers.base import Columns, Reader, concatenate, order, take
+from deeprec_ext.data.reading import LeasedFiles
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
 
 BATCHES_AHEAD = 16
 """Batches cut in advance: hides the reading of a shard; each costs the memory of a batch."""
-
-RETRY_SECONDS = (0.5, 1.0, 2.0)
-"""Waits after an error of the file system; then the shard has failed here."""
-
-T = TypeVar("T")
 
 JOIN_SECONDS = 2.0
 
@@ -61,7 +57,8 @@ class Feeder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.declaration, self.batch_size = declaration, batch_size
-        self._reader, self._clock = reader, clock
+        self._clock = clock
+        self._files = LeasedFiles(declaration, reader, self._pause)
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)  # for the reading thread
         self._ready = threading.Condition(self._lock)  # for those who want batches
@@ -258,7 +255,7 @@ class Feeder:
             for part in {part.lease: part for batch in suspects for part in batch.parts}.values():
                 lease = self._leases.held.get(part.lease)
                 if lease is not None:
-                    self._leases.fail(part.lease, f"{self._shard(lease.lease)}: {error}")
+                    self._leases.fail(part.lease, f"{self._files.shard(lease.lease)}: {error}")
             self._leases.give_back()
             self._drop()
 
@@ -306,7 +303,8 @@ class Feeder:
             if self._leases.to_scan:
                 return f"dataset {self.name}: files are being counted"
             if self._leases.unread:
-                return f"dataset {self.name}: reading {self._path(self._leases.to_read[0]) if self._leases.to_read else ''}"
+                path = self._files.path(self._leases.to_read[0]) if self._leases.to_read else ""
+                return f"dataset {self.name}: reading {path}"
             return f"dataset {self.name}: leases from the AIMaster"
 
     def receive(self, reply: pb.DataReply) -> None:
@@ -348,6 +346,11 @@ class Feeder:
                 self._error = f"dataset {self.name}: {type(error).__name__}: {error}"
                 self._wake()
 
+    def _pause(self, seconds: float) -> bool:
+        """Whether the feeder was closed meanwhile."""
+        with self._lock:
+            return self._room.wait_for(lambda: self._closed, seconds)
+
     def _work_talk(self) -> None:
         assert self._link is not None
         while True:
@@ -367,18 +370,14 @@ class Feeder:
                 if self._closed:
                     return
                 lease = self._leases.to_scan[0]
-            path = self._path(lease)
             try:
-                records = max(1, self.declaration.shard_records)
-                scan = self._patiently(lease, lambda: self._reader.scan(path, records))  # noqa: B023
+                scanned = self._files.scan(lease)
             except Exception as error:  # a reader may be the user's
                 with self._lock:
-                    self._fail(lease, f"counting the records of {path}: {said(error)}")
+                    self._fail(lease, f"counting the records of {self._files.path(lease)}: {said(error)}")
                 continue
             with self._lock:
-                self._leases.scanned(
-                    pb.Scanned(lease=lease.id, begins=scan.begins, records=scan.records, end_byte=scan.end)
-                )
+                self._leases.scanned(scanned)
                 self._talk.notify_all()
 
     def _fail(self, lease: pb.Lease, error: str) -> None:
@@ -406,10 +405,10 @@ class Feeder:
         return over and self._partial.records > 0 and not self._leases.to_read
 
     def _read(self, lease: pb.Lease, voids: int) -> None:
-        shard = self._shard(lease)
         try:
-            columns = self._patiently(lease, lambda: self._reader.read(shard))
+            columns = self._files.read(lease)
         except Exception as error:  # a reader may be the user's
+            shard = self._files.shard(lease)
             with self._lock:
                 self._fail(lease, str(error) if str(shard) in str(error) else f"{shard}: {said(error)}")
             return
@@ -443,29 +442,3 @@ class Feeder:
 
     def _finished_batch(self, batch: Batch) -> Batch:
         return batch
-
-    def _path(self, lease: pb.Lease) -> str:
-        return self.declaration.files[lease.file].path
-
-    def _shard(self, lease: pb.Lease) -> Shard:
-        return Shard(
-            self._path(lease), lease.shard, lease.first_record, lease.records, lease.begin_byte, lease.end_byte
-        )
-
-    def _patiently(self, lease: pb.Lease, work: Callable[[], T]) -> T:
-        """What the reader does. An error of the file system may pass; a file that changed stays changed."""
-        for seconds in (*RETRY_SECONDS, 0.0):
-            try:
-                self._check_size(lease)
-                return work()
-            except OSError as error:
-                with self._lock:
-                    if not seconds or self._room.wait_for(lambda: self._closed, seconds):
-                        raise
-                log.warning("dataset %s: %s; trying again", self.name, error)
-        raise AssertionError("the last attempt returns or raises")
-
-    def _check_size(self, lease: pb.Lease) -> None:
-        file = self.declaration.files[lease.file]
-        if file.path:
-            check_size(file.path, file.bytes)
