@@ -23,16 +23,16 @@ from deeprec_ext.aimaster.policy.observed import Model
 from deeprec_ext.aimaster.slots import slot_bytes, slot_rows
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
-PROCESS_BYTES = 570_000_000
+PROCESS_BYTES = 424_000_000
 """Resident memory of `deeprec_ext.elastic.serve` with TensorFlow 2.15 before it has a variable, its libraries included:
 measured by `benchmarks/estimator.py`, which says how far off it is elsewhere."""
 
 VARIABLE_BYTES = 100_000
 """Of one variable beside its values: kernels, handles, names in graphs."""
 
-GUARDING_BYTES = 60_000_000
+GUARDING_BYTES = 90_000_000
 """Of a PS that guards others' slots beside the copies: sessions on it and on theirs, and what their transfers leave in the
-allocator. 50 to 95 MB where `benchmarks/estimator.py` measured."""
+allocator. 75 to 110 MB where `benchmarks/estimator.py` measured."""
 
 CHUNK_BYTES = 8 << 20
 """Setting `copy_chunk_bytes`."""
