@@ -6,9 +6,11 @@ left, by pid when that takes too long, and through the kernel (PR_SET_PDEATHSIG)
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -217,7 +219,10 @@ def running(
     command: Sequence[str], *, ps: int = 2, workers: int = 1, flags: Sequence[str] = (), label: str = "bench",
     variables: dict[str, str] | None = None,
 ) -> Iterator[Job]:  # fmt: skip
-    """`deeprec-ext run` of a Python script (`command`: script and arguments). Ended when the context ends."""
+    """`deeprec-ext run` of a Python script (`command`: script and arguments). Ended when the context ends.
+
+    Its directory goes when the benchmark ends, unless the context was left by an error.
+    """
     base = Path(tempfile.mkdtemp(prefix=f"{label}-"))
     (base / "steps").mkdir()
     words = [
@@ -232,5 +237,6 @@ def running(
     job = Job(base, process, ps, workers)
     try:
         yield job
+        atexit.register(shutil.rmtree, base, ignore_errors=True)
     finally:
         job.end()
