@@ -66,16 +66,17 @@ class _Bare(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         dotted = f"{self.__name__}.{name}"[len(NAME) + 1 :]
-        if dotted in _SOURCES:
-            value = _from_source(*_SOURCES[dotted])
-        elif any(known.startswith(f"{dotted}.") for known in _SOURCES):
-            value = _Bare(f"{NAME}.{dotted}")
+        if any(known.startswith(f"{dotted}.") for known in _SOURCES):
+            value: Any = _Bare(f"{NAME}.{dotted}")
+        elif dotted in _SOURCES:
+            try:
+                value = _from_source(*_SOURCES[dotted])
+            except (ImportError, AttributeError):  # another build of TensorFlow
+                value = _from_whole(dotted)
         elif name.startswith("__"):  # what Python itself looks for in modules
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         else:
-            value = _whole(dotted)
-            for part in dotted.split("."):
-                value = getattr(value, part)
+            value = _from_whole(dotted)
         setattr(self, name, value)
         return value
 
@@ -84,6 +85,13 @@ def _from_source(module: str, name: str) -> Any:
     full = f"{NAME}.{module[2:]}" if module.startswith("..") else f"{NAME}.python.{module}"
     imported = importlib.import_module(full)
     return getattr(imported, name) if name else imported
+
+
+def _from_whole(dotted: str) -> Any:
+    value: Any = _whole(dotted)
+    for part in dotted.split("."):
+        value = getattr(value, part)
+    return value
 
 
 def _whole(asked: str) -> ModuleType:
@@ -108,7 +116,7 @@ def _find() -> importlib.machinery.ModuleSpec | None:
 def install() -> bool:
     """Makes `import tensorflow` cheap in this process, when nobody has imported it yet and it has nothing to load that only
 
-    its own `__init__` would: plugins for devices. Whether it did.
+    its own `__init__` would: plugins for devices. Whether it did; False means the whole, which is never wrong.
     """
     spec = _find() if NAME not in sys.modules else None
     if spec is None or not spec.submodule_search_locations or _has_plugins():
@@ -119,8 +127,12 @@ def install() -> bool:
     bare.__file__ = spec.origin
     os.environ["TF2_BEHAVIOR"] = "1"  # as its __init__ does, before it imports anything
     sys.modules[NAME] = bare
-    importlib.import_module(f"{NAME}.python.tf2").enable()
-    load = _from_source("framework.load_library", "load_library")
+    try:
+        importlib.import_module(f"{NAME}.python.tf2").enable()
+        load = _from_source("framework.load_library", "load_library")
+    except (ImportError, AttributeError):
+        del sys.modules[NAME]
+        return False
     for library in _KERNELS:
         if (path := Path(bare.__path__[0], library)).exists():
             load(str(path))

@@ -119,6 +119,23 @@ assert tf.keras.layers.Dense(1)(doubled[:, None]).shape == (1, 1)
     assert done.stderr.count("all of TensorFlow is imported") == 1
 
 
+def test_a_build_that_has_a_name_elsewhere_is_imported_as_a_whole() -> None:
+    done = run(
+        f"""
+import logging
+logging.basicConfig(level=logging.INFO)
+from deeprec_ext.elastic import bare
+bare._SOURCES["TensorShape"] = ("framework.moved", "TensorShape")
+bare._SOURCES["Graph"] = ("framework.ops", "RenamedGraph")
+{BARE}
+import tensorflow as tf
+print(tf.TensorShape([2]).as_list(), tf.Graph.__name__)
+"""
+    )
+    assert done.stdout == "[2] Graph\n"
+    assert done.stderr.count("all of TensorFlow is imported") == 1
+
+
 def test_threads_that_ask_meanwhile_wait_for_the_whole() -> None:
     done = run(
         f"""
