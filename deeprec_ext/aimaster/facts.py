@@ -48,6 +48,7 @@ class JobSpec:
     min_workers: int = 0
     max_workers: int = 1000
     settings: Settings = field(default_factory=Settings)
+    given: frozenset[str] = frozenset()  # names of the settings that somebody has given, be it with their usual value
     resume: bool = False  # nothing of the former run is alive
     ps_cpu: float = 0.0  # cores that a PS requests; 0: no request
     worker_cpu: float = 0.0

@@ -156,9 +156,10 @@ class Job:
         return float(self._setting("disk_backup_seconds", self.wish.disk_seconds))
 
     def _setting(self, name: str, wish: float) -> float:
-        """What the command line says, if it says anything but the default; else the hook; else the default."""
-        given = getattr(self.settings, name)
-        return given if given != getattr(Settings, name) else wish or given
+        """What the command line says, if it says anything; else the hook; else the default."""
+        value = getattr(self.settings, name)
+        said = name in self.spec.given or value != getattr(Settings, name)
+        return value if said else wish or value
 
     @property
     def marks_on(self) -> bool:

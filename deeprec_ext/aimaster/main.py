@@ -27,6 +27,10 @@ WEB_STOP_SECONDS = 5.0
 
 def parse_settings(pairs: Sequence[str]) -> Settings:
     """`["lease_seconds=10", "verify_copies=true"]` → Settings. Raises UsageError naming the bad one."""
+    return Settings(**_values(pairs))  # type: ignore[arg-type]
+
+
+def _values(pairs: Sequence[str]) -> dict[str, object]:
     fields = {field.name: field for field in dataclasses.fields(Settings)}
     values: dict[str, object] = {}
     for pair in pairs:
@@ -46,7 +50,7 @@ def parse_settings(pairs: Sequence[str]) -> Settings:
                 values[name] = text
         except (ValueError, KeyError):
             raise UsageError(f"--setting {pair}: {text!r} is no {type(default).__name__}") from None
-    return Settings(**values)  # type: ignore[arg-type]
+    return values
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
@@ -121,7 +125,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
     spec = JobSpec(
         name=options.job, workdir=options.workdir, slots=slots, ps=options.ps, workers=options.workers,
         evaluator=options.evaluator, min_ps=options.min_ps, max_ps=options.max_ps, min_workers=options.min_workers,
-        max_workers=options.max_workers, settings=parse_settings(options.setting), resume=options.resume,
+        max_workers=options.max_workers, settings=parse_settings(options.setting),
+        given=frozenset(_values(options.setting)), resume=options.resume,
         ps_cpu=options.ps_cpu, worker_cpu=options.worker_cpu, ps_memory_bytes=options.ps_memory,
         worker_memory_bytes=options.worker_memory, max_ps_cpu=options.max_ps_cpu, max_worker_cpu=options.max_worker_cpu,
         max_ps_memory_bytes=options.max_ps_memory, max_worker_memory_bytes=options.max_worker_memory,

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from deeprec_ext.aimaster.main import parse
 from deeprec_ext.aimaster.summary import summarize
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.settings import Settings
@@ -15,9 +16,11 @@ from tests.unit.aimaster.world import SETTINGS, World, world
 WISH = pb.BackupWish(peer=False, peer_seconds=2, disk_path="wished", disk_seconds=7)
 
 
-def play(workdir: Path, scenario: Callable[[World], Awaitable[None]], **settings: object) -> None:
+def play(
+    workdir: Path, scenario: Callable[[World], Awaitable[None]], given: frozenset[str] = frozenset(), **settings: object
+) -> None:
     async def main() -> None:
-        async with world(workdir, settings=dataclasses.replace(SETTINGS, **settings)) as it:
+        async with world(workdir, settings=dataclasses.replace(SETTINGS, **settings), given=given) as it:
             await it.until(lambda: it.master.job.cluster.live)
             await scenario(it)
 
@@ -58,3 +61,14 @@ def test_the_command_line_wins_over_the_hook(tmp_path: Path) -> None:
         assert (job.disk_backup, job.disk_backup_seconds) == ("", 9)
 
     play(tmp_path, scenario, peer_backup="on", peer_backup_seconds=3.0, disk_backup="off", disk_backup_seconds=9.0)
+
+
+def test_a_setting_that_was_given_wins_with_its_usual_value_too(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await wish(it)
+        assert it.master.job.disk_backup_seconds == Settings.disk_backup_seconds != WISH.disk_seconds
+
+    words = ["--job", "j", "--listen", "127.0.0.1:0", "--workdir", str(tmp_path), "--launcher", "127.0.0.1:1"]
+    _, spec = parse([*words, "--setting", f"disk-backup-seconds={Settings.disk_backup_seconds}"])
+    assert spec.given == {"disk_backup_seconds"}
+    play(tmp_path, scenario, spec.given, disk_backup_seconds=spec.settings.disk_backup_seconds)
