@@ -344,7 +344,7 @@ class ElasticSession(v1.Session):
             context = dataclasses.replace(wanted.context, swaps=self._swaps, resource_scope=self._scope)
             self._swaps += 1
         config = wanted.config(self._given)
-        return Traceable(placed, signature, exported.definition, exported.index, context, wanted.target, config)
+        return Traceable(placed, signature, exported.definition, exported.index, context, wanted, config)
 
     def _is_plain(self, signature: Signature) -> bool:
         """Whether all that is fed and fetched are arrays whichever way they come."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import statistics
+import threading
 import time
 import weakref
 from collections import deque
@@ -20,8 +21,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
 from deeprec_ext import graph as passes
-from deeprec_ext.elastic.background import politely, without_collections
+from deeprec_ext.elastic.background import GivenUpError, politely, without_collections
 from deeprec_ext.elastic.gate import Gate
+from deeprec_ext.elastic.home import Wanted
 from deeprec_ext.elastic.master import MasterSession
 from deeprec_ext.elastic.placed import Placed, Signature
 from deeprec_ext.elastic.probe import Probe, Recorded
@@ -57,7 +59,7 @@ class Traceable:
     definition: v1.GraphDef
     index: passes.GraphIndex
     context: passes.Context
-    target: str
+    wanted: Wanted
     config: v1.ConfigProto
 
 
@@ -80,6 +82,9 @@ class Host(Protocol):
 
     def soon(self, job: Callable[[], None]) -> None:
         """In the thread that prepares sessions."""
+
+    def dead(self, wanted: Wanted) -> bool:
+        """See `home.Home`."""
 
     def where(self) -> tuple[int, Mapping[int, str]]:
         """The present epoch, and the names of the PS by task number (those that are gone, too)."""
@@ -175,8 +180,19 @@ class Tracing:
         if seconds > COMPILE_LIMIT_SECONDS:
             self._say(f"no step is traced: compiling one of this graph takes {seconds:.0f} s")
             return
+        given_up = threading.Event()
+
+        def make() -> Probe:
+            probe = make_probe(found, self._record)
+            if given_up.is_set():
+                probe.close()
+            return probe
+
         try:
-            probe = politely(make_probe, found, self._record)
+            probe = politely(make, give_up=lambda: self._host.dead(found.wanted))
+        except GivenUpError:
+            given_up.set()  # scalings wait for this thread; another view brings another session and another probe
+            raise
         except tf.errors.OpError as error:
             self._say(f"no step is traced: {type(error).__name__}: {str(error)[:200]}")
             return
@@ -202,7 +218,7 @@ def make_probe(found: Traceable, record: Callable[[Recorded], None]) -> Probe:
         rewritten = passes.rewrite(found.definition, found.context)
         signature, marks = found.signature, found.placed.marks_of(found.signature)
         known = passes.sites(found.index, passes.GraphIndex(rewritten.definition), [*signature.names, *marks])
-        session = MasterSession(found.target, rewritten.definition, found.config)
+        session = MasterSession(found.wanted.target, rewritten.definition, found.config)
     options = config_pb2.CallableOptions(
         feed=signature.feeds, fetch=signature.fetches, target=[*signature.targets, *marks]
     )

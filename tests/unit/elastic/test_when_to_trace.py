@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext.elastic import tracing  # noqa: E402
+from deeprec_ext.elastic.background import GivenUpError  # noqa: E402
 from deeprec_ext.elastic.probe import Recorded  # noqa: E402
 from deeprec_ext.elastic.tracing import Tracing  # noqa: E402
 
@@ -29,6 +32,10 @@ class Host:
     def __init__(self, session) -> None:
         self.clock, self.gate, self.sessions, self.jobs = Clock(), Gate(), [session], []
         self.epoch = 7
+        self.lost = threading.Event()
+
+    def dead(self, wanted):
+        return self.lost.is_set()
 
     def open_sessions(self):
         return self.sessions
@@ -42,7 +49,10 @@ class Host:
 
 class FakeProbe:
     armed = broken = False
-    arms = 0
+    arms = closed = 0
+
+    def close(self):
+        self.closed += 1
 
     def arm(self):
         self.armed, self.arms = True, self.arms + 1
@@ -62,7 +72,7 @@ class FakeSession:
         self.placed = placed
 
     def traceable(self):
-        return tracing.Traceable(self.placed, None, None, None, None, "", None)
+        return tracing.Traceable(self.placed, None, None, None, None, None, None)
 
 
 class Deciding:
@@ -213,3 +223,23 @@ def test_a_trace_that_nobody_has_read_keeps_its_place(monkeypatch):
         one.tracing._record(Recorded(b"", {}, 0.02, 0.02))
     assert one.tracing.take().step == 1
     assert one.tracing.take() is None
+
+
+def test_a_probe_that_is_compiled_on_a_ps_that_dies_at_this_moment_holds_up_nobody(monkeypatch):
+    """The thread that compiles it is the one that prepares sessions for scalings; it waited for two minutes."""
+    one, goes_on, probe = Deciding(monkeypatch), threading.Event(), FakeProbe()
+
+    def hangs(found, record):
+        one.host.lost.set()
+        assert goes_on.wait(30)
+        return probe
+
+    monkeypatch.setattr(tracing, "make_probe", hangs)
+    with pytest.raises(GivenUpError):
+        one.settle()
+    assert one.placed.probe is None and not one.tracing.trouble
+    goes_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "deeprec-left-behind":
+            thread.join(30)
+    assert probe.closed == 1
