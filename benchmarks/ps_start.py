@@ -15,6 +15,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 PROGRAM = """
@@ -25,9 +26,9 @@ if sys.argv[1] == "bare":
     assert bare.install()
 from deeprec_ext.elastic import parameter_server, starting
 kept = starting.start_server()
-used = time.process_time()
-process = psutil.Process()
-print(json.dumps({"cpu_seconds": used, "seconds": time.time() - process.create_time(), "bytes": process.memory_info().rss}))
+used, now = time.process_time(), time.monotonic()
+memory = psutil.Process().memory_info().rss
+print(json.dumps({"cpu_seconds": used, "seconds": now - float(sys.argv[2]), "bytes": memory}))
 sys.stdout.flush()
 os._exit(0)
 """
@@ -37,7 +38,11 @@ KINDS = ("bare", "whole")
 def start(kind: str) -> dict[str, float]:
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, kind], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", PROGRAM, kind, str(time.monotonic())],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     if done.returncode:
         raise SystemExit(f"a PS did not start:\n{done.stderr[-2000:]}")

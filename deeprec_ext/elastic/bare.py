@@ -1,9 +1,9 @@
-"""TensorFlow's runtime without its Python API, for a PS: a fifth of the start-up time and 170 MB less memory.
+"""TensorFlow's runtime without its Python API, for a PS: a third of the start-up time, and 160 MB less memory.
 
-`import tensorflow` imports every public module, Keras among them: 2.7 s of processor time, which a scaling and a recovery
-wait for, of which a PS uses none. `install` puts a module named `tensorflow` in its place that has the names of `_SOURCES`,
-each imported from the submodule that defines it when it is first asked for. Any other public name still works: the whole of
-TensorFlow is imported then, and the log says for which name.
+`import tensorflow` imports every public module, Keras among them: two seconds of processor time, which a scaling and a
+recovery wait for, and a PS uses nothing of it. `install` puts a module named `tensorflow` in its place that has the names of
+`_SOURCES`, each imported from the submodule that defines it when it is first asked for. Any other public name still works: the
+whole of TensorFlow is imported then, and the log says for which name.
 """
 
 from __future__ import annotations
