@@ -29,7 +29,6 @@ from deeprec_ext.aimaster.signals import Signal
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.aimaster.view import Cluster, advance
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from deeprec_ext.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -158,8 +157,7 @@ class Job:
     def _setting(self, name: str, wish: float) -> float:
         """What the command line says, if it says anything; else the hook; else the default."""
         value = getattr(self.settings, name)
-        said = name in self.spec.given or value != getattr(Settings, name)
-        return value if said else wish or value
+        return value if name in self.spec.given else wish or value
 
     @property
     def marks_on(self) -> bool:

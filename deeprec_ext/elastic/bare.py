@@ -36,26 +36,26 @@ _FILES = {
 }  # fmt: skip
 
 _SOURCES: dict[str, tuple[str, str]] = {
-    "__version__": ("framework.versions", "VERSION"),
-    "errors": ("framework.errors", ""),
-    "Graph": ("framework.ops", "Graph"),
-    "TensorShape": ("framework.tensor_shape", "TensorShape"),
-    "make_ndarray": ("framework.tensor_util", "MakeNdarray"),
-    "make_tensor_proto": ("framework.tensor_util", "make_tensor_proto"),
-    "load_op_library": ("framework.load_library", "load_op_library"),
-    "train.ClusterSpec": ("training.server_lib", "ClusterSpec"),
-    "compat.v1.errors": ("framework.errors", ""),
-    "compat.v1.Graph": ("framework.ops", "Graph"),
-    "compat.v1.GraphKeys": ("framework.ops", "GraphKeys"),
-    "compat.v1.Session": ("client.session", "Session"),
-    "compat.v1.GraphDef": ("..core.framework.graph_pb2", "GraphDef"),
-    "compat.v1.NodeDef": ("..core.framework.node_def_pb2", "NodeDef"),
-    "compat.v1.ConfigProto": ("..core.protobuf.config_pb2", "ConfigProto"),
-    "io.gfile.GFile": ("platform.gfile", "GFile"),
-    **{name: ("framework.dtypes", name) for name in _DTYPES},
-    **{f"io.gfile.{name}": ("lib.io.file_io", definition) for name, definition in _FILES.items()},
+    "__version__": ("python.framework.versions", "VERSION"),
+    "errors": ("python.framework.errors", ""),
+    "Graph": ("python.framework.ops", "Graph"),
+    "TensorShape": ("python.framework.tensor_shape", "TensorShape"),
+    "make_ndarray": ("python.framework.tensor_util", "MakeNdarray"),
+    "make_tensor_proto": ("python.framework.tensor_util", "make_tensor_proto"),
+    "load_op_library": ("python.framework.load_library", "load_op_library"),
+    "train.ClusterSpec": ("python.training.server_lib", "ClusterSpec"),
+    "compat.v1.errors": ("python.framework.errors", ""),
+    "compat.v1.Graph": ("python.framework.ops", "Graph"),
+    "compat.v1.GraphKeys": ("python.framework.ops", "GraphKeys"),
+    "compat.v1.Session": ("python.client.session", "Session"),
+    "compat.v1.GraphDef": ("core.framework.graph_pb2", "GraphDef"),
+    "compat.v1.NodeDef": ("core.framework.node_def_pb2", "NodeDef"),
+    "compat.v1.ConfigProto": ("core.protobuf.config_pb2", "ConfigProto"),
+    "io.gfile.GFile": ("python.platform.gfile", "GFile"),
+    **{name: ("python.framework.dtypes", name) for name in _DTYPES},
+    **{f"io.gfile.{name}": ("python.lib.io.file_io", definition) for name, definition in _FILES.items()},
 }
-"""Name below `tensorflow` -> submodule of `tensorflow.python`, and the name there ("": the module itself)."""
+"""Name below `tensorflow` -> its submodule, and the name there ("": the module itself)."""
 
 _KERNELS = ("core/kernels", "lite/experimental/microfrontend/python/ops/_audio_microfrontend_op.so")
 """Libraries of operations that only Python loads; a model may use them on a PS."""
@@ -82,8 +82,7 @@ class _Bare(ModuleType):
 
 
 def _from_source(module: str, name: str) -> Any:
-    full = f"{NAME}.{module[2:]}" if module.startswith("..") else f"{NAME}.python.{module}"
-    imported = importlib.import_module(full)
+    imported = importlib.import_module(f"{NAME}.{module}")
     return getattr(imported, name) if name else imported
 
 
@@ -109,16 +108,12 @@ def _whole(asked: str) -> ModuleType:
         return sys.modules[NAME]
 
 
-def _find() -> importlib.machinery.ModuleSpec | None:
-    return importlib.machinery.PathFinder.find_spec(NAME)
-
-
 def install() -> bool:
     """Makes `import tensorflow` cheap in this process, when nobody has imported it yet and it has nothing to load that only
 
     its own `__init__` would: plugins for devices. Whether it did; False means the whole, which is never wrong.
     """
-    spec = _find() if NAME not in sys.modules else None
+    spec = importlib.machinery.PathFinder.find_spec(NAME) if NAME not in sys.modules else None
     if spec is None or not spec.submodule_search_locations or _has_plugins():
         return False
     bare = _Bare(NAME)
@@ -129,7 +124,7 @@ def install() -> bool:
     sys.modules[NAME] = bare
     try:
         importlib.import_module(f"{NAME}.python.tf2").enable()
-        load = _from_source("framework.load_library", "load_library")
+        load = _from_source("python.framework.load_library", "load_library")
     except (ImportError, AttributeError):
         del sys.modules[NAME]
         return False

@@ -16,11 +16,11 @@ from tests.unit.aimaster.world import SETTINGS, World, world
 WISH = pb.BackupWish(peer=False, peer_seconds=2, disk_path="wished", disk_seconds=7)
 
 
-def play(
-    workdir: Path, scenario: Callable[[World], Awaitable[None]], given: frozenset[str] = frozenset(), **settings: object
-) -> None:
+def play(workdir: Path, scenario: Callable[[World], Awaitable[None]], **given: object) -> None:
+    """`given`: settings, as the command line gives them."""
+
     async def main() -> None:
-        async with world(workdir, settings=dataclasses.replace(SETTINGS, **settings), given=given) as it:
+        async with world(workdir, settings=dataclasses.replace(SETTINGS, **given), given=frozenset(given)) as it:
             await it.until(lambda: it.master.job.cluster.live)
             await scenario(it)
 
@@ -71,4 +71,4 @@ def test_a_setting_that_was_given_wins_with_its_usual_value_too(tmp_path: Path) 
     words = ["--job", "j", "--listen", "127.0.0.1:0", "--workdir", str(tmp_path), "--launcher", "127.0.0.1:1"]
     _, spec = parse([*words, "--setting", f"disk-backup-seconds={Settings.disk_backup_seconds}"])
     assert spec.given == {"disk_backup_seconds"}
-    play(tmp_path, scenario, spec.given, disk_backup_seconds=spec.settings.disk_backup_seconds)
+    play(tmp_path, scenario, disk_backup_seconds=spec.settings.disk_backup_seconds)

@@ -125,8 +125,8 @@ def test_a_build_that_has_a_name_elsewhere_is_imported_as_a_whole() -> None:
 import logging
 logging.basicConfig(level=logging.INFO)
 from deeprec_ext.elastic import bare
-bare._SOURCES["TensorShape"] = ("framework.moved", "TensorShape")
-bare._SOURCES["Graph"] = ("framework.ops", "RenamedGraph")
+bare._SOURCES["TensorShape"] = ("python.framework.moved", "TensorShape")
+bare._SOURCES["Graph"] = ("python.framework.ops", "RenamedGraph")
 {BARE}
 import tensorflow as tf
 print(tf.TensorShape([2]).as_list(), tf.Graph.__name__)
@@ -139,11 +139,10 @@ print(tf.TensorShape([2]).as_list(), tf.Graph.__name__)
 def test_threads_that_ask_meanwhile_wait_for_the_whole() -> None:
     done = run(
         f"""
-import concurrent.futures, time
+import concurrent.futures
 {BARE}
 import tensorflow as tf
 def ask(number):
-    time.sleep(0.2 * number)
     return tf.math.add(number, 1).numpy()
 with concurrent.futures.ThreadPoolExecutor(8) as pool:
     print(*pool.map(ask, range(8)))
