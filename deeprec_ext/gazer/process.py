@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass
 
 from deeprec_ext.gazer.cgroup import Cgroup, read
+from deeprec_ext.gazer.proctable import TICKS_A_SECOND, stat_fields
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 NEIGHBOURS_EVERY = 30
 """Samples between two looks at who else is in the container: that costs a file for each process there."""
@@ -74,8 +74,8 @@ class ProcessReader:
 
     def _stat(self) -> tuple[float, int, int]:
         """(CPU seconds, resident bytes, threads)."""
-        fields = _stat(f"{self._proc}/self/stat")
-        return (fields[14] + fields[15]) / _TICKS, fields[24] * _PAGE_BYTES, fields[20]
+        fields = stat_fields(f"{self._proc}/self/stat")
+        return (fields[14] + fields[15]) / TICKS_A_SECOND, fields[24] * _PAGE_BYTES, fields[20]
 
     def _network(self) -> tuple[int, int]:
         """Bytes (received, sent) of the network namespace; the loopback device counts only where it is the only one."""
@@ -97,7 +97,7 @@ class ProcessReader:
 
     def _has_neighbours(self) -> bool:
         """Whether the container has processes that neither started this one nor were started by it: other roles."""
-        own, leaf = _stat(f"{self._proc}/self/stat")[1], self._cgroup.leaf
+        own, leaf = stat_fields(f"{self._proc}/self/stat")[1], self._cgroup.leaf
         if not own or leaf is None:
             return True  # no container of its own
         family = self._ancestors(own)
@@ -107,18 +107,7 @@ class ProcessReader:
     def _ancestors(self, pid: int) -> set[int]:
         """The process and those above it, as far as they are visible; empty for one that has ended."""
         found: set[int] = set()
-        while pid not in found and (fields := _stat(f"{self._proc}/{pid}/stat"))[1] == pid > 0:
+        while pid not in found and (fields := stat_fields(f"{self._proc}/{pid}/stat"))[1] == pid > 0:
             found.add(pid)
             pid = fields[4]
         return found
-
-
-def _stat(path: str) -> list[int]:
-    """Fields 1 to 24 of a /proc/<pid>/stat, numbered as in proc(5); 0 for what is missing or no number.
-
-    The second is the name of the program, in parentheses: it may hold anything, blanks and parentheses too.
-    """
-    before, _, after = read(path).rpartition(")")
-    words = ["", before.split(" ", 1)[0], "", *after.split()]
-    numbers = [int(word) if word.lstrip("-").isdigit() else 0 for word in words[:25]]
-    return numbers + [0] * (25 - len(numbers))

@@ -15,9 +15,8 @@ import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import psutil
-
 from deeprec_ext.errors import UsageError
+from deeprec_ext.gazer.proctable import started
 from deeprec_ext.launch.guard import PREFIX, remove_groups
 from deeprec_ext.launch.hierarchies import Group, base_for, own_groups, switch_on
 from deeprec_ext.launch.resources import Requests, Resources, check
@@ -170,7 +169,7 @@ def remove_leftovers(top: Path) -> None:
     """Directories of launchers that do not live any more, anywhere below `top`; their processes are killed."""
     for path in _walk(top):
         match = re.fullmatch(rf"{PREFIX}(\d+)-(\d+)", path.name)
-        if match and not _alive(int(match[1]), int(match[2])):
+        if match and started(int(match[1])) != int(match[2]):
             _log.info("removing %s, left by a launcher that was killed", path)
             remove_groups([path])
 
@@ -189,20 +188,8 @@ def _mount_of(path: Path) -> Path:
     return path
 
 
-def _alive(pid: int, start: int) -> bool:
-    try:
-        return _start(pid) == start
-    except psutil.Error:
-        return False
-
-
-def _start(pid: int) -> int:
-    """Of a process, in hundredths of a second: with the pid it is unique."""
-    return round(100 * psutil.Process(pid).create_time())
-
-
 def _directory() -> str:
-    return f"{PREFIX}{os.getpid()}-{_start(os.getpid())}"
+    return f"{PREFIX}{os.getpid()}-{started(os.getpid())}"
 
 
 def _kind(name: str) -> str:

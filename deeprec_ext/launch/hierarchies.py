@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
+from deeprec_ext.gazer.proctable import descendants
 
 CONTROLLERS = ("cpu", "cpuacct", "memory")
 """cpuacct only counts; in version 2 it is part of cpu."""
@@ -156,7 +156,7 @@ def switch_on(group: Group, controllers: Iterable[str]) -> None:
 
 
 def _alone_in(group: Group) -> bool:
-    ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    ours = {os.getpid(), *descendants(os.getpid())}
     return {int(pid) for pid in group.read("cgroup.procs").split()} <= ours
 
 

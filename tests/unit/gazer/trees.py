@@ -28,7 +28,14 @@ def first(controller: str, shown: str = "/") -> str:
 
 
 def stat(
-    pid: int, parent: int, user: int = 0, system: int = 0, threads: int = 1, pages: int = 0, name: str = "a"
+    pid: int,
+    parent: int,
+    user: int = 0,
+    system: int = 0,
+    threads: int = 1,
+    pages: int = 0,
+    name: str = "a",
+    start: int = 0,
 ) -> str:
-    fields = [pid, f"({name})", "S", parent, *[0] * 9, user, system, *[0] * 4, threads, 0, 0, 0, pages, *[0] * 28]
+    fields = [pid, f"({name})", "S", parent, *[0] * 9, user, system, *[0] * 4, threads, 0, start, 0, pages, *[0] * 28]
     return " ".join(map(str, fields))
