@@ -126,11 +126,15 @@ class Outbox:
 
 
 class Commander:
-    """Gives commands their ids."""
+    """Gives commands their ids, which no AIMaster of the job has given before.
+
+    An agent may still work on a command of the AIMaster before: a pause waits for a step, a mark for a session. Its ack comes
+    to the next one, which must not take it for the ack of a command of its own.
+    """
 
     def __init__(self, aimaster_incarnation: int) -> None:
         self.incarnation = aimaster_incarnation
-        self._last = 0
+        self._last = aimaster_incarnation << 32
 
     def send(self, outbox: Outbox, **command: Any) -> asyncio.Future[pb.Ack]:
         """`send(outbox, pause=pb.Pause(...))`."""

@@ -291,7 +291,7 @@ class Agent:
         if known is not None and reply.aimaster_incarnation < known.aimaster_incarnation:
             raise UnreachableError("a stale AIMaster answered")
         if known is not None and reply.aimaster_incarnation > known.aimaster_incarnation:
-            self._commands.clear()  # ids are unique per incarnation
+            self._commands.clear()  # it repeats none of those
         self._reply = reply
         self.memory.registered(reply)
         if reply.settings.heartbeat_seconds > 0:

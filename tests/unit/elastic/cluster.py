@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -147,3 +148,31 @@ def destroy_moved(cluster: LocalCluster, catalogue: pb.Catalogue, old: ClusterVi
     for task in sorted(set(old.slot_map)):
         gone = [v for v in catalogue.variables if old.slot_map[v.slot] == task != new.slot_map[v.slot]]
         destroy("grpc://" + cluster.ps[task], task, cluster.ps[task], gone)
+
+
+def elastic(home, graph):
+    session = ElasticSession("grpc://x", graph, None, home)
+    session.run(v1.global_variables_initializer())
+    session.run(v1.tables_initializer())
+    return session
+
+
+def move_unseen(cluster, home, session, one, two):
+    """The variables move away, and the session hears of it only when its next run has failed."""
+    catalogue = session.catalogue()
+    for mover in movers(cluster, catalogue, one, two).values():
+        mover.first()
+        mover.final()
+    destroy_moved(cluster, catalogue, one, two)
+    original, waiting = type(home).next_view, home.make(two, {})
+
+    def next_view(error, failed):
+        home._wanted = waiting
+        return original(home, error, failed)
+
+    home.next_view = next_view
+
+
+def slowly(number):
+    time.sleep(0.05)
+    return number

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from concurrent import futures
 
 import grpc
 import pytest
 
+from deeprec_ext.aimaster.commands import Commander, Outbox
 from deeprec_ext.elastic import agent as agents
 from deeprec_ext.elastic.agent import Agent, Identity
 from deeprec_ext.errors import DeepRecError
@@ -96,3 +98,36 @@ def test_at_its_start_a_process_that_is_not_wanted_gives_up_at_once(master: Mast
     with pytest.raises(DeepRecError):
         agent._register_patiently(5.0)
     assert len(master.requests) == 1
+
+
+def test_a_late_answer_to_the_aimaster_before_is_none_to_the_next_one(master: Master, agent: Agent) -> None:
+    """A pause that waits for a step outlives the AIMaster that asked for it. The pause of the next one is obeyed, not taken
+    for answered: the final copy of a migration would run while a trainer trains."""
+    master.answers = [admitted(1), admitted(2)]
+
+    async def pause(incarnation: int) -> tuple[Outbox, asyncio.Future[pb.Ack], pb.MasterMessage]:
+        outbox = Outbox("worker-0")
+        future = Commander(incarnation).send(outbox, pause=pb.Pause(lease_seconds=1))
+        message = await outbox.next(outbox.attach())
+        assert isinstance(message, pb.MasterMessage)
+        return outbox, future, message
+
+    async def both() -> None:
+        agent._register(5.0)
+        _, _, before = await pause(1)
+        assert not agent._known(before)
+        agent._register(5.0)
+        outbox, answered, now = await pause(2)
+        agent.ack(before.command.id)  # its step has ended
+        late = agent._outbox.get_nowait()
+        assert late is not None
+        outbox.ack(late.ack)
+        assert not answered.done()
+        assert not agent._known(now)  # to be carried out
+        agent.ack(now.command.id)
+        mine = agent._outbox.get_nowait()
+        assert mine is not None
+        outbox.ack(mine.ack)
+        assert answered.done()
+
+    asyncio.run(both())
