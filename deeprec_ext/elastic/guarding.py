@@ -62,6 +62,7 @@ class _Guarded:
     began: float | None = None  # monotonic, of the last complete copy or refresh; None: there is none yet
     full_bytes: int = 0
     global_step: str = ""
+    retired: bool = False  # not to be kept any more; a thread that was left behind must not make a mover for it
 
     @property
     def key(self) -> object:
@@ -258,6 +259,11 @@ class Guarding:
     def collecting(self) -> Collecting:
         return self._collecting
 
+    @property
+    def lock(self) -> threading.Lock:
+        """Of what changes in the slots."""
+        return self._lock
+
 
 class _Keeper:
     """One thread that keeps the backups up to date. When it hangs in a run on a dead PS, it is left behind."""
@@ -316,8 +322,9 @@ class _Keeper:
 
     def _retire(self, gone: list[_Guarded], now: _Assignment) -> None:
         for one in gone:
-            if one.mover is not None:
-                mover, one.mover = one.mover, None
+            with self._owner.lock:  # a thread that was left behind may be copying it
+                one.retired, mover, one.mover = True, one.mover, None
+            if mover is not None:
                 threading.Thread(target=mover.close, name="deeprec-close", daemon=True).start()
         try:
             self._owner.drop_copies(gone, now)
@@ -345,19 +352,24 @@ class _Keeper:
         owner = self._owner
         try:
             for one in some:
+                if one.retired:
+                    return False
                 began = time.monotonic()
-                if one.mover is None:
+                mover = one.mover
+                if mover is None:
                     first = True
                     sent += self._first_copy(one)
                 else:
-                    sent += one.mover.refresh(lambda: owner.collecting.by(self))
+                    sent += mover.refresh(lambda: owner.collecting.by(self))
                 one.began = began
         except (tf.errors.OpError, DeepRecError) as error:
             for one in some:  # rows may have been taken and not arrived: everything again
-                if one.mover is not None:
+                with owner.lock:
                     mover, one.mover = one.mover, None
+                if mover is not None:
                     threading.Thread(target=mover.close, name="deeprec-close", daemon=True).start()
-            owner.report(pb.BackupReport(guard=now.guard, error=one_line(error)))
+            if not any(one.retired for one in some):
+                owner.report(pb.BackupReport(guard=now.guard, error=one_line(error)))
             return False
         age = time.monotonic() - min((one.began for one in some if one.began is not None), default=started)
         owner.report(
@@ -380,10 +392,13 @@ class _Keeper:
             sent += mover.refresh(lambda: self._owner.collecting.by(self))
             one.full_bytes = sum(variable.bytes for variable in one.variables)
             self._owner.compile_promotion(one)
+            with self._owner.lock:
+                if one.retired:
+                    raise DeepRecError(f"slot {one.slot} is not to be kept here any more")
+                one.mover = mover
         except BaseException:
             threading.Thread(target=mover.close, name="deeprec-close", daemon=True).start()
             raise
-        one.mover = mover
         return sent
 
 

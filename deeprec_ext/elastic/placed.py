@@ -212,6 +212,7 @@ class Placed:
         thread.start()
         thread.join(timeout_seconds)
         if thread.is_alive():
+            log.info("closing a session takes more than %.0f s; it is left behind", timeout_seconds)
             self.leak()
             return False
         return True
@@ -233,7 +234,12 @@ class Placed:
 def retire(sessions: Sequence[Placed]) -> None:
     """Closes sessions that were exchanged, once the runs in them have ended."""
     for placed in sessions:
-        if placed.pinned or not placed.wait_idle(RETIRE_LIMIT_SECONDS, shut=True):
+        if placed.pinned:
+            placed.leak()
+        elif not placed.wait_idle(RETIRE_LIMIT_SECONDS, shut=True):
+            log.info(
+                "a run went on for %.0f s in a session that was exchanged; it is left behind", RETIRE_LIMIT_SECONDS
+            )
             placed.leak()
         else:
             placed.close()

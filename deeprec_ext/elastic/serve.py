@@ -8,7 +8,7 @@ import signal
 import sys
 
 from deeprec_ext import env
-from deeprec_ext.elastic import bare
+from deeprec_ext.elastic import bare, trimming
 from deeprec_ext.errors import DeepRecError
 
 
@@ -19,6 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     if env.aimaster_address() is None:
         print("deeprec-ext: a PS is started by `deeprec-ext run` or the operator, not by hand", file=sys.stderr)
         return 2
+    trimming.bound_arenas()
     bare.install()  # before anything imports TensorFlow, as the modules below do
     import tensorflow as tf
 
@@ -27,7 +28,11 @@ def main(arguments: list[str] | None = None) -> int:
 
     setup_logging()
     for library in options.load:
-        tf.load_op_library(library)
+        try:
+            tf.load_op_library(library)
+        except tf.errors.NotFoundError as error:
+            print(f"deeprec-ext: --load {library}: {error.message}", file=sys.stderr)
+            return 2
     server = ParameterServer()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     try:
