@@ -8,6 +8,7 @@ niceness back without privileges, hence one thread a task.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import threading
@@ -52,6 +53,12 @@ PASSING = {
 }
 """Threads that have one thing to do: name -> seconds. Preparing takes long for a large graph; closing a session that names
 a dead PS may never end, but on a busy machine it may take seconds to close one, and a process that ends meanwhile crashes."""
+
+QUIET_SECONDS, QUIET_SHARE, LATE_SECONDS = 2.0, 0.02, 0.1
+"""A close is not waited for any longer when this process has done nothing for so long (less than that share of a core), and
+woke up in time: then it is not the processor that is short. One iterator in three to eight that has lived for a while takes up
+to a minute to end: TensorFlow tells its autotuning thread to end before it marks it as cancelled (tensorflow/core/framework/
+model.cc, cancellation.cc), and who looks in between sleeps on until its next turn."""
 
 NICENESS = 10
 """About a tenth of the processor time of a step, where both want it."""
@@ -100,9 +107,38 @@ def wait_for_threads(limits: Mapping[str, float] = PASSING) -> list[str]:
     For the end of the process: a thread that comes back from TensorFlow while the interpreter is being taken down brings the
     whole process down ("terminate called"), and a training that succeeded ends with SIGABRT.
     """
-    began = time.monotonic()
+    began, quiet = time.monotonic(), _Quiet()
     passing = [thread for thread in threading.enumerate() if thread.name in limits]
     for thread in sorted(passing, key=lambda thread: limits[thread.name]):
         if thread is not threading.current_thread():
-            thread.join(max(0.0, began + limits[thread.name] - time.monotonic()))
+            while thread.is_alive() and (left := began + limits[thread.name] - time.monotonic()) > 0:
+                if thread.name == "deeprec-close" and quiet.seconds > QUIET_SECONDS:
+                    break
+                quiet.join(thread, min(0.2, left))
     return sorted({thread.name for thread in passing if thread.is_alive()})
+
+
+def outlive() -> None:
+    """From now on a thread that comes back from TensorFlow while the interpreter is being taken down stops there.
+
+    CPython 3.9 to 3.13 ends such a thread by unwinding its stack, on which C++ functions stand that nothing may leave: C++ then
+    calls its terminate handler, which ends the process. Ours waits instead, until the process ends as it should.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another C++ library, or none: as it was before
+        handler = ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p)
+        ctypes.CDLL("libstdc++.so.6")["_ZSt13set_terminatePFvvE"](handler)
+
+
+class _Quiet:
+    """How long nothing in this process has worked, nor wanted to."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def join(self, thread: threading.Thread, timeout_seconds: float) -> None:
+        """Waits for it, and looks at the process meanwhile."""
+        began, worked = time.monotonic(), time.process_time()
+        thread.join(timeout_seconds)
+        took, worked = time.monotonic() - began, time.process_time() - worked
+        idle = worked <= QUIET_SHARE * took and took <= timeout_seconds + LATE_SECONDS
+        self.seconds = self.seconds + took if idle else 0.0
