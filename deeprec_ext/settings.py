@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+from deeprec_ext.errors import UsageError
 
 PROTOCOL_MAJOR = 1
 PROTOCOL_MINOR = 0
@@ -136,3 +141,30 @@ class Settings:
 
     shard_failures_max: int = 3
     """A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside."""
+
+
+def split_setting(text: str) -> tuple[str, str]:
+    """`name=value` → both. Raises UsageError."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--setting {text}: write name=value, for example heartbeat_seconds=2")
+    return name.strip().replace("-", "_"), value.strip()
+
+
+def values_given(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Names and texts → names and values, for `Settings`. Raises UsageError that names the setting, and those there are."""
+    kinds = {name: type(value) for name, value in dataclasses.asdict(Settings()).items()}
+    values: dict[str, Any] = {}
+    for name, text in pairs:
+        if name not in kinds:
+            raise UsageError(f"--setting {name}: no such setting; there are {', '.join(kinds)}")
+        kind = kinds[name]
+        try:
+            if kind is bool:
+                values[name] = {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+            else:
+                values[name] = kind(text)
+        except (KeyError, ValueError):
+            example = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "text")
+            raise UsageError(f"--setting {name}={text}: must be {example}") from None
+    return values

@@ -59,3 +59,8 @@ def format_seconds(seconds: float) -> str:
     if hours >= 48:
         return f"{hours // 24} d {hours % 24} h"
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def counted(count: float | str, name: str) -> str:
+    """`1 worker`, `2 workers`; a name in capitals, as PS, stays as it is."""
+    return f"{count} {name}{'' if count == 1 or name.isupper() else 's'}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import logging
 import resource
 import signal
@@ -18,39 +17,11 @@ from deeprec_ext.aimaster.facts import JobSpec
 from deeprec_ext.aimaster.rebuilding import rebuild_if_lost
 from deeprec_ext.aimaster.server import AIMaster
 from deeprec_ext.errors import DeepRecError, UsageError
-from deeprec_ext.settings import Settings
+from deeprec_ext.settings import Settings, split_setting, values_given
 
 log = logging.getLogger("deeprec_ext.aimaster")
 EXIT_FAILED, EXIT_USAGE = 1, 2
 WEB_STOP_SECONDS = 5.0
-
-
-def parse_settings(pairs: Sequence[str]) -> Settings:
-    """`["lease_seconds=10", "verify_copies=true"]` → Settings. Raises UsageError naming the bad one."""
-    return Settings(**_values(pairs))  # type: ignore[arg-type]
-
-
-def _values(pairs: Sequence[str]) -> dict[str, object]:
-    fields = {field.name: field for field in dataclasses.fields(Settings)}
-    values: dict[str, object] = {}
-    for pair in pairs:
-        name, _, text = pair.partition("=")
-        name = name.strip().replace("-", "_")
-        if name not in fields:
-            raise UsageError(f"--setting {pair}: there is no setting {name!r}; there are {', '.join(fields)}")
-        default = fields[name].default
-        try:
-            if isinstance(default, bool):
-                values[name] = {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-            elif isinstance(default, int):
-                values[name] = int(text)
-            elif isinstance(default, float):
-                values[name] = float(text)
-            else:
-                values[name] = text
-        except (ValueError, KeyError):
-            raise UsageError(f"--setting {pair}: {text!r} is no {type(default).__name__}") from None
-    return values
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
@@ -122,11 +93,12 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
     if options.http:
         require_dashboard("--http")
         parse_address(options.http)
+    given = values_given(map(split_setting, options.setting))
     spec = JobSpec(
         name=options.job, workdir=options.workdir, slots=slots, ps=options.ps, workers=options.workers,
         evaluator=options.evaluator, min_ps=options.min_ps, max_ps=options.max_ps, min_workers=options.min_workers,
-        max_workers=options.max_workers, settings=parse_settings(options.setting),
-        given=frozenset(_values(options.setting)), resume=options.resume,
+        max_workers=options.max_workers, settings=Settings(**given),
+        given=frozenset(given), resume=options.resume,
         ps_cpu=options.ps_cpu, worker_cpu=options.worker_cpu, ps_memory_bytes=options.ps_memory,
         worker_memory_bytes=options.worker_memory, max_ps_cpu=options.max_ps_cpu, max_worker_cpu=options.max_worker_cpu,
         max_ps_memory_bytes=options.max_ps_memory, max_worker_memory_bytes=options.max_worker_memory,

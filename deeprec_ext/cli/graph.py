@@ -22,7 +22,7 @@ from deeprec_ext.cli.roles import role_order, slots_text
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.rundir import RunDirectory
-from deeprec_ext.units import format_bytes
+from deeprec_ext.units import counted, format_bytes
 
 _UPDATES = {pb2.Variable.DENSE: "dense", pb2.Variable.ROWS: "rows", pb2.Variable.UPDATE_UNSPECIFIED: "never"}
 _ROWS, _SLOTS = 10, 16
@@ -151,7 +151,7 @@ def slot_title(placed: Placement, slot: int) -> Text:
     """`slot 3 on ps-1: 4 variables, 120 kB, 23 % of the load`."""
     count, load = len(placed.variables(slot)), sum(placed.loads.values())
     text = Text(f"slot {slot}", style="bold", no_wrap=True, overflow="ellipsis")
-    facts = [f"{count} variable{'' if count == 1 else 's'}", format_bytes(placed.bytes(slot))]
+    facts = [counted(count, "variable"), format_bytes(placed.bytes(slot))]
     if load:
         facts.append(f"{100 * placed.loads.get(slot, 0.0) / load:.0f} % of the load")
     text.append(f" on {placed.owners.get(slot) or 'no PS'}: {', '.join(facts)}", style="not bold")

@@ -22,18 +22,11 @@ from deeprec_ext.launch.events import load_events
 from deeprec_ext.launch.history import bounds_of, estimate, history_path, size_of
 from deeprec_ext.launch.job import Display, Job, Result
 from deeprec_ext.launch.limits import Limits, resolve_limits
-from deeprec_ext.launch.plan import (
-    RunPlan,
-    autoscale_settings,
-    backup_settings,
-    describe_plan,
-    new_job_name,
-    parse_settings,
-    split_setting,
-)
+from deeprec_ext.launch.plan import RunPlan, autoscale_settings, backup_settings, describe_plan, new_job_name
 from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, parse_requests
 from deeprec_ext.launch.rundir import check_directory, default_directory
+from deeprec_ext.settings import split_setting, values_given
 
 INTERRUPTED = 130
 
@@ -155,7 +148,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
         *backup_settings(arguments.backup), *autoscale_settings(arguments.autoscale, arguments.objective, arguments.deadline),
         *(split_setting(text) for text in arguments.setting),
     )  # fmt: skip
-    parse_settings(settings)
+    values_given(settings)
     port = check_free(arguments.port, "--port") if arguments.port is not None else 0
     dashboard = check_dashboard(arguments.dashboard) if arguments.dashboard is not None else None
     path = arguments.workdir if arguments.workdir is not None else default_directory(label)

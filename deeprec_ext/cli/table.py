@@ -17,7 +17,7 @@ from deeprec_ext.launch.job import Scene
 from deeprec_ext.launch.script import Progress
 from deeprec_ext.progress import STEPS, progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
-from deeprec_ext.units import format_bytes, format_seconds
+from deeprec_ext.units import counted, format_bytes, format_seconds
 
 EVENTS_IN_NEED = 3
 """Events that stay where roles and slots have no room."""
@@ -166,7 +166,7 @@ def plain_line(scene: Scene) -> str:
         parts += [f"step {status.step}{last}", f"{status.steps_per_second:.1f} steps/s", f"epoch {status.epoch}"]
         parts.append(f"{len(set(status.slot_map))} PS")
         trainers = sum(role.state == "running" and role.role in (pb2.CHIEF, pb2.WORKER) for role in status.roles)
-        parts.append(f"{trainers} trainers")
+        parts.append(counted(trainers, "trainer"))
         parts += [f"data {one.name} {one.trained}" + (f"/{one.records}" if one.records else "") for one in status.data]
         running = running_scaling(status)
         if running is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.process import Command
 from deeprec_ext.launch.resources import Ceilings, Requests, Resources
 from deeprec_ext.rundir import RunDirectory
-from deeprec_ext.settings import OBJECTIVES, Settings
+from deeprec_ext.settings import OBJECTIVES, Settings, values_given
 from deeprec_ext.units import parse_duration
 
 
@@ -46,7 +46,7 @@ class RunPlan:
     @property
     def values(self) -> Settings:
         """The settings as an object."""
-        return parse_settings(self.settings)
+        return Settings(**values_given(self.settings))
 
     def roles(self) -> list[str]:
         """Names of what runs at first."""
@@ -140,33 +140,6 @@ def start_values(start: Start | None) -> dict[str, Any] | None:
         "reason": start.reason, "confidence": round(start.confidence, 3), "jobs": start.jobs,
         "examples_per_second": round(start.examples_per_second, 3),
     }  # fmt: skip
-
-
-def parse_settings(pairs: Sequence[tuple[str, str]]) -> Settings:
-    """Raises UsageError that names the setting, and those there are."""
-    fields: dict[str, Any] = {name: type(value) for name, value in dataclasses.asdict(Settings()).items()}
-    values: dict[str, Any] = {}
-    for name, text in pairs:
-        if name not in fields:
-            raise UsageError(f"--setting {name}: no such setting; there are {', '.join(fields)}")
-        kind = fields[name]
-        try:
-            if kind is bool:
-                values[name] = {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-            else:
-                values[name] = kind(text)
-        except (KeyError, ValueError):
-            example = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "text")
-            raise UsageError(f"--setting {name}={text}: must be {example}") from None
-    return Settings(**values)
-
-
-def split_setting(text: str) -> tuple[str, str]:
-    """`name=value` → both. Raises UsageError."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"--setting {text}: write name=value, for example heartbeat_seconds=2")
-    return name.strip(), value.strip()
 
 
 def backup_settings(text: str | None) -> tuple[tuple[str, str], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deeprec_ext.units import format_seconds, parse_bytes, parse_cores, parse_duration
+from deeprec_ext.units import counted, format_seconds, parse_bytes, parse_cores, parse_duration
 
 
 @pytest.mark.parametrize("text, seconds", [("90s", 90.0), ("30m", 1800.0), (" 1.5h ", 5400.0), ("2d", 172800.0)])
@@ -41,3 +41,8 @@ def test_what_is_no_quantity_is_refused(parse, text):
 ])  # fmt: skip
 def test_a_duration_is_told_as_precisely_as_it_is_long(seconds, text):
     assert format_seconds(seconds) == text
+
+
+def test_one_and_several():
+    assert [counted(count, "worker") for count in (0, 1, 2, "?")] == ["0 workers", "1 worker", "2 workers", "? workers"]
+    assert counted(2, "PS") == "2 PS"

@@ -20,7 +20,7 @@ from deeprec_ext.aimaster.estimator.history import Finished
 from deeprec_ext.aimaster.estimator.memory import even_share
 from deeprec_ext.aimaster.estimator.throughput import ThroughputModel, fit
 from deeprec_ext.aimaster.policy.observed import Limits, Model, Size
-from deeprec_ext.units import format_bytes
+from deeprec_ext.units import counted, format_bytes
 
 FEATURES = ("table_bytes", "dense_bytes", "fields", "batch_size", "lookups_per_step", "flops_per_example")
 COSTS = ("fixed", "compute", "serve")
@@ -91,7 +91,7 @@ def first_size(
     confidence = _confidence(similar, weight)
     size = _part_of_the_way(small, best, confidence)
     like = "job" if len(similar) == 1 else "jobs"
-    part = "" if size == best else f"; the way to {best.ps} PS and {best.workers} workers is gone in part"
+    part = "" if size == best else f"; the way to {best.ps} PS and {counted(best.workers, 'worker')} is gone in part"
     reason = f"{len(similar)} {like} like it, confidence {confidence:.0%}{part}"
     return Start(size, confidence, reason, len(similar), learned.predict(size))
 
@@ -252,4 +252,4 @@ def describe(start: Start) -> str:
     """One line for people."""
     size = start.size
     memory = f", {format_bytes(size.ps_memory_bytes)} per PS" if size.ps_memory_bytes else ""
-    return f"{size.ps} PS and {size.workers} workers{memory}: {start.reason}"
+    return f"{size.ps} PS and {counted(size.workers, 'worker')}{memory}: {start.reason}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from deeprec_ext.aimaster.policy.observed import Limits, Size
 from deeprec_ext.aimaster.policy.sane import sane_number
-from deeprec_ext.units import format_bytes
+from deeprec_ext.units import counted, format_bytes
 
 _SLACK = 1e-9
 """Sums of requests are sums of floats: 10 x 0.1 fits a quota of 1."""
@@ -96,7 +96,7 @@ def _most(size: Size, limits: Limits, name: str, low: int, high: int) -> int:
 
 def describe(size: Size) -> str:
     """`2 PS, 3 workers`; with requests where there are some."""
-    text = f"{size.ps} PS, {size.workers} worker{'' if size.workers == 1 else 's'}"
+    text = f"{size.ps} PS, {counted(size.workers, 'worker')}"
     for role, cpu, memory in (
         ("PS", size.ps_cpu, size.ps_memory_bytes), ("worker", size.worker_cpu, size.worker_memory_bytes)
     ):  # fmt: skip

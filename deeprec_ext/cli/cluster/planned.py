@@ -8,7 +8,7 @@ from typing import Any
 
 from deeprec_ext.aimaster.kubernetes.source import Source, make_factory
 from deeprec_ext.cli.cluster.documents import Document
-from deeprec_ext.units import format_bytes
+from deeprec_ext.units import counted, format_bytes
 from tfjob import names, pods
 from tfjob.aimaster import Options, config_map_reference
 from tfjob.aimaster import pod as aimaster_pod
@@ -84,9 +84,9 @@ def lines(plan: dict[str, Any]) -> list[str]:
         return found + [f"  cluster in {VARIABLE}: {text}" for text in sorted(clusters)]
     limits, settings = plan["limits"], plan["settings"]
     found = [
-        f"{job}: elastic, {limits['ps']} PS ({limits['min_ps']} to {limits['max_ps']}), {limits['workers']} workers beside the "
-        f"chief ({limits['min_workers']} to {limits['max_workers']}), {limits['slots']} slots"
-        + ("" if plan["operator"] else "; without an operator")
+        f"{job}: elastic, {limits['ps']} PS ({limits['min_ps']} to {limits['max_ps']}), "
+        f"{counted(limits['workers'], 'worker')} beside the chief ({limits['min_workers']} to {limits['max_workers']}), "
+        f"{limits['slots']} slots" + ("" if plan["operator"] else "; without an operator")
     ]
     found += [f"  {_line(pod)}, {pod['role']}" for pod in plan["pods"]]
     found += [f"  limits: {text}"] if (text := _ceilings(limits)) else []

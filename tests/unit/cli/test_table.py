@@ -87,7 +87,7 @@ def test_scripted_events_are_counted():
 def test_the_plain_line_says_the_same():
     line = plain_line(scene(status(scalings=[RUNNING])))
     assert line == (
-        "[1:05] scaling, step 1200/5000, 100.0 steps/s, epoch 3, 2 PS, 1 trainers, scale-up ps 2 → 4: PREPARE first copy 12 MB"
+        "[1:05] scaling, step 1200/5000, 100.0 steps/s, epoch 3, 2 PS, 1 trainer, scale-up ps 2 → 4: PREPARE first copy 12 MB"
     )
 
 

@@ -11,7 +11,6 @@ from deeprec_ext.launch.ending import Outcome
 from deeprec_ext.launch.eventlog import EventTail, format_event
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.logs import last_line, tail
-from deeprec_ext.launch.plan import parse_settings, split_setting
 from deeprec_ext.launch.pods import Pod
 from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.process import marker
@@ -19,6 +18,7 @@ from deeprec_ext.launch.rundir import check_directory, default_directory
 from deeprec_ext.launch.script import Progress
 from deeprec_ext.launch.summary import merge_summary
 from deeprec_ext.rundir import RunDirectory
+from deeprec_ext.settings import Settings, split_setting, values_given
 
 
 def test_a_directory_with_a_job_needs_resume_and_resume_needs_a_job(tmp_path):
@@ -106,12 +106,12 @@ def test_a_summary_has_all_keys_of_the_contract_and_the_launchers_counts(tmp_pat
 
 
 def test_settings_are_typed_and_named():
-    settings = parse_settings([split_setting("heartbeat_seconds=2"), split_setting("verify_copies=true")])
+    settings = Settings(**values_given(map(split_setting, ["heartbeat_seconds=2", "verify-copies=true"])))
     assert (settings.heartbeat_seconds, settings.verify_copies) == (2.0, True)
     with pytest.raises(UsageError, match="no such setting; there are heartbeat_seconds"):
-        parse_settings([("heartbeat", "1")])
+        values_given([("heartbeat", "1")])
     with pytest.raises(UsageError, match="must be a whole number"):
-        parse_settings([("restarts_max", "many")])
+        values_given([("restarts_max", "many")])
     with pytest.raises(UsageError, match="write name=value"):
         split_setting("verify_copies")
 

@@ -143,7 +143,7 @@ def test_a_dry_run_shows_what_would_be_made_and_asks_the_server(
         == 0
     )
     out = capsys.readouterr().out
-    assert "TFJob team/ctr: elastic, 2 PS (1 to 4), 1 workers beside the chief (0 to 4), 8 slots" in out
+    assert "TFJob team/ctr: elastic, 2 PS (1 to 4), 1 worker beside the chief (0 to 4), 8 slots" in out
     assert "ctr-aimaster: (image of the operator)" in out and "ctr-ps-1: train:1, cpu 1, ps-1" in out
     assert "autoscale: fastest" in out and "max-ps-memory 4.3 GB" in out
     assert "plain-worker-1: train:1, cpu 1, task worker 1" in out and "plain-ps-0.team.svc:2222" in out
