@@ -32,6 +32,10 @@ MOST = 1e12
 PREPARING_WEIGHT = 0.5
 """Of a size at which trainers prepared sessions in every window, against one at which they only trained."""
 
+FASTER_MAX = 1000.0
+"""No size is thought to make steps so many times as fast as the fastest that was measured: with a few absurd windows all that
+costs time can lie in what a size has not, and the formula says 0."""
+
 CORES_MIN = 1e-5
 """No process that trains uses less."""
 
@@ -52,7 +56,7 @@ class ThroughputModel:
     points: tuple[Point, ...] = field(repr=False)
 
     def step_seconds(self, size: Size) -> float:
-        return float(step_seconds(self.coefficients, *_arguments(size)))
+        return max(float(step_seconds(self.coefficients, *_arguments(size))), self._least_seconds)
 
     def predict(self, size: Size) -> float:
         """Examples per second of the whole job, the middle of what is expected."""
@@ -66,6 +70,10 @@ class ThroughputModel:
     def tried(self, size: Size) -> bool:
         """Whether windows of it were among those fitted. Memory makes no difference to throughput."""
         return _arguments(size) in self._tried
+
+    @cached_property
+    def _least_seconds(self) -> float:
+        return min((point.seconds / FASTER_MAX for point in self.points), default=1 / MOST)  # none: of other jobs
 
     @cached_property
     def _tried(self) -> frozenset[Key]:

@@ -175,6 +175,15 @@ def test_two_sizes_alone_say_nothing_wild():
     assert 0.9 * here < model.predict(Size(2, 1, 1, 1)) < 1.6 * here
 
 
+def test_a_size_that_has_nothing_of_what_cost_time_is_not_infinitely_fast():
+    """All the time is put down to the second PS, which a size with one has not."""
+    model = fitted([
+        Window(0.0, 10.0, Size(2, 0), 2.0), Window(0.0, 10.0, Size(2, 37, 0.1), 124.0), Window(0.0, 10.0, Size(3, 0, 0.1), 1.0),
+    ])  # fmt: skip
+    assert formula.step_seconds(model.coefficients, 1, 1, 1.0, 1.0) == 0.0
+    assert 124.0 < model.predict(Size(1, 0)) < 1e6
+
+
 @given(
     st.lists(
         st.tuples(
