@@ -71,6 +71,24 @@ def only_ours(browser: Browser, url: str) -> None:
     assert browser.requests and all(asked.startswith(url) for asked in browser.requests), browser.requests
 
 
+@pytest.mark.parametrize(
+    ("times", "begins"),
+    [
+        ([60 * minute for minute in range(1, 13)] + [720 + 10 * number for number in range(1, 361)], [0]),
+        ([2, 4, 6, 106, 108, 110], [0, 3]),
+        ([5], [0]),
+    ],
+    ids=["minutes, then seconds", "away for a while", "one value"],
+)
+def test_a_curve_begins_anew_after_a_gap_and_not_where_old_values_stand_in_larger_steps(
+    browser: Browser, page: Page, times: list[int], begins: list[int]
+) -> None:
+    browser.open(page.url)
+    script = """import('/static/chart.js').then(({ interrupted }) =>
+        POINTS.map((_, index) => index).filter((index) => interrupted(POINTS, index)))"""
+    assert browser.run(script.replace("POINTS", json.dumps([[time, 1.0] for time in times]))) == begins
+
+
 def test_the_page_shows_the_job_and_changes_with_it(browser: Browser, page: Page) -> None:
     browser.open(page.url)
     browser.sees("#state", "training")

@@ -74,7 +74,17 @@ def spark(spans: Sequence[Span], start: float, end: float) -> list[float | None]
 
 
 def marks(case: Case) -> list[Mark]:
-    """Scalings S1, S2, …, failures F1, …, decisions D1, … in order of time; of very many the last."""
+    """What happened, in order of time; of very many the last."""
+    return case.once(_marks)[-MARKS_MAX:]
+
+
+def unmarked(case: Case) -> int:
+    """How many earlier ones there are that `marks` leaves out."""
+    return max(0, len(case.once(_marks)) - MARKS_MAX)
+
+
+def _marks(case: Case) -> list[Mark]:
+    """Scalings S1, S2, …, failures F1, …, decisions D1, … in order of time."""
     story = case.story
     found = [
         Mark(f"S{number}", SCALING, one.started, one.started + one.seconds, f"{one.title}: {one.outcome or 'unfinished'}")
@@ -88,4 +98,4 @@ def marks(case: Case) -> list[Mark]:
         Mark(f"D{number}", DECISION, one.time, one.time, f"{one.action}: {one.reason}")
         for number, one in enumerate(story.decisions, 1)
     ]
-    return sorted((mark for mark in found if mark.start >= story.began - 1), key=lambda mark: mark.start)[-MARKS_MAX:]
+    return sorted((mark for mark in found if mark.start >= story.began - 1), key=lambda mark: mark.start)

@@ -1,7 +1,8 @@
 """Arithmetic of time series: means, peaks and integrals over windows of time.
 
 A point of a line stands for the interval that ends at its time. An interval begins where the one before it ended, but is
-never much longer than usual: a process that was away has a gap in its line, not a long interval.
+never much longer than those around it: a process that was away has a gap in its line, not a long interval. Around it, for
+lines begin with minutes and end with seconds: what is old is kept in larger steps.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ Windows = tuple[tuple[float, float], ...]
 """Disjoint stretches of time (from, to), Unix seconds, in order."""
 
 GAP_FACTOR = 2.5
-"""An interval so many times longer than the median one is a gap: a sample or two may be lost, a restart takes longer."""
+"""An interval so many times longer than the median of those around it is a gap: a sample or two may be lost, a restart takes
+longer."""
+
+NEAR = 4
+"""Intervals before it and behind it."""
 
 
 class Span(NamedTuple):
@@ -91,15 +96,19 @@ class Lines:
 
 
 def _spans(line: Line) -> Iterator[Span]:
-    times = line.times
-    gaps = [later - earlier for earlier, later in zip(times, times[1:]) if later > earlier]
-    usual = statistics.median(gaps) if gaps else 1.0
-    previous = times[0] - usual
-    for time, mean, highest in zip(times, line.means, line.highest):
-        if time > previous:
-            start = previous if time - previous <= GAP_FACTOR * usual else time - usual
-            yield Span(start, time, mean, highest)
-            previous = time
+    """A time that is not later than the one before (a clock that went back) is left out."""
+    points: list[tuple[float, float, float]] = []
+    for point in zip(line.times, line.means, line.highest):
+        if not points or point[0] > points[-1][0]:
+            points.append(point)
+    lengths = [later[0] - earlier[0] for earlier, later in zip(points, points[1:])]
+    lengths.insert(0, statistics.median(lengths[:NEAR] or [1.0]))  # the first is as those behind it
+    for number, ((time, mean, highest), length) in enumerate(zip(points, lengths)):
+        near = lengths[max(0, number - NEAR) : number + NEAR + 1]
+        if length > GAP_FACTOR * min(near):  # mostly it is not, and they need not be sorted
+            usual = statistics.median(near)
+            length = length if length <= GAP_FACTOR * usual else usual
+        yield Span(time - length, time, mean, highest)
 
 
 def natural(name: str) -> tuple[str, int]:

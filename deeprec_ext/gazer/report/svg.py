@@ -152,12 +152,13 @@ def _labels(marks: Sequence[Mark], start: float, end: float) -> Html:
     ends = [-100.0] * LABEL_ROWS
     spans = []
     for mark in marks:
-        left = min(98.0, max(0.0, 100 * (mark.start - start) / length))
+        left = min(100.0, max(0.0, 100 * (mark.start - start) / length))
         free = [row for row in range(LABEL_ROWS) if left - ends[row] >= LABEL_SHARE]
         row = free[0] if free else min(range(LABEL_ROWS), key=ends.__getitem__)
         ends[row] = left
         kind = f"label {mark.kind} row{row}"
-        spans.append(element("span", mark.label, class_=kind, style=f"left:{left:.2f}%", title=mark.text))
+        place = f"left:{left:.2f}%" if left < 98 else f"right:{100 - left:.2f}%"  # not beyond the page
+        spans.append(element("span", mark.label, class_=kind, style=place, title=mark.text))
     used = sum(end >= 0 for end in ends)
     return element("div", *spans, class_=f"labels rows{used}")
 

@@ -3,7 +3,7 @@
 import { h, svg, attribute } from "./dom.js";
 import { clock, moment } from "./format.js";
 
-const LEFT = 56, RIGHT = 12, TOP = 18, BOTTOM = 22;
+const LEFT = 56, RIGHT = 12, TOP = 18, BOTTOM = 22, NEAR = 4;
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800];
 export const MARKS = { scaling: "▲", failure: "✕", decision: "◆" };
 
@@ -105,10 +105,9 @@ export class Chart {
     const clip = `clip-${this.parent.id || "chart"}`;
     parts.push(svg("clipPath", { id: clip }, svg("rect", { x: LEFT, y: 0, width: width - LEFT - RIGHT, height })));
     const curves = svg("g", { "clip-path": `url(#${clip})` });
-    const gap = this.gap();
     for (const line of this.shown) {
-      if (line.fill) curves.append(this.area(line, gap));
-      const path = svg("path", { class: "curve", d: this.path(line.points, gap), "stroke-dasharray": line.dash });
+      if (line.fill) curves.append(this.area(line));
+      const path = svg("path", { class: "curve", d: this.path(line.points), "stroke-dasharray": line.dash });
       path.style.stroke = line.colour;
       curves.append(path);
     }
@@ -128,30 +127,16 @@ export class Chart {
     return highest || 1;
   }
 
-  /** Longer without a value than this: the line is interrupted. */
-  gap() {
-    let smallest = Infinity;
-    for (const { points } of this.shown) {
-      if (points.length > 2) smallest = Math.min(smallest, (points[points.length - 1][0] - points[0][0]) / (points.length - 1));
-    }
-    return Math.max(6, 4 * smallest);
+  path(points) {
+    return points.map(([time, mean], index) => `${interrupted(points, index) ? "M" : "L"}${this.x(time).toFixed(1)} ${this.y(mean).toFixed(1)}`).join("");
   }
 
-  path(points, gap) {
-    let d = "", last = null;
-    for (const [time, mean] of points) {
-      d += `${last === null || time - last > gap ? "M" : "L"}${this.x(time).toFixed(1)} ${this.y(mean).toFixed(1)}`;
-      last = time;
-    }
-    return d;
-  }
-
-  area(line, gap) {
+  area(line) {
     const floor = this.y(0).toFixed(1);
     let d = "", last = null;
-    for (const [time, mean] of line.points) {
+    for (const [index, [time, mean]] of line.points.entries()) {
       const at = `${this.x(time).toFixed(1)} `;
-      if (last === null || time - last > gap) d += `${last === null ? "" : `L${this.x(last).toFixed(1)} ${floor}Z`}M${at}${floor}`;
+      if (interrupted(line.points, index)) d += `${last === null ? "" : `L${this.x(last).toFixed(1)} ${floor}Z`}M${at}${floor}`;
       d += `L${at}${this.y(mean).toFixed(1)}`;
       last = time;
     }
@@ -253,10 +238,9 @@ export class Chart {
     }
     const x = this.x(time);
     const dots = [], entries = [];
-    const near = Math.max(this.gap(), (this.window[1] - this.window[0]) / 200);
     for (const line of this.shown) {
-      const point = nearest(line.points, time);
-      if (!point || Math.abs(point[0] - time) > near) continue;
+      const index = nearest(line.points, time), point = line.points[index];
+      if (!point || Math.abs(point[0] - time) > Math.max(longest(line.points, index), (this.window[1] - this.window[0]) / 200)) continue;
       const dot = svg("circle", { cx: this.x(point[0]), cy: this.y(point[1]), r: 3.5 });
       dot.style.fill = line.colour;
       dots.push(dot);
@@ -279,15 +263,29 @@ export class Chart {
   }
 }
 
-/** The point at or next to this time, by bisection. */
+/** Seconds that a line may be without a value there: four times the usual step around that point. Old values stand in larger steps. */
+function longest(points, index) {
+  const near = [];
+  for (let at = Math.max(1, index - NEAR); at <= Math.min(points.length - 1, index + NEAR); at++) near.push(points[at][0] - points[at - 1][0]);
+  near.sort((a, b) => a - b);
+  return Math.max(6, 4 * (near[(near.length - 1) >> 1] || 0));
+}
+
+/** Whether a line begins anew at that point. */
+export const interrupted = (points, index) => {
+  const gap = index ? points[index][0] - points[index - 1][0] : Infinity;
+  return gap > 6 && gap > longest(points, index);
+};
+
+/** Index of the point at or next to this time, by bisection; -1 where there is none. */
 function nearest(points, time) {
   let low = 0, high = points.length - 1;
-  if (high < 0) return null;
+  if (high < 0) return -1;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (points[middle][0] < time) low = middle + 1;
     else high = middle;
   }
   const before = points[low - 1];
-  return before && time - before[0] < points[low][0] - time ? before : points[low];
+  return before && time - before[0] < points[low][0] - time ? low - 1 : low;
 }

@@ -27,7 +27,7 @@ from deeprec_ext.gazer.report.lines import Span
 from deeprec_ext.gazer.report.story import CRASHED, RUNNING, Story
 from deeprec_ext.gazer.report.trainers import TrainerUse, trainer_uses
 from deeprec_ext.gazer.report.words import count, moment, number, offset, seconds
-from deeprec_ext.units import format_bytes, format_seconds
+from deeprec_ext.units import counted, format_bytes, format_seconds
 
 STRIPS_MAX = 24
 """Trainers drawn; a job of a thousand has them in the table of the JSON form."""
@@ -97,11 +97,11 @@ def _limits(story: Story) -> str:
     if not limits:
         return ""
 
-    def of(name: str) -> str:
+    def of(name: str, one: str) -> str:
         low, high = limits.get(f"min_{name}", "?"), limits.get(f"max_{name}", "?")
-        return f"{limits.get(name, '?')} {'PS' if name == 'ps' else name} ({low} to {high})"
+        return f"{counted(limits.get(name, '?'), one)} ({low} to {high})"
 
-    text = f"{of('ps')}, a chief, {of('workers')}, {limits.get('slots', '?')} slots"
+    text = f"{of('ps', 'PS')}, a chief, {of('workers', 'worker')}, {limits.get('slots', '?')} slots"
     return text + (", an evaluator" if limits.get("evaluator") else "")
 
 
@@ -125,6 +125,8 @@ def throughput(case: Case) -> Section:
         blocks.append(Chart("Processes", sizes, story.began, story.ended, number, marks, stepped=True, low=True))
     if marks:
         blocks.append(Legend(marks, story.began))
+    if earlier := curves.unmarked(case):
+        blocks.append(Text(f"{earlier} earlier ones are not marked; the tables have all that is known of them."))
     return Section("throughput", "Throughput", blocks)
 
 

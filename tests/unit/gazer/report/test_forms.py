@@ -10,13 +10,16 @@ from html.parser import HTMLParser
 import pytest
 
 from deeprec_ext.gazer import report
+from deeprec_ext.gazer.report import curves
 from deeprec_ext.gazer.report import story as parts
+from deeprec_ext.gazer.report.document import Text
 from deeprec_ext.gazer.report.escape import element, with_code
 from deeprec_ext.gazer.report.markdown import plain, words
+from deeprec_ext.gazer.report.sections import running
 from deeprec_ext.gazer.report.story import CRASHED, RUNNING, Story
 from deeprec_ext.gazer.report.svg import nice_top
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from tests.unit.gazer.report.stories import BEGAN, GOLDEN, eventful, lines, loaded, steady, story, trace
+from tests.unit.gazer.report.stories import BEGAN, GOLDEN, case, eventful, lines, loaded, steady, story, trace
 
 VOID = {"meta", "line", "rect", "path", "br", "link", "img", "input"}
 FOREIGN = {
@@ -82,7 +85,7 @@ def check(text: str) -> Page:
         if name == "href":
             assert re.fullmatch(r"#[a-z-]+", value) and value[1:] in page.ids
         if name == "style":
-            assert re.fullmatch(r"(left|bottom):-?[\d.]+%", value)
+            assert re.fullmatch(r"(left|right|bottom):-?[\d.]+%", value)
     style = text[text.index("<style>") : text.index("</style>")]
     assert "url(" not in style and "@import" not in style and "<" not in style[7:]
     assert re.search(r"default-src (&#x27;|')none(&#x27;|')", text)
@@ -213,3 +216,11 @@ def test_code_between_backticks():
 )
 def test_scales_end_at_a_round_number(value, top):
     assert nice_top(value) == pytest.approx(top)
+
+
+def test_of_very_many_scalings_the_newest_are_marked_and_it_is_said():
+    many = [parts.Scaling("scale-up", "ps", BEGAN + 3 * number, 1.0, "committed") for number in range(70)]
+    found = case({"job": {"steps_per_second": 10.0}}, scalings=tuple(many))
+    marks = curves.marks(found)
+    assert [marks[0].label, marks[-1].label, len(marks)] == ["S11", "S70", 60]
+    assert isinstance(told := running.throughput(found).blocks[-1], Text) and "10 earlier ones" in told.text

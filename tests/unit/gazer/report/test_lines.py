@@ -25,6 +25,25 @@ def test_a_process_that_was_away_has_a_gap_and_not_a_long_sample():
     assert found.seconds("worker-0", "cpu_cores") == pytest.approx(10.0)
 
 
+def test_a_line_that_begins_with_minutes_and_ends_with_seconds_has_no_gap():
+    """What is older than an hour is kept in steps of a minute."""
+    times = [60.0 * minute for minute in range(1, 13)] + [720.0 + 10 * number for number in range(1, 361)]
+    found = Lines([Line("job", "steps_per_second", times, [30.0] * 12 + [20.0] * 360, [30.0] * 372)])
+    assert found.seconds("job", "steps_per_second") == pytest.approx(4320.0)
+    assert found.mean("job", "steps_per_second") == pytest.approx((12 * 60 * 30 + 3600 * 20) / 4320)
+    assert all(
+        one.end == next.start
+        for one, next in zip(found.spans("job", "steps_per_second"), found.spans("job", "steps_per_second")[1:])
+    )
+
+
+def test_a_process_that_was_away_among_the_seconds_has_a_gap_though_there_are_many_minutes():
+    minutes = [60.0 * minute for minute in range(1, 61)]
+    seconds = [3600.0 + 10 * number for number in (1, 2, 3, 4, 5, 17, 18, 19, 20, 21)]
+    found = Lines([Line("worker-0", "cpu_cores", minutes + seconds, [1.0] * 70, [1.0] * 70)])
+    assert found.seconds("worker-0", "cpu_cores") == pytest.approx(3600 + 100)
+
+
 def test_questions_can_be_restricted_to_windows():
     found = Lines([line("ps-0", "cpu_cores", lambda time: 1.0 if time <= 100 else 5.0)])
     assert found.mean("ps-0", "cpu_cores", ((BEGAN, BEGAN + 100),)) == 1.0
