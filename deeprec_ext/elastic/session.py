@@ -7,37 +7,25 @@ Flattening, feeding and error texts are the base class's; only the last step, `_
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import logging
-import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
-from deeprec_ext.elastic.background import GivenUpError, politely, without_collections
 from deeprec_ext.elastic.feeding import Feeding, Run
-from deeprec_ext.elastic.home import Home, Wanted
+from deeprec_ext.elastic.home import Home
 from deeprec_ext.elastic.iterators import Iterators
 from deeprec_ext.elastic.placed import ExchangedError, Placed, Signature
-from deeprec_ext.elastic.probe import PLAIN, TraceFailedError
+from deeprec_ext.elastic.probe import TraceFailedError
 from deeprec_ext.elastic.runner import AbandonedError, Runner
-from deeprec_ext.elastic.tracing import Traceable
-from deeprec_ext.elastic.usergraph import Exported, Facts, UserGraph
+from deeprec_ext.elastic.shelf import Shelf
+from deeprec_ext.elastic.usergraph import Facts, UserGraph
 from deeprec_ext.errors import RefusedError
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
-
-SIGNATURES_MAX = 256
-"""Signatures remembered, least recently used first to go."""
-
-RECURRING = 2
-"""A signature used so often is a step (or belongs to one) and is compiled in advance; initialisers are run once."""
 
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, AbandonedError)
 """What a run ends with when a PS is gone."""
@@ -45,8 +33,6 @@ LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledE
 STALE = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError)
 """What a run ends with when its variables have moved away: never a lost write."""
 
-
-_numbers = itertools.count()
 
 TWICE = "request was received twice"
 """TensorFlow numbers the requests of a step at random so that none is executed twice, and a worker refuses a number that is
@@ -56,10 +42,6 @@ that says so has executed nothing then, and the step is run again at once."""
 
 TWICE_MAX = 5
 """One after the other: chance does not do that."""
-
-DROP_SECONDS, DROP_PATIENCE_SECONDS = 2.0, 20.0
-"""How long closing waits until iterators are gone: where the session names a dead PS, which may keep it for ever, and where it
-does not. Then the only reason is a busy machine, and giving up costs a crash: an iterator that outlives its session."""
 
 
 class ElasticSession(v1.Session):
@@ -72,22 +54,11 @@ class ElasticSession(v1.Session):
         super().__init__("", graph, config)
         self._home = home
         self._target = (home.wanted().target if home else target).encode()
-        self._given = config
-        self._placed: Placed | None = None
-        self._made_for: Wanted | None = None
-        self._made_version = -1
         self._generation = home.generation if home is not None else 0
-        self._prepared: dict[object, Placed] = {}
-        self._standby: dict[object, Placed] = {}  # for views that come only when a PS dies
-        self._kept: list[Placed] = []  # sessions in which an iterator was initialised
-        self._left_behind = threading.Event()  # some session could not be closed
         self._user = UserGraph(self.graph, home.refused if home is not None else None)
+        self.shelf = Shelf(self._user, home, config)
         self._iterators = Iterators()
-        self._uses: OrderedDict[Signature, int] = OrderedDict()
-        self._building = threading.RLock()
-        self._swaps = 0
         self._feeding = Feeding(home.inputs) if home is not None else None
-        self._scope = f"deeprec_ext/{next(_numbers)}/"  # two graphs of a process may call their iterators alike
         if home is not None:
             home.opened(self)
 
@@ -110,55 +81,13 @@ class ElasticSession(v1.Session):
         """Destroys the named iterators, then closes; never blocks for long, whatever became of the PS."""
         if self._closed:
             return
-        placed = self._placed
         if self._feeding is not None:
             self._feeding.close()  # or an iterator that waits for data could not be destroyed
-        if placed is not None and placed.drops and self._home is not None:
-            self._drop_iterators(placed)
+        self.shelf.drop_iterators()
         super().close()
         if self._home is not None:
             self._home.closed(self)
-        if placed is not None and placed.pinned:
-            self._kept.append(placed)
-            placed = None
-        for one in [*self.drop_prepared(), *self.drop_standby(()), *([placed] if placed is not None else [])]:
-            one.close()
-        # An iterator holds the devices of the session that started it, and the kernels of every session hold the iterator:
-        # that session goes last. Of two such sessions (one started the input again) neither can, or the process crashes.
-        stay = self._left_behind.is_set() or len(self._kept) > 1
-        for one in self._kept:
-            if stay:
-                one.leak()
-            else:
-                one.close()
-        self._kept.clear()
-
-    def _drop_iterators(self, placed: Placed) -> None:
-        """An iterator that is still there when its session is closed crashes the process later."""
-        done = threading.Event()
-
-        def work() -> None:
-            for drop in placed.drops:
-                if placed.closed:
-                    return  # left behind meanwhile: there is no session any more
-                try:
-                    placed.run(Signature((), (), (drop,)), ())
-                except (tf.errors.OpError, ExchangedError) as error:
-                    log.debug("dropping an iterator: %s", error)
-            done.set()
-
-        threading.Thread(target=work, name="deeprec-drop", daemon=True).start()
-        began = time.monotonic()
-        while not done.wait(min(DROP_SECONDS, 0.5)):
-            waited = time.monotonic() - began
-            if waited >= DROP_PATIENCE_SECONDS or (waited >= DROP_SECONDS and self._hopeless()):
-                for one in [*self._kept, placed]:
-                    one.leak()
-                return
-
-    def _hopeless(self) -> bool:
-        """Whether the present session names a PS that is gone."""
-        return self._home is None or self._made_for is None or self._home.dead(self._made_for)
+        self.shelf.close()
 
     # -- running
 
@@ -174,11 +103,11 @@ class ElasticSession(v1.Session):
         # MonitoredSession passes empty RunOptions and a RunMetadata to every run; only real options are worth a slow run.
         tracing = options is not None and options.ByteSize() > 0
         if self._home is None:
-            return self._execute(self._current(), signature, values, options, run_metadata, tracing, None)
+            return self._execute(self.shelf.current(), signature, values, options, run_metadata, tracing, None)
         facts = self._user.facts_of(signature)
         if facts.records:
             signature = signature._replace(fetches=(*signature.fetches, *(tensor for _, tensor in facts.records)))
-        self._count(signature)
+        self._user.count(signature)
         feeding: Run | None = None
         if self._feeding is not None and (facts.pulls or facts.makes):
             feeding = self._feeding.run(facts.pulls, facts.makes, facts.records, signature, values)
@@ -192,8 +121,8 @@ class ElasticSession(v1.Session):
                     with self._home.gate.passing():
                         if feeding is not None and not feeding.valid:
                             continue
-                        placed = self._current()
-                        made_for = self._made_for
+                        placed = self.shelf.current()
+                        made_for = self.shelf.made_for
                         try:
                             self._before(placed, facts, feeding, signature, values)
                             result = self._execute(
@@ -219,7 +148,7 @@ class ElasticSession(v1.Session):
                                 continue
                             failure: Exception = error
                 else:
-                    placed, made_for = self._current(), self._made_for
+                    placed, made_for = self.shelf.current(), self.shelf.made_for
                     self._before(placed, facts, feeding, signature, values)
                     return self._execute(placed, signature, values, options, run_metadata, tracing, None, feeding)
             except tf.errors.OutOfRangeError:
@@ -227,7 +156,7 @@ class ElasticSession(v1.Session):
                     raise
                 continue
             except ExchangedError:
-                if self._closed or placed is self._placed:
+                if self._closed or placed is self.shelf.present:
                     raise tf.errors.CancelledError(None, None, "Session has been closed.") from None
                 continue
             assert made_for is not None
@@ -272,162 +201,19 @@ class ElasticSession(v1.Session):
             placed.pinned = True
         self._iterators.before(placed, facts, signature, values)
 
-    def _count(self, signature: Signature) -> None:
-        with self._building:
-            self._uses[signature] = self._uses.get(signature, 0) + 1
-            self._uses.move_to_end(signature)
-            if len(self._uses) > SIGNATURES_MAX:
-                self._uses.popitem(last=False)
-
-    # -- sessions
-
-    def _current(self) -> Placed:
-        """The session for the present view; built here and now when nobody prepared it."""
-        exported = self._user.exported()
-        placed = self._placed
-        wanted = self._home.wanted() if self._home is not None else _ON_THE_SPOT
-        if placed is not None and (self._made_for is wanted and self._made_version == exported.version):
-            return placed
-        with self._building:
-            placed = self._placed
-            if placed is not None and placed.key == (wanted.key, exported.version):
-                self._made_for, self._made_version = wanted, exported.version
-                return placed
-            fresh = self._take_prepared((wanted.key, exported.version))
-            if fresh is None:
-                started = time.monotonic()
-                fresh = self._build(wanted, exported)
-                if self._placed is not None:
-                    log.info("built a session between two runs, in %.2f s", time.monotonic() - started)
-            old = self._install(fresh, wanted)
-        if old is not None and self._home is not None:
-            self._home.retire([old])
-        return fresh
-
-    def _build(self, wanted: Wanted, exported: Exported) -> Placed:
-        context = dataclasses.replace(wanted.context, swaps=self._swaps, resource_scope=self._scope)
-        with without_collections():
-            rewritten = passes.rewrite(exported.definition, context)
-            self._swaps += 1
-            return Placed(
-                (wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given), self._left_behind
-            )
-
-    def _install(self, fresh: Placed, wanted: Wanted) -> Placed | None:
-        """Makes `fresh` the session of the next run; returns the one that may be closed now."""
-        with self._building:
-            old, self._placed, self._made_for = self._placed, fresh, wanted
-            self._made_version = self._user.known.version if self._user.known is not None else -1
-            if old is not None and old is not fresh and old.pinned:
-                old.end_probe()
-                self._kept.append(old)
-                old = None
-            return old if old is not fresh else None
-
     # -- called by the agent's threads, while training goes on
-
-    def recurring(self) -> list[Signature]:
-        """What the training loop runs again and again."""
-        with self._building:
-            return [signature for signature, count in self._uses.items() if count >= RECURRING]
-
-    def traceable(self) -> Traceable | None:
-        """The run that costs most of the recurring ones (ops × uses), and what it takes to compile it once more."""
-        with self._building:
-            placed, wanted, exported = self._placed, self._made_for, self._user.known
-            if placed is None or wanted is None or exported is None or placed.key != (wanted.key, exported.version):
-                return None
-            known = [(uses * facts.nodes, signature) for signature, uses in self._uses.items()
-                     if uses >= RECURRING and (facts := self._user.known_facts(signature)) and facts.remote]  # fmt: skip
-            if not known or not self._is_plain(signature := max(known)[1]):
-                return None
-            context = dataclasses.replace(wanted.context, swaps=self._swaps, resource_scope=self._scope)
-            self._swaps += 1
-        config = wanted.config(self._given)
-        return Traceable(placed, signature, exported.definition, exported.index, context, wanted, config)
-
-    def _is_plain(self, signature: Signature) -> bool:
-        """Whether all that is fed and fetched are arrays whichever way they come."""
-        tensors = (*signature.feeds, *signature.fetches)
-        return all(self.graph.get_tensor_by_name(name).dtype.base_dtype in PLAIN for name in tensors)
-
-    @property
-    def placed(self) -> Placed | None:
-        """The session of the next run, as far as nothing changes."""
-        return self._placed
-
-    def prepare(self, wanted: Wanted, *, standby: bool = False) -> None:
-        """Builds the session for another view and compiles the recurring signatures. Slow; runs nothing.
-
-        `standby`: for a view that may never come; kept until `drop_standby`.
-        """
-        exported = self._user.exported()
-        key = (wanted.key, exported.version)
-        where = self._standby if standby else self._prepared
-        if key not in where:
-            fresh, home = self._build(wanted, exported), self._home
-            try:
-                politely(
-                    lambda: [fresh.callable(signature) for signature in self.recurring()],
-                    give_up=lambda: home is not None and home.dead(wanted),
-                )
-            except GivenUpError:
-                fresh.leak()
-                raise
-            where[key] = fresh
-
-    def has_standby(self, wanted: Wanted) -> bool:
-        return (wanted.key, self._user.exported().version) in self._standby
-
-    def drop_standby(self, keep: Iterable[Wanted]) -> list[Placed]:
-        """Forgets the standby sessions but for these views (and the present graph); to be closed by the caller."""
-        with self._building:
-            version = self._user.known.version if self._user.known is not None else -1
-            kept = {(wanted.key, version) for wanted in keep}
-            return [self._standby.pop(key) for key in list(self._standby) if key not in kept]
-
-    def _take_prepared(self, key: object) -> Placed | None:
-        found = self._prepared.pop(key, None)
-        return found if found is not None else self._standby.pop(key, None)
-
-    def exchange(self, wanted: Wanted) -> list[Placed]:
-        """From the next run on, the session that was prepared for `wanted`; if there is none it is built by that run.
-
-        Returns sessions that nobody needs any more; to be closed once no run is under way in them.
-        """
-        with self._building:
-            exported = self._user.known
-            fresh = self._take_prepared((wanted.key, exported.version)) if exported is not None else None
-            if fresh is None:
-                return []
-            old = self._install(fresh, wanted)
-            return [old] if old is not None else []
-
-    def drop_prepared(self) -> list[Placed]:
-        """Forgets what was prepared; to be closed by the caller."""
-        with self._building:
-            dropped = list(self._prepared.values())
-            self._prepared.clear()
-            return dropped
 
     def catalogue(self) -> Any:
         """The variable catalogue of the graph, from what the training loop runs; None before it has made steps."""
-        exported, recurring = self._user.known, self.recurring()
-        if exported is None or not recurring:
-            return None
-        names = {name for signature in recurring for name in signature.names}
-        return passes.build_catalogue(exported.definition, names, passes.saved_names(self.graph))
+        return self._user.catalogue()
 
     def batch_size(self) -> int:
         """Records per step, 0 if unknown."""
         return passes.batch_size(self._user.exported().definition)
 
     def reports(self) -> list[passes.Report]:
-        return self._placed.reports if self._placed is not None else []
-
-
-def _local_config(base: v1.ConfigProto | None) -> v1.ConfigProto:
-    return base if base is not None else v1.ConfigProto()
+        """Of the passes that made the present session."""
+        return self.shelf.present.reports if self.shelf.present is not None else []
 
 
 def _abandonable(
@@ -439,6 +225,3 @@ def _abandonable(
     if to_compile is not None:
         runner.call(to_compile.callable, signature)
     return runner.call(function, signature, *arguments)
-
-
-_ON_THE_SPOT = Wanted(None, passes.Context(slot_map=None, tracked={}), _local_config, "")

@@ -15,8 +15,8 @@ MEMORY_SHARE = 0.2
 """With less of the machine's memory left, none is added."""
 
 
-class _Session(Protocol):
-    """Of an `ElasticSession`, what is needed here."""
+class _Shelf(Protocol):
+    """Of a `Shelf`, what is needed here."""
 
     def drop_standby(self, keep: Iterable[Any]) -> list[Any]: ...
     def has_standby(self, wanted: Any) -> bool: ...
@@ -28,16 +28,16 @@ class Standby:
 
     Args:
       put: queues work for the thread that prepares.
-      sessions: those that are open now.
+      shelves: of the sessions that are open now.
       wanted: for what they should be prepared; empty: for nothing; None: training has ended.
       retire: closes what is not needed any more.
     """
 
     def __init__(
-        self, put: Callable[[Callable[[], None]], None], sessions: Callable[[], Collection[_Session]],
+        self, put: Callable[[Callable[[], None]], None], shelves: Callable[[], Collection[_Shelf]],
         wanted: Callable[[], list[Any] | None], retire: Callable[[list[Any]], None],
     ) -> None:  # fmt: skip
-        self._put, self._sessions, self._wanted, self._retire = put, sessions, wanted, retire
+        self._put, self._shelves, self._wanted, self._retire = put, shelves, wanted, retire
         self.delay_seconds = 0.0
         self._due = False
         self._placed_at = 0.0
@@ -54,22 +54,22 @@ class Standby:
 
     def _prepare(self) -> None:
         self._due = False
-        wanted, sessions = self._wanted(), self._sessions()
+        wanted, shelves = self._wanted(), self._shelves()
         if wanted is None:
             return
-        for session in sessions:
-            self._retire(session.drop_standby(wanted))
+        for shelf in shelves:
+            self._retire(shelf.drop_standby(wanted))
         early = self._placed_at + self.delay_seconds - time.monotonic()
         if wanted and early > 0:
             timer = threading.Timer(early, self.soon)
             timer.daemon = True  # the end of the process does not wait for it
             timer.start()
             return
-        for session in sessions:
+        for shelf in shelves:
             for one in wanted:
-                if not session.has_standby(one):
+                if not shelf.has_standby(one):
                     if available_memory_share() >= MEMORY_SHARE:
-                        session.prepare(one, standby=True)
+                        shelf.prepare(one, standby=True)
                         self.soon()
                     return
 

@@ -63,11 +63,10 @@ class Traceable:
     config: v1.ConfigProto
 
 
-class Session(Protocol):
-    """An `ElasticSession`."""
+class Sessions(Protocol):
+    """The `Shelf` of an `ElasticSession`."""
 
-    @property
-    def placed(self) -> Placed | None: ...
+    present: Placed | None
 
     def traceable(self) -> Traceable | None: ...
 
@@ -78,7 +77,8 @@ class Host(Protocol):
     clock: StepClock
     gate: Gate
 
-    def open_sessions(self) -> Sequence[Session]: ...
+    def shelves(self) -> Sequence[Sessions]:
+        """Of the sessions that are open."""
 
     def soon(self, job: Callable[[], None]) -> None:
         """In the thread that prepares sessions."""
@@ -131,9 +131,9 @@ class Tracing:
         """Compiles a probe, or arms it, when it is time."""
         if self.seconds <= 0 or self.budget <= 0:
             return
-        session = next((one for one in self._host.open_sessions() if one.placed is not None), None)
-        placed = session.placed if session is not None else None
-        if session is None or placed is None:
+        shelf = next((one for one in self._host.shelves() if one.present is not None), None)
+        placed = shelf.present if shelf is not None else None
+        if shelf is None or placed is None:
             return
         now, steps = self._clock(), self._host.clock.steps
         epoch, _ = self._host.where()
@@ -149,7 +149,7 @@ class Tracing:
         elif placed.probe is None and not self._asked:
             if now - self._viewed_at >= self.delay_seconds or now - self._since >= DELAYS_MAX * self.delay_seconds:
                 self._asked = True
-                self._host.soon(lambda: self._prepare(session))
+                self._host.soon(lambda: self._prepare(shelf))
         elif placed.probe is not None and now >= self._due:
             self._due = now + self.spacing_seconds
             placed.probe.arm()
@@ -172,8 +172,8 @@ class Tracing:
 
     # -- the thread that prepares sessions
 
-    def _prepare(self, session: Session) -> None:
-        found = session.traceable()
+    def _prepare(self, shelf: Sessions) -> None:
+        found = shelf.traceable()
         if found is None:
             return
         seconds = found.placed.compile_seconds

@@ -26,6 +26,7 @@ from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.placed import Placed, retire
 from deeprec_ext.elastic.runner import Runner
 from deeprec_ext.elastic.session import LOST, ElasticSession
+from deeprec_ext.elastic.shelf import Shelf
 from deeprec_ext.elastic.situation import Situation
 from deeprec_ext.elastic.standby import Standby
 from deeprec_ext.elastic.steps import StepClock
@@ -77,7 +78,7 @@ class Trainer:
         self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
         self._live_generation = 0  # of which it was said that the model is live
         self._frozen = False
-        self._standby = Standby(self._builder.put, lambda: list(self._sessions), self._standby_wanted, retire)
+        self._standby = Standby(self._builder.put, self.shelves, self._standby_wanted, retire)
 
     def start(self) -> None:
         """Registers and serves in the background; the first elastic session waits for the result."""
@@ -150,6 +151,10 @@ class Trainer:
     def closed(self, session: ElasticSession) -> None:
         self._sessions.discard(session)
 
+    def shelves(self) -> list[Shelf]:
+        """Of the sessions that are open now."""
+        return [session.shelf for session in list(self._sessions)]
+
     def retire(self, sessions: list[Placed]) -> None:
         threading.Thread(target=retire, args=(sessions,), name="deeprec-retire", daemon=True).start()
 
@@ -158,9 +163,6 @@ class Trainer:
         self.agent.send(pb.AgentMessage(refusal=pb.Refusal(reason=reason)))
 
     # -- for Gazer
-
-    def open_sessions(self) -> list[ElasticSession]:
-        return list(self._sessions)
 
     def soon(self, job: Callable[[], None]) -> None:
         self._builder.put(job)
@@ -316,8 +318,8 @@ class Trainer:
             raise TimeoutError("a step did not end within the lease; is it waiting for input?")
 
     def _resume(self) -> None:
-        for session in list(self._sessions):
-            retire(session.drop_prepared())
+        for shelf in self.shelves():
+            retire(shelf.drop_prepared())
 
     def _mark(self, tracked: Mapping[str, str], slots: frozenset[int]) -> None:
         """From the next run on, sessions mark the writes to these variables (or none), all of them on these slots."""
@@ -330,10 +332,10 @@ class Trainer:
         if tracked != situation.tracked:
             situation.marks_sure = False
             wanted = situation.wanted_for(self.view, tracked)
-            for session in list(self._sessions):
-                session.prepare(wanted)
+            for shelf in self.shelves():
+                shelf.prepare(wanted)
             situation.track(tracked, wanted)
-            before = [old for session in list(self._sessions) for old in session.exchange(wanted)]
+            before = [old for shelf in self.shelves() for old in shelf.exchange(wanted)]
         sure = self.gate.wait_past(MARK_LIMIT_SECONDS)
         self.retire(before)
         if not sure:
@@ -342,8 +344,8 @@ class Trainer:
 
     def _prepare(self, view: ClusterView, keep_marks: bool) -> None:
         wanted = self._situation.wanted_for(view, self._situation.tracked if keep_marks else {})
-        for session in list(self._sessions):
-            session.prepare(wanted)
+        for shelf in self.shelves():
+            shelf.prepare(wanted)
 
     def _lost(self, command_id: int) -> None:
         """A PS is gone for good: no run goes on, none begins before the next view; answers with the highest step."""
@@ -363,15 +365,15 @@ class Trainer:
             self._situation.forget_marks()
         self._set_view(view)
         wanted = self.wanted()
-        before: list[Placed] = [old for session in list(self._sessions) for old in session.exchange(wanted)]
+        before: list[Placed] = [old for shelf in self.shelves() for old in shelf.exchange(wanted)]
         self._situation.lapsed = False
         self.gate.open()
 
         def close() -> None:
             time.sleep(CLOSE_AFTER_SECONDS)
             retire(before)
-            for session in list(self._sessions):
-                retire(session.drop_prepared())
+            for shelf in self.shelves():
+                retire(shelf.drop_prepared())
 
         self._builder.obey_beside(command_id, close)
         self._standby.soon()

@@ -91,7 +91,7 @@ class TrainerGazer:
         gate, waited = host.gate.waiting.seconds, host.inputs.waiting.seconds
         sample.gate_wait_seconds, self._gate = gate - self._gate, gate
         sample.input_wait_seconds, self._input = waited - self._input, waited
-        sample.training = bool(host.open_sessions())
+        sample.training = bool(host.shelves())
         report.steps.CopyFrom(sample)
 
     def _traces(self, report: pb.GazerReport) -> None:

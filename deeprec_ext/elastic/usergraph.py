@@ -1,18 +1,27 @@
-"""The user's graph as a session sees it: exported when it has grown, and what each run of it reaches."""
+"""The user's graph as a session sees it: exported when it has grown, what each run of it reaches, and which runs recur."""
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
 from deeprec_ext.elastic.placed import Signature
+from deeprec_ext.elastic.probe import PLAIN
 from deeprec_ext.errors import RefusedError
 
 v1 = tf.compat.v1
+
+SIGNATURES_MAX = 256
+"""Signatures whose uses are remembered, least recently used first to go."""
+
+RECURRING = 2
+"""A signature used so often is a step (or belongs to one) and is compiled in advance; initialisers are run once."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +56,9 @@ class UserGraph:
 
     def __init__(self, graph: tf.Graph, refused: Callable[[str], None] | None) -> None:
         self._graph, self._refused = graph, refused
-        self._lock = threading.RLock()
+        self._lock, self._counting = threading.RLock(), threading.Lock()
         self._facts: dict[Signature, Facts] = {}
+        self._uses: OrderedDict[Signature, int] = OrderedDict()
         self.known: Exported | None = None
         """What was exported last; None: nothing yet."""
 
@@ -85,9 +95,38 @@ class UserGraph:
             facts = self._facts[signature] = self._reached(exported, signature)
         return facts
 
-    def known_facts(self, signature: Signature) -> Facts | None:
-        """None: it was not asked for since the graph has grown."""
-        return self._facts.get(signature)
+    def count(self, signature: Signature) -> None:
+        """It is run once more."""
+        with self._counting:
+            self._uses[signature] = self._uses.get(signature, 0) + 1
+            self._uses.move_to_end(signature)
+            if len(self._uses) > SIGNATURES_MAX:
+                self._uses.popitem(last=False)
+
+    def recurring(self) -> list[Signature]:
+        """What the training loop runs again and again."""
+        with self._counting:
+            return [signature for signature, count in self._uses.items() if count >= RECURRING]
+
+    def costliest(self) -> Signature | None:
+        """Of the recurring runs that reach a PS, the one that costs most (ops × uses since the graph has grown); None where
+        there is none, or where not all that it feeds and fetches are arrays whichever way they come."""
+        with self._counting:
+            known = [(uses * facts.nodes, signature) for signature, uses in self._uses.items()
+                     if uses >= RECURRING and (facts := self._facts.get(signature)) and facts.remote]  # fmt: skip
+        if not known:
+            return None
+        signature = max(known)[1]
+        tensors = map(self._graph.get_tensor_by_name, (*signature.feeds, *signature.fetches))
+        return signature if all(tensor.dtype.base_dtype in PLAIN for tensor in tensors) else None
+
+    def catalogue(self) -> Any:
+        """The variable catalogue of the graph, from what the training loop runs; None before it has made steps."""
+        exported, recurring = self.known, self.recurring()
+        if exported is None or not recurring:
+            return None
+        names = {name for signature in recurring for name in signature.names}
+        return passes.build_catalogue(exported.definition, names, passes.saved_names(self._graph))
 
     def _reached(self, exported: Exported, signature: Signature) -> Facts:
         index, feeds = exported.index, exported.feeds

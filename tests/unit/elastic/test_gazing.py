@@ -45,7 +45,7 @@ class Host:
         self.inputs = Inputs(None, threading.Event())
         self.inputs.waiting._clock = lambda: self.now
 
-    def open_sessions(self):
+    def shelves(self):
         return self.sessions
 
     def soon(self, job):

@@ -11,12 +11,10 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from deeprec_ext.elastic import iterators  # noqa: E402
-from deeprec_ext.elastic import session as module  # noqa: E402
 from deeprec_ext.elastic.background import GivenUpError  # noqa: E402
 from deeprec_ext.elastic.placed import retire  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
-from tests.unit.elastic.cluster import FakeHome, LocalCluster, destroy_moved, movers  # noqa: E402
+from tests.unit.elastic.cluster import FakeHome, LocalCluster, destroy_moved, elastic, move_unseen, movers  # noqa: E402
 
 v1 = tf.compat.v1
 ROWS, DIM, SLOTS = 20_000, 4, 4
@@ -42,13 +40,6 @@ def build(resource: bool = True, one_shot: bool = False):
         loss = tf.reduce_mean((looked @ dense) ** 2)
         train = v1.train.AdagradOptimizer(0.1).minimize(loss, step)
     return train, record, loss
-
-
-def elastic(home, graph):
-    session = ElasticSession("grpc://x", graph, None, home)
-    session.run(v1.global_variables_initializer())
-    session.run(v1.tables_initializer())
-    return session
 
 
 def values(session):
@@ -78,9 +69,9 @@ def test_a_change_of_ps_while_another_thread_trains_loses_no_update_and_no_recor
             assert tracked
             copies = movers(cluster, catalogue, old, new)
             marking = home.make(old, tracked)
-            session.prepare(marking)
+            session.shelf.prepare(marking)
             home.set(old, tracked)
-            session.exchange(marking)
+            session.shelf.exchange(marking)
             assert home.gate.wait_past(10)
             stop.clear()
             thread = threading.Thread(target=loop)
@@ -88,14 +79,14 @@ def test_a_change_of_ps_while_another_thread_trains_loses_no_update_and_no_recor
             for mover in copies.values():
                 mover.first()
                 mover.dirty()
-            session.prepare(home.make(new, {}))
+            session.shelf.prepare(home.make(new, {}))
             home.gate.close(30)
             assert home.gate.wait_idle(10)
             for mover in copies.values():
                 mover.final()
                 assert mover.verify() > 0
             destroy_moved(cluster, catalogue, old, new)
-            session.exchange(home.set(new))
+            session.shelf.exchange(home.set(new))
             home.gate.open()
             stop.set()
             thread.join(20)
@@ -122,22 +113,6 @@ def replay(steps, resource):
         result = values(session)
         session.close()
     return result
-
-
-def move_unseen(cluster, home, session, one, two):
-    """The variables move away, and the session hears of it only when its next run has failed."""
-    catalogue = session.catalogue()
-    for mover in movers(cluster, catalogue, one, two).values():
-        mover.first()
-        mover.final()
-    destroy_moved(cluster, catalogue, one, two)
-    original, waiting = type(home).next_view, home.make(two, {})
-
-    def next_view(error, failed):
-        home._wanted = waiting
-        return original(home, error, failed)
-
-    home.next_view = next_view
 
 
 def test_a_full_queue_and_its_runners_outlive_a_change():
@@ -170,18 +145,18 @@ def test_a_full_queue_and_its_runners_outlive_a_change():
         runners = [threading.Thread(target=fill) for _ in range(2)]
         for runner in runners:
             runner.start()
-        catalogue = session.catalogue()
         for old, new in [(one, two), (two, one)]:
             while session.run(size) < 100:  # then both are held up
                 time.sleep(0.01)
-            session.prepare(home.make(new))
+            catalogue = session.catalogue()
+            session.shelf.prepare(home.make(new))
             home.gate.close(30)
             assert home.gate.wait_idle(10)
             for mover in movers(cluster, catalogue, old, new).values():
                 mover.first()
                 mover.final()
             destroy_moved(cluster, catalogue, old, new)
-            session.exchange(home.set(new))
+            session.shelf.exchange(home.set(new))
             home.gate.open()
             assert session.run(size) == 100
             steps = threading.Thread(target=lambda: [session.run(train) for _ in range(40)], daemon=True)
@@ -212,33 +187,6 @@ def test_a_stale_session_gets_an_error_and_is_run_again_on_the_next_view():
         session.close()
 
 
-def slowly(number):
-    time.sleep(0.05)
-    return number
-
-
-PIPELINES = {
-    "map": lambda dataset, work: dataset.map(work),
-    "parallel map": lambda dataset, work: dataset.map(work, num_parallel_calls=1),
-    "map and batch": lambda dataset, work: dataset.map(work).batch(2).map(lambda batch: batch[0]),
-    "prefetch": lambda dataset, work: dataset.map(work).prefetch(2),
-}
-
-
-def train_on(dataset, one_shot=False):
-    """In the graph at hand: a training operation that adds the records of the dataset up, and the record."""
-    with v1.device(v1.train.replica_device_setter(SLOTS, worker_device="/job:chief/task:0")):
-        step = v1.train.get_or_create_global_step()
-        if one_shot:
-            iterator = v1.data.make_one_shot_iterator(dataset)
-        else:
-            iterator = v1.data.make_initializable_iterator(dataset)
-            v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
-        record = iterator.get_next()
-        total = v1.get_variable("total", [], tf.int64, initializer=v1.zeros_initializer())
-        return tf.group(v1.assign_add(total, record), v1.assign_add(step, 1)), record
-
-
 def test_a_run_that_stays_on_the_trainer_finds_the_new_session_when_the_old_one_is_closed(monkeypatch):
     """It does not pass the gate, so nothing keeps the exchange from coming between its look at the session and its run."""
     cluster = LocalCluster(1)
@@ -250,21 +198,21 @@ def test_a_run_that_stays_on_the_trainer_finds_the_new_session_when_the_old_one_
         home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
         session = ElasticSession("grpc://x", graph, None, home)
         session.run(v1.global_variables_initializer())
-        old = session.placed
-        look, looked = session._current, []
+        old = session.shelf.present
+        look, looked = session.shelf.current, []
 
         def current():
             found = look()
             if not looked:
                 looked.append(found)
                 wanted = home.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
-                session.prepare(wanted)
-                retire(session.exchange(wanted))
+                session.shelf.prepare(wanted)
+                retire(session.shelf.exchange(wanted))
             return found
 
-        monkeypatch.setattr(session, "_current", current)
+        monkeypatch.setattr(session.shelf, "current", current)
         assert session.run(local) == 6.0
-        assert looked == [old] and old.closed and session.placed is not old
+        assert looked == [old] and old.closed and session.shelf.present is not old
         session.close()
         with pytest.raises((tf.errors.CancelledError, RuntimeError)):
             session.run(local)
@@ -283,127 +231,10 @@ def test_a_session_for_a_change_that_is_rolled_back_is_given_up():
         threading.Timer(1.0, lambda: setattr(home, "gone", True)).start()
         began = time.monotonic()
         with pytest.raises(GivenUpError):
-            session.prepare(home.make(cluster.view(0, 7, 0, 7, epoch=2)))
+            session.shelf.prepare(home.make(cluster.view(0, 7, 0, 7, epoch=2)))
         assert time.monotonic() - began >= 1.0
         home.gone = False
         assert session.run([train, record])[1] == 2
-        session.close()
-
-
-@pytest.mark.parametrize("dead", [False, True])
-def test_closing_waits_for_an_iterator_on_a_busy_machine_and_not_where_a_ps_is_dead(dead, monkeypatch):
-    """An iterator that outlives its session crashes the process; on a dead PS nobody can wait for it."""
-    monkeypatch.setattr(module, "DROP_SECONDS", 0.1)
-    cluster, slow = LocalCluster(1), threading.Event()
-    with tf.Graph().as_default() as graph:
-        train, record = train_on(tf.data.Dataset.range(10**6))
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        monkeypatch.setattr(home, "dead", lambda wanted: dead)
-        session = elastic(home, graph)
-        session.run([train, record])
-        placed, dropped = session._placed, []
-        assert placed.drops
-        run = placed.run
-
-        def late(signature, *arguments):
-            assert slow.wait(30)
-            dropped.append(signature.targets)
-            return None if dead else run(signature, *arguments)
-
-        monkeypatch.setattr(placed, "run", late)
-        if dead:
-            session.close()
-            assert not dropped and session._left_behind.is_set()
-            slow.set()
-        else:
-            threading.Timer(1.0, slow.set).start()
-            session.close()
-            assert [(drop,) for drop in placed.drops] == dropped and not session._left_behind.is_set()
-
-
-@pytest.mark.parametrize("after_a_loss", [True, False])
-def test_input_that_ends_when_what_was_prefetched_before_a_loss_is_used_up_begins_again(after_a_loss, monkeypatch):
-    """What TensorFlow says of an iterator that it has cancelled, some batches late."""
-    cluster = LocalCluster(2)
-    views = [cluster.view(*[epoch % 2] * 4, epoch=epoch) for epoch in range(2, 10)]
-    with tf.Graph().as_default() as graph:
-        train, record = train_on(tf.data.Dataset.range(10**6))
-        home = FakeHome(cluster, views[0])
-        session = elastic(home, graph)
-        for one, two in zip(views, views[1:]):
-            for _ in range(3):
-                session.run([train, record])
-            if not after_a_loss:
-                break
-            move_unseen(cluster, home, session, one, two)
-            if session.run([train, record])[1] >= 3:
-                break  # else the failed run was just reading: the input was cancelled at once, and has begun again
-        else:
-            raise AssertionError("every loss cancelled the input at once")
-        for _ in range(3):
-            session.run([train, record])
-        execute, broken = session._execute, [f"End of sequence\n\t [[{{{{node {record.op.name}}}}}]]"]
-
-        def executed(*arguments):
-            if broken:
-                raise tf.errors.OutOfRangeError(None, None, broken.pop())
-            return execute(*arguments)
-
-        monkeypatch.setattr(session, "_execute", executed)
-        if after_a_loss:
-            assert session.run([train, record])[1] == 0
-        else:
-            with pytest.raises(tf.errors.OutOfRangeError):
-                session.run([train, record])
-        session.close()
-
-
-def test_the_end_of_the_data_long_after_a_failed_run_is_the_end():
-    cluster = LocalCluster(2)
-    one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)
-    with tf.Graph().as_default() as graph:
-        train, record = train_on(tf.data.Dataset.range(iterators.SUSPECT_RUNS + 20))
-        home = FakeHome(cluster, one)
-        session = elastic(home, graph)
-        for _ in range(3):
-            session.run([train, record])
-        move_unseen(cluster, home, session, one, two)
-        runs = 0
-        with pytest.raises(tf.errors.OutOfRangeError):
-            while runs < 10 * iterators.SUSPECT_RUNS:
-                session.run([train, record])
-                runs += 1
-        assert iterators.SUSPECT_RUNS < runs <= 2 * iterators.SUSPECT_RUNS + 20
-        session.close()
-
-
-@pytest.mark.parametrize("one_shot", [False, True])
-@pytest.mark.parametrize("pipeline", PIPELINES)
-def test_input_that_was_being_read_when_a_ps_was_lost_does_not_end(pipeline, one_shot):
-    """TensorFlow cancels the iterator with the run, for good: it then gives "end of sequence" and training would end."""
-    cluster = LocalCluster(2)
-    one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)
-    with tf.Graph().as_default() as graph:
-
-        def work(number):
-            if not one_shot:
-                return tf.reshape(tf.py_function(slowly, [number], tf.int64), [])
-            product = tf.linalg.matmul(tf.ones([700, 700]), tf.ones([700, 700]))
-            for _ in range(6):  # a dataset that captures nothing, as one-shot iterators demand
-                product = tf.linalg.matmul(product, product) / 1e6
-            return number + 0 * tf.cast(product[0, 0] > 0, tf.int64)
-
-        train, record = train_on(PIPELINES[pipeline](tf.data.Dataset.range(10**6), work), one_shot)
-        home = FakeHome(cluster, one)
-        session = elastic(home, graph)
-        for _ in range(3):
-            session.run([train, record])
-        move_unseen(cluster, home, session, one, two)
-        records = [session.run([train, record])[1] for _ in range(4)]
-        stride = 2 if pipeline == "map and batch" else 1
-        strides = [later - earlier for earlier, later in zip(records, records[1:])]
-        again = [later for later, difference in zip(records[1:], strides) if difference != stride]
-        assert again in ([], [0])  # it begins again at once, or when what was prefetched is used up
         session.close()
 
 

@@ -12,7 +12,7 @@ from deeprec_ext.elastic import standby as module
 from deeprec_ext.elastic.standby import Standby
 
 
-class Session:
+class Shelf:
     def __init__(self) -> None:
         self.ready: list[str] = []
 
@@ -36,7 +36,7 @@ class Rig:
         self.now, self.timers = 100.0, list[tuple[float, Callable[[], None]]]()
         self.wanted: list[str] | None = ["a", "b"]
         self.queue: collections.deque[Callable[[], None]] = collections.deque()
-        self.session, self.retired = Session(), list[str]()
+        self.shelf, self.retired = Shelf(), list[str]()
         self.memory = 0.5
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(module, "available_memory_share", lambda: self.memory)
@@ -52,7 +52,7 @@ class Rig:
                 rig.timers.append(self._due)
 
         monkeypatch.setattr(module, "threading", type("threading", (), {"Timer": Timer, "Thread": threading.Thread}))
-        self.standby = Standby(self.queue.append, lambda: [self.session], lambda: self.wanted, self.retired.extend)
+        self.standby = Standby(self.queue.append, lambda: [self.shelf], lambda: self.wanted, self.retired.extend)
         self.standby.delay_seconds = delay_seconds
 
     def work(self) -> None:
@@ -72,9 +72,9 @@ def test_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rig.standby.soon()
     assert len(rig.queue) == 1
     rig.work()
-    assert rig.session.ready == ["a"] and len(rig.queue) == 1
+    assert rig.shelf.ready == ["a"] and len(rig.queue) == 1
     rig.work()
-    assert rig.session.ready == ["a", "b"]
+    assert rig.shelf.ready == ["a", "b"]
     rig.work()
     assert not rig.queue
 
@@ -84,24 +84,24 @@ def test_after_a_change_of_the_ps_they_wait(monkeypatch: pytest.MonkeyPatch) -> 
     rig.standby.placed()
     rig.standby.soon()
     rig.work()
-    assert rig.session.ready == []
+    assert rig.shelf.ready == []
     rig.sleep(20.0)
     rig.standby.placed()  # another change meanwhile: from then on
     rig.sleep(10.0)
     rig.work()
-    assert rig.session.ready == []
+    assert rig.shelf.ready == []
     rig.sleep(20.0)
     rig.work()
-    assert rig.session.ready == ["a"]
+    assert rig.shelf.ready == ["a"]
 
 
 def test_those_of_another_view_are_closed_also_when_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch, delay_seconds=30.0)
-    rig.session.ready, rig.wanted = ["old"], []
+    rig.shelf.ready, rig.wanted = ["old"], []
     rig.standby.placed()
     rig.standby.soon()
     rig.work()
-    assert rig.retired == ["old"] and rig.session.ready == [] and not rig.timers
+    assert rig.retired == ["old"] and rig.shelf.ready == [] and not rig.timers
 
 
 def test_none_is_added_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,12 +109,12 @@ def test_none_is_added_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) ->
     rig.memory = 0.1
     rig.standby.soon()
     rig.work()
-    assert rig.session.ready == [] and not rig.queue
+    assert rig.shelf.ready == [] and not rig.queue
 
 
 def test_nothing_is_touched_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch)
-    rig.session.ready, rig.wanted = ["old"], None
+    rig.shelf.ready, rig.wanted = ["old"], None
     rig.standby.soon()
     rig.work()
-    assert rig.session.ready == ["old"] and not rig.retired
+    assert rig.shelf.ready == ["old"] and not rig.retired

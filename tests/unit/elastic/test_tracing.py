@@ -20,8 +20,7 @@ from deeprec_ext.elastic.tracing import make_probe  # noqa: E402
 from deeprec_ext.elastic.variables import Facts, Located, bitmap_of  # noqa: E402
 from deeprec_ext.elastic.view import elastic_config  # noqa: E402
 from deeprec_ext.graph import read_trace, role_by_view  # noqa: E402
-from tests.unit.elastic.cluster import FakeHome, LocalCluster  # noqa: E402
-from tests.unit.elastic.test_session import move_unseen, slowly  # noqa: E402
+from tests.unit.elastic.cluster import FakeHome, LocalCluster, move_unseen, slowly  # noqa: E402
 
 v1 = tf.compat.v1
 ROWS, DIM, BATCH, SLOTS = 20_000, 4, 64, 4
@@ -81,7 +80,7 @@ class Probed:
         self.attach()
 
     def attach(self) -> None:
-        found = self.session.traceable()
+        found = self.session.shelf.traceable()
         assert found is not None
         self.placed, self.probe = found.placed, make_probe(found, self.recorded.append)
         assert found.placed.attach(self.probe)
@@ -176,9 +175,9 @@ def test_the_traced_step_marks_the_rows_it_writes(cluster, home):
     for task, address in cluster.ps.items():
         make_bitmaps("grpc://" + address, task, [table for table in tables if view.slot_map[table.slot] == task])
     wanted = home.make(view, tracked)
-    session.prepare(wanted)
+    session.shelf.prepare(wanted)
     home.set(view, tracked)
-    session.exchange(wanted)
+    session.shelf.exchange(wanted)
     probed.steps(1)
     probed.attach()
     probed.probe.arm()
@@ -359,9 +358,9 @@ def test_the_probe_ends_with_its_session(cluster):
     probed = Probed(home, model)
     first, second = probed.placed, home.make(two, {})
     assert first.pinned
-    probed.session.prepare(second)
+    probed.session.shelf.prepare(second)
     home.set(two)
-    probed.session.exchange(second)
+    probed.session.shelf.exchange(second)
     closed = [thread for thread in threading.enumerate() if thread.name == "deeprec-close"]
     for thread in closed:
         thread.join(30)
@@ -386,5 +385,5 @@ def test_what_is_no_plain_array_is_not_traced(home):
     session = model.open(home)
     for _ in range(5):
         session.run([model.train, handle], {model.scale: 1.0})
-    assert session.traceable() is None
+    assert session.shelf.traceable() is None
     session.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -19,6 +20,49 @@ before = psutil.Process().memory_info().rss
 trim()
 print(before - psutil.Process().memory_info().rss)
 """
+
+ARENAS = """
+import ctypes, os, threading
+from deeprec_ext.elastic.trimming import bound_arenas
+print(bound_arenas())
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.fopen.restype = ctypes.c_void_p, ctypes.c_void_p
+started, ended = threading.Barrier(65), threading.Event()
+def work():
+    libc.malloc(ctypes.c_size_t(10_000))  # takes an arena for its thread
+    started.wait(30)
+    ended.wait(30)
+for _ in range(64):
+    threading.Thread(target=work, daemon=True).start()
+started.wait(30)
+read, write = os.pipe()
+libc.fdopen.restype, libc.malloc_info.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+libc.fclose.argtypes = [ctypes.c_void_p]
+file = libc.fdopen(write, b"w")
+threading.Thread(target=lambda: (libc.malloc_info(0, file), libc.fclose(file))).start()
+print(open(read).read().count("<heap "))
+ended.set()
+"""
+
+
+def arenas(**environment: str) -> tuple[int, int]:
+    """(how many it says it may have, how many 65 threads use)."""
+    done = subprocess.run(
+        [sys.executable, "-c", ARENAS], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+    )
+    allowed, used = done.stdout.split() or pytest.fail(done.stderr)
+    return int(allowed), int(used)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
+def test_threads_share_two_arenas_a_core() -> None:
+    allowed, used = arenas()
+    assert 2 <= used <= allowed <= 2 * len(os.sched_getaffinity(0))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
+def test_the_environment_may_say_how_many_arenas() -> None:
+    assert arenas(MALLOC_ARENA_MAX="3") == (0, 3)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc")

@@ -29,16 +29,16 @@ class Gate:
 class Host:
     """A trainer whose time stands still unless the test moves it."""
 
-    def __init__(self, session) -> None:
-        self.clock, self.gate, self.sessions, self.jobs = Clock(), Gate(), [session], []
+    def __init__(self, shelf) -> None:
+        self.clock, self.gate, self.shelf, self.jobs = Clock(), Gate(), shelf, []
         self.epoch = 7
         self.lost = threading.Event()
 
     def dead(self, wanted):
         return self.lost.is_set()
 
-    def open_sessions(self):
-        return self.sessions
+    def shelves(self):
+        return [self.shelf]
 
     def soon(self, job):
         self.jobs.append(job)
@@ -67,18 +67,18 @@ class FakePlaced:
         return True
 
 
-class FakeSession:
-    def __init__(self, placed):
-        self.placed = placed
+class FakeShelf:
+    def __init__(self, present):
+        self.present = present
 
     def traceable(self):
-        return tracing.Traceable(self.placed, None, None, None, None, None, None)
+        return tracing.Traceable(self.present, None, None, None, None, None, None)
 
 
 class Deciding:
     def __init__(self, monkeypatch, **placed) -> None:
         self.now, self.placed = 100.0, FakePlaced(**placed)
-        self.host = Host(FakeSession(self.placed))
+        self.host = Host(FakeShelf(self.placed))
         self.tracing = Tracing("chief-0", self.host, lambda: self.now)
         self.tracing.seconds, self.tracing.budget = 30.0, 0.001
         monkeypatch.setattr(tracing, "make_probe", lambda found, record: FakeProbe())
@@ -158,7 +158,7 @@ def test_where_trainers_come_and_go_all_the_time_a_step_is_traced_in_the_end(mon
 def test_another_session_has_to_settle_anew(monkeypatch):
     one = Deciding(monkeypatch)
     one.settle()
-    placed = one.host.sessions[0].placed = FakePlaced()
+    placed = one.host.shelf.present = FakePlaced()
     one.later(60)
     assert len(one.host.jobs) == 1
     one.later(60)

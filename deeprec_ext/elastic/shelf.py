@@ -1,0 +1,232 @@
+"""The sessions behind one `ElasticSession`: the present one, those prepared for other views, and those that must stay.
+
+Each is a placed copy of the user's graph (`Placed`). The training thread takes the present one before every run; the agent's
+threads prepare others meanwhile and exchange them. What the training thread finds missing it builds itself, between two runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from deeprec_ext import graph as passes
+from deeprec_ext.elastic.background import GivenUpError, politely, without_collections
+from deeprec_ext.elastic.home import Home, Wanted
+from deeprec_ext.elastic.placed import ExchangedError, Placed, Signature
+from deeprec_ext.elastic.tracing import Traceable
+from deeprec_ext.elastic.usergraph import Exported, UserGraph
+
+v1 = tf.compat.v1
+log = logging.getLogger("deeprec_ext")
+
+DROP_SECONDS, DROP_PATIENCE_SECONDS = 2.0, 20.0
+"""How long closing waits until iterators are gone: where the session names a dead PS, which may keep it for ever, and where it
+does not. Then the only reason is a busy machine, and giving up costs a crash: an iterator that outlives its session."""
+
+_numbers = itertools.count()
+
+
+class Shelf:
+    """Of one `ElasticSession`.
+
+    Args:
+      user: the graph that is copied.
+      home: says what the present session is to be made for; None: on the spot, without a cluster.
+      config: what the script gave its session.
+    """
+
+    def __init__(self, user: UserGraph, home: Home | None, config: v1.ConfigProto | None) -> None:
+        self._user, self._home, self._given = user, home, config
+        self.present: Placed | None = None
+        """The session of the next run, as far as nothing changes."""
+        self.made_for: Wanted | None = None
+        """What the present one serves."""
+        self._made_version = -1  # of the user's graph
+        self._prepared: dict[object, Placed] = {}
+        self._standby: dict[object, Placed] = {}  # for views that come only when a PS dies
+        self._kept: list[Placed] = []  # sessions in which an iterator was initialised
+        self._left_behind = threading.Event()  # some session could not be closed
+        self._building = threading.RLock()
+        self._swaps = 0
+        self._scope = f"deeprec_ext/{next(_numbers)}/"  # two graphs of a process may call their iterators alike
+
+    # -- the training thread
+
+    def current(self) -> Placed:
+        """The session for the present view; built here and now when nobody prepared it."""
+        exported = self._user.exported()
+        placed = self.present
+        wanted = self._home.wanted() if self._home is not None else _ON_THE_SPOT
+        if placed is not None and (self.made_for is wanted and self._made_version == exported.version):
+            return placed
+        with self._building:
+            placed = self.present
+            if placed is not None and placed.key == (wanted.key, exported.version):
+                self.made_for, self._made_version = wanted, exported.version
+                return placed
+            fresh = self._take_prepared((wanted.key, exported.version))
+            if fresh is None:
+                started = time.monotonic()
+                fresh = self._build(wanted, exported)
+                if self.present is not None:
+                    log.info("built a session between two runs, in %.2f s", time.monotonic() - started)
+            old = self._install(fresh, wanted)
+        if old is not None and self._home is not None:
+            self._home.retire([old])
+        return fresh
+
+    def _context(self, wanted: Wanted) -> passes.Context:
+        """With names that no other copy has."""
+        self._swaps += 1
+        return dataclasses.replace(wanted.context, swaps=self._swaps, resource_scope=self._scope)
+
+    def _build(self, wanted: Wanted, exported: Exported) -> Placed:
+        with without_collections():
+            rewritten = passes.rewrite(exported.definition, self._context(wanted))
+            return Placed(
+                (wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given), self._left_behind
+            )
+
+    def _install(self, fresh: Placed, wanted: Wanted) -> Placed | None:
+        """Makes `fresh` the session of the next run; returns the one that may be closed now."""
+        with self._building:
+            old, self.present, self.made_for = self.present, fresh, wanted
+            self._made_version = self._user.known.version if self._user.known is not None else -1
+            if old is not None and old is not fresh and old.pinned:
+                old.end_probe()
+                self._kept.append(old)
+                old = None
+            return old if old is not fresh else None
+
+    # -- the agent's threads, while training goes on
+
+    def prepare(self, wanted: Wanted, *, standby: bool = False) -> None:
+        """Builds the session for another view and compiles the recurring signatures. Slow; runs nothing.
+
+        `standby`: for a view that may never come; kept until `drop_standby`. Raises GivenUpError when one of its PS dies.
+        """
+        exported = self._user.exported()
+        key = (wanted.key, exported.version)
+        where = self._standby if standby else self._prepared
+        if key not in where:
+            fresh, home = self._build(wanted, exported), self._home
+            try:
+                politely(
+                    lambda: [fresh.callable(signature) for signature in self._user.recurring()],
+                    give_up=lambda: home is not None and home.dead(wanted),
+                )
+            except GivenUpError:
+                fresh.leak()
+                raise
+            where[key] = fresh
+
+    def has_standby(self, wanted: Wanted) -> bool:
+        return (wanted.key, self._user.exported().version) in self._standby
+
+    def drop_standby(self, keep: Iterable[Wanted]) -> list[Placed]:
+        """Forgets the standby sessions but for these views (and the present graph); to be closed by the caller."""
+        with self._building:
+            version = self._user.known.version if self._user.known is not None else -1
+            kept = {(wanted.key, version) for wanted in keep}
+            return [self._standby.pop(key) for key in list(self._standby) if key not in kept]
+
+    def _take_prepared(self, key: object) -> Placed | None:
+        found = self._prepared.pop(key, None)
+        return found if found is not None else self._standby.pop(key, None)
+
+    def exchange(self, wanted: Wanted) -> list[Placed]:
+        """From the next run on, the session that was prepared for `wanted`; if there is none it is built by that run.
+
+        Returns sessions that nobody needs any more; to be closed once no run is under way in them.
+        """
+        with self._building:
+            exported = self._user.known
+            fresh = self._take_prepared((wanted.key, exported.version)) if exported is not None else None
+            if fresh is None:
+                return []
+            old = self._install(fresh, wanted)
+            return [old] if old is not None else []
+
+    def drop_prepared(self) -> list[Placed]:
+        """Forgets what was prepared; to be closed by the caller."""
+        with self._building:
+            dropped = list(self._prepared.values())
+            self._prepared.clear()
+            return dropped
+
+    def traceable(self) -> Traceable | None:
+        """The costliest recurring run of the present session, and what it takes to compile it once more."""
+        with self._building:
+            placed, wanted, exported = self.present, self.made_for, self._user.known
+            if placed is None or wanted is None or exported is None or placed.key != (wanted.key, exported.version):
+                return None
+            signature = self._user.costliest()
+            if signature is None:
+                return None
+            context = self._context(wanted)
+        config = wanted.config(self._given)
+        return Traceable(placed, signature, exported.definition, exported.index, context, wanted, config)
+
+    # -- the end
+
+    def drop_iterators(self) -> None:
+        """Destroys the named iterators of the present session: one that is still there when it is closed crashes the process
+        later. Never blocks for long: where they cannot be destroyed, the sessions are left behind."""
+        placed = self.present
+        if placed is None or not placed.drops or self._home is None:
+            return
+        done = threading.Event()
+
+        def work() -> None:
+            for drop in placed.drops:
+                if placed.closed:
+                    return  # left behind meanwhile: there is no session any more
+                try:
+                    placed.run(Signature((), (), (drop,)), ())
+                except (tf.errors.OpError, ExchangedError) as error:
+                    log.debug("dropping an iterator: %s", error)
+            done.set()
+
+        threading.Thread(target=work, name="deeprec-drop", daemon=True).start()
+        began = time.monotonic()
+        while not done.wait(min(DROP_SECONDS, 0.5)):
+            waited = time.monotonic() - began
+            if waited >= DROP_PATIENCE_SECONDS or (waited >= DROP_SECONDS and self._hopeless()):
+                for one in [*self._kept, placed]:
+                    one.leak()
+                return
+
+    def _hopeless(self) -> bool:
+        """Whether the present session names a PS that is gone."""
+        return self._home is None or self.made_for is None or self._home.dead(self.made_for)
+
+    def close(self) -> None:
+        """All of them; no run may begin any more."""
+        placed = self.present
+        if placed is not None and placed.pinned:
+            self._kept.append(placed)
+            placed = None
+        for one in [*self.drop_prepared(), *self.drop_standby(()), *([placed] if placed is not None else [])]:
+            one.close()
+        # An iterator holds the devices of the session that started it, and the kernels of every session hold the iterator:
+        # that session goes last. Of two such sessions (one started the input again) neither can, or the process crashes.
+        stay = self._left_behind.is_set() or len(self._kept) > 1
+        for one in self._kept:
+            if stay:
+                one.leak()
+            else:
+                one.close()
+        self._kept.clear()
+
+
+def _local_config(base: v1.ConfigProto | None) -> v1.ConfigProto:
+    return base if base is not None else v1.ConfigProto()
+
+
+_ON_THE_SPOT = Wanted(None, passes.Context(slot_map=None, tracked={}), _local_config, "")
