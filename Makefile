@@ -129,6 +129,7 @@ bench: $(VENV)/installed-tf  ## Measure everything in docs/benchmarks.md (long)
 	$(BIN)/python -m benchmarks.estimator
 	$(BIN)/python -m benchmarks.estimator memory
 	$(BIN)/python -m benchmarks.autoscale --steady 20
+	$(BIN)/python -m benchmarks.iterators
 	$(BIN)/python -m benchmarks.large
 	$(BIN)/python -m benchmarks.long_run
 

@@ -92,9 +92,9 @@ class Switch:
 
     def turn(self, on: bool) -> None:
         self.gazer.follow(self._on if on else self._off)
-        for session in self.gazer._host.open_sessions() if not on else ():
-            if session.placed is not None and session.placed.probe is not None:
-                session.placed.probe.armed = False
+        for shelf in self.gazer._host.shelves() if not on else ():
+            if shelf.present is not None and shelf.present.probe is not None:
+                shelf.present.probe.armed = False
 
     def cpu(self) -> tuple[float, float, float]:
         """Processor seconds so far: of this process, of all PS, of the sampler's thread."""

@@ -31,6 +31,7 @@ from pathlib import Path
 import grpc
 import psutil
 
+from benchmarks import speed
 from benchmarks.job import Job, end_on_signals, running, say
 from benchmarks.long_figures import Row, analyse, table
 from benchmarks.stock.cluster import ROOT
@@ -115,7 +116,7 @@ def sample(job: Job, began: float, batch: int) -> Row:
         "examples_per_second": batch * len(runs) / STEADY_SECONDS,
         "run_seconds": statistics.median(runs) if runs else None,
         "run_p90_seconds": sorted(runs)[int(0.9 * len(runs))] if runs else None,
-        "load": os.getloadavg()[0],
+        "load": os.getloadavg()[0], "probe_seconds": statistics.median(speed.probe() for _ in range(21)),
     }  # fmt: skip
 
 
@@ -191,13 +192,17 @@ def paused(job: Job, done: Row) -> Row | None:
 def measure(minutes: float, every: float, rows: Path, pace: float, extra: Sequence[str], seed: int) -> Path:
     """The run itself. Returns where the job has left its things."""
     command = [SCRIPT, "--pace", str(pace)]
-    backups = tempfile.mkdtemp(prefix="long-backup-")
-    flags = [
-        "--max-ps", str(PS[1]), "--max-workers", str(WORKERS[1]), "--backup", f"peer,disk={backups}", "--dashboard", "0",
-    ]  # fmt: skip
+    flags = ["--max-ps", str(PS[1]), "--max-workers", str(WORKERS[1]), "--dashboard", "0"]
     kinds, batch = draw(random.Random(seed)), 64
     with (
-        running(command, ps=PS[0], workers=WORKERS[0], flags=[*flags, *extra], label="long") as job,
+        tempfile.TemporaryDirectory(prefix="long-backup-") as backups,
+        running(
+            command,
+            ps=PS[0],
+            workers=WORKERS[0],
+            flags=[*flags, "--backup", f"peer,disk={backups}", *extra],
+            label="long",
+        ) as job,
         open(rows, "a") as out,
     ):
         say(f"{job.base}; rows in {rows}")

@@ -197,7 +197,7 @@ class RealJob:
 
         try:
             return int(np.load(self.directory / "count" / f"{role}.npy", mmap_mode="r")[-3])
-        except (FileNotFoundError, ValueError):
+        except FileNotFoundError:
             return 0
 
     def wait_training(self, *roles: str) -> None:

@@ -14,6 +14,8 @@ from tests.behaviour.scripts import shards
 pytestmark = pytest.mark.slow
 
 SCRIPT = ("python", str(SCRIPTS / "shards.py"))
+PACE = ("--sleep", "0.008")
+"""Until `finish`: what a test does must happen before the data end, and other tests run beside it."""
 
 
 def counts(job: RealJob) -> np.ndarray:
@@ -36,6 +38,12 @@ def trained(job: RealJob) -> int:
 
 def until_trained(job: RealJob, records: int) -> None:
     job.until(lambda: trained(job) >= records, f"{records} records trained")
+
+
+def finish(job: RealJob) -> None:
+    """What is left of the data is trained without waiting between steps."""
+    (job.directory / shards.HURRY).touch()
+    assert job.end() == 0, job.tails()
 
 
 def check(job: RealJob, records: int, epochs: int, stale: int = 0) -> np.ndarray:
@@ -62,44 +70,44 @@ def test_finite_epochs_end_the_job_with_every_record_trained_once_an_epoch(begin
     assert job.end() == 0, job.tails()
     times = check(job, 40_000, 2)
     assert data(job)["repeated"] == 0 and times.max() == 2
-    assert job.summary()["steps"] >= 4000
+    assert job.summary()["steps"] >= 80_000 // shards.BATCH
 
 
 @pytest.mark.timeout(300)
 def test_workers_come_and_go_and_no_record_is_lost_or_repeated(begin, files):
-    job = begin("--ps", "1", "--workers", "1", command=(*SCRIPT, *files, "--sleep", "0.004"))
+    job = begin("--ps", "1", "--workers", "1", command=(*SCRIPT, *files, *PACE))
     until_trained(job, 2000)
     assert job.scale(workers=3).outcome == "committed"
     until_trained(job, trained(job) + 4000)
     assert job.scale(workers=0).outcome == "committed"
-    assert job.end() == 0, job.tails()
+    finish(job)
     times = check(job, 40_000, 2)
     assert data(job)["repeated"] == 0 and times.max() == 2
 
 
 @pytest.mark.timeout(300)
 def test_a_killed_worker_and_a_killed_chief_lose_nothing(begin, files):
-    job = begin("--ps", "1", "--workers", "2", command=(*SCRIPT, *files, "--sleep", "0.004"))
+    job = begin("--ps", "1", "--workers", "2", command=(*SCRIPT, *files, *PACE))
     until_trained(job, 3000)
     job.kill("worker-0")
     until_trained(job, 20_000)
     job.kill("worker-1")
     until_trained(job, 30_000)
     job.kill("chief-0")
-    assert job.end() == 0, job.tails()
-    check(job, 40_000, 2)
-    assert data(job)["repeated"] <= 3 * 10_000, data(job)
+    finish(job)
+    times = check(job, 40_000, 2)
+    assert times.max() <= 2 + 3, "a death repeats a record once at the most"
 
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_killed_aimaster_stops_nobody_and_forgets_nothing(begin, files):
-    job = begin("--ps", "1", "--workers", "1", command=(*SCRIPT, *files, "--sleep", "0.004"))
+    job = begin("--ps", "1", "--workers", "1", command=(*SCRIPT, *files, *PACE))
     until_trained(job, 4000)
     job.kill_aimaster()
     until_trained(job, 40_000)
     job.kill_aimaster()
-    assert job.end() == 0, job.tails()
+    finish(job)
     times = check(job, 40_000, 2)
     assert times.max() == 2, "nobody died who trained"
 
@@ -107,21 +115,19 @@ def test_a_killed_aimaster_stops_nobody_and_forgets_nothing(begin, files):
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_ps_that_comes_back_from_a_checkpoint_takes_the_data_back_with_it(begin, files):
-    job = begin(
-        "--ps", "1", "--workers", "1", command=(*SCRIPT, *files, "--sleep", "0.004", "--checkpoint-steps", "300")
-    )
+    job = begin("--ps", "1", "--workers", "1", command=(*SCRIPT, *files, *PACE, "--checkpoint-steps", "150"))
     until_trained(job, 30_000)
     job.kill("ps-0")
-    assert job.end() == 0, job.tails()
+    finish(job)
     check(job, 40_000, 2, stale=80_000)
 
 
 @pytest.mark.timeout(300)
 def test_a_ps_that_is_promoted_forgets_no_more_than_the_report_says(begin, files):
-    job = begin("--ps", "2", "--workers", "1", command=(*SCRIPT, *files, "--sleep", "0.004"))
+    job = begin("--ps", "2", "--workers", "1", command=(*SCRIPT, *files, *PACE))
     until_trained(job, 30_000)
     job.kill("ps-1")
-    assert job.end() == 0, job.tails()
+    finish(job)
     times, report = counts(job), data(job)
     assert report["records"] == report["trained"] == 80_000 and report["lost"] == 0, report
     assert np.maximum(0, 2 - times).sum() <= report["stale"], report
@@ -130,10 +136,10 @@ def test_a_ps_that_is_promoted_forgets_no_more_than_the_report_says(begin, files
 
 @pytest.mark.timeout(300)
 def test_with_ids_records_may_be_mixed_and_filtered_and_none_is_lost_when_a_worker_dies(begin, files):
-    job = begin("--ps", "1", "--workers", "2", command=(*SCRIPT, *files, "--ids", "--sleep", "0.004"))
-    job.until(lambda: job.step() >= 600, "600 steps")  # filtered records keep leases open: progress is told at the end
+    job = begin("--ps", "1", "--workers", "2", command=(*SCRIPT, *files, "--ids", *PACE))
+    job.until(lambda: job.step() >= 300, "300 steps")  # filtered records keep leases open: progress is told at the end
     job.kill("worker-0")
-    assert job.end() == 0, job.tails()
+    finish(job)
     times, report = counts(job), data(job)
     assert times[1::2].min() >= 2 and not times[::2].any(), report
     assert report["records"] == report["trained"] == 80_000 and report["lost"] == 0, report

@@ -13,10 +13,12 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
-        ("--monitored", "--one-shot"), ("--hook",),
+        ("--hook",),
+        # In every run tests/compat has both, but not in one script.
+        pytest.param(("--monitored", "--one-shot"), marks=pytest.mark.long),
         pytest.param(("--monitored", "--v1"), marks=pytest.mark.long),
     ],
-    ids=["server and one-shot iterator", "hooks in the script", "server and reference variables"],
+    ids=["hooks in the script", "server and one-shot iterator", "server and reference variables"],
 )  # fmt: skip
 def test_a_script_is_scaled_whichever_way_it_trains(begin, words):
     job = begin("--ps", "1", "--workers", "1", "--setting", "verify_copies=true", command=(*COUNT, *words))
@@ -40,9 +42,9 @@ def test_a_keras_model_is_scaled_and_evaluated_by_its_chief(begin, tmp_path):
     events.write_text("- {at_step: 50, scale: {ps: 2}}\n- {at_step: 50, scale: {workers: 1}}\n")
     script = str(ROOT / "examples" / "keras_to_estimator" / "train.py")
     job = begin("--ps", "1", "--workers", "0", "--events", str(events),
-                command=("python", script, "--steps", "5000"))  # fmt: skip
+                command=("python", script, "--steps", "4000"))  # fmt: skip
     assert job.end(300) == 0, job.output
     summary = job.summary()
     assert [one["outcome"] for one in summary["scaling"]] == ["committed", "committed"]
     assert summary["metrics"]["accuracy"] > 0.6
-    assert tf.train.load_checkpoint(str(job.directory / "model")).get_tensor("global_step") >= 5000
+    assert tf.train.load_checkpoint(str(job.directory / "model")).get_tensor("global_step") >= 4000

@@ -16,6 +16,7 @@ import grpc
 import psutil
 import pytest
 
+from deeprec_ext.gazer.proctable import descendants
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import open_channel, server_name
@@ -53,7 +54,11 @@ class Run:
             return 0
 
     def processes(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children(recursive=True)
+        found = []
+        for pid in descendants(self.process.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                found.append(psutil.Process(pid))
+        return found
 
     def summary(self) -> dict:
         return json.loads((self.directory / "summary.json").read_text())

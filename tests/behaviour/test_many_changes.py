@@ -21,7 +21,7 @@ TWENTY = ["ps"] * 8 + ["rebalance"] * 2 + ["replace ps"] * 3 + ["workers"] * 5 +
 def test_random_changes_lose_no_update_and_restart_nobody(begin, kinds):
     dice = random.Random(1)
     kinds = dice.sample(kinds, len(kinds))
-    job = begin("--ps", "2", "--workers", "2", "--setting", "verify_copies=true", command=(*COUNT, "--sleep", "0.004"))
+    job = begin("--ps", "2", "--workers", "2", "--setting", "verify_copies=true", command=COUNT)
     job.wait_scalable()
     ps, workers, step, moved = 2, 2, 0, 0
     for kind in kinds:

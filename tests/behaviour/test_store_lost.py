@@ -52,7 +52,7 @@ def test_training_goes_on_and_every_record_is_trained(begin, tmp_path):
     job = begin(
         "--ps", "2", "--workers", "1", "--setting", "peer_backup_seconds=0.5",
         command=(*data_ledger.SCRIPT, "--data", str(tmp_path / "data"), "--records", str(RECORDS), "--epochs", str(EPOCHS),
-                 "--sleep", "0.004"),
+                 *data_ledger.PACE),
     )  # fmt: skip
     data_ledger.until_trained(job, 10_000)
     Losses(job, 2).wait_protected()
@@ -72,10 +72,13 @@ def test_training_goes_on_and_every_record_is_trained(begin, tmp_path):
     data_ledger.until_trained(job, data_ledger.trained(job) + 4000)
     steps.append(job.step())
     assert steps == sorted(steps) and steps[0] > 0, steps
-    assert job.end() == 0, job.tails()
+    data_ledger.finish(job)
     times = data_ledger.check(job, RECORDS, EPOCHS)
     summary = job.summary()
-    assert summary["steps"] >= RECORDS * EPOCHS // 20 and times.sum() <= RECORDS * EPOCHS + summary["data"]["repeated"]
+    assert (
+        summary["steps"] >= RECORDS * EPOCHS // data_ledger.shards.BATCH
+        and times.sum() <= RECORDS * EPOCHS + summary["data"]["repeated"]
+    )
     assert summary["data"]["repeated"] <= RECORDS * EPOCHS // 10, summary["data"]
     restarted = {name for name, counts in summary["roles"].items() if counts["restarted"]}
     assert restarted == {"aimaster"} and not summary["failures"], summary
