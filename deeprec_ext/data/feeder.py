@@ -197,8 +197,13 @@ class Feeder:
     def restarted(self) -> None:
         self._restart_needed = False
 
-    def failed_to_restart(self) -> None:
-        self._restart_needed = True
+    def restart(self) -> None:
+        with self._lock:
+            if self._running:
+                self._replay()
+            else:
+                self.renew()
+            self._restart_needed = True
 
     def valid(self, ticket: Ticket) -> bool:
         return ticket.number in self._running
@@ -239,12 +244,14 @@ class Feeder:
             if ticket.number in self._running:
                 self._replay()
 
-    def unused(self, ticket: Ticket) -> bool:
-        """The run ended without reading a batch: the data had ended."""
+    def withdraw(self, ticket: Ticket) -> None:
         with self._lock:
             if self._running.pop(ticket.number, None) is not None:
                 self._begun -= ticket.batches
-            return False
+
+    def unused(self, ticket: Ticket) -> bool:
+        self.withdraw(ticket)
+        return False
 
     def broken(self, ticket: Ticket, error: str) -> None:
         with self._lock:

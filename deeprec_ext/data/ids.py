@@ -152,12 +152,10 @@ class IdFeeder(Feeder):
             self._leases.replayed += behind if held is None else 0  # the lease went to somebody else meanwhile
         self._leases.trained(lease, done)
 
-    def failed(self, ticket: Ticket) -> None:
-        with self._lock:
-            if ticket.number in self._running:
-                self._leases.replayed += self._last_records
-                self._restart_needed = True
-                self._put_back()
+    def _replay(self) -> None:
+        self._leases.replayed += self._last_records
+        self._restart_needed = True
+        self._put_back()
 
     def unused(self, ticket: Ticket) -> bool:
         with self._lock:

@@ -34,6 +34,9 @@ class Feeding:
     def __init__(self, inputs: Inputs) -> None:
         self.inputs = inputs
         self.made: dict[str, tuple[Signature, Sequence[Any]]] = {}  # how each dataset's iterator was started
+        self.input_sets: dict[
+            str, int
+        ] = {}  # in which of them each dataset's iterator was started (`Placed.input_set`)
         self._used: dict[str, Source] = {}
 
     def source(self, name: str) -> Source:
@@ -63,7 +66,7 @@ class Feeding:
         for name, maker in makes:
             self.source(name).renew()
             self.made[name] = Signature(signature.feeds, (), (maker,)), values
-        return Run(self, pulls, [name for name, _ in records])
+        return Run(self, pulls, [name for name, _ in makes], [name for name, _ in records])
 
     def close(self) -> None:
         """The session ends: whoever still reads its iterators gets the end of the data."""
@@ -76,8 +79,10 @@ class Feeding:
 class Run:
     """One run with its repetitions; a context manager around each attempt."""
 
-    def __init__(self, feeding: Feeding, pulls: Sequence[tuple[str, int]], records: Sequence[str]) -> None:
-        self._feeding = feeding
+    def __init__(
+        self, feeding: Feeding, pulls: Sequence[tuple[str, int]], makes: Sequence[str], records: Sequence[str]
+    ) -> None:
+        self._feeding, self._makes = feeding, makes
         self._with_records = records
         self._records: dict[str, np.ndarray] = {}
         self.goes_on = False  # the stream ended, not the data
@@ -111,6 +116,19 @@ class Run:
         """Whether the batches are still there: the ledger may have been rewound meanwhile."""
         return all(source.valid(ticket) for source, ticket in self._tickets)
 
+    def moved(self, placed: Placed) -> bool:
+        """Whether this session has other iterators than those that the run was to read: they have to be started first."""
+        sets = self._feeding.input_sets
+        for name in self._makes:
+            sets[name] = placed.input_set
+        moved = [one for one, _ in self._pulls if sets.setdefault(one.name, placed.input_set) != placed.input_set]
+        if moved:
+            self._release()
+        for source in moved:
+            source.restart()
+            sets[source.name] = placed.input_set
+        return bool(moved)
+
     def restart(self, placed: Placed, feeds: Mapping[str, Feed]) -> bool:
         """Makes iterators anew, in this session, that have to give batches again; whether there were any."""
         due = [source for source, _ in self._pulls if source.restart_needed]
@@ -123,7 +141,8 @@ class Run:
             try:
                 placed.run(*found)
             except BaseException:
-                source.failed_to_restart()
+                self._release()
+                source.restart()
                 raise
         return bool(due)
 
@@ -158,5 +177,5 @@ class Run:
 
     def _release(self) -> None:
         for source, ticket in self._tickets:
-            source.unused(ticket)
+            source.withdraw(ticket)
         self._tickets.clear()

@@ -55,8 +55,8 @@ class Source(Protocol):
     def restarted(self) -> None:
         """The iterator is about to be made anew because of `restart_needed`."""
 
-    def failed_to_restart(self) -> None:
-        """It could not be."""
+    def restart(self) -> None:
+        """From now on `restart_needed`: the iterator could not be made, or the next session has another."""
 
     def valid(self, ticket: Ticket) -> bool:
         """Whether the batches of the ticket are still to be read."""
@@ -73,8 +73,11 @@ class Source(Protocol):
     def failed(self, ticket: Ticket) -> None:
         """It failed and will be run again; nobody knows whether the batches were read, so they are given once more."""
 
+    def withdraw(self, ticket: Ticket) -> None:
+        """There was no run."""
+
     def unused(self, ticket: Ticket) -> bool:
-        """No run has read them, or the data had ended. True: only this stream had, there may be more (with ids)."""
+        """The run has not read them: the data had ended. True: only this stream had, there may be more (with ids)."""
 
     def broken(self, ticket: Ticket, error: str) -> None:
         """It failed because of these batches."""

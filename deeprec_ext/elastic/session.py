@@ -124,7 +124,8 @@ class ElasticSession(v1.Session):
                         placed = self.shelf.current()
                         made_for = self.shelf.made_for
                         try:
-                            self._before(placed, facts, feeding, signature, values)
+                            if not self._before(placed, facts, feeding, signature, values):
+                                continue
                             result = self._execute(
                                 placed, signature, values, options, run_metadata, tracing, self._home.runner, feeding
                             )
@@ -149,7 +150,8 @@ class ElasticSession(v1.Session):
                             failure: Exception = error
                 else:
                     placed, made_for = self.shelf.current(), self.shelf.made_for
-                    self._before(placed, facts, feeding, signature, values)
+                    if not self._before(placed, facts, feeding, signature, values):
+                        continue
                     return self._execute(placed, signature, values, options, run_metadata, tracing, None, feeding)
             except tf.errors.OutOfRangeError:
                 if feeding is None or not feeding.goes_on:
@@ -168,6 +170,7 @@ class ElasticSession(v1.Session):
                 if isinstance(failure, AbandonedError):
                     raise tf.errors.AbortedError(None, None, str(failure))
                 raise failure
+            self.shelf.failed()
             log.info("a step is run again in another view, after %s: %s", type(failure).__name__, str(failure)[:200])
 
     def _execute(
@@ -194,12 +197,19 @@ class ElasticSession(v1.Session):
 
     def _before(
         self, placed: Placed, facts: Facts, feeding: Run | None, signature: Signature, values: list[Any]
-    ) -> None:
-        """Iterators live in the devices of the session that initialises them: that session is kept until the end."""
+    ) -> bool:
+        """Iterators live in the devices of the session that initialises them: that session is kept until the end.
+
+        False: the batches of this run have to be asked for again.
+        """
         known = self._user.known
-        if feeding is not None and feeding.restart(placed, known.feeds if known is not None else {}):
-            placed.pinned = True
+        if feeding is not None:
+            if feeding.moved(placed):
+                return False
+            if feeding.restart(placed, known.feeds if known is not None else {}):
+                placed.pinned = True
         self._iterators.before(placed, facts, signature, values)
+        return True
 
     # -- called by the agent's threads, while training goes on
 

@@ -280,3 +280,76 @@ def test_a_run_that_was_given_up_while_it_compiled_never_takes_a_batch(home, mon
     assert not training.is_alive(), "the last batch never comes"
     assert np.unique(session.run(model.value)).tolist() == [1]
     session.close()
+
+
+class Held:
+    """A stage of the pipeline in which the iterator stays, after some batches, as TensorFlow's own threads do at times."""
+
+    def __init__(self):
+        self.after, self.reached, self.go_on, self.waited_too_long = 5, threading.Event(), threading.Event(), False
+
+    def __call__(self, dataset):
+        return dataset.map(lambda ids: tf.reshape(tf.numpy_function(self.pass_on, [ids], tf.int64), [-1])).prefetch(3)
+
+    def pass_on(self, ids):
+        self.after -= 1
+        if self.after == 0:
+            self.reached.set()
+            self.waited_too_long = not self.go_on.wait(30)
+        return ids
+
+
+@pytest.mark.parametrize("prepared", [True, False], ids=["standby", "on-the-spot"])
+@pytest.mark.parametrize("one_shot", [False, True], ids=["initializable", "one-shot"])
+def test_after_a_loss_nobody_waits_for_the_end_of_the_iterator_before(cluster, home, one_shot, prepared):
+    held = Held()
+    model = Model(home, one_shot, stages=lambda dataset: held(dataset) if not one_shot else dataset.prefetch(3))
+    session = model.session()
+    session.run(model.train)
+    session.run(model.train)
+    assert one_shot or held.reached.wait(30)
+    before, after_loss = session.shelf.present, cluster.view(0, 0, epoch=2)
+    if prepared:
+        session.shelf.prepare(home.make(after_loss), standby=True)
+    home.next_view = lambda *_: bool(home.set(after_loss))
+    fail_once(session, tf.errors.UnavailableError(None, None, "a PS died"), False)
+    model.finish(session)
+    assert session.shelf.present is not before and session.shelf.present.input_set > before.input_set
+    assert not held.waited_too_long
+    held.go_on.set()
+    assert np.unique(session.run(model.value)).tolist() == [1]
+    assert home.inputs.find("train")._leases.replayed == BATCH
+    session.close()
+
+
+def test_a_planned_change_takes_the_iterators_along(cluster, home):
+    model = Model(home)
+    session = model.session()
+    for _ in range(3):
+        session.run(model.train)
+    wanted = home.set(cluster.view(0, 0, epoch=2))
+    before = session.shelf.present
+    session.shelf.prepare(wanted)
+    session.shelf.exchange(wanted)
+    model.finish(session)
+    assert session.shelf.present is not before and session.shelf.present.input_set == before.input_set
+    assert np.unique(session.run(model.value)).tolist() == [1]
+    assert home.inputs.find("train")._leases.replayed == 0
+    session.close()
+
+
+def test_with_ids_the_pipeline_of_a_lost_view_is_given_again(cluster, home, noting):
+    model = Model(home, stages=shuffled, with_ids=True)
+    session = model.session()
+    for _ in range(4):
+        session.run(model.train)
+    after_loss = cluster.view(0, 0, epoch=2)
+    session.shelf.prepare(home.make(after_loss), standby=True)
+    home.next_view = lambda *_: bool(home.set(after_loss))
+    fail_once(session, tf.errors.UnavailableError(None, None, "a PS died"), True)
+    model.finish(session)
+    times = session.run(model.value)
+    kept = np.arange(RECORDS) % 3 > 0
+    assert times[kept].min() == 1 and not times[~kept].any()
+    assert (times[kept] - 1).sum() <= home.inputs.find("train")._leases.replayed
+    session.close()
