@@ -221,7 +221,7 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    from benchmarks.failover import table
+    from benchmarks.failover_figures import table
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", nargs="+", choices=("bytes", "peer", "disk"), default=["bytes", "peer", "disk"])

@@ -8,6 +8,8 @@ Parts:
   stock     the same on stock TensorFlow: PS started again in place at once, checkpoint restored
   graph     as kill, with every table cut in 8 (18 000 ops)
   hang      SIGSTOP of a PS
+  input     as kill, of a job that reads an elastic dataset whose iterator has lived for a minute: the step that failed gets
+            its batch again from an iterator made anew, and TensorFlow may take a minute to end the one before
   updates   updates lost, counted on every slot by the script itself (benchmarks/updates.py)
   aimaster  kill -9 of the AIMaster: gaps between steps around it, and the time until it is in control again
 
@@ -30,14 +32,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import failover_figures as figures
 from benchmarks import updates
 from benchmarks.job import Job, end_on_signals, running, say
 from benchmarks.stock import steps
 from benchmarks.stock.cluster import ROOT, cluster
-from deeprec_ext.settings import Settings
 
 SCRIPT = str(ROOT / "benchmarks" / "stock" / "train.py")
+READS = (str(ROOT / "benchmarks" / "steady.py"), "--pace", "0.02", "--census", "0", "--state", "16000000")
 NEVER = str(10**9)
+
+Part = Callable[[], dict[str, Any]]
 WARM_STEPS = 100
 GOOD_STEPS = 20
 """Of every trainer after a kill: then the failover is over and measured."""
@@ -102,15 +107,13 @@ def strikes(
     label: str,
     number: signal.Signals,
     count: int,
+    command: Sequence[str],
     *,
-    state: str,
     ps: int,
-    parts: int,
     settle: float,
     flags: Sequence[str],
 ) -> dict[str, Any]:
     """One job whose PS are struck in turn."""
-    command = [SCRIPT, "--state", state, "--parts", str(parts), "--steps", NEVER]
     with running(command, ps=ps, flags=flags, label=f"failover-{label}") as job:
         job.wait_steps(WARM_STEPS, 0.0)
         each: list[dict[str, Any]] = []
@@ -297,24 +300,20 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """The chosen parts. One that fails is told, and the others are measured nevertheless."""
     state, ps, kills = arguments.state, arguments.ps, arguments.kills
     flags = [word for setting in arguments.setting for word in ("--setting", setting)]
-    parts: dict[str, Callable[[], dict[str, Any]]] = {
-        "kill": lambda: strikes("kill", signal.SIGKILL, kills, state=state, ps=ps, parts=1, settle=4.0, flags=flags),
+    few = max(1, kills // 2)
+
+    def struck(label: str, number: signal.Signals, count: int, command: Sequence[str], settle: float) -> Part:
+        return lambda: strikes(label, number, count, command, ps=ps, settle=settle, flags=flags)
+
+    script = [SCRIPT, "--state", state, "--steps", NEVER]
+    parts: dict[str, Part] = {
+        "kill": struck("kill", signal.SIGKILL, kills, script, 4.0),
         "stock": lambda: stock(max(2, kills // 2), state=state, ps=ps),
-        "graph": lambda: strikes(
-            "graph",
-            signal.SIGKILL,
-            max(1, kills // 2),
-            state=state,
-            ps=ps,
-            parts=8,
-            settle=arguments.graph_settle,
-            flags=flags,
-        ),
-        "hang": lambda: strikes(
-            "hang", signal.SIGSTOP, max(1, kills // 2), state=state, ps=ps, parts=1, settle=4.0, flags=flags
-        ),
+        "graph": struck("graph", signal.SIGKILL, few, [*script, "--parts", "8"], arguments.graph_settle),
+        "hang": struck("hang", signal.SIGSTOP, few, script, 4.0),
+        "input": struck("input", signal.SIGKILL, few, READS, arguments.input_settle),
         "updates": lambda: lost_updates(kills, ps=ps, interval=arguments.interval),
-        "aimaster": lambda: aimaster(max(1, kills // 2), state=state, ps=ps),
+        "aimaster": lambda: aimaster(few, state=state, ps=ps),
     }
     result: dict[str, Any] = {"state": state, "ps": ps}
     for name in arguments.part:
@@ -327,69 +326,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The measures of the issue: what, target, aim, measured, met (None: nothing to compare with)."""
-    found: list[dict[str, Any]] = []
-
-    def add(what: str, target: str, aim: str, measured: str, met: bool | None) -> None:
-        found.append({"measure": what, "target": target, "aim": aim, "measured": measured, "met": met})
-
-    has = lambda part: part in result and "error" not in result[part]  # noqa: E731
-    limit = Settings().ps_heartbeat_limit_seconds + 0.8
-    if has("kill"):
-        kill = result["kill"]
-        add(
-            "kill -9 of a PS → first good step of every worker",
-            "p50 ≤ 0.8 s",
-            "≤ 0.3 s",
-            _shown(kill),
-            kill["p50"] <= 0.8,
-        )
-    if has("kill") and has("stock"):
-        ratio = result["stock"]["p50"] / result["kill"]["p50"]
-        add("the same ÷ stock", "8× shorter", "20×", f"{ratio:.1f}× (stock: {_shown(result['stock'])})", ratio >= 8)
-    if has("graph"):
-        add("the same, 18 000 ops", "p50 ≤ 4 s", "≤ 0.5 s", _shown(result["graph"]), result["graph"]["p50"] <= 4)
-    if has("hang"):
-        hang = result["hang"]
-        add("SIGSTOP of a PS → first good step", f"≤ {limit:g} s", "", _shown(hang), hang["p50"] <= limit)
-    if has("updates"):
-        lost = result["updates"]
-        add("oldest update lost on lost slots", f"≤ {lost['interval_seconds']:g} s", "",
-            f"{lost['oldest_seconds']:.2f} s ({lost['lost_on_lost_slots']} updates of a trainer)",
-            lost["oldest_seconds"] <= lost["interval_seconds"])  # fmt: skip
-        add("updates lost on other slots", "0", "", f"{lost['lost_on_other_slots']} (twice: {lost['applied_twice']})",
-            lost["lost_on_other_slots"] == 0)  # fmt: skip
-    if has("aimaster"):
-        master = result["aimaster"]
-        add("kill -9 of the AIMaster: control back", "≤ 3 s", "",
-            f"p50 {master['back_p50']:.2f} s, worst {master['back_max']:.2f} s", master["back_max"] <= 3)  # fmt: skip
-        add(
-            "  steps delayed: runs that waited at the gate",
-            "0",
-            "",
-            str(master["gate_waits"]),
-            master["gate_waits"] == 0,
-        )
-        add("  longest gap between steps (undisturbed)", "", "",
-            f"{master['longest_gap']:.3f} s ({master['undisturbed_gap_max']:.3f} s)", None)  # fmt: skip
-    return found
-
-
-def _shown(kills: dict[str, Any]) -> str:
-    return f"p50 {kills['p50']:.3f} s, p90 {kills['p90']:.3f} s, worst {kills['max']:.3f} s of {kills['kills']}"
-
-
-def table(found: Sequence[dict[str, Any]]) -> str:
-    lines = []
-    for row in found:
-        met = {True: "met", False: "MISSED", None: ""}[row["met"]]
-        wanted = f"{row['target']} (aim {row['aim']})" if row.get("aim") else row["target"]
-        lines.append(f"{row['measure']:50} {wanted:28} {row['measured']:64} {met}".rstrip())
-    return "\n".join(lines)
-
-
-PARTS = ("kill", "stock", "graph", "hang", "updates", "aimaster")
+PARTS = ("kill", "stock", "graph", "hang", "input", "updates", "aimaster")
 
 
 def main() -> int:
@@ -402,15 +339,16 @@ def main() -> int:
     parser.add_argument(
         "--graph-settle", type=float, default=60.0, help="seconds in which sessions are prepared in `graph`"
     )
+    parser.add_argument("--input-settle", type=float, default=60.0, help="seconds that iterators live in `input`")
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="of the elastic jobs")
     parser.add_argument("--json", type=Path, help="write everything measured to this file")
     arguments = parser.parse_args()
     end_on_signals()
     result = measure(arguments)
-    result["table"] = rows(result)
+    result["table"] = figures.rows(result)
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2))
-    print(table(result["table"]))
+    print(figures.table(result["table"]))
     return 1 if any("error" in result[name] for name in arguments.part) else 0
 
 
