@@ -71,7 +71,7 @@ class Feeder:
         self._partial = Partial()
         self._voids = 0  # grows when what was read before does not count any more
         self._era = 0
-        self._attached = False
+        self._attached = self._emptying = False
         self._claims = 0
         self._closed = False
         self._error = ""
@@ -120,6 +120,8 @@ class Feeder:
     def batches(self) -> Iterator[Columns]:
         """The batches of one era. Ends when the data has ended or another era has begun; raises DataError."""
         with self._lock:
+            if self._emptying:  # it has not been read so far, and will not be
+                return
             if self._attached:
                 self._new_era()
             self._attached, self._leases.asleep = True, False
@@ -187,6 +189,14 @@ class Feeder:
     @property
     def restart_needed(self) -> bool:
         return self._restart_needed
+
+    @property
+    def begun(self) -> bool:
+        return self._attached
+
+    def emptying(self, on: bool) -> None:
+        with self._lock:
+            self._emptying = on
 
     def renew(self) -> None:
         """The iterator is about to be made anew: the batches not known to be trained come first again."""

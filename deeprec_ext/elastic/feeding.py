@@ -6,6 +6,7 @@ MECHANISM: a run that waits for data can be neither paused nor timed out. So a r
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from deeprec_ext.elastic.inputs import Inputs, Source, Ticket
 from deeprec_ext.elastic.placed import Placed, Signature
+from deeprec_ext.elastic.restarting import Restart
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph import Feed
 
@@ -23,6 +25,9 @@ log = logging.getLogger("deeprec_ext")
 
 LOOK_SECONDS = 0.2
 """While it waits, a run looks so often whether it should wait no longer."""
+
+EARLY_SECONDS = 0.01
+"""A run that came before its iterator was in place is made again so much later."""
 
 TELL_SECONDS = 30.0
 """And says so often what it waits for."""
@@ -34,9 +39,8 @@ class Feeding:
     def __init__(self, inputs: Inputs) -> None:
         self.inputs = inputs
         self.made: dict[str, tuple[Signature, Sequence[Any]]] = {}  # how each dataset's iterator was started
-        self.input_sets: dict[
-            str, int
-        ] = {}  # in which of them each dataset's iterator was started (`Placed.input_set`)
+        self.restarts: dict[str, Restart] = {}  # of the datasets whose iterator was made anew, the last one
+        self.lock = threading.Lock()
         self._used: dict[str, Source] = {}
 
     def source(self, name: str) -> Source:
@@ -66,7 +70,7 @@ class Feeding:
         for name, maker in makes:
             self.source(name).renew()
             self.made[name] = Signature(signature.feeds, (), (maker,)), values
-        return Run(self, pulls, [name for name, _ in makes], [name for name, _ in records])
+        return Run(self, pulls, [name for name, _ in records])
 
     def close(self) -> None:
         """The session ends: whoever still reads its iterators gets the end of the data."""
@@ -79,10 +83,8 @@ class Feeding:
 class Run:
     """One run with its repetitions; a context manager around each attempt."""
 
-    def __init__(
-        self, feeding: Feeding, pulls: Sequence[tuple[str, int]], makes: Sequence[str], records: Sequence[str]
-    ) -> None:
-        self._feeding, self._makes = feeding, makes
+    def __init__(self, feeding: Feeding, pulls: Sequence[tuple[str, int]], records: Sequence[str]) -> None:
+        self._feeding = feeding
         self._with_records = records
         self._records: dict[str, np.ndarray] = {}
         self.goes_on = False  # the stream ended, not the data
@@ -116,35 +118,34 @@ class Run:
         """Whether the batches are still there: the ledger may have been rewound meanwhile."""
         return all(source.valid(ticket) for source, ticket in self._tickets)
 
-    def moved(self, placed: Placed) -> bool:
-        """Whether this session has other iterators than those that the run was to read: they have to be started first."""
-        sets = self._feeding.input_sets
-        for name in self._makes:
-            sets[name] = placed.input_set
-        moved = [one for one, _ in self._pulls if sets.setdefault(one.name, placed.input_set) != placed.input_set]
-        if moved:
-            self._release()
-        for source in moved:
-            source.restart()
-            sets[source.name] = placed.input_set
-        return bool(moved)
+    def restart(self, placed: Placed, feeds: Mapping[str, Feed]) -> None:
+        """Makes iterators anew, in this session, that have to give batches again."""
+        restarts = self._feeding.restarts
+        with self._feeding.lock:  # another thread's run must not read the old one meanwhile
+            due = [one for one, _ in self._pulls if one.restart_needed]
+            for source in due:
+                placed.pinned = True
+                feed = next(one for one in feeds.values() if one.source == source.name)
+                source.restarted()
+                # the pass that converts one-shot iterators adds this op
+                make, values = self._feeding.made.get(source.name, (Signature((), (), (feed.iterator + "__make",)), ()))
+                restarts[source.name] = Restart(source, placed, make, values, feed.get)
+            for source, _ in self._pulls:
+                if source.name in restarts:
+                    try:
+                        restarts[source.name].check()
+                    except BaseException:
+                        del restarts[source.name]
+                        self._release()
+                        source.restart()
+                        raise
 
-    def restart(self, placed: Placed, feeds: Mapping[str, Feed]) -> bool:
-        """Makes iterators anew, in this session, that have to give batches again; whether there were any."""
-        due = [source for source, _ in self._pulls if source.restart_needed]
-        for source in due:
-            source.restarted()
-            found = self._feeding.made.get(source.name)
-            if found is None:  # a one-shot iterator: the pass that converts them adds this op
-                iterator = next(feed.iterator for feed in feeds.values() if feed.source == source.name)
-                found = Signature((), (), (iterator + "__make",)), ()
-            try:
-                placed.run(*found)
-            except BaseException:
-                self._release()
-                source.restart()
-                raise
-        return bool(due)
+    def _early(self, source: Source) -> bool:
+        """Whether the run was made before the new iterator was in place, and has found the end of the one before."""
+        if source.name not in self._feeding.restarts or source.begun:
+            return False
+        time.sleep(EARLY_SECONDS)
+        return True
 
     def without_records(self, results: list[Any]) -> list[Any]:
         """The results of the run without what was fetched to know its records."""
@@ -168,7 +169,7 @@ class Run:
             if error is None:
                 source.trained(ticket, self._records.get(source.name))
             elif isinstance(error, tf.errors.OutOfRangeError):
-                self.goes_on = source.unused(ticket) or self.goes_on
+                self.goes_on = source.unused(ticket) or self._early(source) or self.goes_on
             elif isinstance(error, tf.errors.OpError) and "IteratorGetNext" in str(error):
                 source.broken(ticket, str(error).splitlines()[0])
             else:

@@ -49,6 +49,13 @@ class Source(Protocol):
     def restart_needed(self) -> bool:
         """Whether the iterator must be made anew before the next run: batches have to be given again."""
 
+    @property
+    def begun(self) -> bool:
+        """Whether the iterator of this era has asked for a batch."""
+
+    def emptying(self, on: bool) -> None:
+        """Iterators of eras before are being read until they have nothing left: none begins a new one meanwhile."""
+
     def renew(self) -> None:
         """The iterator is about to be made anew, or ended: a new era."""
 
@@ -56,7 +63,7 @@ class Source(Protocol):
         """The iterator is about to be made anew because of `restart_needed`."""
 
     def restart(self) -> None:
-        """From now on `restart_needed`: the iterator could not be made, or the next session has another."""
+        """From now on `restart_needed`: the iterator could not be made."""
 
     def valid(self, ticket: Ticket) -> bool:
         """Whether the batches of the ticket are still to be read."""

@@ -68,15 +68,13 @@ class Placed:
       key: what it was made for (placement, marks, version of the user's graph); compared, never interpreted.
       rewritten: result of the graph passes; dropped after the import.
       target, config: as for `tf.compat.v1.Session`.
-      input_set: sessions with the same number share their iterators of elastic datasets; all share those of other datasets.
       left_behind: set when the session is forgotten instead of closed: its kernels then hold the iterators for ever.
     """
 
     def __init__(
-        self, key: object, rewritten: Rewritten, target: str, config: v1.ConfigProto, input_set: int,
-        left_behind: threading.Event,
-    ) -> None:  # fmt: skip
-        self.key, self.input_set = key, input_set
+        self, key: object, rewritten: Rewritten, target: str, config: v1.ConfigProto, left_behind: threading.Event
+    ) -> None:
+        self.key = key
         self._left_behind = left_behind
         self.reports = list(rewritten.reports)
         self.drops = list(rewritten.drops)

@@ -124,8 +124,7 @@ class ElasticSession(v1.Session):
                         placed = self.shelf.current()
                         made_for = self.shelf.made_for
                         try:
-                            if not self._before(placed, facts, feeding, signature, values):
-                                continue
+                            self._before(placed, facts, feeding, signature, values)
                             result = self._execute(
                                 placed, signature, values, options, run_metadata, tracing, self._home.runner, feeding
                             )
@@ -150,8 +149,7 @@ class ElasticSession(v1.Session):
                             failure: Exception = error
                 else:
                     placed, made_for = self.shelf.current(), self.shelf.made_for
-                    if not self._before(placed, facts, feeding, signature, values):
-                        continue
+                    self._before(placed, facts, feeding, signature, values)
                     return self._execute(placed, signature, values, options, run_metadata, tracing, None, feeding)
             except tf.errors.OutOfRangeError:
                 if feeding is None or not feeding.goes_on:
@@ -170,7 +168,6 @@ class ElasticSession(v1.Session):
                 if isinstance(failure, AbandonedError):
                     raise tf.errors.AbortedError(None, None, str(failure))
                 raise failure
-            self.shelf.failed()
             log.info("a step is run again in another view, after %s: %s", type(failure).__name__, str(failure)[:200])
 
     def _execute(
@@ -197,19 +194,12 @@ class ElasticSession(v1.Session):
 
     def _before(
         self, placed: Placed, facts: Facts, feeding: Run | None, signature: Signature, values: list[Any]
-    ) -> bool:
-        """Iterators live in the devices of the session that initialises them: that session is kept until the end.
-
-        False: the batches of this run have to be asked for again.
-        """
+    ) -> None:
+        """Iterators live in the devices of the session that initialises them: that session is kept until the end."""
         known = self._user.known
         if feeding is not None:
-            if feeding.moved(placed):
-                return False
-            if feeding.restart(placed, known.feeds if known is not None else {}):
-                placed.pinned = True
+            feeding.restart(placed, known.feeds if known is not None else {})
         self._iterators.before(placed, facts, signature, values)
-        return True
 
     # -- called by the agent's threads, while training goes on
 

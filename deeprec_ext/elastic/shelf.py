@@ -2,10 +2,6 @@
 
 Each is a placed copy of the user's graph (`Placed`). The training thread takes the present one before every run; the agent's
 threads prepare others meanwhile and exchange them. What the training thread finds missing it builds itself, between two runs.
-
-They share their iterators, so that input goes on where it stands. After the loss of a PS the batches of the step that failed
-are given again: iterators of elastic datasets begin anew, and TensorFlow may take a minute to end the ones before
-(`benchmarks/iterators.py`). So a session for a view after a loss has iterators of its own, and nobody waits for the old ones.
 """
 
 from __future__ import annotations
@@ -59,9 +55,6 @@ class Shelf:
         self._building = threading.RLock()
         self._swaps = 0
         self._scope = f"deeprec_ext/{next(_numbers)}/"  # two graphs of a process may call their iterators alike
-        self._input_sets = itertools.count()
-        self._input_set = next(self._input_sets)  # of the present session
-        self._failed = False  # a run, since the present session was installed
 
     # -- the training thread
 
@@ -75,12 +68,12 @@ class Shelf:
         with self._building:
             placed = self.present
             if placed is not None and placed.key == (wanted.key, exported.version):
-                self.made_for, self._made_version, self._failed = wanted, exported.version, False
+                self.made_for, self._made_version = wanted, exported.version
                 return placed
             fresh = self._take_prepared((wanted.key, exported.version))
             if fresh is None:
                 started = time.monotonic()
-                fresh = self._build(wanted, exported, anew=self._failed)
+                fresh = self._build(wanted, exported)
                 if self.present is not None:
                     log.info("built a session between two runs, in %.2f s", time.monotonic() - started)
             old = self._install(fresh, wanted)
@@ -88,33 +81,22 @@ class Shelf:
             self._home.retire([old])
         return fresh
 
-    def failed(self) -> None:
-        """A run has failed, and is made again in another view: what it read is given again."""
-        self._failed = True
-
-    def _context(self, wanted: Wanted, exported: Exported, input_set: int) -> passes.Context:
-        """With random numbers that no other copy has, and names that others share."""
+    def _context(self, wanted: Wanted) -> passes.Context:
+        """With names that no other copy has."""
         self._swaps += 1
-        scopes = dict.fromkeys(exported.feeds, f"{self._scope}{input_set}/")
-        return dataclasses.replace(
-            wanted.context, swaps=self._swaps, resource_scope=self._scope, iterator_scopes=scopes
-        )
+        return dataclasses.replace(wanted.context, swaps=self._swaps, resource_scope=self._scope)
 
-    def _build(self, wanted: Wanted, exported: Exported, *, anew: bool) -> Placed:
-        """`anew`: with iterators of its own for elastic datasets."""
-        input_set = next(self._input_sets) if anew else self._input_set
+    def _build(self, wanted: Wanted, exported: Exported) -> Placed:
         with without_collections():
-            rewritten = passes.rewrite(exported.definition, self._context(wanted, exported, input_set))
+            rewritten = passes.rewrite(exported.definition, self._context(wanted))
             return Placed(
-                (wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given), input_set,
-                self._left_behind,
-            )  # fmt: skip
+                (wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given), self._left_behind
+            )
 
     def _install(self, fresh: Placed, wanted: Wanted) -> Placed | None:
         """Makes `fresh` the session of the next run; returns the one that may be closed now."""
         with self._building:
             old, self.present, self.made_for = self.present, fresh, wanted
-            self._input_set, self._failed = fresh.input_set, False
             self._made_version = self._user.known.version if self._user.known is not None else -1
             if old is not None and old is not fresh and old.pinned:
                 old.end_probe()
@@ -133,7 +115,7 @@ class Shelf:
         key = (wanted.key, exported.version)
         where = self._standby if standby else self._prepared
         if key not in where:
-            fresh, home = self._build(wanted, exported, anew=standby), self._home
+            fresh, home = self._build(wanted, exported), self._home
             try:
                 politely(
                     lambda: [fresh.callable(signature) for signature in self._user.recurring()],
@@ -187,7 +169,7 @@ class Shelf:
             signature = self._user.costliest()
             if signature is None:
                 return None
-            context = self._context(wanted, exported, placed.input_set)
+            context = self._context(wanted)
         config = wanted.config(self._given)
         return Traceable(placed, signature, exported.definition, exported.index, context, wanted, config)
 
@@ -234,7 +216,8 @@ class Shelf:
             one.close()
         # An iterator holds the devices of the session that started it, and the kernels of every session hold the iterator:
         # that session goes last. Of two such sessions (one started the input again) neither can, or the process crashes.
-        stay = self._left_behind.is_set() or len(self._kept) > 1
+        # Nor can one in which TensorFlow is still ending an iterator.
+        stay = self._left_behind.is_set() or len(self._kept) > 1 or not all(one.wait_idle(0) for one in self._kept)
         for one in self._kept:
             if stay:
                 one.leak()

@@ -30,9 +30,6 @@ class Context:
     resource_scope: str = ""
     """Put before shared names (iterators, queues, tables): tells two graphs of a process apart. Must not change with a swap."""
 
-    iterator_scopes: Mapping[str, str] = field(default_factory=dict)
-    """iterator -> what is put before its shared name instead; may change with a swap: then the iterator is to be started."""
-
 
 @dataclass(frozen=True)
 class Report:

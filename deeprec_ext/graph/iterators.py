@@ -56,8 +56,7 @@ class NamedIterators:
         for name in [*found, *one_shot]:
             node = index.nodes[name]
             if not node.attr["shared_name"].s:
-                scope = rewriting.context.iterator_scopes.get(name, rewriting.context.resource_scope)
-                node.attr["shared_name"].CopyFrom(text(scope + name))
+                node.attr["shared_name"].CopyFrom(text(rewriting.context.resource_scope + name))
             if "container" not in node.attr:
                 node.attr["container"].CopyFrom(text(""))
             rewriting.drops.append(index.add(name + "__drop", "DestroyResourceOp", node.device, [name]).name)

@@ -6,6 +6,7 @@ followed by batch number, so between the source and the iterator only stages are
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,9 @@ class Feed:
     with_ids: bool
     makers: frozenset[str]
     """MakeIterator ops that start it; empty for a one-shot iterator."""
+
+    get: str = ""
+    """An op that reads a batch of it and fails at the end of the data; empty: there is none."""
 
 
 def _op(tensor: str) -> str:
@@ -109,6 +113,8 @@ def feeds(index: GraphIndex) -> dict[str, Feed]:
                     f"'{node.name}' reads a feedable iterator ({iterator.op}) in a graph with an elastic dataset: which "
                     "batch a step reads cannot be followed; use make_initializable_iterator"
                 )
+            if iterator.name in found and node.op != "IteratorGetNextAsOptional":
+                found[iterator.name] = dataclasses.replace(found[iterator.name], get=node.name)
     readers: dict[str, str] = {}
     for feed in found.values():
         other = readers.setdefault(feed.source, feed.iterator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext.data import elastic_dataset, sources  # noqa: E402
+from deeprec_ext.elastic.feeding import Run  # noqa: E402
 from deeprec_ext.elastic.placed import Placed  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
 from deeprec_ext.errors import RefusedError  # noqa: E402
@@ -245,8 +247,7 @@ def test_a_step_whose_number_was_in_use_is_run_again_at_once(home, caplog):
     session = model.session()
     session.run(model.train)
     home.next_view = lambda error, failed: pytest.fail("no PS is lost")
-    said = "From /job:ps/replica:0/task:1:\nThe same RunGraph (Worker) request was received twice. graph_handle: 1"
-    fail_once(session, tf.errors.AbortedError(None, None, said), False)
+    fail_once(session, tf.errors.AbortedError(None, None, TWICE), False)
     with caplog.at_level("INFO", "deeprec_ext"):
         model.finish(session)
     assert session.run(model.value).min() == session.run(model.value).max() == 1
@@ -282,43 +283,99 @@ def test_a_run_that_was_given_up_while_it_compiled_never_takes_a_batch(home, mon
     session.close()
 
 
-class Held:
-    """A stage of the pipeline in which the iterator stays, after some batches, as TensorFlow's own threads do at times."""
+TWICE = "From /job:ps/replica:0/task:1:\nThe same RunGraph (Worker) request was received twice. graph_handle: 1"
 
-    def __init__(self):
-        self.after, self.reached, self.go_on, self.waited_too_long = 5, threading.Event(), threading.Event(), False
 
-    def __call__(self, dataset):
-        return dataset.map(lambda ids: tf.reshape(tf.numpy_function(self.pass_on, [ids], tf.int64), [-1])).prefetch(3)
+@pytest.fixture
+def late(monkeypatch):
+    """An iterator that is made anew is in place, but TensorFlow still ends the one before, until the test says `ended`."""
+    found, run = SimpleNamespace(made=threading.Event(), ended=threading.Event(), waited=[]), Placed.run
 
-    def pass_on(self, ids):
-        self.after -= 1
-        if self.after == 0:
-            self.reached.set()
-            self.waited_too_long = not self.go_on.wait(30)
-        return ids
+    def slow(placed, signature, values):
+        results = run(placed, signature, values)
+        if threading.current_thread().name == "deeprec-iterator":
+            found.made.set()
+            found.waited.append(found.ended.wait(30))
+        return results
+
+    monkeypatch.setattr(Placed, "run", slow)
+    yield found
+    found.ended.set()
+
+
+@pytest.mark.parametrize("one_shot", [False, True], ids=["initializable", "one-shot"])
+def test_nobody_waits_for_the_end_of_an_iterator_that_is_made_anew(home, one_shot, late):
+    model = Model(home, one_shot)
+    session = model.session()
+    for _ in range(3):
+        session.run(model.train)
+    fail_once(session, tf.errors.AbortedError(None, None, TWICE), True)
+    model.finish(session)
+    assert late.made.is_set() and not late.waited
+    late.ended.set()
+    times = session.run(model.value)
+    assert times.min() == 1 and (times == 2).sum() == BATCH, "nothing but the batch of the step that was run twice"
+    session.close()
 
 
 @pytest.mark.parametrize("prepared", [True, False], ids=["standby", "on-the-spot"])
-@pytest.mark.parametrize("one_shot", [False, True], ids=["initializable", "one-shot"])
-def test_after_a_loss_nobody_waits_for_the_end_of_the_iterator_before(cluster, home, one_shot, prepared):
-    held = Held()
-    model = Model(home, one_shot, stages=lambda dataset: held(dataset) if not one_shot else dataset.prefetch(3))
+def test_nobody_waits_for_it_after_the_loss_of_a_ps(cluster, home, prepared, late):
+    model = Model(home)
     session = model.session()
-    session.run(model.train)
-    session.run(model.train)
-    assert one_shot or held.reached.wait(30)
+    for _ in range(3):
+        session.run(model.train)
     before, after_loss = session.shelf.present, cluster.view(0, 0, epoch=2)
     if prepared:
         session.shelf.prepare(home.make(after_loss), standby=True)
     home.next_view = lambda *_: bool(home.set(after_loss))
     fail_once(session, tf.errors.UnavailableError(None, None, "a PS died"), False)
     model.finish(session)
-    assert session.shelf.present is not before and session.shelf.present.input_set > before.input_set
-    assert not held.waited_too_long
-    held.go_on.set()
+    assert session.shelf.present is not before and late.made.is_set() and not late.waited
+    late.ended.set()
     assert np.unique(session.run(model.value)).tolist() == [1]
     assert home.inputs.find("train")._leases.replayed == BATCH
+    session.close()
+
+
+def test_a_session_may_be_closed_while_an_iterator_is_still_being_ended(home, late):
+    model = Model(home)
+    session = model.session()
+    session.run(model.train)
+    fail_once(session, tf.errors.AbortedError(None, None, TWICE), False)
+    session.run(model.train)
+    assert late.made.is_set()
+    session.close()
+    assert not late.waited
+
+
+def test_a_run_that_comes_before_its_iterator_is_in_place_is_made_again(home, monkeypatch):
+    model = Model(home)
+    session = model.session()
+    for _ in range(3):
+        session.run(model.train)
+    run, in_vain = Placed.run, []
+
+    def slow(placed, signature, values):
+        if threading.current_thread().name == "deeprec-iterator":
+            assert in_vain.append("making") is None and runs_again.wait(30)
+        return run(placed, signature, values)
+
+    runs_again = threading.Event()
+    early = Run._early
+
+    def counted(self, source):
+        found = early(self, source)
+        if found:
+            in_vain.append("early")
+            runs_again.set()
+        return found
+
+    monkeypatch.setattr(Placed, "run", slow)
+    monkeypatch.setattr(Run, "_early", counted)
+    fail_once(session, tf.errors.AbortedError(None, None, TWICE), False)
+    model.finish(session)
+    assert in_vain[:2] == ["making", "early"]
+    assert np.unique(session.run(model.value)).tolist() == [1]
     session.close()
 
 
@@ -332,7 +389,7 @@ def test_a_planned_change_takes_the_iterators_along(cluster, home):
     session.shelf.prepare(wanted)
     session.shelf.exchange(wanted)
     model.finish(session)
-    assert session.shelf.present is not before and session.shelf.present.input_set == before.input_set
+    assert session.shelf.present is not before
     assert np.unique(session.run(model.value)).tolist() == [1]
     assert home.inputs.find("train")._leases.replayed == 0
     session.close()

@@ -24,7 +24,7 @@ from deeprec_ext.graph import Rewritten
 v1 = tf.compat.v1
 with tf.Graph().as_default() as graph:
     tf.constant(2.0, name="two")
-placed = Placed("key", Rewritten(graph.as_graph_def(), [], [], {}, []), "", v1.ConfigProto(), 0, threading.Event())
+placed = Placed("key", Rewritten(graph.as_graph_def(), [], [], {}, []), "", v1.ConfigProto(), threading.Event())
 compiling, left = threading.Event(), threading.Event()
 compiled = placed.callable
 
@@ -59,7 +59,7 @@ def test_a_run_that_comes_back_from_compiling_after_its_session_was_left_behind_
 def placed_two() -> tuple[Placed, Signature]:
     with tf.Graph().as_default() as graph:
         tf.constant(2.0, name="two")
-    made = Placed("key", Rewritten(graph.as_graph_def(), [], [], {}, []), "", v1.ConfigProto(), 0, threading.Event())
+    made = Placed("key", Rewritten(graph.as_graph_def(), [], [], {}, []), "", v1.ConfigProto(), threading.Event())
     return made, Signature((), ("two:0",), ())
 
 
