@@ -14,8 +14,8 @@ DEMO_DIR ?= runs/demo
 # Long enough for four changes one after the other; on a machine with many cores take more.
 DEMO_STEPS ?= 14000
 PYTEST_ARGS ?=
-# Whole jobs that tests run at once. One is the quietest; two on two cores take two thirds of the time.
-JOBS ?= 1
+# Whole jobs that tests run at once: two on two cores take two thirds of the time. One is the quietest.
+JOBS ?= $(shell test "$$(nproc 2>/dev/null || echo 1)" -gt 1 && echo 2 || echo 1)
 AT_ONCE = $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadgroup)
 CHAOS_ARGS ?=
 
@@ -69,7 +69,7 @@ demo: $(VENV)/installed-tf  ## Train Wide & Deep while PS go 1→3→2 and worke
 .PHONY: test
 test: lint  ## Run what CI runs: lint, types, layers, and all tests that are not marked long
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile tests/unit tests/docs $(PYTEST_ARGS)
-	$(BIN)/python -m pytest -m "not long" $(AT_ONCE) tests/behaviour tests/chaos tests/cluster tests/compat $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not long" $(AT_ONCE) tests/cluster tests/chaos tests/compat tests/behaviour $(PYTEST_ARGS)
 
 .PHONY: cluster
 cluster:  ## Build a Kubernetes for the tests in tests/cluster (once; five minutes), unless KUBECONFIG names one
@@ -82,7 +82,7 @@ e2e: $(VENV)/installed-test $(VENV)/installed-tf  ## Run a TFJob with real pods 
 .PHONY: test-all
 test-all: lint  ## The same with the long tests, about a minute each
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/docs $(PYTEST_ARGS)
-	$(BIN)/python -m pytest $(AT_ONCE) tests/behaviour tests/chaos tests/cluster tests/compat $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(AT_ONCE) tests/cluster tests/chaos tests/compat tests/behaviour $(PYTEST_ARGS)
 
 .PHONY: compat
 compat: $(VENV)/installed-test $(VENV)/installed-tf  ## Run scripts in the style of TensorFlow's tutorials, unchanged, scaled, with a PS killed

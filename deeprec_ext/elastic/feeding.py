@@ -124,6 +124,8 @@ class Run:
         with self._feeding.lock:  # another thread's run must not read the old one meanwhile
             due = [one for one, _ in self._pulls if one.restart_needed]
             for source in due:
+                if source.name in restarts:
+                    restarts[source.name].wait()
                 placed.pinned = True
                 feed = next(one for one in feeds.values() if one.source == source.name)
                 source.restarted()

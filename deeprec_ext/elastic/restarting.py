@@ -30,6 +30,9 @@ EMPTY_SECONDS = 5.0
 MOMENT_SECONDS = 0.1
 """So long the new one is waited for: most often it takes less, and a run that comes too early is made in vain."""
 
+WAIT_SECONDS = 90.0
+"""Longer than TensorFlow's autotuning sleeps."""
+
 
 class Restart:
     """One iterator that is being made anew; begins at once.
@@ -45,12 +48,18 @@ class Restart:
         self._placed, self._make, self._values = placed, make, values
         self._done = threading.Event()
         self._error: BaseException | None = None
-        if get and _emptied(source, placed, get):
+        began = time.monotonic()
+        emptied = bool(get) and _emptied(source, placed, get)
+        middle = time.monotonic()
+        if emptied:
             threading.Thread(target=self._work, name="deeprec-iterator", daemon=True).start()
-            if not self._done.wait(MOMENT_SECONDS):
-                log.debug("an iterator is being ended beside the training")
+            self._done.wait(MOMENT_SECONDS)
         else:
             self._work()
+        log.info(
+            "dataset %s: its iterator %s, after %.2f s to empty the one before and %.2f s to make it", source.name,
+            "is made anew" if self._done.is_set() else "is being made anew", middle - began, time.monotonic() - middle,
+        )  # fmt: skip
 
     def _work(self) -> None:
         try:
@@ -58,6 +67,11 @@ class Restart:
         except BaseException as error:
             self._error = error
         self._done.set()
+
+    def wait(self) -> None:
+        """Until it is done: two that are made at once would give batches twice."""
+        if not self._done.wait(WAIT_SECONDS):
+            log.warning("TensorFlow has not ended an iterator for %.0f s; another is made nevertheless", WAIT_SECONDS)
 
     def check(self) -> None:
         """Raises why it could not be made, as far as that is known."""

@@ -410,3 +410,19 @@ def test_with_ids_the_pipeline_of_a_lost_view_is_given_again(cluster, home, noti
     assert times[kept].min() == 1 and not times[~kept].any()
     assert (times[kept] - 1).sum() <= home.inputs.find("train")._leases.replayed
     session.close()
+
+
+def test_with_ids_a_run_that_is_not_made_after_all_counts_nothing_as_trained(home, noting):
+    """What the pipeline still holds when its stream has ended was acknowledged as filtered."""
+    model = Model(home, stages=lambda dataset: dataset.unbatch().shuffle(300, seed=3).batch(20), with_ids=True)
+    session = model.session()
+    feeder = home.inputs.find("train")
+    while not feeder._stream_ended:
+        session.run(model.train)
+    told = feeder._leases.total_trained
+    feeder.withdraw(feeder.begin(1, 1.0))
+    assert feeder._leases.total_trained == told < RECORDS
+    model.finish(session)
+    assert np.unique(session.run(model.value)).tolist() == [1]
+    assert feeder._leases.replayed == 0
+    session.close()

@@ -39,7 +39,7 @@ def test_census_learns_the_planted_signal_and_says_so(root, tmp_path):
 
 
 def test_census_reaches_its_auc_on_the_real_data(root, tmp_path, adult):
-    assert number("auc", train(root, tmp_path, "census_wide_deep", "--data", str(adult))) >= 0.90
+    assert number("auc", train(root, tmp_path, "census_wide_deep", "--data", str(adult), "--steps", "2000")) >= 0.90
 
 
 def test_deepfm_learns_the_planted_signal(root, tmp_path):
