@@ -288,13 +288,15 @@ TWICE = "From /job:ps/replica:0/task:1:\nThe same RunGraph (Worker) request was 
 
 @pytest.fixture
 def late(monkeypatch):
-    """An iterator that is made anew is in place, but TensorFlow still ends the one before, until the test says `ended`."""
-    found, run = SimpleNamespace(made=threading.Event(), ended=threading.Event(), waited=[]), Placed.run
+    """A run that makes an iterator anew does not end before the test says `ended`, as when TensorFlow ends the one before."""
+    found, run = SimpleNamespace(begun=threading.Event(), ended=threading.Event(), waited=[]), Placed.run
 
     def slow(placed, signature, values):
+        making = threading.current_thread().name == "deeprec-iterator"
+        if making:
+            found.begun.set()
         results = run(placed, signature, values)
-        if threading.current_thread().name == "deeprec-iterator":
-            found.made.set()
+        if making:
             found.waited.append(found.ended.wait(30))
         return results
 
@@ -311,7 +313,7 @@ def test_nobody_waits_for_the_end_of_an_iterator_that_is_made_anew(home, one_sho
         session.run(model.train)
     fail_once(session, tf.errors.AbortedError(None, None, TWICE), True)
     model.finish(session)
-    assert late.made.is_set() and not late.waited
+    assert late.begun.is_set() and not late.waited
     late.ended.set()
     times = session.run(model.value)
     assert times.min() == 1 and (times == 2).sum() == BATCH, "nothing but the batch of the step that was run twice"
@@ -330,7 +332,7 @@ def test_nobody_waits_for_it_after_the_loss_of_a_ps(cluster, home, prepared, lat
     home.next_view = lambda *_: bool(home.set(after_loss))
     fail_once(session, tf.errors.UnavailableError(None, None, "a PS died"), False)
     model.finish(session)
-    assert session.shelf.present is not before and late.made.is_set() and not late.waited
+    assert session.shelf.present is not before and late.begun.is_set() and not late.waited
     late.ended.set()
     assert np.unique(session.run(model.value)).tolist() == [1]
     assert home.inputs.find("train")._leases.replayed == BATCH
@@ -343,7 +345,7 @@ def test_a_session_may_be_closed_while_an_iterator_is_still_being_ended(home, la
     session.run(model.train)
     fail_once(session, tf.errors.AbortedError(None, None, TWICE), False)
     session.run(model.train)
-    assert late.made.is_set()
+    assert late.begun.is_set()
     session.close()
     assert not late.waited
 
@@ -374,7 +376,7 @@ def test_a_run_that_comes_before_its_iterator_is_in_place_is_made_again(home, mo
     monkeypatch.setattr(Run, "_early", counted)
     fail_once(session, tf.errors.AbortedError(None, None, TWICE), False)
     model.finish(session)
-    assert in_vain[:2] == ["making", "early"]
+    assert {"making", "early"} <= set(in_vain)
     assert np.unique(session.run(model.value)).tolist() == [1]
     session.close()
 
