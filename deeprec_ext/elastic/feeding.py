@@ -133,14 +133,17 @@ class Run:
                 make, values = self._feeding.made.get(source.name, (Signature((), (), (feed.iterator + "__make",)), ()))
                 restarts[source.name] = Restart(source, placed, make, values, feed.get)
             for source, _ in self._pulls:
-                if source.name in restarts:
-                    try:
-                        restarts[source.name].check()
-                    except BaseException:
+                restart = restarts.get(source.name)
+                if restart is None:
+                    continue
+                try:
+                    restart.check()
+                except BaseException:
+                    self._release()
+                    if restart.over:
                         del restarts[source.name]
-                        self._release()
                         source.restart()
-                        raise
+                    raise
 
     def _early(self, source: Source) -> bool:
         """Whether the run was made before the new iterator was in place, and has found the end of the one before."""

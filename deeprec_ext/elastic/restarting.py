@@ -45,10 +45,10 @@ class Restart:
     """
 
     def __init__(self, source: Source, placed: Placed, make: Signature, values: Sequence[Any], get: str) -> None:
-        self._placed, self._make, self._values = placed, make, values
+        self._source, self._placed, self._make, self._values = source, placed, make, values
         self._done = threading.Event()
         self._error: BaseException | None = None
-        began = time.monotonic()
+        self._began = began = time.monotonic()
         emptied = bool(get) and _emptied(source, placed, get)
         middle = time.monotonic()
         if emptied:
@@ -58,7 +58,7 @@ class Restart:
             self._work()
         log.info(
             "dataset %s: its iterator %s, after %.2f s to empty the one before and %.2f s to make it", source.name,
-            "is made anew" if self._done.is_set() else "is being made anew", middle - began, time.monotonic() - middle,
+            "is made anew" if self.over else "is being made anew", middle - began, time.monotonic() - middle,
         )  # fmt: skip
 
     def _work(self) -> None:
@@ -73,10 +73,21 @@ class Restart:
         if not self._done.wait(WAIT_SECONDS):
             log.warning("TensorFlow has not ended an iterator for %.0f s; another is made nevertheless", WAIT_SECONDS)
 
+    @property
+    def over(self) -> bool:
+        """Whether the run that makes it has ended: another may be made."""
+        return self._done.is_set()
+
     def check(self) -> None:
-        """Raises why it could not be made, as far as that is known."""
+        """Raises why it could not be made, as far as that is known; DeadlineExceededError if it should be there by now."""
         if self._error is not None:
             raise self._error
+        if not self.over and not self._source.begun and time.monotonic() - self._began > WAIT_SECONDS:
+            raise tf.errors.DeadlineExceededError(
+                None,
+                None,
+                f"dataset {self._source.name!r}: its iterator has not come into place for {WAIT_SECONDS:g} s",
+            )
 
 
 def _emptied(source: Source, placed: Placed, get: str) -> bool:

@@ -11,6 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext.data import elastic_dataset, sources  # noqa: E402
+from deeprec_ext.elastic import restarting  # noqa: E402
 from deeprec_ext.elastic.feeding import Run  # noqa: E402
 from deeprec_ext.elastic.placed import Placed  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
@@ -377,6 +378,32 @@ def test_a_run_that_comes_before_its_iterator_is_in_place_is_made_again(home, mo
     fail_once(session, tf.errors.AbortedError(None, None, TWICE), False)
     model.finish(session)
     assert {"making", "early"} <= set(in_vain)
+    assert np.unique(session.run(model.value)).tolist() == [1]
+    session.close()
+
+
+def test_an_iterator_that_never_comes_into_place_is_an_error_and_not_the_end_of_the_data(home, monkeypatch):
+    model = Model(home)
+    session = model.session()
+    session.run(model.train)
+    run, ended = Placed.run, threading.Event()
+
+    def never(placed, signature, values):
+        if threading.current_thread().name == "deeprec-iterator":
+            assert ended.wait(30)
+        return run(placed, signature, values)
+
+    monkeypatch.setattr(Placed, "run", never)
+    monkeypatch.setattr(restarting, "WAIT_SECONDS", 0.5)
+    home.next_view = lambda *_: False
+    fail_once(session, tf.errors.AbortedError(None, None, TWICE), False)
+    with pytest.raises(tf.errors.DeadlineExceededError, match="has not come into place"):
+        session.run(model.train)
+    ended.set()
+    for one in threading.enumerate():
+        if one.name == "deeprec-iterator":
+            one.join(30)
+    model.finish(session)
     assert np.unique(session.run(model.value)).tolist() == [1]
     session.close()
 
