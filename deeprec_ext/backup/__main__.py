@@ -11,15 +11,20 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from deeprec_ext.backup import chains, sealing
-from deeprec_ext.backup.errors import NoCutError, WrongBackupError
+from deeprec_ext.backup.errors import DamagedError, NoCutError, RemovedError, WrongBackupError
 from deeprec_ext.backup.files import directory
 from deeprec_ext.backup.manifest import Manifest
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.units import format_bytes
+
+T = TypeVar("T")
+
+TRIES = 5
+"""So many cuts in a row may be removed by their job while they are read, each of them the newest when it was chosen."""
 
 
 def add_commands(commands: Any) -> None:
@@ -151,7 +156,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _choose(arguments: argparse.Namespace) -> Manifest:
-    """The cut to use; every byte of it has been read. Raises NoCutError, WrongBackupError."""
+    """The cut to use; every byte of it has been read. Raises NoCutError, WrongBackupError, RemovedError."""
     found = sealing.look(directory(arguments.dir))
     if arguments.cut is not None:
         chosen = [one for one in found.manifests if one.number == arguments.cut]
@@ -159,6 +164,8 @@ def _choose(arguments: argparse.Namespace) -> Manifest:
             known = ", ".join(str(one.number) for one in found.manifests[:10])
             raise WrongBackupError(f"{arguments.dir} has no cut {arguments.cut}; there are {known}")
         _checked(arguments, found, chosen)
+        if chosen[0] not in found.manifests:
+            raise RemovedError(chosen[0].number)
         damage = chains.damage_of(chosen[0], found.damaged)
         if damage:
             raise NoCutError(f"cut {arguments.cut} of {arguments.dir} cannot be used: {'; '.join(damage[:3])}")
@@ -166,35 +173,57 @@ def _choose(arguments: argparse.Namespace) -> Manifest:
     while True:
         chosen_one = sealing.choose(found, arguments.dir)
         _checked(arguments, found, [chosen_one])
-        if chosen_one in found.manifests and not chains.damage_of(chosen_one, found.damaged):
+        if chosen_one not in found.manifests:
+            raise RemovedError(chosen_one.number)
+        if not chains.damage_of(chosen_one, found.damaged):
             if found.damaged:
                 print(f"deeprec-ext: cut {chosen_one.number} is used; {'; '.join(sorted(found.damaged.values())[:3])}",
                       file=sys.stderr)  # fmt: skip
             return chosen_one
 
 
+def _with_cut(arguments: argparse.Namespace, work: Callable[[Manifest], T]) -> tuple[Manifest, T]:
+    """Works with the cut that is to be used; with a newer one when a job that goes on has removed it meanwhile.
+
+    Raises what `_choose` and `work` raise, and RemovedError: a cut that was named is gone, or one after the other is.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            manifest = _choose(arguments)
+            try:
+                return manifest, work(manifest)
+            except DamagedError as error:
+                if sealing.exists(directory(arguments.dir), manifest):
+                    raise
+                raise RemovedError(manifest.number) from error
+        except RemovedError as error:
+            if arguments.cut is not None or not left:
+                raise
+            print(f"deeprec-ext: {error}; a newer one is taken", file=sys.stderr)
+    raise AssertionError("the last try returns or raises")
+
+
 def _export(arguments: argparse.Namespace) -> int:
-    manifest = _choose(arguments)
-    prefix = arguments.prefix
+    place = directory(arguments.dir)
     if arguments.dry_run:
-        return _dry_run(arguments, manifest, prefix)
+        return _dry_run(arguments, _with_cut(arguments, lambda _: None)[0], arguments.prefix)
     _quiet()
     from deeprec_ext.backup import export
 
-    made = export.export(directory(arguments.dir), manifest, prefix)
-    return _made(arguments, manifest, made)
+    return _made(arguments, *_with_cut(arguments, lambda one: export.export(place, one, arguments.prefix)))
 
 
 def _restore(arguments: argparse.Namespace) -> int:
-    manifest = _choose(arguments)
+    place, target = directory(arguments.dir), arguments.model_dir
     _quiet()
     from deeprec_ext.backup import export
 
-    place = directory(arguments.dir)
     if arguments.dry_run:
-        export.check_model(manifest, place.path, arguments.model_dir)
-        return _dry_run(arguments, manifest, arguments.model_dir)
-    return _made(arguments, manifest, export.restore(place, manifest, arguments.model_dir, force=arguments.force))
+        manifest, _ = _with_cut(arguments, lambda one: export.check_model(one, place.path, target))
+        return _dry_run(arguments, manifest, target)
+    return _made(
+        arguments, *_with_cut(arguments, lambda one: export.restore(place, one, target, force=arguments.force))
+    )
 
 
 def _dry_run(arguments: argparse.Namespace, manifest: Manifest, target: str) -> int:

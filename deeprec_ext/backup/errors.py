@@ -19,3 +19,12 @@ class WrongBackupError(UsageError):
 
 class NoCutError(DeepRecError):
     """No cut of the backup can be used; the message says what is wrong with the newest ones."""
+
+
+class RemovedError(DeepRecError):
+    """A running job has removed a cut while it was read."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"cut {number} was removed by its job while it was read (disk_backup_keep: how many chains stay)"
+        )

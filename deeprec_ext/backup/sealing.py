@@ -89,6 +89,11 @@ def forget_removed(directory: Directory, found: Found) -> None:
     found.damaged = {name: why for name, why in found.damaged.items() if name in named or name in there}
 
 
+def exists(directory: Directory, manifest: Manifest) -> bool:
+    """Whether a running job has not removed this cut."""
+    return manifest_name(manifest.id) in directory.names()
+
+
 def _compare_size(directory: Directory, file: DataFile, there: set[str], found: Found) -> None:
     if file.name not in there:
         found.damaged[file.name] = str(DamagedError(file.name, "missing", "a manifest names it"))

@@ -22,6 +22,7 @@ NUMBERS = itertools.count(1)
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One API server for all of them, where tests are spread over several processes."""
     for item in items:

@@ -72,6 +72,42 @@ def test_cuts_that_the_job_removes_while_they_are_verified_are_not_damaged(backu
     assert len(backup.place.names()) < len(names)
 
 
+@pytest.fixture
+def busy(backup, monkeypatch):
+    """A job that goes on: while a cut is being exported, so often as `left` says, a newer one is sealed and it is removed."""
+    exporting = pytest.importorskip("deeprec_ext.backup.export")
+    work, backup.left = exporting.export, 1
+
+    def removing(place, manifest, prefix):
+        if backup.left:
+            backup.left -= 1
+            gone = [one for one in backup.manifests if one.name in backup.place.names()]
+            backup.write(base=True, remove=[name for one in gone for name in (one.name, *one.files())])
+        return work(place, manifest, prefix)
+
+    monkeypatch.setattr(exporting, "export", removing)
+    return backup
+
+
+@pytest.mark.parametrize("action", ["export", "restore"])
+def test_a_cut_that_the_job_removes_while_it_is_exported_is_followed_by_a_newer_one(busy, capsys, tmp_path, action):
+    code, out, err = ask(capsys, action, busy.path, tmp_path / "x" / "model.ckpt-1", "--json")
+    assert code == 0 and (json.loads(out)["cut"], json.loads(out)["step"]) == (4, 30)
+    assert "cut 3 was removed by its job" in err and "a newer one is taken" in err
+
+
+def test_a_cut_that_was_asked_for_and_is_removed_meanwhile_is_not_replaced(busy, capsys, tmp_path):
+    code, _, err = ask(capsys, "export", busy.path, tmp_path / "m", "--cut", 3)
+    assert code == 1 and "cut 3 was removed by its job" in err and err.count("\n") == 1
+    assert not list(tmp_path.glob("m*"))
+
+
+def test_a_job_that_removes_every_cut_before_it_is_read_is_an_error_in_the_end(busy, capsys, tmp_path):
+    busy.left = 100
+    code, _, err = ask(capsys, "export", busy.path, tmp_path / "m")
+    assert code == 1 and busy.left == 95 and err.count("a newer one is taken") == 4
+
+
 def test_a_flipped_value_names_the_variable(backup, capsys):
     backup.flip(backup.manifests[2].cut.files[0].name, at=0.4)
     assert "block of" in ask(capsys, "verify", backup.path)[1]
