@@ -65,7 +65,7 @@ def _at_exit(one: Trainer) -> None:
     one.finish()
     one.settle()
     if left := background.wait_for_threads():
-        log.warning("the process ends while %s still work", ", ".join(left))
+        log.info("the process ends without waiting for threads in which TensorFlow ends something: %s", ", ".join(left))
         background.outlive()
     if trained_nothing and not crashed:
         print(f"deeprec-ext: {one.refusal}", file=sys.stderr, flush=True)
