@@ -19,7 +19,7 @@ from tests.compat.unchanged import (
 )  # fmt: skip
 
 IN_EVERY_RUN = ("custom_model_fn", "old_style")
-"""With `make test`; all of them with `make compat`."""
+"""With `make test`, which also goes on with stock TensorFlow from their checkpoints; all of them with `make compat`."""
 
 EACH = [
     pytest.param(script, id=script.name, marks=[] if script.name in IN_EVERY_RUN else [pytest.mark.long])
@@ -40,8 +40,9 @@ def test_no_script_knows_of_this_project():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("script", EACH)
+@pytest.mark.parametrize("script", ALL, ids=[script.name for script in ALL])
 def test_it_runs_with_stock_tensorflow_in_one_process(tmp_path, script):
     told = run_stock(script, tmp_path / "model", 400, *prepared(script, tmp_path))
     assert counted_in(told) == 400

@@ -188,7 +188,7 @@ def main():
     parser.add_argument("--hook", action="store_true", help="add the hooks in the script")
     parser.add_argument("--paced", action="store_true", help="the steering files stick- and pass- work")
     parser.add_argument("--wide", type=int, default=0, help="floats in a row of one more table: 16384 make it 335 MB")
-    parser.add_argument("--sleep", type=float, default=0.006, help="seconds between two steps")
+    parser.add_argument("--sleep", type=float, default=0.012, help="seconds between two steps")
     parser.add_argument("--checkpoint-steps", type=int, default=10**9)
     arguments = parser.parse_args()
     if arguments.v1:
