@@ -41,6 +41,7 @@ class Failures:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._open: list[_Open] = []
+        self._recovered: list[_Open] = []  # of lost PS, the last ones that `recovered_by` was told of
         self._epoch = 0  # trainers must be here to count as recovered from a lost PS; 0: no such view yet
         self._replaced_at = job.clock.monotonic()  # when that view came
         self._trouble: dict[int, float] = {}  # task -> first complaint of a worker, monotonic
@@ -97,13 +98,20 @@ class Failures:
 
     def recovered_by(self, how: str, age_seconds: float = 0.0, stale_records: int = 0) -> None:
         """What the open failures of PS are being recovered by."""
-        for entry in self._open:
-            if parse_name(entry.failure.name)[0] == pb.PS:
-                entry.failure = self._job.store.save_failure(
-                    dataclasses.replace(
-                        entry.failure, recovered_by=how, backup_age_seconds=age_seconds, stale_records=stale_records
-                    )
+        self._recovered = [entry for entry in self._open if parse_name(entry.failure.name)[0] == pb.PS]
+        for entry in self._recovered:
+            entry.failure = self._job.store.save_failure(
+                dataclasses.replace(
+                    entry.failure, recovered_by=how, backup_age_seconds=age_seconds, stale_records=stale_records
                 )
+            )
+
+    def forgotten_late(self, records: int) -> None:
+        """The promotion they were recovered by has cost so many records more."""
+        for entry in self._recovered:
+            if entry.failure.recovered_by == "promotion":
+                more = entry.failure.stale_records + records
+                entry.failure = self._job.store.save_failure(dataclasses.replace(entry.failure, stale_records=more))
 
     def restored(self, step: int) -> None:
         """The model is live again, from this step."""
@@ -128,7 +136,7 @@ class Failures:
             if done:
                 self._open.remove(entry)
                 seconds = max(0.0, now - entry.died)
-                failure = dataclasses.replace(entry.failure, recovered_seconds=seconds)
+                failure = entry.failure = dataclasses.replace(entry.failure, recovered_seconds=seconds)
                 self._job.store.save_failure(failure)
                 self._job.event(
                     "recovered", failure.name, seconds=round(seconds, 3), steps_lost=failure.steps_lost,

@@ -47,6 +47,7 @@ class Healing:
         self.coming_back: Callable[[str], bool] = lambda name: True
         self.remove: Callable[[str], None] = lambda name: None
         self._began = job.clock.monotonic()
+        job.ledger.forgotten_late = failures.forgotten_late
 
     def died(self, name: str, cause: str, *, count: bool = True) -> None:
         """A registered incarnation is over and nobody asked it to. `count`: it is a failure, not an end."""

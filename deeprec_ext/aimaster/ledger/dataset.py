@@ -115,7 +115,10 @@ class Dataset:
 
     # ------------------------------------------------------------------------------------------------ requests
 
-    def answer(self, incarnation: str, request: pb.DataRequest, now: float) -> pb.DataReply:
+    def answer(self, incarnation: str, request: pb.DataRequest, now: float, step_epoch: int = 0) -> pb.DataReply:
+        """Args:
+        step_epoch: view in which this incarnation has begun the last step that it completed, as it said before.
+        """
         holder = self.holders.get(incarnation)
         if holder is None:
             holder = self.holders[incarnation] = Holder(incarnation)
@@ -127,7 +130,12 @@ class Dataset:
             self.replayed[incarnation] = request.replayed_records
             self.replayed_changes.add(incarnation)
         if request.rewinds >= self.counters.rewinds:  # else it speaks of leases that are void, and learns so
+            before = self.counters.acknowledged
             self._take_in(incarnation, request, reply)
+            if holder.forgets_before:
+                self.forget(self.counters.acknowledged - before)
+                if step_epoch >= holder.forgets_before:
+                    holder.forgets_before = 0
             if request.want > 0 and not self.error:
                 self._hand_out(holder, request, reply)
         elif request.want > 0:
@@ -282,6 +290,11 @@ class Dataset:
         self.counters.stale += records
         self.changed = True
 
+    def forget_late(self, epoch: int) -> None:
+        """Who trains will tell of more such records: of all until it has made a step in this view and told again."""
+        for holder in self.holders.values():
+            holder.forgets_before = epoch
+
     def position(self) -> Position:
         if self.pending is not None:
             return dataclasses.replace(self.pending, fingerprint=self.fingerprint)
@@ -296,6 +309,8 @@ class Dataset:
         if position is not None and position.fingerprint != self.fingerprint:
             problem = "its files, shards or seed were others"
             position = None
+        for holder in self.holders.values():
+            holder.forgets_before = 0  # what is told of void leases does not count
         for incarnation in self.visits.holders():
             self.counters.unsure += self._maybe_trained(incarnation, now)
         before, self.pending = self.visits.trained, None

@@ -27,6 +27,7 @@ class Holder:
     rate_max: float = 0.0  # records a second; the highest it reported
     sequence: int = 0  # the highest it used with this AIMaster
     beyond: int = 0  # records trained that are in no progress, since one before them is not
+    forgets_before: int = 0  # what it trained in views before this one was forgotten in part, also what it tells late
     waiting: bool = False  # it asked, there was nothing, and it is told when there is
 
     def maybe_trained(self, held_records: int, now: float) -> int:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import sqlite3
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from deeprec_ext.aimaster.ledger import position as positions
@@ -80,6 +80,8 @@ class Ledger:
         stored = [(float(time) + behind, int(total)) for time, total in job.store.get(_HISTORY_KEY, [])]
         self._history: deque[tuple[float, int]] = deque(stored, HISTORY_MAX)
         self._history_saved = 0.0
+        self._forgotten_late = 0
+        self.forgotten_late: Callable[[int], None] = lambda records: None  # so many more than `forgotten` has said
 
     # ------------------------------------------------------------------------------------------------ requests
 
@@ -89,7 +91,10 @@ class Ledger:
         if dataset is not None and not error:
             dataset.restoring = self._restoring()
             counting = not dataset.table.complete
-            reply = dataset.answer(member.incarnation, request, self._job.clock.monotonic())
+            stale = dataset.counters.stale
+            now, step_epoch = self._job.clock.monotonic(), member.heartbeat.step_epoch
+            reply = dataset.answer(member.incarnation, request, now, step_epoch)
+            self._forgotten_late += dataset.counters.stale - stale
             if counting and dataset.table.complete:
                 self._job.keepsakes.soon()  # without the table nobody could tell what the trainers' leases mean
         else:
@@ -190,6 +195,9 @@ class Ledger:
             self._soon(WRITE_AGAIN_SECONDS)
             return
         self._broken = ""
+        if self._forgotten_late:
+            self.forgotten_late(self._forgotten_late)
+            self._forgotten_late = 0
         self._checkpoint()
         self._hint()
         answers, self._answers = self._answers, []
@@ -327,9 +335,11 @@ class Ledger:
     def forgotten(self, seconds_ago: float) -> int:
         """A promotion went back in time by so much: all records acknowledged since are stale. Returns how many.
 
-        Progress comes about every half second: what was trained within that time and is told later is not among them.
+        Progress comes about every half second. So what trainers tell until they have made a step in the view after the
+        promotion, and once more, is stale as well (`forgotten_late`): some of it was trained before the loss. An AIMaster
+        that dies in that half second forgets to count it.
         """
-        moment, total = self._job.clock.monotonic() - seconds_ago, self._acknowledged
+        moment, total = self._job.clock.monotonic() - seconds_ago - HISTORY_SECONDS, self._acknowledged
         before = [acknowledged for time, acknowledged in self._history if time <= moment]
         known = before[-1] if before else self._history[0][1] if self._history else total
         count = max(0, total - known)
@@ -338,6 +348,7 @@ class Ledger:
             if dataset.trains:
                 share = min(rest, dataset.counters.acknowledged)
                 dataset.forget(share)
+                dataset.forget_late(self._job.cluster.epoch)
                 rest -= share
         self._soon()
         return count

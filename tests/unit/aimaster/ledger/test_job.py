@@ -172,6 +172,33 @@ def test_a_promotion_counts_what_was_acknowledged_since_the_backup(tmp_path: Pat
     run(main())
 
 
+def test_a_promotion_counts_what_trainers_tell_until_they_train_in_the_next_view(tmp_path: Path) -> None:
+    """Some of it was trained before the loss: the PS it was trained on has forgotten it, too."""
+
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            chief, worker, job = it.agent("chief-0"), it.agent("worker-0"), it.master.job
+            late: list[int] = []
+            job.ledger.forgotten_late = late.append
+            held = {one.incarnation: (await ask(it, one, 4)).leases for one in (chief, worker)}
+
+            async def train(agent: FakeAgent, number: int) -> int:
+                await ask(it, agent, progress=done(held[agent.incarnation][number]))
+                return (await it.status()).data[0].stale
+
+            worker.stuck_in = job.cluster.epoch - 1
+            await it.until(lambda: job.members.get("worker-0").heartbeat.step_epoch == worker.stuck_in)
+            assert job.ledger.forgotten(0.0) == 0
+            assert [await train(worker, 0), await train(worker, 1)] == [10, 20]
+            worker.stuck_in = None
+            await it.until(lambda: job.members.get("worker-0").heartbeat.step_epoch == job.cluster.epoch)
+            assert [await train(worker, 2), await train(worker, 3)] == [30, 30], "the first may hold some of before"
+            assert [await train(chief, 0), await train(chief, 1)] == [40, 40]
+            await it.until(lambda: sum(late) == 40)
+
+    run(main())
+
+
 def test_who_says_goodbye_gives_back_what_it_holds(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as it:
