@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,6 +72,18 @@ def _data_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a process that a test kills leaves among temporary files (sources of AutoGraph, keys that the Kubernetes
+    client wrote for OpenSSL) goes with the session. Its name is short: Chromium makes a socket in it."""
+    directory = tmp_path_factory.mktemp("t")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(directory))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 # ------------------------------------------------------------------------------------------- no process left behind

@@ -118,6 +118,11 @@ class RoleRecord:
         return parse_name(self.name)[1]
 
     @property
+    def takes_part(self) -> bool:
+        """It has registered and been admitted, and is not known to be gone."""
+        return self.state in ("running", "leaving")
+
+    @property
     def ended(self) -> bool:
         return self.state in ("exited", "failed")
 

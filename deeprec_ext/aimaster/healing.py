@@ -31,6 +31,9 @@ STALL_SECONDS = 1.0
 REPORTS_SECONDS = 5.0
 """After a restart of the AIMaster, how long it waits for the PS to tell which backups they hold."""
 
+TRAINERS_SECONDS = 2.0
+"""... and for trainers to register: they try every second or so, and nobody trains without the lost PS meanwhile."""
+
 BRING_BACK_SECONDS = 10.0
 """How long after a returned PS's scaling was rolled back it is tried again."""
 
@@ -58,7 +61,7 @@ class Healing:
         job.ledger.release(member.incarnation if member else record.incarnation if record else "", f"{name} {cause}")
         if record is not None and member is None and record.incarnation:
             job.store.fence(record.incarnation, name)
-        if record is not None and record.state in ("running", "leaving"):
+        if record is not None and record.takes_part:
             job.members.update(name, state="starting", task=-1)
         if count:
             self._failures.add(name, cause, member, ps.task if ps else -1)
@@ -83,20 +86,24 @@ class Healing:
         while True:
             await job.changed.until(lambda: bool(job.cluster.lost) and not self.blocked() and not job.stopping, None)
             lost = job.cluster.lost
+            if self._is_new():
+                await self._wait_for_what_agents_know()
             planned = promotion.plan_promotion(job)
-            if planned is None and self._reports_may_come():
-                await job.changed.until(lambda: promotion.plan_promotion(job) is not None, REPORTS_SECONDS)
-                planned = promotion.plan_promotion(job)
             if planned is not None and await self._promote(planned):
                 continue
             await self._restore(lost)
 
-    def _reports_may_come(self) -> bool:
-        """This AIMaster is new, and PS that survived it may hold backups."""
+    def _is_new(self) -> bool:
+        """This AIMaster went on with a job whose agents have not told it everything yet."""
+        return self._job.resumed and self._job.clock.monotonic() - self._began < REPORTS_SECONDS
+
+    async def _wait_for_what_agents_know(self) -> None:
+        """Which backups the PS hold, and the steps that trainers have seen: bounded, for one may have died or hang."""
         job = self._job
         survivors = [ps for ps in job.cluster.ps if ps.name not in job.cluster.lost]
-        young = job.clock.monotonic() - self._began < REPORTS_SECONDS
-        return job.resumed and young and bool(survivors) and job.cluster.live and job.guards.wanted
+        if survivors and job.cluster.live and job.guards.wanted:
+            await job.changed.until(lambda: promotion.plan_promotion(job) is not None, REPORTS_SECONDS)
+        await job.changed.until(lambda: not job.members.missing_trainers(), TRAINERS_SECONDS)
 
     async def _promote(self, planned: promotion.Promotion) -> bool:
         job, began = self._job, self._job.clock.monotonic()

@@ -99,6 +99,14 @@ class Members:
         """Chief and workers that take part, by name. The evaluator never trains and is not among them."""
         return {m.name: m for m in self._members.values() if m.is_trainer and m.admitted and not m.said_goodbye}
 
+    def missing_trainers(self) -> list[str]:
+        """Those that took part when the last AIMaster died, and have not registered with this one."""
+        roles = (pb.CHIEF, pb.WORKER)
+        return [
+            record.name for record in self.records.values()
+            if record.role in roles and record.takes_part and record.name not in self._members
+        ]  # fmt: skip
+
     def arrive(self, request: pb.RegisterRequest, name: str) -> Member:
         """Registers an incarnation; the same one again keeps what it has. Raises StaleError for a fenced one.
 
@@ -119,7 +127,7 @@ class Members:
         member = Member(
             name=name, role=request.role, incarnation=request.incarnation, address=request.address,
             outbox=Outbox(name), seen=now, pod_pid=record.pod_pid, task=record.task if known else -1,
-            known_epoch=request.known_epoch, host=request.host, admitted=known and record.state in ("running", "leaving"),
+            known_epoch=request.known_epoch, host=request.host, admitted=known and record.takes_part,
         )  # fmt: skip
         self._members[name] = member
         state = record.state if known and not record.ended else "starting" if record.wanted else "leaving"

@@ -75,12 +75,12 @@ async def start_again(job: Job, pods: Pods) -> None:
 async def settle(job: Job, pods: Pods, healing: Healing, timeout_seconds: float = SETTLE_SECONDS) -> None:
     """After a restart: waits for those who took part, then replaces those who did not come back."""
     job.event("aimaster_restarted", incarnation=job.incarnation)
-    known = [r.name for r in job.members.records.values() if r.state in ("running", "leaving") and r.incarnation]
+    known = [r.name for r in job.members.records.values() if r.takes_part and r.incarnation]
 
     def back(name: str) -> bool:
         member = job.members.get(name)
         connected = member is not None and member.outbox.generation > 0
-        return connected or pods.exited(name) or job.members.records[name].state not in ("running", "leaving")
+        return connected or pods.exited(name) or not job.members.records[name].takes_part
 
     if known and not await job.changed.until(lambda: bool(pods.seen), min(WATCH_SECONDS, timeout_seconds)):
         await start_again(job, pods)

@@ -58,6 +58,7 @@ class FakeAgent:
         self.step = 10
         self.stuck_in: int | None = None  # the epoch after which it makes no step
         self.preparing = False
+        self.away_seconds = 0.0  # how long it waits before it connects again
         self.registered = 0
         self.again: pb.BackupReport | None = None  # said at each later registration
         self.replies: list[pb.DataReply] = []
@@ -82,7 +83,7 @@ class FakeAgent:
                 if not self._broken:
                     raise
                 self._broken = False
-            await asyncio.sleep(0.03)
+            await asyncio.sleep(max(0.03, self.away_seconds))
 
     def request(self, known: pb.Known | None = None) -> pb.RegisterRequest:
         return pb.RegisterRequest(
