@@ -17,6 +17,13 @@ from deeprec_ext.data.errors import ChangedError, DataError
 from deeprec_ext.data.readers.base import Scan, Shard, concatenate, take
 from deeprec_ext.errors import UsageError
 
+INSTALL = 'pip install "pyarrow<25"'
+"""The last that work with the NumPy of TensorFlow 2.15."""
+
+
+MAGIC = b"PAR1"
+"""At both ends of a file; tensorflow-io does not look, and takes the process with it (signal 11)."""
+
 
 class ParquetReader:
     """Args:
@@ -72,9 +79,14 @@ class ParquetReader:
         files.size(path)
         try:
             import pyarrow  # noqa: F401
-        except ImportError:
-            return _TensorFlowFile(path, self._columns)
+        except ImportError as error:  # not there, or made for another NumPy: 26 and later want NumPy 2
+            return _TensorFlowFile(path, self._columns, error)
         return _ArrowFile(path, self._columns)
+
+
+def _check(path: str, wanted: Sequence[str] | None, there: Sequence[str]) -> None:
+    if missing := [name for name in wanted or () if name not in there]:
+        raise DataError(f"{path} has no column {', '.join(missing)}; it has {', '.join(there)}")
 
 
 class _ArrowFile:
@@ -89,6 +101,7 @@ class _ArrowFile:
                 self._file = pyarrow.parquet.ParquetFile(data if "://" in path else path)
         except pyarrow.ArrowInvalid as error:
             raise DataError(f"{path} is no Parquet file: {error}") from error
+        _check(path, columns, self._file.schema_arrow.names)
 
     def groups(self) -> list[int]:
         metadata = self._file.metadata
@@ -107,6 +120,8 @@ class _ArrowFile:
         found = {}
         for name in table.column_names:
             column, kind = table.column(name), table.schema.field(name).type
+            if pyarrow.types.is_dictionary(kind):  # what pandas calls a category
+                column, kind = column.cast(kind.value_type), kind.value_type
             if pyarrow.types.is_string(kind) or pyarrow.types.is_binary(kind) or pyarrow.types.is_large_string(kind):
                 values = column.cast(pyarrow.large_binary()).to_pylist()
                 found[name] = np.empty(len(values), object)
@@ -123,21 +138,24 @@ class _ArrowFile:
 class _TensorFlowFile:
     """Through tensorflow-io: it does not tell row groups, so the whole file is one."""
 
-    def __init__(self, path: str, columns: list[str] | None) -> None:
+    def __init__(self, path: str, columns: list[str] | None, why: ImportError) -> None:
         try:
             import tensorflow as tf
             import tensorflow_io as tfio
         except ImportError as error:
-            raise UsageError("reading Parquet needs pyarrow or tensorflow-io: pip install pyarrow") from error
+            raise UsageError(f"reading Parquet needs pyarrow or tensorflow-io: {INSTALL} ({why}; {error})") from error
         self._tensorflow = tf
+        self._why = why
+        end = files.size(path)
+        if end < 12 or {files.read_range(path, at, at + 4) for at in (0, end - 4)} != {MAGIC}:
+            raise DataError(f"{path} is no Parquet file: it does not begin and end with PAR1")  # else: a crash
         try:
             tensor = self._eagerly(lambda: tfio.IOTensor.from_parquet(path))
         except (tf.errors.OpError, ValueError) as error:
             raise DataError(f"{path} is no Parquet file: {error}") from error
         names = [bytes(column.numpy()).decode() for column in tensor.columns]
         self._columns = dict(zip(names, tensor._values))
-        if missing := [name for name in columns or () if name not in self._columns]:
-            raise DataError(f"{path} has no column {', '.join(missing)}; it has {', '.join(names)}")
+        _check(path, columns, names)
         self._wanted = columns or names
 
     def _eagerly(self, work: Callable[[], Any]) -> Any:
@@ -146,7 +164,7 @@ class _TensorFlowFile:
         def checked() -> Any:
             if not self._tensorflow.executing_eagerly():
                 raise UsageError(
-                    "reading Parquet in a script that disabled eager execution needs pyarrow: pip install pyarrow"
+                    f"reading Parquet in a script that disabled eager execution needs pyarrow: {INSTALL} ({self._why})"
                 )
             return work()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,39 +116,6 @@ def test_a_tfrecord_that_is_none_is_named_with_the_place(tmp_path, harm):
     path.write_bytes({"torn": content[:-1], "text": b"hello, world, this is no TFRecord", "tail": content + b"x"}[harm])
     with pytest.raises(DataError, match=r"data is (torn|no TFRecord).* byte"):
         by_name("tfrecord").scan(str(path), 3)
-
-
-TABLE = str(Path(__file__).with_name("table.parquet"))
-"""id: 0 to 99, text: t0 to t99, x: id / 2; in row groups of 30."""
-
-
-@pytest.fixture(params=["pyarrow", "tensorflow_io"])
-def parquet(request, monkeypatch):
-    """Which library reads: pyarrow where there is one, else tensorflow-io."""
-    if request.param == "tensorflow_io":
-        if sys.modules.get("pyarrow"):
-            pytest.skip("each brings its own Arrow: one process can use only one of them")
-        pytest.importorskip(request.param)
-        monkeypatch.setitem(sys.modules, "pyarrow", None)
-    else:
-        pytest.importorskip(request.param)
-    return request.param
-
-
-def test_parquet_gives_columns(parquet):
-    reader = by_name("parquet")
-    scan = reader.scan(TABLE, 20)
-    assert list(scan.records) == ([20, 10, 20, 10, 20, 10, 10] if parquet == "pyarrow" else [20] * 5)
-    found = [reader.read(shard) for shard in shards(TABLE, scan)]
-    assert np.concatenate([one["id"] for one in found]).tolist() == list(range(100))
-    assert found[-1]["text"].tolist()[-5:] == [f"t{n}".encode() for n in range(95, 100)]
-    assert found[0]["x"].dtype == np.float64 and reader.sample(TABLE)["id"].dtype == np.int64
-    across = reader.read(Shard(TABLE, 0, 25, 40, 0, 0))
-    assert across["id"].tolist() == list(range(25, 65))
-
-
-def test_parquet_columns_are_chosen_by_name(parquet):
-    assert set(by_name("parquet", columns=["x"]).sample(TABLE)) == {"x"}
 
 
 def test_a_function_reads_what_nobody_else_can(tmp_path):
