@@ -225,22 +225,29 @@ def test_a_new_aimaster_promotes_what_died_while_none_was_there(tmp_path: Path) 
     play(tmp_path, scenario)
 
 
-def test_a_new_aimaster_hears_every_trainer_before_it_sets_the_global_step(tmp_path: Path) -> None:
+def test_a_new_aimaster_hears_every_trainer_before_it_sets_the_global_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Or the step of the slowest to come back goes back."""
+    monkeypatch.setattr(healing, "TRAINERS_SECONDS", 30.0)
+    monkeypatch.setattr(healing, "REPORTS_SECONDS", 30.0)
 
     async def scenario(it: World) -> None:
         await protected(it)
-        await it.crash()
         for agent in it.backend.agents.values():
             agent.again = pb.BackupReport(slots=[1, 3, 5, 7] if agent.name == "ps-0" else [0, 2, 4, 6])
+        it.settle_seconds = 30.0
         late = it.agent("worker-0")
-        late.step = 9999  # more than any other knows
-        late.away_seconds = 0.6  # the next AIMaster takes who is not back after a second for dead
+        late.away, late.step = True, 9999  # more than any other knows
+        await it.crash()
         await it.start()
         await it.until(lambda: it.agent("ps-0").registered == 2 and it.agent("chief-0").registered == 2)
-        assert late.registered == 1
         await it.backend.kill("ps-1")
-        await it.until(lambda: len(it.master.job.cluster.ps) == 1 and not it.master.job.cluster.lost, 10)
+        await it.until(lambda: bool(it.master.job.cluster.lost))
+        await asyncio.sleep(0.3)
+        assert late.registered == 1 and "promote" not in it.agent("ps-0").told
+        late.away = False
+        await it.until(lambda: len(it.master.job.cluster.ps) == 1 and not it.master.job.cluster.lost, 20)
         assert it.agent("ps-0").command("promote").promote.step >= 9999
 
     play(tmp_path, scenario)
@@ -250,16 +257,18 @@ def test_a_new_aimaster_does_not_wait_for_ever_for_a_trainer_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(healing, "TRAINERS_SECONDS", 0.3)
+    monkeypatch.setattr(healing, "REPORTS_SECONDS", 30.0)
 
     async def scenario(it: World) -> None:
         await protected(it)
-        await it.crash()
         for agent in it.backend.agents.values():
             agent.again = pb.BackupReport(slots=[1, 3, 5, 7] if agent.name == "ps-0" else [0, 2, 4, 6])
-        it.agent("worker-0").away_seconds = 60.0
+        it.settle_seconds = 30.0
+        it.agent("worker-0").away = True
+        await it.crash()
         it.backend.exit("ps-1", 137)
         await it.start()
-        await it.until(lambda: "promote" in it.agent("ps-0").told, 10)
+        await it.until(lambda: "promote" in it.agent("ps-0").told, 20)
         assert it.agent("worker-0").registered == 1
 
     play(tmp_path, scenario)

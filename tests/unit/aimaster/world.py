@@ -58,7 +58,7 @@ class FakeAgent:
         self.step = 10
         self.stuck_in: int | None = None  # the epoch after which it makes no step
         self.preparing = False
-        self.away_seconds = 0.0  # how long it waits before it connects again
+        self.away = False  # as long as this is so it does not connect again
         self.registered = 0
         self.again: pb.BackupReport | None = None  # said at each later registration
         self.replies: list[pb.DataReply] = []
@@ -83,7 +83,9 @@ class FakeAgent:
                 if not self._broken:
                     raise
                 self._broken = False
-            await asyncio.sleep(max(0.03, self.away_seconds))
+            await asyncio.sleep(0.03)
+            while self.away:
+                await asyncio.sleep(0.01)
 
     def request(self, known: pb.Known | None = None) -> pb.RegisterRequest:
         return pb.RegisterRequest(
@@ -301,13 +303,14 @@ class World:
         self.fails: dict[str, dict[str, str]] = {}
         self.catalogue = catalogue()
         self.answers: Callable[[FakeAgent, pb.Command], pb.Ack] | None = None  # further fields of an ack
+        self.settle_seconds = 1.0
         self.backend = FakeBackend(self)
         self.address = "127.0.0.1:0"
         self.master: AIMaster = None  # type: ignore[assignment]
 
     async def start(self) -> None:
         await rebuild_if_lost(self.spec, self.backend, None, self.address)
-        self.master = AIMaster(self.spec, self.backend, None, settle_seconds=1.0)
+        self.master = AIMaster(self.spec, self.backend, None, settle_seconds=self.settle_seconds)
         port = await self.master.start(self.address)
         self.address = f"127.0.0.1:{port}"
 
