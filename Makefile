@@ -59,6 +59,8 @@ install: $(VENV)/installed-tf  ## Create .venv and install the package with Tens
 
 .PHONY: demo
 demo: $(VENV)/installed-tf  ## Train Wide & Deep while PS go 1→3→2 and workers 1→3→2 (about two minutes)
+	@$(BIN)/python -c "import pathlib, sys, deeprec_ext.rundir as d; sys.exit(d.RunDirectory(pathlib.Path('$(DEMO_DIR)')).in_use() \
+	    and '$(DEMO_DIR): a demo is running in it; wait for its end, or choose another: make demo DEMO_DIR=...')"
 	rm -rf $(DEMO_DIR)
 	PATH="$(CURDIR)/$(BIN):$$PATH" deeprec-ext run --workdir $(DEMO_DIR) --events examples/census_wide_deep/demo.yaml \
 	    --ps 1 --workers 1 -- \

@@ -85,9 +85,11 @@ class Healing:
         job = self._job
         while True:
             await job.changed.until(lambda: bool(job.cluster.lost) and not self.blocked() and not job.stopping, None)
-            lost = job.cluster.lost
             if self._is_new():
                 await self._wait_for_what_agents_know()
+                if self.blocked() or job.stopping:  # since
+                    continue
+            lost = job.cluster.lost
             planned = promotion.plan_promotion(job)
             if planned is not None and await self._promote(planned):
                 continue

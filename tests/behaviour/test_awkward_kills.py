@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 
 INTERVAL = 0.3
 PATIENT = ("--setting", "ps_heartbeat_limit_seconds=20")
-SLOW = (*COUNT, "--sleep", "0.01")
 
 
 def in_a_refresh(job: RealJob, name: str) -> int:
@@ -29,7 +28,7 @@ def in_a_refresh(job: RealJob, name: str) -> int:
 @pytest.mark.timeout(400)
 def test_a_refresh_whose_source_or_holder_dies_in_the_middle_leaves_a_backup_that_is_whole(begin):
     flags = ("--ps", "3", "--workers", "1", *PATIENT, "--setting", f"peer_backup_seconds={INTERVAL}")
-    job = begin(*flags, command=SLOW)
+    job = begin(*flags, command=COUNT)
     losses = Losses(job, 3)
     job.wait_scalable()
     losses.wait_protected()
@@ -74,7 +73,7 @@ def cut_of(path: Path) -> str:
 def test_ps_that_die_in_the_middle_of_a_cut_come_back_from_the_one_before(begin, tmp_path):
     place = tmp_path / "backups"
     flags = ("--ps", "2", "--workers", "1", *PATIENT, "--backup", f"disk={place}", "--setting", "disk_backup_seconds=1")
-    job = begin(*flags, command=(*COUNT, "--paced", "--sleep", "0.01"))
+    job = begin(*flags, command=(*COUNT, "--paced"))
     losses = Losses(job, 2)
     job.wait_scalable()
     job.until(lambda: {True, False} <= {one["base"] for one in cuts(job)}, "a base and a delta")

@@ -51,7 +51,7 @@ def test_every_command_of_the_documents_about_a_job_runs(begin, command, tmp_pat
     assert {HOLD, RELEASE, WAIT} <= set(SCALE) and len(BACKUP) >= 4 and len(READS) > 6 and WATCHES
     job = begin(
         "--ps", "2", "--workers", "1", "--autoscale", "--history", "off", "--backup", "peer,disk=backups/my-model",
-        "--setting", "disk_backup_seconds=1", "--setting", "standby_sessions_max=0", command=(*COUNT, "--sleep", "0.01"),
+        "--setting", "disk_backup_seconds=1", "--setting", "standby_sessions_max=0", command=COUNT,
     )  # fmt: skip
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "my-run").symlink_to(job.directory)

@@ -12,7 +12,6 @@ from tests.behaviour.losses import Losses
 pytestmark = pytest.mark.slow
 
 OFTEN = ("--setting", "peer_backup_seconds=0.5", "--setting", "ps_heartbeat_limit_seconds=2")
-SLOW = (*COUNT, "--sleep", "0.01")
 
 
 def unchanged_generation(job: RealJob) -> None:
@@ -24,7 +23,7 @@ def unchanged_generation(job: RealJob) -> None:
 
 @pytest.mark.timeout(400)
 def test_killed_and_hung_ps_are_taken_over_by_the_survivors_and_other_slots_lose_nothing(begin):
-    job = begin("--ps", "3", "--workers", "1", *OFTEN, command=SLOW)
+    job = begin("--ps", "3", "--workers", "1", *OFTEN, command=COUNT)
     losses = Losses(job, 3)
     job.wait_scalable()
     losses.wait_protected()
@@ -80,7 +79,7 @@ def in_state(job: RealJob, ps: int, state: str) -> int:
 @pytest.mark.timeout(600)
 def test_a_ps_may_die_in_any_state_of_a_scaling(begin, tmp_path):
     disk = ("--setting", f"disk_backup={tmp_path / 'backups'}", "--setting", "disk_backup_seconds=1")
-    job = begin("--ps", "2", "--workers", "1", "--max-ps", "3", *OFTEN, *disk, command=SLOW)
+    job = begin("--ps", "2", "--workers", "1", "--max-ps", "3", *OFTEN, *disk, command=COUNT)
     losses = Losses(job, 2)
     job.wait_scalable()
     losses.wait_protected()
@@ -117,7 +116,7 @@ def test_a_ps_and_its_peer_at_once_come_back_from_the_disk_backup(begin, tmp_pat
     backups = tmp_path / "backups"
     job = begin(
         "--ps", "2", "--workers", "1", *OFTEN, "--setting", f"disk_backup={backups}", "--setting", "disk_backup_seconds=1",
-        command=SLOW,
+        command=COUNT,
     )  # fmt: skip
     losses = Losses(job, 2)
     job.wait_scalable()

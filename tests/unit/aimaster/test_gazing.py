@@ -292,9 +292,11 @@ def test_series_are_served_to_administrators(tmp_path: Path) -> None:
             await it.until(lambda: "cpu_cores" in it.master.job.gazing.latest("worker-0"))
             async with credentials.open_aio_channel(it.address, "aimaster.job", "admin", None) as channel:
                 asked = pb.SeriesRequest(subjects=["worker-0", "job"], metrics=["cpu_cores", "ps"], points=10)
-                reply = pb.SeriesReply()
-                while len(reply.lines) < 2:  # written down by the next flush
+                for _ in range(100):
                     reply = await rpc.AdminStub(channel).Series(asked, timeout=5)
+                    if len(reply.lines) == 2:  # written down by the next flush
+                        break
+                    await asyncio.sleep(0.05)
             roles = {role.name: role for role in (await it.status()).roles}
             assert roles["worker-0"].gazer["cpu_cores"] == 0.5 and roles["worker-0"].process.rss_bytes == 5000
             return reply

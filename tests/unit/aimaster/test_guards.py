@@ -32,6 +32,13 @@ async def protected(it: World) -> None:
     await it.until(lambda: list(it.agent("chief-0").view.backup_map) == list(it.master.job.backup_map))
 
 
+async def protected_for_the_next_aimaster(it: World) -> None:
+    """What a PS holds it tells again when it registers again."""
+    await protected(it)
+    for agent in it.backend.agents.values():
+        agent.again = pb.BackupReport(slots=[1, 3, 5, 7] if agent.name == "ps-0" else [0, 2, 4, 6])
+
+
 # ------------------------------------------------------------------------------------------------ the plan, pure
 
 
@@ -213,10 +220,8 @@ def test_a_scaling_finds_the_marks_there_and_keeps_backups_out_of_its_final_copy
 
 def test_a_new_aimaster_promotes_what_died_while_none_was_there(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
-        await protected(it)
+        await protected_for_the_next_aimaster(it)
         await it.crash()
-        for agent in it.backend.agents.values():  # what a PS reports when it registers again
-            agent.again = pb.BackupReport(slots=[1, 3, 5, 7] if agent.name == "ps-0" else [0, 2, 4, 6])
         it.backend.exit("ps-1", 137)
         await it.start()
         await it.until(lambda: len(it.master.job.cluster.ps) == 1 and not it.master.job.cluster.lost, 10)
@@ -233,9 +238,7 @@ def test_a_new_aimaster_hears_every_trainer_before_it_sets_the_global_step(
     monkeypatch.setattr(healing, "REPORTS_SECONDS", 30.0)
 
     async def scenario(it: World) -> None:
-        await protected(it)
-        for agent in it.backend.agents.values():
-            agent.again = pb.BackupReport(slots=[1, 3, 5, 7] if agent.name == "ps-0" else [0, 2, 4, 6])
+        await protected_for_the_next_aimaster(it)
         it.settle_seconds = 30.0
         late = it.agent("worker-0")
         late.away, late.step = True, 9999  # more than any other knows
@@ -260,9 +263,7 @@ def test_a_new_aimaster_does_not_wait_for_ever_for_a_trainer_that_hangs(
     monkeypatch.setattr(healing, "REPORTS_SECONDS", 30.0)
 
     async def scenario(it: World) -> None:
-        await protected(it)
-        for agent in it.backend.agents.values():
-            agent.again = pb.BackupReport(slots=[1, 3, 5, 7] if agent.name == "ps-0" else [0, 2, 4, 6])
+        await protected_for_the_next_aimaster(it)
         it.settle_seconds = 30.0
         it.agent("worker-0").away = True
         await it.crash()
@@ -276,10 +277,8 @@ def test_a_new_aimaster_does_not_wait_for_ever_for_a_trainer_that_hangs(
 
 def test_a_new_aimaster_creates_the_pod_that_the_last_one_had_only_deleted(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
-        await protected(it)
+        await protected_for_the_next_aimaster(it)
         await it.crash()
-        for agent in it.backend.agents.values():
-            agent.again = pb.BackupReport(slots=[1, 3, 5, 7] if agent.name == "ps-0" else [0, 2, 4, 6])
         it.backend.exit("ps-1", 137, deleted=True)
         await it.start()
         await it.until(lambda: it.backend.pods["ps-1"].state == "running", 10)

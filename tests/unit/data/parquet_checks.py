@@ -5,7 +5,6 @@ Each of the two libraries brings its own Arrow, and one process can use only one
 
 from __future__ import annotations
 
-import importlib
 import sys
 import tempfile
 from pathlib import Path
@@ -76,7 +75,6 @@ def kinds() -> None:
 
 def main(library: str) -> None:
     if library == "pyarrow":
-        importlib.import_module(library)
         kinds()
     else:
         sys.modules["pyarrow"] = None  # type: ignore[assignment]
