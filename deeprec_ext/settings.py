@@ -30,6 +30,10 @@ class Settings:
     worker_heartbeat_limit_seconds: float = 30.0
     """A worker silent for longer is given up. User code may hold the interpreter for long (a C extension, a collection)."""
 
+    busy_limit_seconds: float = 60.0
+    """A process that is silent because it waits for the processor, or works, is given up after so long instead: to kill it
+    makes no machine emptier, and costs the most recent updates. One that is seen to hang has only the limits above."""
+
     acquire_limit_seconds: float = 300.0
     """How long ACQUIRE waits for new processes to register. A pod may have to pull an image."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 
 from deeprec_ext.aimaster.facts import Failure, parse_name
@@ -61,6 +62,10 @@ class Failures:
         """A worker's run failed because of these PS: it may know before the AIMaster does."""
         for task in tasks[:100]:
             self._trouble.setdefault(task, self._job.clock.monotonic())
+
+    def complained(self, task: int, since: float) -> bool:
+        """Whether a trainer's run has failed because of this PS since then (monotonic)."""
+        return self._trouble.get(task, -math.inf) >= since
 
     def add(self, name: str, cause: str, member: Member | None, task: int = -1) -> None:
         """Records it. The moment of death is the end of the stream, or the last sign of life."""

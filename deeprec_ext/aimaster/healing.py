@@ -22,12 +22,15 @@ from deeprec_ext.aimaster.commands import CommandError
 from deeprec_ext.aimaster.facts import PsInfo
 from deeprec_ext.aimaster.failures import Failures
 from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.silence import Silence
 from deeprec_ext.aimaster.view import lose, replace_lost
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
 FLUSH_SECONDS = 1.0
-STALL_SECONDS = 1.0
+LATE_SECONDS, STALL_SECONDS = 0.05, 1.0
+"""What the AIMaster wakes up late by: from the first on messages may wait for it, the second is worth a line in the log."""
+
 REPORTS_SECONDS = 5.0
 """After a restart of the AIMaster, how long it waits for the PS to tell which backups they hold."""
 
@@ -43,6 +46,7 @@ class Healing:
 
     def __init__(self, job: Job, failures: Failures) -> None:
         self._job, self._failures = job, failures
+        self.silence = Silence(job, failures)
         self.restart: Callable[[str], None] = lambda name: None
         self.abort: Callable[[str], None] = lambda reason: None
         self.blocked: Callable[[], bool] = lambda: False
@@ -192,7 +196,7 @@ class Healing:
         return found
 
     async def watch_heartbeats(self) -> None:
-        """Runs for ever. A stall of this very process is nobody's silence."""
+        """Runs for ever. What this very process was late by is nobody's silence."""
         job = self._job
         limits = (job.settings.ps_heartbeat_limit_seconds, job.settings.worker_heartbeat_limit_seconds)
         tick = max(0.02, min(min(limits) / 30, 0.1))  # a hung PS stops everybody until it is noticed
@@ -200,11 +204,12 @@ class Healing:
         while True:
             await asyncio.sleep(tick)
             now = job.clock.monotonic()
-            if now - before > tick + STALL_SECONDS:
-                log.warning("the AIMaster stood still for %.1f s", now - before)
-                job.members.forgive(now - before)
+            if (late := now - before - tick) > LATE_SECONDS:
+                job.members.forgive(late)
+            if late > STALL_SECONDS:
+                log.warning("the AIMaster stood still for %.1f s", late)
             before = now
-            for member, seconds in job.members.silent():
+            for member, seconds in self.silence.given_up():
                 self.hung(member.name, seconds)
             if now - flushed >= FLUSH_SECONDS:
                 job.members.flush()

@@ -39,6 +39,8 @@ class Member:
     cpu_percent: float = 0.0
     known_epoch: int = 0
     host: str = ""
+    machine: str = ""  # the same for all that run on one kernel
+    pid_namespace: str = ""
 
     @property
     def is_trainer(self) -> bool:
@@ -127,7 +129,8 @@ class Members:
         member = Member(
             name=name, role=request.role, incarnation=request.incarnation, address=request.address,
             outbox=Outbox(name), seen=now, pod_pid=record.pod_pid, task=record.task if known else -1,
-            known_epoch=request.known_epoch, host=request.host, admitted=known and record.takes_part,
+            known_epoch=request.known_epoch, host=request.host, machine=request.machine, pid_namespace=request.pid_namespace,
+            admitted=known and record.takes_part,
         )  # fmt: skip
         self._members[name] = member
         state = record.state if known and not record.ended else "starting" if record.wanted else "leaving"
@@ -173,16 +176,16 @@ class Members:
         if heartbeat.examples and member.role != pb.EVALUATOR:
             self._unsaved[member.incarnation] = heartbeat.examples
 
-    def silent(self) -> list[tuple[Member, float]]:
-        """Members that were silent for longer than their limit, with the seconds of silence."""
+    def silent(self, share: float = 1.0) -> list[tuple[Member, float, float]]:
+        """Members that were silent for longer than this share of their limit, with the seconds of silence and the limit."""
         now = self._clock.monotonic()
         late = []
         for member in self._members.values():
             settings = self._settings
             ps = member.role == pb.PS
             limit = settings.ps_heartbeat_limit_seconds if ps else settings.worker_heartbeat_limit_seconds
-            if member.admitted and not member.said_goodbye and now - member.seen > limit:
-                late.append((member, now - member.seen))
+            if member.admitted and not member.said_goodbye and now - member.seen > share * limit:
+                late.append((member, now - member.seen, limit))
         return late
 
     def forgive(self, seconds: float) -> None:

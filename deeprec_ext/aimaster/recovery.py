@@ -75,6 +75,7 @@ async def start_again(job: Job, pods: Pods) -> None:
 async def settle(job: Job, pods: Pods, healing: Healing, timeout_seconds: float = SETTLE_SECONDS) -> None:
     """After a restart: waits for those who took part, then replaces those who did not come back."""
     job.event("aimaster_restarted", incarnation=job.incarnation)
+    timeout_seconds *= healing.silence.stretch()  # on a busy machine they need longer
     known = [r.name for r in job.members.records.values() if r.takes_part and r.incarnation]
 
     def back(name: str) -> bool:

@@ -24,6 +24,7 @@ import grpc
 from deeprec_ext import env, settings
 from deeprec_ext.elastic.memory import Memory
 from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError
+from deeprec_ext.gazer import hostload
 from deeprec_ext.gazer.process import process_sample
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -98,6 +99,7 @@ class Agent:
         self._outbox: queue.Queue[pb.AgentMessage | None] = queue.Queue(OUTBOX_MESSAGES)
         self._closing = threading.Event()
         self._commands: OrderedDict[int, pb.AgentMessage | None] = OrderedDict()  # with the ack, once there is one
+        self._crowd = hostload.Crowd()
         self._thread: threading.Thread | None = None
         self._reply: pb.RegisterReply | None = None
         self.memory = Memory(identity.incarnation)
@@ -231,7 +233,7 @@ class Agent:
     def _heartbeat(self) -> pb.Heartbeat:
         beat = self._handler.beat()
         sample = process_sample()
-        beat.rss_bytes, beat.cpu_seconds = sample.rss_bytes, sample.cpu_seconds
+        beat.rss_bytes, beat.cpu_seconds, beat.crowd = sample.rss_bytes, sample.cpu_seconds, self._crowd.sample()
         return beat
 
     # -- registration
@@ -267,6 +269,8 @@ class Agent:
             address=self.identity.address,
             pid=os.getpid(),
             host=socket.gethostname(),
+            machine=hostload.machine(),
+            pid_namespace=hostload.pid_namespace(),
             known_epoch=self.known_epoch,
             known_task=task,
             known_aimaster=known.aimaster_incarnation if known is not None else 0,

@@ -7,9 +7,9 @@ import logging
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from deeprec_ext.errors import DeepRecError
+from deeprec_ext.gazer.hostload import queued_seconds
 from deeprec_ext.launch.client import JobClient
 from deeprec_ext.launch.pods import Pods
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
@@ -28,14 +28,6 @@ STARVED_SHARE, AIMASTER_STARVED_SECONDS = 0.3, 60.0
 makes the machine no emptier. It has so long."""
 AIMASTER_START_SECONDS = 60.0
 """The same of one that has not answered yet: every new one has to be loaded first, which takes long on such a machine."""
-
-
-def seconds_queued(pid: int) -> float:
-    """How long the main thread of a process has been ready to run without a processor; 0 where the kernel does not tell."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
 
 
 class Observer:
@@ -63,7 +55,7 @@ class Observer:
         self._heard_at, self.served, self.latest = time.monotonic(), True, status
         pod = self._pods.get("aimaster")
         self._pid, self._answered = (pod.pid if pod is not None else 0), True
-        self._queued = seconds_queued(self._pid)
+        self._queued = queued_seconds(f"/proc/{self._pid}")
         for role in status.roles:
             if role.heartbeat.training:
                 self.trained.add(role.name)
@@ -84,7 +76,10 @@ class Observer:
         if not self._answered:
             return AIMASTER_START_SECONDS
         silent = time.monotonic() - self._heard_at
-        if silent >= AIMASTER_SILENCE_SECONDS and seconds_queued(self._pid) - self._queued > STARVED_SHARE * silent:
+        if (
+            silent >= AIMASTER_SILENCE_SECONDS
+            and queued_seconds(f"/proc/{self._pid}") - self._queued > STARVED_SHARE * silent
+        ):
             return AIMASTER_STARVED_SECONDS
         return AIMASTER_SILENCE_SECONDS
 

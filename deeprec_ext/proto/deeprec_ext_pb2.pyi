@@ -60,7 +60,7 @@ class View(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[WorkerMember, _Mapping]]] = ..., live: bool = ..., generation: _Optional[int] = ..., marked_slots: _Optional[_Iterable[int]] = ..., backup_map: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("protocol_major", "protocol_minor", "job", "role", "index", "incarnation", "address", "pid", "host", "known_epoch", "known_task", "known_aimaster", "tensorflow_version", "resident_slots", "known")
+    __slots__ = ("protocol_major", "protocol_minor", "job", "role", "index", "incarnation", "address", "pid", "host", "known_epoch", "known_task", "known_aimaster", "tensorflow_version", "resident_slots", "machine", "pid_namespace", "known")
     PROTOCOL_MAJOR_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,8 @@ class RegisterRequest(_message.Message):
     KNOWN_AIMASTER_FIELD_NUMBER: _ClassVar[int]
     TENSORFLOW_VERSION_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
+    PID_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     protocol_major: int
     protocol_minor: int
@@ -90,8 +92,10 @@ class RegisterRequest(_message.Message):
     known_aimaster: int
     tensorflow_version: str
     resident_slots: _containers.RepeatedScalarFieldContainer[int]
+    machine: str
+    pid_namespace: str
     known: Known
-    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., job: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., known_epoch: _Optional[int] = ..., known_task: _Optional[int] = ..., known_aimaster: _Optional[int] = ..., tensorflow_version: _Optional[str] = ..., resident_slots: _Optional[_Iterable[int]] = ..., known: _Optional[_Union[Known, _Mapping]] = ...) -> None: ...
+    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., job: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., known_epoch: _Optional[int] = ..., known_task: _Optional[int] = ..., known_aimaster: _Optional[int] = ..., tensorflow_version: _Optional[str] = ..., resident_slots: _Optional[_Iterable[int]] = ..., machine: _Optional[str] = ..., pid_namespace: _Optional[str] = ..., known: _Optional[_Union[Known, _Mapping]] = ...) -> None: ...
 
 class Known(_message.Message):
     __slots__ = ("view", "prepared", "highest_epoch", "highest_task", "served", "step", "live_generation", "marked_slots", "scaling", "moves", "catalogue", "remembered", "data", "leaving")
@@ -257,7 +261,7 @@ class Catalogue(_message.Message):
     def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., fingerprint: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., global_step: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("step", "steps_per_second", "examples_per_second", "step_seconds", "rss_bytes", "cpu_seconds", "gate_waits", "training", "examples", "last_step", "epoch", "step_epoch", "step_age_seconds", "preparing")
+    __slots__ = ("step", "steps_per_second", "examples_per_second", "step_seconds", "rss_bytes", "cpu_seconds", "gate_waits", "training", "examples", "last_step", "epoch", "step_epoch", "step_age_seconds", "crowd", "preparing")
     STEP_FIELD_NUMBER: _ClassVar[int]
     STEPS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     EXAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
@@ -271,6 +275,7 @@ class Heartbeat(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STEP_EPOCH_FIELD_NUMBER: _ClassVar[int]
     STEP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CROWD_FIELD_NUMBER: _ClassVar[int]
     PREPARING_FIELD_NUMBER: _ClassVar[int]
     step: int
     steps_per_second: float
@@ -285,8 +290,9 @@ class Heartbeat(_message.Message):
     epoch: int
     step_epoch: int
     step_age_seconds: float
+    crowd: float
     preparing: bool
-    def __init__(self, step: _Optional[int] = ..., steps_per_second: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., training: bool = ..., examples: _Optional[int] = ..., last_step: _Optional[int] = ..., epoch: _Optional[int] = ..., step_epoch: _Optional[int] = ..., step_age_seconds: _Optional[float] = ..., preparing: bool = ...) -> None: ...
+    def __init__(self, step: _Optional[int] = ..., steps_per_second: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., training: bool = ..., examples: _Optional[int] = ..., last_step: _Optional[int] = ..., epoch: _Optional[int] = ..., step_epoch: _Optional[int] = ..., step_age_seconds: _Optional[float] = ..., crowd: _Optional[float] = ..., preparing: bool = ...) -> None: ...
 
 class CopyResult(_message.Message):
     __slots__ = ("bytes", "remaining_bytes", "seconds", "variables", "checksummed", "skipped")

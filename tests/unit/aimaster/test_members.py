@@ -57,7 +57,7 @@ def test_a_ps_is_silent_after_three_seconds_and_a_worker_after_thirty(members: M
     clock.now += 2.9
     assert members.silent() == []
     clock.now += 0.2
-    assert [member.name for member, _ in members.silent()] == ["ps-0"]
+    assert [member.name for member, *_ in members.silent()] == ["ps-0"]
     clock.now += 27
     assert len(members.silent()) == 2
 
@@ -133,7 +133,7 @@ def test_a_jump_of_the_wall_clock_makes_nobody_silent(store: Store) -> None:
         clock.wall_seconds += jump
         assert members.silent() == []
     clock.now += 3.1
-    assert [name.name for name, _ in members.silent()] == ["ps-0"]
+    assert [member.name for member, *_ in members.silent()] == ["ps-0"]
 
 
 def test_after_a_restore_the_step_counts_from_there_and_the_highest_ever_is_kept(members: Members) -> None:

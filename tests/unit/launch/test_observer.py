@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -48,7 +47,7 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     it = World()
     monkeypatch.setattr(observer, "time", SimpleNamespace(monotonic=lambda: it.now))
-    monkeypatch.setattr(observer, "seconds_queued", lambda pid: it.queued)
+    monkeypatch.setattr(observer, "queued_seconds", lambda folder: it.queued)
     it.begin(pid=1)
     return it
 
@@ -126,9 +125,3 @@ def test_one_that_gets_no_processor_is_waited_for_longer_than_one_that_hangs(
         assert bool(world.killed) == (second >= killed_after), second
         if world.killed:
             break
-
-
-def test_the_kernel_tells_how_long_a_process_waited_for_the_processor() -> None:
-    began = observer.seconds_queued(os.getpid())
-    assert 0 < began <= observer.seconds_queued(os.getpid())
-    assert observer.seconds_queued(0) == 0.0
