@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from deeprec_ext import env
+from deeprec_ext.elastic.script_end import SCRIPT
 
 _WATCHED: dict[str, str] = {
     "tensorflow": "tensorflow_imported",
@@ -40,6 +41,7 @@ def install() -> bool:
     if env.role() == "ps":  # the server itself, or what it starts: there is no script to make elastic
         return False
     _installed = True
+    SCRIPT.watch()
     os.environ["TF_CONFIG"] = json.dumps(user_tf_config(env.role(), env.index(), env.slots()))
     sys.meta_path.insert(0, _AfterImport(_apply))
     for name in _WATCHED:
