@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from deeprec_ext import env
+from deeprec_ext.elastic.script_end import SCRIPT
 from deeprec_ext.layout import WORKERS, Choice, choose, facts_of_command, filled, user_tf_config
 
 _WATCHED: dict[str, str] = {
@@ -48,6 +49,7 @@ def install() -> bool:
     config = user_tf_config(env.role(), env.index(), env.slots(), env.layout())
     os.environ["TF_CONFIG"] = json.dumps(config)
     sys.argv[1:] = filled(sys.argv[1:], config)
+    SCRIPT.watch()
     sys.meta_path.insert(0, _AfterImport(_apply))
     for name in _WATCHED:
         if name in sys.modules:

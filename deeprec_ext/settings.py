@@ -61,6 +61,10 @@ class Settings:
     dirty_rounds_max: int = 8
     """Pre-copy ends after so many rounds even if the remainder still shrinks."""
 
+    end_limit_seconds: float = 60.0
+    """How long a trainer's process may live after its script has ended (last line, own threads, own `atexit` handlers): then it
+    is ended with the script's exit code. Taking apart an interpreter full of data takes seconds, on a busy machine tens."""
+
     finish_grace_seconds: float = 30.0
     """How long workers may go on after the chief has ended."""
 

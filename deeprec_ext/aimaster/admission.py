@@ -127,6 +127,7 @@ class Admission:
             copy_chunk_bytes=settings.copy_chunk_bytes,
             dedup=settings.dedup,
             standby_sessions_max=settings.standby_sessions_max,
+            end_limit_seconds=settings.end_limit_seconds,
             standby_delay_seconds=max(settings.standby_delay_seconds, STANDBY_DELAY_SECONDS * settings.autoscale),
             lease_ahead_seconds=settings.lease_ahead_seconds,
             gazer_seconds=settings.gazer_seconds,

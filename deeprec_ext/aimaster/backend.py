@@ -55,6 +55,10 @@ class PodBackend(Protocol):
     async def delete(self, name: str, grace_seconds: float) -> None:
         """Stops the pod, which is not started again by itself; grace 0 kills at once. Does not wait for the exit."""
 
+    async def end(self, name: str, pid: int, exit_code: int) -> None:
+        """The script of process `pid` has ended with this code, the process has not: it is killed, and if it is the pod's own,
+        the pod ends with that code. Does not wait for the exit. Raises UnreachableError."""
+
     async def resize(self, name: str, cpu: float, memory_bytes: int) -> None:
         """Gives one pod (`ps-1`), or a role (`ps`, `worker`: those that run, if they can, and those to come), other limits.
 
@@ -131,6 +135,10 @@ class LauncherBackend:
     async def delete(self, name: str, grace_seconds: float) -> None:
         request = pb.PodRequest(name=name, grace_seconds=grace_seconds)
         await self._call(f"delete {name}", lambda stub: stub.Delete(request, timeout=CALL_SECONDS + grace_seconds))
+
+    async def end(self, name: str, pid: int, exit_code: int) -> None:
+        request = pb.PodEnd(name=name, pid=pid, exit_code=exit_code)
+        await self._call(f"end {name}", lambda stub: stub.End(request, timeout=CALL_SECONDS))
 
     async def resize(self, name: str, cpu: float, memory_bytes: int) -> None:
         request = pb.ResizeRequest(name=name, resources=pb.Resources(cpu=cpu, memory_bytes=memory_bytes))

@@ -22,6 +22,7 @@ from deeprec_ext.aimaster.commands import CommandError
 from deeprec_ext.aimaster.facts import PsInfo
 from deeprec_ext.aimaster.failures import Failures
 from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.members import Member
 from deeprec_ext.aimaster.silence import Silence
 from deeprec_ext.aimaster.view import lose, replace_lost
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -53,6 +54,7 @@ class Healing:
         self.bring_back: Callable[[str], None] = lambda name: None
         self.coming_back: Callable[[str], bool] = lambda name: True
         self.remove: Callable[[str], None] = lambda name: None
+        self.end: Callable[[Member], None] = lambda member: None
         self._began = job.clock.monotonic()
         job.ledger.forgotten_late = failures.forgotten_late
 
@@ -211,6 +213,8 @@ class Healing:
             before = now
             for member, seconds in self.silence.given_up():
                 self.hung(member.name, seconds)
+            for member in job.members.outstaying():
+                self.end(member)
             if now - flushed >= FLUSH_SECONDS:
                 job.members.flush()
                 flushed = now

@@ -106,10 +106,13 @@ class Inbox:
         self._job.end("failed", refusal.reason[:TEXT_MAX])
 
     def _on_finished(self, member: Member, finished: pb.Finished) -> None:
-        member.said_goodbye = True
+        code = finished.exit_code if finished.HasField("exit_code") else None
+        self._job.members.goodbye(member, code)
         member.outbox.resign()
         self._job.ledger.release(member.incarnation, "the script has ended", clean=True)
-        self._job.event("script_ended", member.name, left=finished.left, had_session=finished.had_session)
+        self._job.event(
+            "script_ended", member.name, left=finished.left, had_session=finished.had_session, exit_code=code
+        )  # fmt: skip
         self._job.publish_soon()
 
     def _on_log(self, member: Member, line: pb.LogLine) -> None:

@@ -7,6 +7,7 @@ still says ignored. Durable facts are `RoleRecord`s in the store; heartbeats liv
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -17,6 +18,10 @@ from deeprec_ext.aimaster.store import Store
 from deeprec_ext.errors import StaleError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.settings import Settings
+
+OWN_END_SECONDS = 10.0
+"""A process that outlives its script ends itself after `end_limit_seconds`. So long later somebody else does it: it is
+stopped, or has no such timer."""
 
 
 @dataclass
@@ -33,6 +38,8 @@ class Member:
     task: int = -1
     admitted: bool = False  # Register was answered: it takes part
     said_goodbye: bool = False  # Finished
+    exit_code: int | None = None  # that it is going to have, as it said then
+    outstays: float | None = None  # monotonic: from when on its process should be gone
     stream_lost: float | None = None  # monotonic
     heartbeat: pb.Heartbeat = field(default_factory=pb.Heartbeat)
     heartbeat_at: float | None = None
@@ -188,10 +195,26 @@ class Members:
                 late.append((member, now - member.seen, limit))
         return late
 
+    def goodbye(self, member: Member, exit_code: int | None) -> None:
+        """Its script has ended; None: nobody knows with which exit code."""
+        member.said_goodbye, member.exit_code = True, exit_code
+        if member.outstays is None:
+            member.outstays = self._clock.monotonic() + self._settings.end_limit_seconds + OWN_END_SECONDS
+
+    def outstaying(self) -> list[Member]:
+        """Whose process should be gone and is not; each once."""
+        now = self._clock.monotonic()
+        late = [one for one in self._members.values() if one.outstays is not None and now > one.outstays]
+        for member in late:
+            member.outstays = math.inf
+        return late
+
     def forgive(self, seconds: float) -> None:
         """The AIMaster itself stood still for so long: nobody is late because of that."""
         for member in self._members.values():
             member.seen += seconds
+            if member.outstays is not None:
+                member.outstays += seconds
 
     def flush(self) -> None:
         """Writes what heartbeats told since the last time, in one transaction."""

@@ -10,11 +10,15 @@ from deeprec_ext.aimaster.facts import TRAINERS, RoleRecord
 from deeprec_ext.aimaster.failures import cause_of_exit
 from deeprec_ext.aimaster.healing import Healing
 from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.members import Member
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
 KILL_SECONDS = 10.0
+
+UNKNOWN_EXIT_CODE = 1
+"""Of a process that had to be killed after its script had ended nobody knows how: not a success."""
 
 
 class Pods:
@@ -22,8 +26,9 @@ class Pods:
         self._job, self.backend, self._healing = job, backend, healing
         self.seen: dict[str, PodState] = {}
         self._restarting: dict[str, asyncio.Task[None]] = {}
+        self._ends: set[asyncio.Task[None]] = set()
         self._heard: set[str] = set()  # pods of which this AIMaster has had a report
-        healing.restart = self.restart
+        healing.restart, healing.end = self.restart, self.end
 
     # ------------------------------------------------------------------------------------------------ acting
 
@@ -62,6 +67,21 @@ class Pods:
         except UnreachableError as error:
             log.error("%s could not be started again: %s", name, error)
 
+    def end(self, member: Member) -> None:
+        """Its script has ended, its process has not: it is killed, in the background, with the exit code that was told."""
+        record = self._job.members.records[member.name]
+        code = UNKNOWN_EXIT_CODE if member.exit_code is None else member.exit_code
+        self._job.event("outstayed", member.name, exit_code=code)
+        task = asyncio.get_running_loop().create_task(self._end(member.name, record.pid, code))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+    async def _end(self, name: str, pid: int, code: int) -> None:
+        try:
+            await self.backend.end(name, pid, code)
+        except UnreachableError as error:
+            log.error("%s could not be ended: %s", name, error)
+
     def give_up(self, name: str) -> None:
         """The pod is not wanted any more, and nobody waits for its end."""
         record = self._job.members.record(name)
@@ -83,7 +103,7 @@ class Pods:
         return [name for name in names if not self.exited(name)]
 
     def close(self) -> None:
-        for task in list(self._restarting.values()):
+        for task in [*self._restarting.values(), *self._ends]:
             task.cancel()
 
     # ------------------------------------------------------------------------------------------------ listening

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from deeprec_ext.aimaster.facts import RoleRecord
 from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.members import Member
 from deeprec_ext.aimaster.scalings import Scalings
 from deeprec_ext.aimaster.slots import slot_bytes
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -19,10 +20,16 @@ def job_state(job: Job, scalings: Scalings) -> str:
     return "training" if job.cluster.live or training else "starting"
 
 
+def _ending(member: Member) -> str:
+    """Of a process that is there after the end of its script."""
+    return "ending" if member.exit_code in (0, None) else "failed"
+
+
 def _role(job: Job, record: RoleRecord, sizes: list[int]) -> pb.RoleStatus:
     member = job.members.get(record.name)
+    state = _ending(member) if member is not None and member.said_goodbye and not record.ended else record.state
     status = pb.RoleStatus(
-        name=record.name, role=record.role, state=record.state, pid=record.pid or record.pod_pid,
+        name=record.name, role=record.role, state=state, pid=record.pid or record.pod_pid,
         incarnation=record.incarnation, task=record.task if record.role == pb.PS else -1, restarts=record.restarts,
     )  # fmt: skip
     if member is not None:

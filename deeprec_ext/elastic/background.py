@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import threading
 import time
@@ -101,7 +102,7 @@ def politely(function: Callable[..., T], *arguments: object, give_up: Callable[[
     return results[0]
 
 
-def wait_for_threads(limits: Mapping[str, float] = PASSING) -> list[str]:
+def wait_for_threads(limits: Mapping[str, float] = PASSING, longest_seconds: float = math.inf) -> list[str]:
     """Until none of our threads that end by themselves is left; the names of those that are, when their time is up.
 
     For the end of the process: a thread that comes back from TensorFlow while the interpreter is being taken down brings the
@@ -111,7 +112,8 @@ def wait_for_threads(limits: Mapping[str, float] = PASSING) -> list[str]:
     passing = [thread for thread in threading.enumerate() if thread.name in limits]
     for thread in sorted(passing, key=lambda thread: limits[thread.name]):
         if thread is not threading.current_thread():
-            while thread.is_alive() and (left := began + limits[thread.name] - time.monotonic()) > 0:
+            limit = min(limits[thread.name], longest_seconds)
+            while thread.is_alive() and (left := began + limit - time.monotonic()) > 0:
                 if thread.name == "deeprec-close" and quiet.seconds > QUIET_SECONDS:
                     break
                 quiet.join(thread, min(0.2, left))

@@ -13,9 +13,6 @@ from deeprec_ext.errors import one_line
 
 log = logging.getLogger("deeprec_ext")
 
-SETTLE_LIMIT_SECONDS = 20.0
-"""How long the end of the process waits for a session that is being prepared."""
-
 SWITCH_SECONDS = 0.0005
 """The interpreter's switch interval while sessions are built beside training (default 5 ms: a step would wait so long)."""
 
@@ -53,12 +50,12 @@ class Builder:
         """A command that waits for runs, not for sessions: in a thread of its own."""
         threading.Thread(target=self._answered, args=(command_id, work), name="deeprec-ack", daemon=True).start()
 
-    def settle(self) -> None:
-        """Until nothing is being built, and nothing will be."""
+    def settle(self, limit_seconds: float) -> None:
+        """Until nothing is being built, and nothing will be; not longer than that."""
         self.ended = True
         self._jobs.put(self._idle.set)
-        if not self._idle.wait(SETTLE_LIMIT_SECONDS):
-            log.warning("the process ends while a session is being prepared")
+        if not self._idle.wait(limit_seconds):
+            log.info("the process ends while a session is being prepared")
 
     def _answered(self, command_id: int, work: Callable[[], None]) -> None:
         try:

@@ -16,7 +16,9 @@ from deeprec_ext.elastic.runner import Runner
 from deeprec_ext.layout import Names
 
 if TYPE_CHECKING:
+    from deeprec_ext.elastic.feeding import Feeding
     from deeprec_ext.elastic.session import ElasticSession
+    from deeprec_ext.elastic.shelf import Shelf
 
 v1 = tf.compat.v1
 
@@ -69,6 +71,9 @@ class Home(Protocol):
     def opened(self, session: ElasticSession) -> None: ...
 
     def closed(self, session: ElasticSession) -> None: ...
+
+    def dropped(self, shelf: Shelf, feeding: Feeding | None) -> None:
+        """A session was forgotten without being closed. Called by a finaliser: only notes it."""
 
     def retire(self, sessions: list[Placed]) -> None:
         """Closes sessions that are no longer used, beside training."""

@@ -52,12 +52,15 @@ class ExchangedError(Exception):
 
 
 class _Private(v1.Session):
-    """A session that can be left behind: then its C session is never deleted, and runs under way stay safe."""
+    """A session that can be left behind: then its C session is never deleted, and runs under way stay safe.
+
+    One with a cluster that nobody has closed is left behind as well: a finaliser must not wait for a PS, which may be gone.
+    """
 
     left_behind = False
 
     def __del__(self) -> None:
-        if not self.left_behind:
+        if not self.left_behind and (self._closed or not getattr(self, "_target", b"")):
             super().__del__()
 
 

@@ -7,14 +7,17 @@ trainer; so it is kept here, set once by `start`, and nowhere else.
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
 import sys
 import threading
+import time
 
 from deeprec_ext import env
-from deeprec_ext.elastic import background
+from deeprec_ext.elastic import background, script_end
 from deeprec_ext.elastic.agent import Identity
+from deeprec_ext.elastic.script_end import SCRIPT, UNKNOWN_EXIT_CODE, Guard
 from deeprec_ext.elastic.starting import setup_logging, start_server
 from deeprec_ext.elastic.trainer import Trainer
 
@@ -23,6 +26,13 @@ log = logging.getLogger("deeprec_ext")
 _lock = threading.Lock()
 _trainer: Trainer | None = None
 _server: object = None
+
+CLOSE_SECONDS = 5.0
+"""How long the end of the script waits until the sessions that it left open are closed; a session takes milliseconds."""
+
+LAST_SECONDS = 8.0
+"""How long the end of the process waits for the last word to the AIMaster, a session that is being prepared, and others
+that are being closed. What takes longer is left behind, which costs nothing at the end."""
 
 EAGER = (
     "the script ended without opening a session on the parameter servers: eager TensorFlow 2 training cannot be made elastic; "
@@ -51,23 +61,44 @@ def start() -> Trainer | None:
         identity = Identity.of_this_process(address)
         _trainer = Trainer(identity, (role, identity.index), f"grpc://{address}" if address else "")
         _trainer.start()
-        atexit.register(_at_exit, _trainer)
+        SCRIPT.running()
+        SCRIPT.at_last(functools.partial(_at_last, _trainer))
+        atexit.register(_before_tensorflow, _trainer)
         log.info("%s is elastic: TensorFlow server at %s", identity.name, address or "(none)")
         return _trainer
 
 
-def _at_exit(one: Trainer) -> None:
-    crashed = getattr(sys, "last_value", None) is not None
+def _before_tensorflow(one: Trainer) -> None:
+    """The handlers of TensorFlow itself have not run yet. Those that the script registered before its import come later, and
+    may take their time: the script has not ended.
+
+    A session that is still open must not see the finalisers, which can neither start a thread nor wait.
+    """
+    if os.getpid() == one.pid:  # not in a child that the script has forked
+        with script_end.bounded(2 * CLOSE_SECONDS, "closing the sessions that the script left open hangs"):
+            one.close_sessions(CLOSE_SECONDS)
+
+
+def _at_last(one: Trainer) -> None:
+    """The script has ended. From here on nobody waits for long, and if anybody does the process is ended."""
+    code = SCRIPT.exit_code
+    limit = one.end_limit_seconds
+    Guard(
+        limit, UNKNOWN_EXIT_CODE if code is None else code,
+        f"deeprec-ext: this process is ended: it lives {limit:g} s after the end of its script",
+    )  # fmt: skip
     expected = one.identity.role == "evaluator" or one.leaving.is_set() or one.asked_to_train or one.model_is_live
-    trained_nothing = not one.had_session and not expected
-    if trained_nothing and not crashed and one.refusal is None:
+    trained_nothing = not one.had_session and not expected and code == 0
+    if trained_nothing and one.refusal is None:
         one.refused(EAGER)
-    one.finish()
-    one.settle()
-    if left := background.wait_for_threads():
+    deadline = time.monotonic() + LAST_SECONDS
+    one.finish(2 if trained_nothing else code)
+    one.settle(max(0.0, deadline - time.monotonic()))
+    background.outlive()
+    if left := background.wait_for_threads(longest_seconds=max(0.0, deadline - time.monotonic())):
         log.info("the process ends without waiting for threads in which TensorFlow ends something: %s", ", ".join(left))
-        background.outlive()
-    if trained_nothing and not crashed:
+        script_end.skip_static_destructors()
+    if trained_nothing:
         print(f"deeprec-ext: {one.refusal}", file=sys.stderr, flush=True)
         sys.stdout.flush()
         os._exit(2)

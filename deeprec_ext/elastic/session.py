@@ -50,6 +50,8 @@ class ElasticSession(v1.Session):
     Raises RefusedError, at the first run, for graphs that cannot be elastic.
     """
 
+    _dropped = False  # its finaliser runs
+
     def __init__(self, target: str = "", graph: Any = None, config: Any = None, home: Home | None = None) -> None:
         super().__init__("", graph, config)
         self._home = home
@@ -83,6 +85,9 @@ class ElasticSession(v1.Session):
         """Destroys the named iterators, then closes; never blocks for long, whatever became of the PS."""
         if self._closed:
             return
+        if self._dropped:
+            super().close()  # of its own C session, in which nothing ever runs
+            return
         if self._feeding is not None:
             self._feeding.close()  # or an iterator that waits for data could not be destroyed
         self.shelf.drop_iterators()
@@ -90,6 +95,15 @@ class ElasticSession(v1.Session):
         if self._home is not None:
             self._home.closed(self)
         self.shelf.close()
+
+    def __del__(self) -> None:
+        """Whoever drops a session without closing it may be any thread at any moment, the interpreter's last one too: nothing
+        is started and nobody waited for here. What is to be closed goes to the process, which does it beside training."""
+        shelf, home = getattr(self, "shelf", None), getattr(self, "_home", None)
+        if home is not None and shelf is not None and not self._closed:
+            home.dropped(shelf, self._feeding)
+        self._dropped = True
+        super().__del__()
 
     # -- running
 
@@ -117,7 +131,7 @@ class ElasticSession(v1.Session):
         while True:
             self._check_generation()
             if feeding is not None:
-                feeding.wait(self._check_generation)  # for the next batch; never inside the run
+                feeding.wait(self._check_open)  # for the next batch; never inside the run
             try:
                 if facts.remote:
                     with self._home.gate.passing():
@@ -189,6 +203,12 @@ class ElasticSession(v1.Session):
             return self._do_call(function, *arguments)
         with feeding:
             return feeding.without_records(self._do_call(function, *arguments))
+
+    def _check_open(self) -> None:
+        """While a run waits for data: another thread may close the session, or a PS with its variables be lost."""
+        if self._closed:
+            raise tf.errors.CancelledError(None, None, "Session has been closed.")
+        self._check_generation()
 
     def _check_generation(self) -> None:
         if self._home is not None and self._generation != self._home.generation:

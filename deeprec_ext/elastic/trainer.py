@@ -21,6 +21,7 @@ import tensorflow as tf
 from deeprec_ext.elastic.agent import Agent, Identity
 from deeprec_ext.elastic.building import Builder
 from deeprec_ext.elastic.calling import Calling
+from deeprec_ext.elastic.feeding import Feeding
 from deeprec_ext.elastic.gate import Gate
 from deeprec_ext.elastic.home import Wanted
 from deeprec_ext.elastic.inputs import Inputs
@@ -37,6 +38,7 @@ from deeprec_ext.elastic.view import ClusterView
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.layout import Names
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.settings import Settings
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
@@ -58,7 +60,7 @@ class Trainer:
     """The home of the elastic sessions of this process. One per process, made by `elastic.process.start`."""
 
     def __init__(self, identity: Identity, member: tuple[str, int], target: str) -> None:
-        self.identity = identity
+        self.identity, self.pid = identity, os.getpid()
         self.gate = Gate()
         self.runner = Runner()
         self.clock = StepClock(gate_waits=lambda: self.gate.waits)
@@ -157,6 +159,39 @@ class Trainer:
     def closed(self, session: ElasticSession) -> None:
         self._sessions.discard(session)
 
+    def dropped(self, shelf: Shelf, feeding: Feeding | None) -> None:
+        """By a finaliser, in any thread, which may hold any lock: `Builder.put` takes none."""
+
+        def close() -> None:
+            if feeding is not None:
+                feeding.close()
+            shelf.drop_iterators()
+            shelf.close()
+
+        if not sys.is_finalizing():
+            self._builder.put(close)
+
+    def close_sessions(self, limit_seconds: float) -> None:
+        """Those that the script has left open, at its end. What cannot be closed within the time is left behind."""
+        sessions = list(self._sessions)
+
+        def close() -> None:
+            for session in sessions:
+                session.close()
+
+        if not sessions:
+            return
+        thread = threading.Thread(target=close, name="deeprec-close", daemon=True)
+        thread.start()
+        thread.join(limit_seconds)
+        if thread.is_alive():
+            log.info(
+                "sessions that the script left open could not be closed within %.0f s; they are left behind",
+                limit_seconds,
+            )
+            for session in sessions:
+                session.shelf.leave_behind()
+
     def shelves(self) -> list[Shelf]:
         """Of the sessions that are open now."""
         return [session.shelf for session in list(self._sessions)]
@@ -215,18 +250,24 @@ class Trainer:
     def report_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         self.telling.metrics(metrics, step)
 
-    def settle(self) -> None:
+    def settle(self, limit_seconds: float) -> None:
         """Until nothing is being prepared, and nothing will be."""
-        self._builder.settle()
+        self._builder.settle(limit_seconds)
 
-    def finish(self) -> None:
-        """The script ends."""
+    @property
+    def end_limit_seconds(self) -> float:
+        """How long this process may live after the end of its script."""
+        return self._settings.end_limit_seconds or Settings.end_limit_seconds
+
+    def finish(self, exit_code: int | None) -> None:
+        """The script has ended; None: nobody knows with which exit code."""
         self._builder.ended = True
         self.gazer.sampler.stop()
         self.inputs.finish()
         self.telling.pauses(flush=True)
         self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
-        self.agent.send(pb.AgentMessage(finished=pb.Finished(left=self.leaving.is_set(), had_session=self.had_session)))
+        finished = pb.Finished(left=self.leaving.is_set(), had_session=self.had_session, exit_code=exit_code)
+        self.agent.send(pb.AgentMessage(finished=finished))
         self.agent.close()
 
     # -- the agent's handler
@@ -392,7 +433,9 @@ class Trainer:
             self._situation.lost_until = 0.0
             self.gate.open()
         if old is not None and view.generation != old.generation:
-            threading.Timer(0.5, self._abandon, [view.generation]).start()
+            timer = threading.Timer(0.5, self._abandon, [view.generation])
+            timer.daemon = True  # the end of the process does not wait for it
+            timer.start()
         elif view.backup_map and (old is None or view.after_losses() != old.after_losses()):
             self._standby.soon()
 

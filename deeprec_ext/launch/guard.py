@@ -72,6 +72,17 @@ def kill_group(group: int, number: int) -> bool:
     return True
 
 
+def kill_member(group: int, pid: int) -> bool:
+    """Kill one process if it is of that process group (its number may have gone to another); whether it was."""
+    try:
+        if os.getpgid(pid) != group:
+            return False
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def remove_groups(paths: Iterable[Path], seconds: float = _REMOVE_SECONDS) -> None:
     """Remove cgroups with those below them, and kill what runs there; what cannot be removed in time is left."""
     deadline = time.monotonic() + seconds

@@ -14,7 +14,7 @@ from deeprec_ext.aimaster.restarting import Action, Verdict
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch import process as processes
 from deeprec_ext.launch.containers import Containers
-from deeprec_ext.launch.guard import Guard
+from deeprec_ext.launch.guard import Guard, kill_member
 from deeprec_ext.launch.logs import last_line
 from deeprec_ext.launch.process import Command, Process
 from deeprec_ext.launch.resources import Resources
@@ -36,6 +36,7 @@ class Pod:
     process: Process | None = None  # while it runs
     pid: int = 0  # of the last process
     exit_code: int = 0
+    told: int | None = None  # exit code of the script, when its process had to be killed because it did not end
     cause: str = ""  # of the exit, where the code does not tell
     resources: Resources = field(default_factory=Resources)
     restarting: bool = False
@@ -123,6 +124,18 @@ class Pods:
         else:
             self._tell(pod)
 
+    def end(self, name: str, pid: int, exit_code: int) -> None:
+        """Kill a process that has outstayed the end of its script. Where it is the role's own, that ends with this exit code,
+        as it should have; where the role's command has started it, the command goes on. Idempotent."""
+        pod = self._pods.get(name)
+        if pod is None or pod.process is None:
+            return
+        if pod.process.pid == pid:
+            pod.told = exit_code
+            pod.process.signal(signal.SIGKILL)
+        else:
+            kill_member(pod.process.pid, pid)
+
     def resize(self, name: str, resources: Resources) -> None:
         """One pod, or a role with all its pods, while they run. Raises UsageError, and then nothing has changed."""
         for changed in self._containers.resize(name, resources):
@@ -202,15 +215,18 @@ class Pods:
         """Wait, judge, start again: until it is done."""
         while pod.process is not None:
             process = pod.process
-            code = await process.wait()
-            pod.process, pod.exit_code, pod.cause = None, code, self._cause(pod, code)
+            code, by_signal = await process.wait(), process.killed_by_signal
+            if pod.told is not None and code == 128 + signal.SIGKILL:
+                code, by_signal = pod.told, False
+            pod.process, pod.told = None, None
+            pod.exit_code, pod.cause = code, self._cause(pod, code)
             self._containers.kill_rest(pod.name)
-            verdict = await self._judge(pod, code, process.killed_by_signal)
+            verdict = await self._judge(pod, code, by_signal)
             pod.restarting = verdict.action is Action.RESTART and not pod.deleted
             if pod.restarting:
                 pod.restarts += 1
                 pod.recent_restarts += 1
-                pod.recent_error_restarts += not process.killed_by_signal
+                pod.recent_error_restarts += not by_signal
             self._tell(pod)
             if not pod.restarting:
                 return

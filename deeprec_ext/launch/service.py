@@ -50,6 +50,13 @@ class LauncherService(rpc.LauncherServicer):
         self._pods.delete(request.name, max(0.0, request.grace_seconds))
         return pb2.PodReply()
 
+    async def End(self, request: pb2.PodEnd, context: Any) -> pb2.PodReply:
+        await self._authorise(context)
+        if request.name == "aimaster":
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the AIMaster is no pod")
+        self._pods.end(request.name, request.pid, request.exit_code)
+        return pb2.PodReply()
+
     async def Resize(self, request: pb2.ResizeRequest, context: Any) -> pb2.PodReply:
         await self._authorise(context)
         try:

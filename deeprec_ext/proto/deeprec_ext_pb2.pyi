@@ -160,7 +160,7 @@ class Trained(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., first_rank: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class AgentSettings(_message.Message):
-    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget", "standby_delay_seconds", "trace_delay_seconds")
+    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget", "standby_delay_seconds", "trace_delay_seconds", "end_limit_seconds")
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PS_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WORKER_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +174,7 @@ class AgentSettings(_message.Message):
     TRACE_BUDGET_FIELD_NUMBER: _ClassVar[int]
     STANDBY_DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TRACE_DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    END_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     heartbeat_seconds: float
     ps_heartbeat_limit_seconds: float
     worker_heartbeat_limit_seconds: float
@@ -187,7 +188,8 @@ class AgentSettings(_message.Message):
     trace_budget: float
     standby_delay_seconds: float
     trace_delay_seconds: float
-    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ...) -> None: ...
+    end_limit_seconds: float
+    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ..., end_limit_seconds: _Optional[float] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "tell")
@@ -760,12 +762,14 @@ class Refusal(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("left", "had_session")
+    __slots__ = ("left", "had_session", "exit_code")
     LEFT_FIELD_NUMBER: _ClassVar[int]
     HAD_SESSION_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     left: bool
     had_session: bool
-    def __init__(self, left: bool = ..., had_session: bool = ...) -> None: ...
+    exit_code: int
+    def __init__(self, left: bool = ..., had_session: bool = ..., exit_code: _Optional[int] = ...) -> None: ...
 
 class LogLine(_message.Message):
     __slots__ = ("text",)
@@ -1508,6 +1512,16 @@ class PodRequest(_message.Message):
     name: str
     grace_seconds: float
     def __init__(self, name: _Optional[str] = ..., grace_seconds: _Optional[float] = ...) -> None: ...
+
+class PodEnd(_message.Message):
+    __slots__ = ("name", "pid", "exit_code")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    pid: int
+    exit_code: int
+    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., exit_code: _Optional[int] = ...) -> None: ...
 
 class PodReply(_message.Message):
     __slots__ = ()

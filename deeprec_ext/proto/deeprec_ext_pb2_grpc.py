@@ -453,6 +453,11 @@ class LauncherStub(object):
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodRequest.SerializeToString,
                 response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodReply.FromString,
                 )
+        self.End = channel.unary_unary(
+                '/deeprec_ext.v1.Launcher/End',
+                request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodEnd.SerializeToString,
+                response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodReply.FromString,
+                )
         self.Watch = channel.unary_stream(
                 '/deeprec_ext.v1.Launcher/Watch',
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.WatchRequest.SerializeToString,
@@ -483,6 +488,13 @@ class LauncherServicer(object):
 
     def Delete(self, request, context):
         """idempotent; the pod is not restarted
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def End(self, request, context):
+        """kills that process; idempotent
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -520,6 +532,11 @@ def add_LauncherServicer_to_server(servicer, server):
             'Delete': grpc.unary_unary_rpc_method_handler(
                     servicer.Delete,
                     request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodRequest.FromString,
+                    response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodReply.SerializeToString,
+            ),
+            'End': grpc.unary_unary_rpc_method_handler(
+                    servicer.End,
+                    request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodEnd.FromString,
                     response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodReply.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
@@ -578,6 +595,23 @@ class Launcher(object):
             metadata=None):
         return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Launcher/Delete',
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodRequest.SerializeToString,
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def End(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Launcher/End',
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodEnd.SerializeToString,
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PodReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -31,6 +31,7 @@ PATIENT_RESTARTS = 2
 
 SIGTERM_EXIT_CODE = 143
 DELETED = "deleted: not by the AIMaster"
+OUTSTAYED = "killed: its script had ended, its process had not"
 
 
 class KubernetesBackend:
@@ -82,6 +83,19 @@ class KubernetesBackend:
             kept.state = None  # said again: whoever asked waits for it
             self._tell(kept, kept.exited_state(kept.seen))
         kept.task = asyncio.get_running_loop().create_task(self._maker.forget_service(name))
+
+    async def end(self, name: str, pid: int, exit_code: int) -> None:
+        """Only where the process is the pod's own (number 1): what else runs there may have work to do. Beside Kubeflow, which
+        would make again what goes, nothing but the process's own timer ends it."""
+        kept = self._kept(name)
+        if pid != 1 or kept.seen is None or not kept.seen.running or not self._maker.own_pods:
+            return
+        seen = dataclasses.replace(
+            kept.seen, running=False, ended=True, lost=True, exit_code=exit_code, cause=OUTSTAYED if exit_code else ""
+        )
+        self._ended(kept, seen)
+        if kept.action is Action.DONE:
+            self._give_up(kept, seen.uid)
 
     async def resize(self, name: str, cpu: float, memory_bytes: int) -> None:
         if name not in ("ps", "worker"):
@@ -258,10 +272,13 @@ class KubernetesBackend:
                 self._remake_later(kept, seen.uid, verdict.delay_seconds)
         elif verdict.action is not Action.DONE:
             log.warning("%s %s; it is given up", kept.name, verdict.reason)
-            kept.over = seen.uid  # else the kubelet would start it again
-            removal = asyncio.get_running_loop().create_task(self._remove(kept, seen.uid))
-            self._removals.add(removal)
-            removal.add_done_callback(self._removals.discard)
+            self._give_up(kept, seen.uid)  # else the kubelet would start it again
+
+    def _give_up(self, kept: Kept, uid: str) -> None:
+        kept.over = uid
+        removal = asyncio.get_running_loop().create_task(self._remove(kept, uid))
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
 
     def _judge(self, kept: Kept, seen: Seen) -> Verdict:
         role, _ = parse_name(kept.name)

@@ -77,6 +77,7 @@ class FakeHome:
         self.sessions: list[ElasticSession] = []
         self.refusals: list[str] = []
         self.retired: list[object] = []
+        self.forgotten: list[object] = []
         self.runs: deque[tuple[Sequence[str], Sequence[object], bool]] = deque(
             maxlen=3
         )  # with whether the gate was idle
@@ -124,6 +125,9 @@ class FakeHome:
 
     def closed(self, session: ElasticSession) -> None:
         self.sessions.remove(session)
+
+    def dropped(self, shelf: object, feeding: object) -> None:
+        self.forgotten.append(shelf)
 
     def refused(self, reason: str) -> None:
         self.refusals.append(reason)

@@ -1,0 +1,81 @@
+"""However a script ends, its process ends with it: with the exit code and about in the time of stock TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.behaviour.jobs import SCRIPTS, RealJob
+
+pytestmark = pytest.mark.slow
+
+ENDS = SCRIPTS / "ends.py"
+
+FIRST = ("init", "device")
+"""Before the model is live: who comes later attaches to it."""
+
+FEW = (*FIRST, "unclosed", "exit 3", "queue", "step")
+
+ALL = (
+    *FIRST, "unclosed", "return", "import", "imported", "graph", "hook", "step", "exit 3", "closed exit 3", "raised exit 5",
+    "os._exit 4", "SIGTERM", "SIGKILL", "SIGINT", "daemon thread", "thread", "thread fails", "atexit", "two sessions", "queue",
+    "generator", "forgotten session",
+)  # fmt: skip
+
+LATER_SECONDS = 10.0
+"""So much longer than stock's a process may take, over everything: start, registration, session, end."""
+
+
+def results(path: Path) -> dict[str, tuple[int | None, float]]:
+    return {way: (code, seconds) for way, (code, seconds) in json.loads(path.read_text()).items()}
+
+
+def started_stock(path: Path, ways: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("TF_CONFIG", "DEEPREC_", "PYTHON"))
+    }
+    with path.with_suffix(".log").open("w") as log:
+        return subprocess.Popen(
+            [sys.executable, str(ENDS), "--each", str(path), *ways], env=kept, stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+def check(job: RealJob, stock: dict[str, tuple[int | None, float]], ours: dict[str, tuple[int | None, float]]) -> None:
+    said = "\n".join(f"{way}: stock {stock.get(way)}, ours {ours.get(way)}" for way in stock)
+    print(said)
+    for way, (code, seconds) in stock.items():
+        assert ours[way][0] == code, f"{way}\n{said}\n{job.log('chief-0')[-6000:]}"
+        assert ours[way][1] < seconds + LATER_SECONDS, f"{way}\n{said}"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("ways", [FEW, pytest.param(ALL, marks=pytest.mark.long)], ids=["some", "all"])
+def test_a_process_ends_with_its_script_as_it_does_with_stock_tensorflow(begin, tmp_path, ways):
+    of_stock, of_ours = tmp_path / "stock.json", tmp_path / "ours.json"
+    stock = started_stock(of_stock, ways)
+    try:
+        job = begin(
+            "--ps", "1", "--workers", "0", "--setting", "end_limit_seconds=3",
+            command=("python", str(ENDS), "--each", str(of_ours), *ways, "finaliser"),
+        )  # fmt: skip
+        assert job.end(800) == 0, job.output
+        stock.wait(400)
+    finally:
+        stock.kill()
+        stock.wait()
+    ours = results(of_ours)
+    hangs = ours.pop("finaliser")
+    check(job, results(of_stock), ours)
+    assert hangs[0] == 6, "the process is ended with the exit code of its script"
+    told = [event["exit_code"] for event in job.events("script_ended")]
+    assert told[:2] == [1, 1], "told as failed"
+    assert told[-1] == 6
+    log = job.log("chief-0")
+    assert "Exception ignored in" not in log, log[-6000:]
+    for said in ("the thread has ended", "the handler has ended") if ways == ALL else ():
+        assert said in log, "the script's own work was cut"
