@@ -78,7 +78,11 @@ class Settings:
     """Look up unique ids only: `auto` (where it pays), `on`, `off`."""
 
     peer_backup: str = "auto"
-    """Backups of every slot in another PS's memory: `auto` (on when the job has more than one PS) or `off`."""
+    """Backups of every slot in another PS's memory, or, with a single PS, a trainer's: `auto` (on) or `off`."""
+
+    peer_backup_holder: str = "auto"
+    """With a single PS, which has no peer: `auto` (its backups lie with a trainer, the *holder*: another host's before the
+    chief; they count in its memory) or `off` (there are none)."""
 
     peer_backup_seconds: float = 5.0
     """How often they are refreshed by dirty rows: the most a lost PS can forget. Bytes grow with the rows touched."""

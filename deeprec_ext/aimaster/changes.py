@@ -87,6 +87,7 @@ class PsChange:
         await self._acquire()
         if self._run.scaling.outcome:
             return
+        await self._job.holding.ready_for(len(self._run.scaling.targets), self._job.settings.acquire_limit_seconds)
         await self._prepare()
         await self._pause()
         await self._final_copy()
@@ -204,7 +205,9 @@ class PsChange:
         settings = job.settings
         if job.marks_on:  # the final copy must be the only reader that collects dirty marks
             hold = pb.Hold(lease_seconds=settings.lease_seconds + HOLD_SECONDS)
-            await run.ask(self._all_ps(), HOLD_SECONDS, "Hold", may_die=False, hold=hold)
+            holders = job.holding.members()
+            held = run.send({**self._all_ps(), **holders}, hold=hold)
+            await commands.gather(held, HOLD_SECONDS, "Hold", may_die=holders)
         run.enter(State.PAUSE)
         job.gate_closed = True
         self._lease_end = run.now() + settings.lease_seconds  # before the first trainer can have got it
@@ -284,7 +287,7 @@ class PsChange:
 
     def _hold_no_more(self) -> None:
         if self._job.marks_on:
-            self._run.send(self._all_ps(), hold=pb.Hold())
+            self._run.send({**self._all_ps(), **self._job.holding.members()}, hold=pb.Hold())
 
     async def go_forward(self) -> None:
         """From COMMIT or RELEASE to the end, whatever happens."""

@@ -198,6 +198,6 @@ class Failure:
     detected_seconds: float
     recovered_seconds: float | None = None
     steps_lost: int = 0  # by which the model went back as a whole
-    recovered_by: str = ""  # promotion, disk backup, checkpoint; empty: a restart
-    backup_age_seconds: float = 0.0  # promotion: updates of the lost slots since then are forgotten
-    stale_records: int = 0  # promotion: records acknowledged since then
+    recovered_by: str = ""  # promotion, holder, disk backup, checkpoint; empty: a restart
+    backup_age_seconds: float = 0.0  # promotion, holder: updates of the lost slots since then are forgotten
+    stale_records: int = 0  # promotion, holder: records acknowledged since then

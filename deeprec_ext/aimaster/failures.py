@@ -114,7 +114,7 @@ class Failures:
     def forgotten_late(self, records: int) -> None:
         """The promotion they were recovered by has cost so many records more."""
         for entry in self._recovered:
-            if entry.failure.recovered_by == "promotion":
+            if entry.failure.recovered_by in ("promotion", "holder"):
                 more = entry.failure.stale_records + records
                 entry.failure = self._job.store.save_failure(dataclasses.replace(entry.failure, stale_records=more))
 

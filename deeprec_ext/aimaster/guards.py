@@ -105,6 +105,11 @@ class Guards:
         """Whether there shall be peer backups now."""
         return self._job.peer_backup and len(self._job.cluster.ps) > 1
 
+    @property
+    def marks_wanted(self) -> bool:
+        """Whether somebody reads dirty rows all the time."""
+        return self.wanted or bool(self._job.disk_backup) or self._job.holding.alone
+
     def usable(self, slot: int) -> Held | None:
         """The copy from which this slot can be promoted now."""
         held = self.held.get(slot)
@@ -155,6 +160,7 @@ class Guards:
             message.oldest_seconds = self.age_seconds(range(len(self._job.cluster.slot_map)))
         message.error = message.error or self.error
         message.bytes_sent, message.refreshes = self.bytes_sent, self.refreshes
+        self._job.holding.status(message)
 
     # ------------------------------------------------------------------------------------------------ what PS report
 
@@ -221,7 +227,7 @@ class Guards:
         job = self._job
         cluster = job.cluster
         placed = cluster.ps, cluster.slot_map, cluster.generation, job.catalogue.fingerprint
-        return placed, self.wanted, job.disk_backup, job.backup_seconds, job.backup_steps > 0
+        return placed, self.wanted, self.marks_wanted, job.disk_backup, job.backup_seconds, job.backup_steps > 0
 
     def _ready(self) -> bool:
         job = self._job
@@ -236,7 +242,7 @@ class Guards:
         situation = self._situation()
         if situation != self._sent_for:
             job.marking = True  # no scaling begins meanwhile
-            if self.wanted or job.disk_backup:
+            if self.marks_wanted:
                 await self._mark()
             if not self._ready() or situation != self._situation():
                 return

@@ -3,7 +3,9 @@
 A PS takes the variables of its slots with it. The view is marked (`lost`) and a scaling before COMMIT is rolled back. Then
 
 - the survivors take the slots over from their peer backups (`promotion`), and when the PS is there again it gets slots by an
-  ordinary scaling; or, where a backup is missing,
+  ordinary scaling; or, where no PS has a backup,
+- trainers stand still until new incarnations of all lost PS have registered, and those pull the copies that a trainer holds
+  (`fetching`), in the same generation; or, where that has none either,
 - trainers stand still until new incarnations of all lost PS have registered, and a view of the next generation is published:
   sessions are made anew, and the model comes from the disk backup or, by the chief, from the last checkpoint.
 
@@ -17,7 +19,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
-from deeprec_ext.aimaster import promotion
+from deeprec_ext.aimaster import fetching, promotion
 from deeprec_ext.aimaster.commands import CommandError
 from deeprec_ext.aimaster.facts import PsInfo
 from deeprec_ext.aimaster.failures import Failures
@@ -99,7 +101,8 @@ class Healing:
             planned = promotion.plan_promotion(job)
             if planned is not None and await self._promote(planned):
                 continue
-            await self._restore(lost)
+            if planned is not None or not await self._fetch(lost):  # backups half promoted are no copies any more
+                await self._restore(lost)
 
     def _is_new(self) -> bool:
         """This AIMaster went on with a job whose agents have not told it everything yet."""
@@ -111,6 +114,8 @@ class Healing:
         survivors = [ps for ps in job.cluster.ps if ps.name not in job.cluster.lost]
         if survivors and job.cluster.live and job.guards.wanted:
             await job.changed.until(lambda: promotion.plan_promotion(job) is not None, REPORTS_SECONDS)
+        elif job.cluster.live and job.holding.alone:
+            await job.changed.until(lambda: fetching.plan_fetch(job) is not None, REPORTS_SECONDS)
         await job.changed.until(lambda: not job.members.missing_trainers(), TRAINERS_SECONDS)
 
     async def _promote(self, planned: promotion.Promotion) -> bool:
@@ -120,17 +125,53 @@ class Healing:
         except CommandError as error:
             job.event("warning", text=f"the backups could not be promoted: {error}")
             return False
-        stale = job.ledger.forgotten(planned.age_seconds)
-        age = max(0.0, planned.age_seconds - self._failures.seconds_since_death())
-        self._failures.replaced(job.cluster.epoch)
-        self._failures.recovered_by("promotion", round(age, 3), stale)
-        job.event(
-            "promoted", ",".join(planned.lost), slots=len(planned.slots), stale_records=stale,
-            backup_age_seconds=round(age, 3), seconds=round(job.clock.monotonic() - began, 4),
-        )  # fmt: skip
+        self._went_on("promotion", planned, began, "promoted", slots=len(planned.slots))
         if not job.settings.replace_lost_ps:
             for name in planned.lost:
                 self.remove(name)
+        return True
+
+    def _went_on(
+        self, how: str, planned: promotion.Promotion | fetching.Fetching, began: float, event: str, **fields: object
+    ) -> None:
+        """Training goes on from copies, in the same generation."""
+        job = self._job
+        stale = job.ledger.forgotten(planned.age_seconds)
+        age = max(0.0, planned.age_seconds - self._failures.seconds_since_death())
+        self._failures.replaced(job.cluster.epoch)
+        self._failures.recovered_by(how, round(age, 3), stale)
+        job.event(
+            event, ",".join(planned.lost), **fields, stale_records=stale, backup_age_seconds=round(age, 3),
+            seconds=round(job.clock.monotonic() - began, 4),
+        )  # fmt: skip
+
+    async def _fetch(self, lost: tuple[str, ...]) -> bool:
+        """Training stands still until all lost PS are replaced, by PS that pull the copies of what was on them. False: there
+
+        are no copies (any more), and something older is to be restored. True also when all is to be looked at again."""
+        job, began = self._job, self._job.clock.monotonic()
+        tasks = [ps.task for ps in job.cluster.ps if ps.name in lost]
+
+        def over() -> bool:
+            return job.cluster.lost != lost or fetching.plan_fetch(job) is None
+
+        while not over() and self._replacements() is None:
+            await promotion.stop_trainers(job, tasks, job.settings.lease_seconds)
+            await job.changed.until(lambda: over() or self._replacements() is not None, job.settings.lease_seconds / 2)
+        planned, found = fetching.plan_fetch(job), self._replacements()
+        if job.cluster.lost != lost:
+            return True
+        if planned is None or found is None:
+            return False
+        step = await promotion.stop_trainers(job, tasks, job.settings.prepare_limit_seconds)
+        try:
+            await fetching.carry_out(job, planned, found, step)
+        except CommandError as error:
+            job.event("warning", text=f"the copies of {', '.join(lost)} could not be fetched: {error}")
+            return job.cluster.lost != lost
+        self._went_on(
+            "holder", planned, began, "fetched", slots=len(planned.sources), generation=job.cluster.generation
+        )
         return True
 
     async def _restore(self, lost: tuple[str, ...]) -> None:

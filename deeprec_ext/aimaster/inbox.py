@@ -65,7 +65,7 @@ class Inbox:
         self._job.event("metrics", member.name, step=report.step, metrics=dict(report.metrics))
 
     def _on_backup(self, member: Member, report: pb.BackupReport) -> None:
-        self._job.guards.report(member, report)
+        (self._job.holding if member.is_trainer else self._job.guards).report(member, report)
 
     def _on_backup_wish(self, member: Member, wish: pb.BackupWish) -> None:
         if wish != self._job.wish:

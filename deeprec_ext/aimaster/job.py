@@ -22,6 +22,7 @@ from deeprec_ext.aimaster.events import EventLog
 from deeprec_ext.aimaster.facts import JobSpec, Requests
 from deeprec_ext.aimaster.gazing import Gazing
 from deeprec_ext.aimaster.guards import Guards
+from deeprec_ext.aimaster.holding import Holding
 from deeprec_ext.aimaster.keepsakes import Keepsakes
 from deeprec_ext.aimaster.ledger import Ledger
 from deeprec_ext.aimaster.members import Members
@@ -73,6 +74,7 @@ class Job:
         self.requests = Requests(**found) if found else Requests.of(spec)
         self.wish = pb.BackupWish.FromString(store.blob("backup_wish"))
         self.guards = Guards(self)
+        self.holding = Holding(self)
         self.disk = DiskBackups(self)
         self.keepsakes = Keepsakes(self)
         self.ledger = Ledger(self)

@@ -154,7 +154,7 @@ class Scalings:
 
     def _ready(self) -> bool:
         job = self._job
-        if job.marking or ((job.guards.wanted or job.disk_backup) and job.cluster.live and not job.marks_on):
+        if job.marking or (job.guards.marks_wanted and job.cluster.live and not job.marks_on):
             return bool(self.queue) and bool(job.ending)  # its dirty rows have to be marked first
         live = job.cluster.live and not job.cluster.lost and bool(job.catalogue.variables or job.catalogue.fingerprint)
         return bool(self.queue) and (bool(job.ending) or (live and not self.recovering()))

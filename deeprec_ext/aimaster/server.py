@@ -95,7 +95,7 @@ class AIMaster:
         healing = self._healing
         for coroutine in (
             self._begin(), self.pods.watch(), healing.watch_heartbeats(), healing.replace(), healing.bring_lost_back(),
-            self.job.guards.run(), self.job.disk.run(), self.job.keepsakes.run(), self.job.gazing.run(),
+            self.job.guards.run(), self.job.holding.run(), self.job.disk.run(), self.job.keepsakes.run(), self.job.gazing.run(),
             *([self.autoscaler.run()] if self.autoscaler is not None else []),
         ):  # fmt: skip
             task = asyncio.get_running_loop().create_task(coroutine)

@@ -109,3 +109,10 @@ def replace_lost(cluster: Cluster, replacements: Mapping[str, PsInfo]) -> Cluste
             marked=(),
         )
     )
+
+
+def refill(cluster: Cluster, replacements: Mapping[str, PsInfo]) -> Cluster:
+    """The same, where the replacements have got the variables from backups: the same generation, nothing to restore."""
+    return dataclasses.replace(
+        replace_lost(cluster, replacements), generation=cluster.generation, live=cluster.live, marked=cluster.marked
+    )

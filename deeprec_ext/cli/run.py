@@ -107,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--backup", metavar="WHAT",
-        help="off, peer, disk=DIR or peer,disk=DIR (default: peer where there is more than one PS, and what the script's "
+        help="off, peer, disk=DIR or peer,disk=DIR (default: peer, and what the script's "
         "BackupHook asks for)",
     )  # fmt: skip
     parser.add_argument(

@@ -15,11 +15,11 @@ def backup_line(status: pb2.StatusReply | None) -> Text | None:
     backup = status.backup
     text = Text("backups", no_wrap=True, overflow="ellipsis")
     if backup.peer:
-        missing = len(backup.unprotected_slots)
+        missing, where = len(backup.unprotected_slots), f" on {backup.holder}" if backup.holder else ""
         if missing:
             text.append(f"  peer: {missing} of {status.slots} slots without", style="yellow")
         else:
-            text.append(f"  peer: all slots, {format_seconds(backup.oldest_seconds)} old")
+            text.append(f"  peer: all slots{where}, {format_seconds(backup.oldest_seconds)} old")
     if backup.disk_path and backup.disk_cut:
         text.append(f"  disk: cut {backup.disk_cut}, {format_seconds(backup.disk_seconds)} old")
     elif backup.disk_path:

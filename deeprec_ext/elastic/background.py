@@ -51,6 +51,8 @@ PASSING = {
     "deeprec-retire": 10.0,
     "deeprec-drop": 10.0,
     "deeprec-ack": 3.0,
+    "deeprec-holder": 3.0,
+    "deeprec-guard": 3.0,
 }
 """Threads that have one thing to do: name -> seconds. Preparing takes long for a large graph; closing a session that names
 a dead PS may never end, but on a busy machine it may take seconds to close one, and a process that ends meanwhile crashes."""

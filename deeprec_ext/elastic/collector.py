@@ -1,8 +1,9 @@
 """Dirty marks and who reads them.
 
-Training sets bits in one bitmap per table (`graph.dirty`). Up to three readers want to know which rows changed, each since
-its own last look: a migration (`move`), a peer backup (`peer`), a disk backup (`disk`). So each table has, beside the marks, a
-*pending* bitmap per reader, which has no rows until that reader *begins*. Whoever reads *collects*:
+Training sets bits in one bitmap per table (`graph.dirty`). Up to four readers want to know which rows changed, each since
+its own last look: a migration (`move`), a peer backup (`peer`), a disk backup (`disk`), a trainer that holds the backups of a
+single PS (`hold`). So each table has, beside the marks, a *pending* bitmap per reader, which has no rows until that reader
+*begins*. Whoever reads *collects*:
 
 1. read the marks, then see which others have begun;
 2. add what is marked to their pending sets;
@@ -40,7 +41,7 @@ from deeprec_ext.elastic.view import elastic_config
 from deeprec_ext.graph.attributes import integer
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
-READERS = ("move", "peer", "disk")
+READERS = ("move", "peer", "disk", "hold")
 
 
 def pending_of(bitmap: Facts, reader: str) -> Facts:
@@ -90,7 +91,9 @@ class Marks:
         found = set_rows(ops, ops.add("LogicalOr", [marks, own.read()], where), where)
 
         begun = [other.dimensions((marks,)) for other in others]  # of each: [0] or [rows]
-        listened = ops.binary("Maximum", begun[0], begun[1], where)
+        listened = begun[0]
+        for one in begun[1:]:
+            listened = ops.binary("Maximum", listened, one, where)
         marked = set_rows(ops, self._head(marks, listened, BOOL), where)
         first = [other.scatter(self._up_to(marked, rows), true) for other, rows in zip(others, begun)]
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from deeprec_ext.elastic.background import politely
+from deeprec_ext.elastic.background import politely, without_collections
 from deeprec_ext.elastic.collecting import Collecting
 from deeprec_ext.elastic.collector import all_bitmaps, make_bitmaps
 from deeprec_ext.elastic.migration import Mover
@@ -87,13 +87,17 @@ class Guarding:
       chunk_bytes: about how much one run of a first copy carries.
       send: to the AIMaster.
       touched: is told slot and number of dirty rows that were taken.
+      reader: as whom it reads dirty rows (`collector.READERS`).
+      promotes: whether the copies can become variables here; a holder's are pulled by a PS (`fetching`).
     """
 
     def __init__(
         self, target: str, own_task: Callable[[], int], chunk_bytes: Callable[[], int], collecting: Collecting,
         send: Callable[[pb.AgentMessage], None], touched: Callable[[int, int], None] = lambda slot, rows: None,
+        reader: str = "peer", promotes: bool = True,
     ) -> None:  # fmt: skip
-        self._touched = touched
+        self._touched, self._reader, self.promotes = touched, reader, promotes
+        self.frozen = False  # nothing is to be read before the next assignment
         self._target, self._own_task, self._chunk_bytes = target, own_task, chunk_bytes
         self._collecting, self._send = collecting, send
         self._lock = threading.Lock()
@@ -131,6 +135,7 @@ class Guarding:
                 slots[slot] = fresh
             self._now = _Assignment(command.id, slots, command.seconds, frozenset(command.owned))
             self._promoted.clear()
+            self.frozen = False
         gone = [one for slot, one in old.items() if slots.get(slot) is not one]
         if self._keeper is None or not self._keeper.take(self._now, gone):
             if self._keeper is not None:
@@ -141,6 +146,10 @@ class Guarding:
     def refresh(self) -> None:
         if self._keeper is not None:
             self._keeper.wake("refresh")
+
+    def freeze(self) -> None:
+        """The copies stay as they are until the next assignment, whatever PS is at the old one's address meanwhile."""
+        self.frozen = True
 
     def close(self) -> None:
         """Ends all backups, for a PS that leaves: a session that nobody closes stays on the PS it reads for good."""
@@ -205,7 +214,7 @@ class Guarding:
             backup = Located(ops, dataclasses.replace(facts, name=facts.name + SUFFIX), own)
             value = backup.take_value()
             if facts.name == one.global_step:
-                value = _at_least(ops, value, step, facts, backup.device)
+                value = at_least(ops, value, step, facts, backup.device)
             assigned = Located(ops, facts, own).assign(value)
             done.append(backup.destroy(after=(assigned,)))
         program.load(ops)
@@ -231,7 +240,7 @@ class Guarding:
         ps = {own: self._target.removeprefix("grpc://"), one.source: one.address}
         moves = [pb.Move(variable=variable, source_task=one.source) for variable in one.variables]
         return Mover(
-            self._target, own, ps, moves, self._chunk_bytes(), reader="peer", suffix=SUFFIX,
+            self._target, own, ps, moves, self._chunk_bytes(), reader=self._reader, suffix=SUFFIX,
             timeout_seconds=RUN_LIMIT_SECONDS, touched=self._touched,
         )  # fmt: skip
 
@@ -352,7 +361,7 @@ class _Keeper:
         owner = self._owner
         try:
             for one in some:
-                if one.retired:
+                if one.retired or owner.frozen:
                     return False
                 began = time.monotonic()
                 mover = one.mover
@@ -368,7 +377,7 @@ class _Keeper:
                     mover, one.mover = one.mover, None
                 if mover is not None:
                     threading.Thread(target=mover.close, name="deeprec-close", daemon=True).start()
-            if not any(one.retired for one in some):
+            if not owner.frozen and not any(one.retired for one in some):
                 owner.report(pb.BackupReport(guard=now.guard, error=one_line(error)))
             return False
         age = time.monotonic() - min((one.began for one in some if one.began is not None), default=started)
@@ -384,14 +393,18 @@ class _Keeper:
     def _first_copy(self, one: _Guarded) -> int:
         mover = self._owner.mover_for(one)
         try:
-            mover.arm(verify=False, tracked=True)
+            with without_collections():
+                mover.arm(verify=False, tracked=True)
+            if self._owner.frozen:
+                raise DeepRecError("the copies are to stay as they are")
             if mover.skipped:  # moved away meanwhile, or not restored yet: no complete copy of the slot
                 names = ", ".join(mover.skipped[:3])
                 raise DeepRecError(f"slot {one.slot}: {names} are not (any more) on the PS with task {one.source}")
             sent = mover.first()
             sent += mover.refresh(lambda: self._owner.collecting.by(self))
             one.full_bytes = sum(variable.bytes for variable in one.variables)
-            self._owner.compile_promotion(one)
+            if self._owner.promotes:
+                self._owner.compile_promotion(one)
             with self._owner.lock:
                 if one.retired:
                     raise DeepRecError(f"slot {one.slot} is not to be kept here any more")
@@ -402,7 +415,7 @@ class _Keeper:
         return sent
 
 
-def _at_least(ops: Ops, value: str, step: str, facts: Facts, device: str) -> str:
+def at_least(ops: Ops, value: str, step: str, facts: Facts, device: str) -> str:
     """The larger of a scalar integer variable's value and the step."""
     number = kind(facts.dtype)
     cast = step if facts.dtype == tf.int64 else ops.add("Cast", [step], device, SrcT=INT64, DstT=number)

@@ -168,21 +168,9 @@ class Mover:
 
     def _add_first(self, ops: Ops, tables: list[_Pair]) -> tuple[str, list[str]]:
         """Chunk k takes the k-th part of the rows of every table, so that all tables end together."""
-        here = ps_device(self._own)
-        chunk = ops.add("Placeholder", device=here, dtype=INT64, shape=shape([]))
         self._table_bytes = sum(pair.moved.facts.bytes for pair in tables)
         self._chunks = max(1, math.ceil(self._table_bytes / self._chunk_bytes)) if tables else 0
-        copies = []
-        for pair in tables:
-            rows, where = pair.moved.facts.rows, pair.source.device
-            each, last = math.ceil(rows / self._chunks), ops.constant(rows, tf.int64, where)
-            start = ops.binary("Mul", chunk, ops.constant(each, tf.int64, where), where)
-            begin = ops.binary("Minimum", start, last, where)
-            after = ops.binary("AddV2", begin, ops.constant(each, tf.int64, where), where)
-            end = ops.binary("Minimum", after, last, where)
-            some = ops.add("Range", [begin, end, ops.constant(1, tf.int64, where)], where, Tidx=INT64)
-            copies.append(pair.target.scatter(some, pair.source.gather(some)))
-        return chunk, copies
+        return copy_in_chunks(ops, [(pair.source, pair.target) for pair in tables], self._chunks, ps_device(self._own))
 
     def _add_dirty(self, ops: Ops, tables: list[_Pair], marks: dict[_Key, Marks]) -> tuple[list[str], list[str]]:
         """One run takes the dirty rows of every table at once; ([found, taken] of each table as `_packed`, what to run)."""
@@ -287,6 +275,24 @@ class Mover:
 
     def close(self) -> None:
         self._program.close()
+
+
+def copy_in_chunks(
+    ops: Ops, tables: Sequence[tuple[Located, Located]], chunks: int, here: str
+) -> tuple[str, list[str]]:
+    """(What to feed with the number of a chunk, what to run) to copy that part of the rows from each first to its second."""
+    chunk = ops.add("Placeholder", device=here, dtype=INT64, shape=shape([]))
+    copies = []
+    for source, target in tables:
+        rows, where = source.facts.rows, source.device
+        each, last = math.ceil(rows / chunks), ops.constant(rows, tf.int64, where)
+        start = ops.binary("Mul", chunk, ops.constant(each, tf.int64, where), where)
+        begin = ops.binary("Minimum", start, last, where)
+        after = ops.binary("AddV2", begin, ops.constant(each, tf.int64, where), where)
+        end = ops.binary("Minimum", after, last, where)
+        some = ops.add("Range", [begin, end, ops.constant(1, tf.int64, where)], where, Tidx=INT64)
+        copies.append(target.scatter(some, source.gather(some)))
+    return chunk, copies
 
 
 def destroy(target: str, own_task: int, address: str, variables: Sequence[pb.Variable]) -> None:

@@ -21,6 +21,7 @@ from deeprec_ext.elastic.background import politely
 from deeprec_ext.elastic.collecting import Collecting
 from deeprec_ext.elastic.collector import make_bitmaps
 from deeprec_ext.elastic.disk import COMMANDS, Disk
+from deeprec_ext.elastic.fetching import fetch
 from deeprec_ext.elastic.gazing import ProcessPart, Sampler
 from deeprec_ext.elastic.guarding import Guarding
 from deeprec_ext.elastic.migration import Mover, destroy
@@ -38,7 +39,7 @@ HOLD_LIMIT_SECONDS = 5.0
 CLOSE_LIMIT_SECONDS = 3.0
 """How long a PS that leaves closes its sessions: where another PS has gone as well, that never ends."""
 
-COPIES = ("copy", "destroy", "leave")
+COPIES = ("copy", "destroy", "fetch", "leave")
 """Commands that may take long and follow one another; the others must not wait behind them."""
 
 
@@ -146,6 +147,8 @@ class ParameterServer:
                 self.guarding.refresh()
             elif kind == "promote":
                 self.guarding.promote(command.promote.slots, command.promote.step)
+            elif kind == "fetch":
+                fetch(self._target, self._task, command.fetch, self._settings.copy_chunk_bytes or 8 << 20)
             elif kind == "hold":
                 if not self.collecting.hold(command.hold.lease_seconds, HOLD_LIMIT_SECONDS):
                     raise DeepRecError(f"a backup of {self.identity.name} did not end within {HOLD_LIMIT_SECONDS:g} s")

@@ -23,6 +23,7 @@ from deeprec_ext.elastic.building import Builder
 from deeprec_ext.elastic.calling import Calling
 from deeprec_ext.elastic.feeding import Feeding
 from deeprec_ext.elastic.gate import Gate
+from deeprec_ext.elastic.holding import Holding
 from deeprec_ext.elastic.home import Wanted
 from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.placed import Placed, retire
@@ -69,6 +70,7 @@ class Trainer:
         self.inputs = Inputs(self.agent, self.leaving)
         self.gazer = TrainerGazer(identity.name, self, self.agent)
         self.telling = Telling(self.agent, self.clock, self.gazer.note_pause)
+        self.holding = Holding(target, self.agent, lambda: self._settings.copy_chunk_bytes or 8 << 20)
         self._builder = Builder(self.agent.ack)
         self.had_session = False
         self.asked_to_train = False  # Estimator may find that all steps are done and open no session
@@ -263,6 +265,7 @@ class Trainer:
         """The script has ended; None: nobody knows with which exit code."""
         self._builder.ended = True
         self.gazer.sampler.stop()
+        self.holding.close()
         self.inputs.finish()
         self.telling.pauses(flush=True)
         self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
@@ -280,6 +283,7 @@ class Trainer:
         self._situation.registered(reply.tracked, frozenset(reply.view.marked_slots))
         self._set_view(ClusterView.from_proto(reply.view))
         self.inputs.registered(reply)
+        self.holding.report_again()
         self.gazer.follow(reply.settings)
 
     def fenced(self, reason: str) -> None:
@@ -355,6 +359,8 @@ class Trainer:
             log.info("leaving the job: %s", command.leave.reason)
             self.leaving.set()
             self.agent.ack(command.id)
+        elif kind in Holding.COMMANDS:
+            self.holding.put(command)
         else:
             self.agent.ack(command.id, f"{self.identity.name} does not know the command {kind!r}")
 

@@ -157,7 +157,8 @@ def _backups(store: Store, given: Mapping[str, Any], most_ps: int) -> dict[str, 
     peer, disk = str(given.get("peer_backup", "auto")), str(given.get("disk_backup", ""))
     asked = wish.peer if wish.HasField("peer") else True
     return {
-        "peer_backup": most_ps > 1 and (peer == "on" or (peer == "auto" and asked)),
+        "peer_backup": (most_ps > 1 or (most_ps and given.get("peer_backup_holder", "auto") != "off"))
+        and (peer == "on" or (peer == "auto" and asked)),
         "disk_backup": "" if disk == "off" else disk or wish.disk_path,
         "disk_backup_seconds": float(
             given.get("disk_backup_seconds") or wish.disk_seconds or Settings.disk_backup_seconds

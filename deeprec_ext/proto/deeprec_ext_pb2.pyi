@@ -947,20 +947,38 @@ class Track(_message.Message):
     def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ...) -> None: ...
 
 class Guard(_message.Message):
-    __slots__ = ("id", "moves", "ps", "seconds", "owned", "global_step")
+    __slots__ = ("id", "moves", "ps", "seconds", "owned", "global_step", "own_task")
     ID_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
     PS_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     OWNED_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    OWN_TASK_FIELD_NUMBER: _ClassVar[int]
     id: int
     moves: _containers.RepeatedCompositeFieldContainer[Move]
     ps: _containers.RepeatedCompositeFieldContainer[PsMember]
     seconds: float
     owned: _containers.RepeatedScalarFieldContainer[int]
     global_step: str
-    def __init__(self, id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., seconds: _Optional[float] = ..., owned: _Optional[_Iterable[int]] = ..., global_step: _Optional[str] = ...) -> None: ...
+    own_task: int
+    def __init__(self, id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., seconds: _Optional[float] = ..., owned: _Optional[_Iterable[int]] = ..., global_step: _Optional[str] = ..., own_task: _Optional[int] = ...) -> None: ...
+
+class Freeze(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Fetch(_message.Message):
+    __slots__ = ("moves", "ps", "step", "global_step")
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    PS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    ps: _containers.RepeatedCompositeFieldContainer[PsMember]
+    step: int
+    global_step: str
+    def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., step: _Optional[int] = ..., global_step: _Optional[str] = ...) -> None: ...
 
 class Refresh(_message.Message):
     __slots__ = ()
@@ -1043,7 +1061,7 @@ class Leave(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("id", "mark", "prepare", "pause", "resume", "commit", "copy", "destroy", "leave", "lost", "track", "guard", "refresh", "hold", "promote", "write_backup", "seal_backup", "restore_backup", "find_backup")
+    __slots__ = ("id", "mark", "prepare", "pause", "resume", "commit", "copy", "destroy", "leave", "lost", "track", "guard", "refresh", "hold", "promote", "write_backup", "seal_backup", "restore_backup", "find_backup", "fetch", "freeze")
     ID_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
@@ -1063,6 +1081,8 @@ class Command(_message.Message):
     SEAL_BACKUP_FIELD_NUMBER: _ClassVar[int]
     RESTORE_BACKUP_FIELD_NUMBER: _ClassVar[int]
     FIND_BACKUP_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
+    FREEZE_FIELD_NUMBER: _ClassVar[int]
     id: int
     mark: Mark
     prepare: Prepare
@@ -1082,7 +1102,9 @@ class Command(_message.Message):
     seal_backup: SealBackup
     restore_backup: RestoreBackup
     find_backup: FindBackup
-    def __init__(self, id: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., copy: _Optional[_Union[Copy, _Mapping]] = ..., destroy: _Optional[_Union[Destroy, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., lost: _Optional[_Union[Lost, _Mapping]] = ..., track: _Optional[_Union[Track, _Mapping]] = ..., guard: _Optional[_Union[Guard, _Mapping]] = ..., refresh: _Optional[_Union[Refresh, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., promote: _Optional[_Union[Promote, _Mapping]] = ..., write_backup: _Optional[_Union[WriteBackup, _Mapping]] = ..., seal_backup: _Optional[_Union[SealBackup, _Mapping]] = ..., restore_backup: _Optional[_Union[RestoreBackup, _Mapping]] = ..., find_backup: _Optional[_Union[FindBackup, _Mapping]] = ...) -> None: ...
+    fetch: Fetch
+    freeze: Freeze
+    def __init__(self, id: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., copy: _Optional[_Union[Copy, _Mapping]] = ..., destroy: _Optional[_Union[Destroy, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., lost: _Optional[_Union[Lost, _Mapping]] = ..., track: _Optional[_Union[Track, _Mapping]] = ..., guard: _Optional[_Union[Guard, _Mapping]] = ..., refresh: _Optional[_Union[Refresh, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., promote: _Optional[_Union[Promote, _Mapping]] = ..., write_backup: _Optional[_Union[WriteBackup, _Mapping]] = ..., seal_backup: _Optional[_Union[SealBackup, _Mapping]] = ..., restore_backup: _Optional[_Union[RestoreBackup, _Mapping]] = ..., find_backup: _Optional[_Union[FindBackup, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., freeze: _Optional[_Union[Freeze, _Mapping]] = ...) -> None: ...
 
 class Remember(_message.Message):
     __slots__ = ("key", "number", "value")
@@ -1233,7 +1255,7 @@ class DataStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., purpose: _Optional[str] = ..., records: _Optional[int] = ..., trained: _Optional[int] = ..., leased: _Optional[int] = ..., repeated: _Optional[int] = ..., stale: _Optional[int] = ..., epoch: _Optional[int] = ..., epochs: _Optional[int] = ..., set_aside: _Optional[int] = ...) -> None: ...
 
 class BackupStatus(_message.Message):
-    __slots__ = ("peer", "unprotected_slots", "oldest_seconds", "disk_path", "disk_cut", "disk_seconds", "error", "bytes_sent", "refreshes")
+    __slots__ = ("peer", "unprotected_slots", "oldest_seconds", "disk_path", "disk_cut", "disk_seconds", "error", "bytes_sent", "refreshes", "holder")
     PEER_FIELD_NUMBER: _ClassVar[int]
     UNPROTECTED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     OLDEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -1243,6 +1265,7 @@ class BackupStatus(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
     REFRESHES_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
     peer: bool
     unprotected_slots: _containers.RepeatedScalarFieldContainer[int]
     oldest_seconds: float
@@ -1252,7 +1275,8 @@ class BackupStatus(_message.Message):
     error: str
     bytes_sent: int
     refreshes: int
-    def __init__(self, peer: bool = ..., unprotected_slots: _Optional[_Iterable[int]] = ..., oldest_seconds: _Optional[float] = ..., disk_path: _Optional[str] = ..., disk_cut: _Optional[int] = ..., disk_seconds: _Optional[float] = ..., error: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., refreshes: _Optional[int] = ...) -> None: ...
+    holder: str
+    def __init__(self, peer: bool = ..., unprotected_slots: _Optional[_Iterable[int]] = ..., oldest_seconds: _Optional[float] = ..., disk_path: _Optional[str] = ..., disk_cut: _Optional[int] = ..., disk_seconds: _Optional[float] = ..., error: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., refreshes: _Optional[int] = ..., holder: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup", "slot_load", "dashboard", "autoscale")

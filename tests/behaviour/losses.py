@@ -48,19 +48,21 @@ class Losses:
         status = self.wait_protected()
         trainers = [role.name for role in status.roles if role.role in (pb.CHIEF, pb.WORKER)]
         before = {name: self.job.steps_of(name) for name in trainers}
-        wanted = status.backup.refreshes + REFRESHES * self.ps * (self.ps - 1)
+        wanted = status.backup.refreshes + REFRESHES * max(1, self.ps * (self.ps - 1))
         self.job.until(
             lambda: (now := self.job.status()) is not None and now.backup.refreshes >= wanted, "refreshes", every=0.02
         )
         return before
 
-    def strike(self, *names: str, number: signal.Signals = signal.SIGKILL, wait: bool = True) -> None:
-        """These PS at once. With `wait`: until the survivors have taken over and all trainers go on."""
+    def strike(
+        self, *names: str, number: signal.Signals = signal.SIGKILL, wait: bool = True, event: str = "promoted"
+    ) -> None:
+        """These PS at once. With `wait`: until the survivors (or what `event` tells) have taken over and all trainers go on."""
         before = self.certain()
-        promoted = len(self.job.events("promoted"))
+        promoted = len(self.job.events(event))
         self.strike_now(*names, before=before, number=number)
         if wait:
-            self.wait_event("promoted", promoted + 1)
+            self.wait_event(event, promoted + 1)
             self.job.wait_training(*before)
 
     def strike_now(

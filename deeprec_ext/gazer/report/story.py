@@ -49,7 +49,7 @@ class Failure:
     died: float
     detected_seconds: float
     recovered_seconds: float | None
-    recovered_by: str = ""  # promotion, disk backup, checkpoint; empty: a restart
+    recovered_by: str = ""  # promotion, holder, disk backup, checkpoint; empty: a restart
     steps_lost: int = 0
     backup_age_seconds: float = 0.0
     stale_records: int = 0
@@ -153,7 +153,7 @@ class Story:
     placements: tuple[Placement, ...] = ()  # oldest first
     tables: Mapping[int, tuple[Table, ...]] = field(default_factory=dict)  # slot -> largest first
     warnings: tuple[str, ...] = ()  # of the variable catalogue
-    peer_backup: bool = False  # wanted, and the job has more than one PS
+    peer_backup: bool = False  # wanted, and somebody could keep them
     disk_backup: str = ""
     disk_backup_seconds: float = 0.0
     requests: Mapping[str, Request] = field(default_factory=dict)  # by kind of role

@@ -6,7 +6,7 @@ import * as f from "./format.js";
 const KINDS = { "": "all", scaling: "scalings", failure: "failures", warning: "warnings", data: "data", backup: "backups" };
 const TYPES = [
   [/^(scaling|pause|view_formed)/, "scaling"],
-  [/^(failure|recovered|promoted|silent|trouble|ps_replaced|refusal|job_failed|exited|aimaster_restarted)/, "failure"],
+  [/^(failure|recovered|promoted|fetched|silent|trouble|ps_replaced|refusal|job_failed|exited|aimaster_restarted)/, "failure"],
   [/^warning/, "warning"],
   [/^(dataset|ledger|leases|set_aside)/, "data"],
   [/^(peer_backup|disk|marks)/, "backup"],

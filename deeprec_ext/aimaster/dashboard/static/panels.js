@@ -138,7 +138,7 @@ export function backup(backup, slots) {
   if (box.dataset.said === said) return;
   box.dataset.said = said;
   box.replaceChildren(entries.length ? h("dl", { class: "list" }, entries.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))
-    : h("p", { class: "empty" }, "No backups: a lost PS costs everything since the last checkpoint. They are on by default where there is more than one PS."));
+    : h("p", { class: "empty" }, "No backups: a lost PS costs everything since the last checkpoint. They are on by default."));
 }
 
 export function metrics(values) {

@@ -73,7 +73,7 @@ def _remedy(one: Failure, stale: int) -> str:
     if one.cause.startswith("oom"):
         return "It ran out of memory: give it more, or smaller batches and buffers."
     if one.steps_lost:
-        return "With peer backups (two PS or more) a lost PS costs no steps; disk backups bound the loss when two die at once."
+        return "With peer backups a lost PS costs no steps; disk backups bound the loss when two die at once."
     if stale:
         return "`--setting peer_backup_seconds=…`: fresher backups forget less."
     return "Nothing to do, unless it comes again: see the end of its log."
@@ -118,7 +118,7 @@ def backups(case: Case) -> Iterable[Finding]:
         yield Finding(
             "no-backup", NOTE, "There was no backup of the model: a lost PS would have cost a return to the last checkpoint",
             (f"{format_seconds(trained)} of training",),
-            "Use two PS or more (peer backups are then on by themselves), or `--backup peer,disk=DIR`.",
+            "Leave peer backups on (they are by themselves), or use `--backup peer,disk=DIR`.",
         )  # fmt: skip
     if story.peer_backup:
         complete = [event.time for event in story.events if event.type in ("peer_backups_complete", "peer_backups")]

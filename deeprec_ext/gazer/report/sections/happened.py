@@ -135,7 +135,7 @@ def backups(case: Case) -> Section:
 def _peer(case: Case) -> str:
     story = case.story
     if not story.peer_backup:
-        return "off, or only one PS"
+        return "off"
     complete = [event for event in story.events if event.type == "peer_backups_complete"]
     told = [event for event in story.events if event.type in ("peer_backups", "peer_backups_complete")]
     if not complete:

@@ -1,0 +1,329 @@
+"""One PS alone has no peer: a trainer, the *holder*, keeps the backups of its slots (`job.holding`).
+
+Who: a trainer on another host than the PS where there is one, then the one that has the copies already, then the chief, which
+never scales away; nobody whose container has no room for them. What it reports is what counts, as with guards: a slot has a
+copy when its holder, in the same incarnation, has said so.
+
+When: while the view has one PS; from before a change that leaves one, so that its commit finds the copies there; and after a
+change to more until the guards on PS have theirs. A holder that dies or is scaled away is replaced at once. Its dirty rows are
+a set of their own (`elastic.collector`), so holder and guards do not know of each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deeprec_ext.aimaster import commands
+from deeprec_ext.aimaster.commands import CommandError
+from deeprec_ext.aimaster.facts import parse_name
+from deeprec_ext.aimaster.guards import EVENT_SECONDS, TICK_SECONDS
+from deeprec_ext.aimaster.members import Member
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+if TYPE_CHECKING:
+    from deeprec_ext.aimaster.job import Job
+
+log = logging.getLogger(__name__)
+
+TASKS_FROM = 1_000_000
+"""Task numbers of holders: PS never get so far. The chief's, then the workers' by their index."""
+
+ANSWER_SECONDS = 10.0
+"""How long a trainer may take to answer; one that does not is no holder."""
+
+READY_SECONDS = 60.0
+"""How long a change that leaves one PS waits for the holder's first copy; then it goes on, and the job says so."""
+
+ROOM = 0.9
+"""Share of a container's memory that may be in use with the copies."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A trainer that could be the holder."""
+
+    name: str
+    host: str
+    room_bytes: float = math.inf  # memory that its container has left
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A complete copy of one slot."""
+
+    holder: str
+    incarnation: str
+    since: float  # monotonic: it has every update before that
+
+
+def task_of(name: str) -> int:
+    """The task number by which a trainer goes as the holder."""
+    role, index = parse_name(name)
+    return TASKS_FROM + (0 if role == pb.CHIEF else 1 + index)
+
+
+def choose_holder(candidates: Iterable[Candidate], ps_hosts: Collection[str], needed_bytes: int, present: str) -> str:
+    """The best of them; empty when none has room. Pure.
+
+    Args:
+        ps_hosts: hosts of the PS: what ends there ends both.
+        needed_bytes: of all copies.
+        present: who has copies already, and needs no more room.
+    """
+    fit = [one for one in candidates if one.name == present or one.room_bytes >= needed_bytes]
+
+    def order(one: Candidate) -> tuple[object, ...]:
+        return one.host in ps_hosts, one.name != present, task_of(one.name)
+
+    return min(fit, key=order).name if fit else ""
+
+
+class Holding:
+    """On the job's event loop. `run` for ever."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.copies: dict[int, Copy] = {}
+        self.holder = ""
+        self.error = ""
+        self.bytes_sent = 0
+        self.refreshes = 0
+        self._guard_id = 0
+        self._sent_for: object = None  # what the present assignment was made for
+        self._before: tuple[str, str] | None = None  # (name, incarnation) of the holder before, until this one has all
+        self._unfit: set[str] = set()  # incarnations that did not do as they were told
+        self._awaited = False  # a change that leaves one PS waits for the copies
+        self._complete = False
+        self._no_room = False  # has been said
+        self._last_event = job.clock.monotonic()
+        self._refreshed_step = 0
+
+    # ------------------------------------------------------------------------------------------------ what others ask
+
+    @property
+    def allowed(self) -> bool:
+        settings = self._job.settings
+        return self._job.peer_backup and settings.peer_backup_holder != "off" and settings.ps_failover == "promote"
+
+    @property
+    def alone(self) -> bool:
+        """Whether the view has one PS, and a trainer is to keep its backups."""
+        return self.allowed and len(self._job.cluster.ps) == 1
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a trainer shall keep backups now."""
+        if self.alone or (self.allowed and self._awaited):
+            return True
+        guards = self._job.guards
+        return self.allowed and bool(self.copies) and any(guards.usable(slot) is None for slot in guards.needed())
+
+    def usable(self, slot: int) -> Copy | None:
+        """The copy from which this slot can be made anew."""
+        copy = self.copies.get(slot)
+        member = self._job.members.get(copy.holder) if copy is not None else None
+        there = member is not None and copy is not None and member.incarnation == copy.incarnation
+        return copy if there and member is not None and not member.said_goodbye else None
+
+    def complete(self) -> bool:
+        return all(self.usable(slot) is not None for slot in self._job.guards.needed())
+
+    def age_seconds(self, slots: Iterable[int]) -> float:
+        """How old the oldest of these copies is."""
+        now = self._job.clock.monotonic()
+        return max((now - copy.since for slot in slots if (copy := self.usable(slot)) is not None), default=0.0)
+
+    def members(self) -> dict[str, Member]:
+        """The trainers that may be reading dirty rows: a final copy needs them to hold."""
+        names = {self.holder, self._before[0] if self._before else ""}
+        return {name: member for name in names if name and (member := self._job.members.get(name)) is not None}
+
+    def status(self, message: pb.BackupStatus) -> None:
+        """After that of the guards."""
+        message.bytes_sent += self.bytes_sent
+        message.refreshes += self.refreshes
+        if self.alone:
+            needed = sorted(self._job.guards.needed())
+            del message.unprotected_slots[:]
+            message.unprotected_slots.extend(slot for slot in needed if self.usable(slot) is None)
+            message.peer, message.holder = True, self.holder
+            message.oldest_seconds = self.age_seconds(needed)
+            message.error = message.error or self.error
+
+    async def ready_for(self, ps: int, seconds: float) -> None:
+        """Before a change to so many PS: when it leaves one, until a trainer has the copies; bounded."""
+        if ps != 1 or not self.allowed or not self._job.marks_on:
+            return
+        self._awaited = True
+        try:
+            if not await self._job.changed.until(self.complete, min(seconds, READY_SECONDS)):
+                self._job.event(
+                    "warning", text="the change goes on without backups: no trainer has copied all slots yet"
+                )
+        finally:
+            self._awaited = False
+
+    # ------------------------------------------------------------------------------------------------ reports
+
+    def report(self, member: Member, report: pb.BackupReport) -> None:
+        """What a trainer says of the copies it keeps."""
+        job = self._job
+        self.bytes_sent += report.bytes
+        if report.error:
+            expected = self._situation(member.name) != self._sent_for or bool(job.cluster.lost)
+            if not self.error and not expected:
+                job.event("warning", member.name, text=f"a backup could not be refreshed: {report.error[:500]}")
+            self.error = "" if expected else report.error[:500]
+            return
+        self.error = ""
+        self.refreshes += 1
+        since = job.clock.monotonic() - report.age_seconds
+        for slot in report.slots:
+            before = self.usable(slot)
+            if before is None or member.name in (before.holder, self.holder):
+                self.copies[slot] = Copy(member.name, member.incarnation, since)
+        self.holder = self.holder or member.name  # to this AIMaster it is new
+        self._tell()
+        job.changed.notify()
+
+    def _tell(self) -> None:
+        job, now = self._job, self._job.clock.monotonic()
+        complete = self.wanted and self.complete()
+        if complete != self._complete:
+            self._complete = complete
+            if complete:
+                job.event(
+                    "peer_backups_complete", self.holder, slots=len(job.guards.needed()), total_bytes=self.bytes_sent
+                )
+                self._last_event = now
+        elif complete and now - self._last_event >= EVENT_SECONDS:
+            self._last_event = now
+            oldest = round(self.age_seconds(job.guards.needed()), 3)
+            job.event("peer_backups", self.holder, total_bytes=self.bytes_sent, refreshes=self.refreshes,
+                      oldest_seconds=oldest)  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------ keeping it so
+
+    async def run(self) -> None:
+        """Runs for ever."""
+        while True:
+            try:
+                await self._once()
+            except CommandError as error:
+                self.error = str(error)
+                log.warning("the holder of backups: %s", error)
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _ready(self) -> bool:
+        job = self._job
+        if not job.cluster.live or job.cluster.lost or job.hold_views or job.gate_closed or job.ending:
+            return False
+        return job.marks_on
+
+    def _situation(self, holder: str) -> object:
+        """Another one needs another assignment."""
+        job, member = self._job, self._job.members.get(holder)
+        cluster = job.cluster
+        timing = job.backup_seconds, job.backup_steps > 0
+        who = holder, member.incarnation if member is not None else ""
+        return cluster.ps, cluster.slot_map, cluster.generation, job.catalogue.fingerprint, timing, who
+
+    def _candidates(self) -> list[Candidate]:
+        job, found = self._job, []
+        for member in job.members.trainers().values():
+            if job.members.records[member.name].wanted and member.incarnation not in self._unfit:
+                used = job.gazing.process(member.name)
+                limit = used.memory_limit_bytes if used is not None else 0
+                room = ROOM * limit - used.working_set_bytes if used is not None and limit else math.inf
+                found.append(Candidate(member.name, member.host or member.name, room))
+        return found
+
+    async def _once(self) -> None:
+        job = self._job
+        if not self._ready():
+            return
+        if not self.wanted:
+            await self._dismiss()
+            return
+        hosts = {m.host or m.name for ps in job.cluster.ps if (m := job.members.get(ps.name)) is not None}
+        needed = sum(variable.bytes for variable in job.catalogue.variables)
+        present = self.holder if any(copy.holder == self.holder for copy in self.copies.values()) else ""
+        chosen = choose_holder(self._candidates(), hosts, needed, present)
+        if not chosen:
+            if not self._no_room:
+                self._no_room = True
+                job.event("warning", text=f"no trainer has room for the backups of the PS ({needed / 1e6:.0f} MB): "
+                          "give trainers more memory, or use two PS")  # fmt: skip
+            return
+        if self._situation(chosen) != self._sent_for:
+            await self._assign(chosen)
+        elif self._before is not None and self.complete() and all(c.holder == chosen for c in self.copies.values()):
+            self._send_away()
+        elif job.backup_steps and job.members.step - self._refreshed_step >= job.backup_steps:
+            self._refreshed_step = job.members.step
+            job.commander.send(job.members.trainers()[chosen].outbox, refresh=pb.Refresh())
+
+    async def _assign(self, chosen: str) -> None:
+        job, old = self._job, self._job.members.get(self.holder)
+        member = job.members.trainers()[chosen]
+        if self.holder != chosen:
+            if old is not None and old.admitted and not old.said_goodbye and old.incarnation not in self._unfit:
+                await self._freeze(old)  # its copies count until the new ones are there
+                self._send_away()
+                self._before = old.name, old.incarnation
+            self.holder = chosen
+            self._complete = False
+            job.event("holder_chosen", chosen)
+        cluster = job.cluster
+        situation = self._situation(chosen)
+        moves = [pb.Move(variable=v, source_task=cluster.slot_map[v.slot]) for v in job.catalogue.variables]
+        seconds = 0.0 if job.backup_steps else job.backup_seconds
+        try:
+            await self._guard(member, moves, seconds)
+        except CommandError:
+            self._unfit.add(member.incarnation)
+            raise
+        self._refreshed_step = job.members.step
+        self._sent_for = situation
+
+    async def _guard(self, member: Member, moves: list[pb.Move], seconds: float = 0.0) -> None:
+        job = self._job
+        self._guard_id = max(self._guard_id + 1, job.incarnation * 1_000_000)
+        guard = pb.Guard(id=self._guard_id, moves=moves, ps=[one.to_proto() for one in job.cluster.ps], seconds=seconds,
+                         global_step=job.catalogue.global_step, own_task=task_of(member.name))  # fmt: skip
+        await commands.gather({member.name: job.commander.send(member.outbox, guard=guard)}, ANSWER_SECONDS, "Guard")
+
+    async def _freeze(self, member: Member) -> None:
+        futures = {member.name: self._job.commander.send(member.outbox, freeze=pb.Freeze())}
+        await commands.gather(futures, ANSWER_SECONDS, "Freeze", may_die=futures)
+
+    async def freeze(self) -> None:
+        """Before copies are pulled: a PS that comes back may have the address of the one before it. Raises CommandError."""
+        self._sent_for = None
+        for member in self.members().values():
+            await self._freeze(member)
+
+    def _send_away(self) -> None:
+        """The holder before: its copies are not needed any more."""
+        if self._before is not None:
+            name, incarnation = self._before
+            self._before = None
+            member = self._job.members.get(name)
+            if member is not None and member.incarnation == incarnation:
+                self._guard_id += 1
+                guard = pb.Guard(id=self._guard_id, own_task=task_of(name))
+                self._job.commander.send(member.outbox, guard=guard)
+
+    async def _dismiss(self) -> None:
+        """Nobody needs to keep anything."""
+        self._send_away()
+        member = self._job.members.get(self.holder) if self.holder else None
+        self.copies, self._sent_for, self._complete, self.holder = {}, None, False, ""
+        if member is not None and not member.said_goodbye:
+            await self._guard(member, [])
+            self._job.event("holder_dismissed", member.name)

@@ -1,0 +1,123 @@
+"""A PS that replaces a lost one pulls the backups of its variables from whoever holds them, a trainer or another PS.
+
+Nobody trains meanwhile, and the holder's copies do not change (`Freeze`), so nothing has to be marked or looked at twice:
+small variables are copied whole, large ones in chunks of rows. An error leaves variables half-written; whoever asked asks
+again or restores something older.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Iterable, Sequence
+
+import tensorflow as tf
+
+from deeprec_ext.elastic.collector import make_bitmaps
+from deeprec_ext.elastic.guarding import RUN_LIMIT_SECONDS, SUFFIX, at_least
+from deeprec_ext.elastic.migration import copy_in_chunks
+from deeprec_ext.elastic.ops import Ops, Program
+from deeprec_ext.elastic.variables import Facts, Located, ps_device
+from deeprec_ext.elastic.view import elastic_config
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger("deeprec_ext")
+
+PACK_BYTES = 64 << 20
+"""Small variables are copied together, about so much in one run: bounds the memory of both sides."""
+
+
+def fetch(target: str, own_task: int, command: pb.Fetch, chunk_bytes: int) -> int:
+    """Returns the bytes copied. Raises DeepRecError when a copy is missing, tf.errors.OpError when a holder has gone."""
+    started, sent = time.monotonic(), 0
+    addresses = {member.task: member.address for member in command.ps}
+    for source in sorted({move.source_task for move in command.moves}):
+        variables = [move.variable for move in command.moves if move.source_task == source]
+        config = elastic_config({own_task: target.removeprefix("grpc://"), source: addresses[source]})
+        config.operation_timeout_in_ms = int(1000 * RUN_LIMIT_SECONDS)
+        program = Program(target, config)
+        try:
+            sent += _Fetch(program, own_task, source, variables).run(command, chunk_bytes)
+        finally:
+            program.close()
+    make_bitmaps(target, own_task, [move.variable for move in command.moves])
+    log.info(
+        "fetched the backups of %d variables, %d bytes, in %.3f s",
+        len(command.moves), sent, time.monotonic() - started,
+    )  # fmt: skip
+    return sent
+
+
+class _Fetch:
+    """From one holder, in one session."""
+
+    def __init__(self, program: Program, own_task: int, source: int, variables: Sequence[pb.Variable]) -> None:
+        self._program, self._own, self._source = program, own_task, source
+        self._variables = [Facts.from_proto(variable) for variable in variables]
+        self._runs = 0
+
+    def run(self, command: pb.Fetch, chunk_bytes: int) -> int:
+        self._check()
+        large = [facts for facts in self._variables if facts.shape and facts.bytes > chunk_bytes]
+        for some in packs([facts for facts in self._variables if facts not in large], PACK_BYTES):
+            self._copy_whole(some, command)
+        if large:
+            self._copy_rows(large, chunk_bytes)
+        return sum(facts.bytes for facts in self._variables)
+
+    def _ops(self) -> Ops:
+        self._runs += 1
+        return Ops(f"fetch{self._runs}_")
+
+    def _backup(self, ops: Ops, facts: Facts) -> Located:
+        return Located(ops, dataclasses.replace(facts, name=facts.name + SUFFIX), self._source)
+
+    def _check(self) -> None:
+        ops = self._ops()
+        there = [self._backup(ops, facts).initialized() for facts in self._variables]
+        self._program.load(ops)
+        found = self._program.compile(fetches=there)()
+        missing = [facts.name for facts, good in zip(self._variables, found) if not good]
+        if missing:
+            raise DeepRecError(f"the holder has no copy of {', '.join(missing[:3])} ({len(missing)} variables)")
+
+    def _copy_whole(self, some: Sequence[Facts], command: pb.Fetch) -> None:
+        ops = self._ops()
+        step = ops.constant(command.step, tf.int64, ps_device(self._source))
+        copies = []
+        for facts in some:
+            backup = self._backup(ops, facts)
+            value = backup.read()
+            if facts.name == command.global_step:
+                value = at_least(ops, value, step, facts, backup.device)
+            copies.append(Located(ops, facts, self._own).assign(value))
+        self._program.load(ops)
+        self._program.compile(targets=copies)()
+
+    def _copy_rows(self, tables: Sequence[Facts], chunk_bytes: int) -> None:
+        ops = self._ops()
+        pairs = [(self._backup(ops, facts), Located(ops, facts, self._own)) for facts in tables]
+        make = [target.zeros() for _, target in pairs]
+        chunks = max(1, math.ceil(sum(facts.bytes for facts in tables) / chunk_bytes))
+        chunk, copies = copy_in_chunks(ops, pairs, chunks, ps_device(self._own))
+        self._program.load(ops)
+        self._program.compile(targets=make)()
+        copy = self._program.compile(targets=copies, feeds=[chunk])
+        for number in range(chunks):
+            copy(number)
+
+
+def packs(variables: Iterable[Facts], most_bytes: int) -> list[list[Facts]]:
+    """In order, about so many bytes together; none is cut."""
+    found: list[list[Facts]] = []
+    size = most_bytes + 1
+    for facts in variables:
+        if size + facts.bytes > most_bytes:
+            found.append([])
+            size = 0
+        found[-1].append(facts)
+        size += facts.bytes
+    return found

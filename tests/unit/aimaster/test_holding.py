@@ -1,0 +1,177 @@
+"""Which trainer holds the backups of a single PS, and how the PS that replaces it goes on from them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from deeprec_ext.aimaster.holding import TASKS_FROM, Candidate, choose_holder, task_of
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tests.unit.aimaster.world import SETTINGS, World, world
+
+HELD = dataclasses.replace(SETTINGS, peer_backup="auto", peer_backup_seconds=0.2)
+ALL = list(range(8))
+
+
+def play(workdir: Path, scenario: Callable[[World], Awaitable[None]], **spec: object) -> None:
+    async def main() -> None:
+        async with world(workdir, **{"settings": HELD, "ps": 1, **spec}) as it:
+            await scenario(it)
+
+    asyncio.run(main())
+
+
+async def held(it: World, by: str = "chief-0") -> None:
+    holding = it.master.job.holding
+    await it.until(lambda: holding.alone and holding.complete() and {c.holder for c in holding.copies.values()} == {by})
+
+
+# ------------------------------------------------------------------------------------------------ who, pure
+
+
+def test_another_host_comes_before_the_copies_that_are_there_and_those_before_the_chief() -> None:
+    chief, near, far = Candidate("chief-0", "a"), Candidate("worker-0", "a"), Candidate("worker-10", "b")
+    assert choose_holder([near, chief], {"a"}, 10, "") == "chief-0"
+    assert choose_holder([near, chief], {"a"}, 10, "worker-0") == "worker-0"
+    assert choose_holder([near, chief, far], {"a"}, 10, "worker-0") == "worker-10"
+    assert choose_holder([Candidate("worker-10", "a"), Candidate("worker-9", "a")], {"a"}, 10, "") == "worker-9"
+    assert choose_holder([], {"a"}, 10, "") == ""
+
+
+def test_whoever_has_no_room_is_passed_over_unless_it_has_the_copies_already() -> None:
+    full, roomy = Candidate("chief-0", "a", 9), Candidate("worker-0", "a", 10)
+    assert choose_holder([full, roomy], set(), 10, "") == "worker-0"
+    assert choose_holder([full, roomy], set(), 10, "chief-0") == "chief-0"
+    assert choose_holder([full], set(), 10, "") == ""
+
+
+def test_holders_go_by_task_numbers_that_no_ps_has() -> None:
+    assert [task_of(name) - TASKS_FROM for name in ("chief-0", "worker-0", "worker-7")] == [0, 1, 8]
+
+
+# ------------------------------------------------------------------------------------------------ the job
+
+
+def test_the_chief_holds_the_backups_of_a_single_ps(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await held(it)
+        guard = it.agent("chief-0").command("guard").guard
+        assert guard.own_task == TASKS_FROM and len(guard.moves) == 16 and guard.seconds == 0.2
+        assert "guard" not in it.agent("worker-0").told
+        assert len(it.agent("chief-0").command("mark").mark.slots) == 8
+        status = await it.status()
+        assert status.backup.peer and status.backup.holder == "chief-0" and not status.backup.unprotected_slots
+        assert list(it.master.job.backup_map) == []  # nobody can take over at once
+
+    play(tmp_path, scenario)
+
+
+def test_nobody_does_where_it_is_off(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await asyncio.sleep(0.8)
+        assert all("guard" not in agent.told[1:] or not agent.command("guard").guard.moves
+                   for agent in it.backend.agents.values())  # fmt: skip
+        assert not (await it.status()).backup.peer
+
+    play(tmp_path, scenario, settings=dataclasses.replace(HELD, peer_backup_holder="off"))
+
+
+def test_the_ps_that_replaces_it_fetches_the_copies_and_nothing_is_restored(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await held(it)
+        it.agent("worker-0").step = 999  # it knows more than it has told
+        await it.backend.kill("ps-0")
+        await it.until(lambda: not it.master.job.cluster.lost and it.master.job.cluster.ps[0].task == 1)
+        cluster = it.master.job.cluster
+        assert cluster.generation == 1 and cluster.live and set(cluster.slot_map) == {1} and len(cluster.marked) == 8
+        fetch = it.agent("ps-0").command("fetch").fetch
+        assert {move.source_task for move in fetch.moves} == {TASKS_FROM} and len(fetch.moves) == 16
+        assert [(one.task, one.address) for one in fetch.ps] == [(TASKS_FROM, "chief-0:1")] and fetch.step >= 999
+        await it.until(lambda: "commit" in it.agent("chief-0").told and "commit" in it.agent("worker-0").told)
+        told = it.agent("chief-0").told
+        assert told.index("lost") < told.index("freeze") < told.index("commit") and "prepare" in told
+        await it.until(lambda: it.master.job.store.failures()[0].recovered_seconds is not None)
+        failure = it.master.job.store.failures()[0]
+        assert failure.recovered_by == "holder" and failure.steps_lost == 0
+        await it.until(lambda: {move.source_task for move in it.agent("chief-0").command("guard").guard.moves} == {1})
+        await held(it)
+
+    play(tmp_path, scenario)
+
+
+def test_copies_that_cannot_be_fetched_lead_to_a_restore(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await held(it)
+        it.fails["ps-0"] = {"fetch": "the holder has no copy of dense1"}
+        await it.backend.kill("ps-0")
+        await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
+        assert it.master.job.store.failures()[0].recovered_by == "checkpoint"
+
+    play(tmp_path, scenario)
+
+
+def test_a_holder_that_dies_is_followed_by_another_trainer(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await held(it)
+        it.backend.stillborn.add("chief-0")
+        it.backend.restarts_by_itself = False
+        it.backend.exit("chief-0", 137, restarting=True)
+        await held(it, "worker-0")
+        assert it.agent("worker-0").command("guard").guard.own_task == TASKS_FROM + 1
+
+    play(tmp_path, scenario)
+
+
+def test_a_trainer_that_cannot_is_not_asked_again(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        it.fails["chief-0"] = {"guard": "no memory"}
+        it.agent("chief-0").fails["guard"] = "no memory"
+        it.agent("chief-0").mute.add("report")
+        await held(it, "worker-0")
+        assert it.agent("chief-0").told.count("guard") <= 1
+
+    play(tmp_path, scenario)
+
+
+def test_with_a_second_ps_the_guards_take_over_and_the_holder_is_dismissed(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await held(it)
+        await it.scale(ps=2)
+        assert (await it.ended()).outcome == "committed"
+        assert "hold" in it.agent("chief-0").told  # no collection of its beside the final copy
+        await it.until(lambda: not it.agent("chief-0").command("guard").guard.moves)
+        assert len(it.master.job.backup_map) == 8 and not it.master.job.holding.copies
+
+    play(tmp_path, scenario, max_ps=2)
+
+
+def test_a_change_to_one_ps_begins_with_its_holder(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await it.until(lambda: len(it.master.job.backup_map) == 8)
+        assert "guard" not in it.agent("chief-0").told
+        await it.scale(ps=1)
+        assert (await it.ended()).outcome == "committed"
+        told = it.agent("chief-0").told
+        assert told.index("guard") < told.index("prepare")
+        await held(it)
+
+    play(tmp_path, scenario, ps=2)
+
+
+def test_the_next_aimaster_learns_from_the_holder_what_it_has(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await held(it)
+        it.agent("chief-0").again = pb.BackupReport(slots=ALL, age_seconds=1.0)
+        ps = it.agent("ps-0")
+        ps.away = True
+        await it.crash()
+        it.backend.exit("ps-0", 137, restarting=True)
+        await it.start()
+        await it.backend.kill("ps-0")
+        await it.until(lambda: it.master.job.cluster.live and not it.master.job.cluster.lost)
+        await it.until(lambda: it.master.job.cluster.ps[0].task == 1)
+        assert it.master.job.cluster.generation == 1
+
+    play(tmp_path, scenario)
