@@ -182,7 +182,8 @@ class Job:
 
     def _notice_failure(self, status: pb2.StatusReply) -> None:
         if status.state == "failed":
-            names = [role.name for role in status.roles if role.state == "failed"]
+            self._read_events()  # a refusal explains the end better than a log does
+            names = [role.name for role in status.roles if role.state == "failed" and not self._refused]
             detail = tail(self._plan.directory.log(names[0])) if names else []
             reason = status.failure or "the AIMaster reports the job as failed"
             self._ending.set(Outcome(FAILED, reason, tuple(detail)))
@@ -198,10 +199,13 @@ class Job:
             self._refresh(script)
             await asyncio.sleep(POLL_SECONDS)
 
-    def _refresh(self, script: Script) -> None:
+    def _read_events(self) -> None:
         for event in self._events.poll():
             self._refused = self._refused or event.get("type") == "refusal"
             self._display.event(event)
+
+    def _refresh(self, script: Script) -> None:
+        self._read_events()
         self._display.update(self._scene(script))
 
     def _scene(self, script: Script) -> Scene:
