@@ -9,7 +9,6 @@ from deeprec_ext.aimaster import planner
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.slots import slot_bytes
 
-
 TRACES_MIN = 3
 """As many traced steps as the autoscaler wants before it believes a slot's load."""
 
