@@ -89,6 +89,8 @@ class Shelf:
     def _build(self, wanted: Wanted, exported: Exported) -> Placed:
         with without_collections():
             rewritten = passes.rewrite(exported.definition, self._context(wanted))
+            if exported.cuts.report is not None:
+                rewritten.reports.insert(0, exported.cuts.report)
             return Placed(
                 (wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given), self._left_behind
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -46,16 +47,22 @@ class Exported:
     definition: v1.GraphDef
     index: passes.GraphIndex
     feeds: Mapping[str, passes.Feed]  # iterators that read elastic datasets
+    cuts: passes.Cuts
+    """What was cut in `definition`."""
 
 
 class UserGraph:
     """Args:
     graph: the user's, which goes on growing.
     refused: is told why it cannot be made elastic, before RefusedError is raised; None: it need not be.
+    cutting: asked, each time the graph is exported, how its variables are to be cut over slots; None: not at all.
     """
 
-    def __init__(self, graph: tf.Graph, refused: Callable[[str], None] | None) -> None:
-        self._graph, self._refused = graph, refused
+    def __init__(
+        self, graph: tf.Graph, refused: Callable[[str], None] | None = None,
+        cutting: Callable[[], passes.Cutting] | None = None,
+    ) -> None:  # fmt: skip
+        self._graph, self._refused, self._cutting = graph, refused, cutting
         self._lock, self._counting = threading.RLock(), threading.Lock()
         self._facts: dict[Signature, Facts] = {}
         self._uses: OrderedDict[Signature, int] = OrderedDict()
@@ -77,16 +84,18 @@ class UserGraph:
     def _export(self) -> Exported:
         version = self._graph.version
         definition = self._graph.as_graph_def()
-        index = passes.GraphIndex(definition)
+        cuts, index = passes.Cuts(), passes.GraphIndex(definition)
         feeds: Mapping[str, passes.Feed] = {}
         if self._refused is not None:
             try:
                 passes.check(definition)
+                if self._cutting is not None:
+                    cuts = passes.cut(index, self._cutting())
                 feeds = passes.feeds(index)
             except RefusedError as error:
                 self._refused(str(error))
                 raise
-        return Exported(version, definition, index, feeds)
+        return Exported(version, definition, index, feeds, cuts)
 
     def facts_of(self, signature: Signature) -> Facts:
         exported = self.exported()
@@ -126,7 +135,9 @@ class UserGraph:
         if exported is None or not recurring:
             return None
         names = {name for signature in recurring for name in signature.names}
-        return passes.build_catalogue(exported.definition, names, passes.saved_names(self._graph))
+        saved = passes.saved_names(self._graph)
+        saved = dataclasses.replace(saved, names=exported.cuts.saved(saved.names))
+        return passes.build_catalogue(exported.definition, names, saved)
 
     def _reached(self, exported: Exported, signature: Signature) -> Facts:
         index, feeds = exported.index, exported.feeds

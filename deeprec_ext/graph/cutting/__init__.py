@@ -1,7 +1,7 @@
 """Cutting: a variable too large for one PS becomes several ordinary ones, each with a range of its rows, on slots of their own.
 
-The pass comes before all others, on the user's graph, when it is exported: catalogue, placement, marks, dedup, migration and backups
-see the parts and never the whole. What the user can name stays: a read or a look-up keeps its name and gives what it
+The pass comes before all others, on the user's graph, when it is exported: catalogue, placement, marks, dedup, migration and
+backups see the parts and never the whole. What the user can name stays: a read or a look-up keeps its name and gives what it
 gave, an update is there under its name and waits for the updates of the parts, a checkpoint has the whole under its one
 name (as slices, like a variable that `tf.compat.v1` has partitioned), and is restored from one.
 

@@ -22,7 +22,7 @@ def _texts(index: GraphIndex, tensor: str) -> list[bytes] | None:
 
 
 def save_parts(index: GraphIndex, values: Values) -> None:
-    """Every SaveV2 that gets a whole gets its parts instead, as slices of one tensor. Where names are computed it gets the whole."""
+    """Every SaveV2 that gets a whole gets its parts instead, as slices of one tensor; the whole only where names are computed."""
     for node in [one for one in index.nodes.values() if one.op == "SaveV2"]:
         prefix, names_at, slices_at, *tensors = data_of(index, node.name)
         if not any(values.of(tensor) for tensor in tensors):
@@ -47,7 +47,7 @@ def save_parts(index: GraphIndex, values: Values) -> None:
 
 
 def restored_parts(index: GraphIndex, node: NodeDef, value: str, variable: CutVariable) -> list[str] | None:
-    """Of a value that comes out of a checkpoint: each PS reads the slices of its parts itself. None: it comes from elsewhere."""
+    """Of a value out of a checkpoint: each PS reads the slices of its parts itself. None: it comes from elsewhere."""
     source = value
     while index.nodes[op_name(source)].op == "Identity":
         source = data_of(index, op_name(source))[0]
@@ -65,7 +65,9 @@ def restored_parts(index: GraphIndex, node: NodeDef, value: str, variable: CutVa
         wanted = strings(index, f"{node.name}__slice_{part}", device, [sub_slice(whole, layout, part).encode()])
         inputs = [prefix, name, wanted, *controls_of(index, restore.name)]
         made.append(index.add(f"{node.name}__restore_{part}", "RestoreV2", device, inputs, dtypes=kind).name)
-    if len(index.consumers(op_name(value))) <= 1 and not whole:  # nobody else: the op shall not read it, and gives one row
+    if (
+        len(index.consumers(op_name(value))) <= 1 and not whole
+    ):  # nobody else: the op shall not read it, and gives one row
         _read_less(index, restore, slices_at, number, slices, variable)
     return made
 
@@ -81,7 +83,7 @@ def _read_less(
 
 
 def filled_parts(index: GraphIndex, node: NodeDef, value: str, variable: CutVariable) -> list[str] | None:
-    """Of an initial value that is one number, as an optimizer's slots have it: made where the parts are. None: it is another."""
+    """Of an initial value that is one number, as optimizers' slots have: made where the parts are. None: it is another."""
     source = value
     while index.nodes[op_name(source)].op == "Identity":
         source = data_of(index, op_name(source))[0]

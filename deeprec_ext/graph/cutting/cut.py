@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import tensorflow as tf
-from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
@@ -54,15 +53,14 @@ class Cuts:
         return found
 
 
-def cut(definition: GraphDef, cutting: Cutting) -> Cuts:
-    """Cuts the large variables of a user's graph, in place.
+def cut(index: GraphIndex, cutting: Cutting) -> Cuts:
+    """Cuts the large variables of a user's graph, in place; the index stays true.
 
     Raises RefusedError where the chief has cut what cannot be cut here.
     """
     if cutting.mode == "off" or cutting.slots < 2:
         return Cuts()
     began = time.perf_counter()
-    index = GraphIndex(definition)
     decision = decide(index, cutting)
     if not decision.nodes and not decision.kept:
         return Cuts()
@@ -72,7 +70,8 @@ def cut(definition: GraphDef, cutting: Cutting) -> Cuts:
     cutter.run()
     by_name = {one.whole.name: one for one in cutter.variables.values()}
     count = sum(one.count for one in by_name.values())
-    detail = f"{counted(len(by_name), 'variable')} in {counted(count, 'part')}, {cutter.lookups} look-ups, {cutter.updates} updates"
+    detail = f"{counted(len(by_name), 'variable')} in {counted(count, 'part')}"
+    detail += f", {cutter.lookups} look-ups, {cutter.updates} updates"
     if decision.kept:
         name, why = next(iter(decision.kept.items()))
         more = f" and {len(decision.kept) - 1} more" if len(decision.kept) > 1 else ""
@@ -148,7 +147,9 @@ class _Cutter:
             for part, (handle, device) in enumerate(zip(variable.handles, variable.devices))
         ]
         kind, many = attributes.kind(tf.bool), attributes.integer(variable.count)
-        packed = index.add(f"{name}__packed", "Pack", node.device, made, T=kind, N=many, axis=attributes.integer(0)).name
+        packed = index.add(
+            f"{name}__packed", "Pack", node.device, made, T=kind, N=many, axis=attributes.integer(0)
+        ).name
         axis = parts.constant(index, f"{name}__axis", node.device, (0,), tf.int32)
         index.replace(
             node, "All", node.device, [packed, axis], Tidx=parts.INT32, keep_dims=attributes.flag(False)
@@ -180,7 +181,9 @@ class _Cutter:
             route = self._router.route(inputs[at], variable.layout, attributes.copied(node.attr["Tindices"]))
             given[at] = list(route.ids)
             value = index.nodes[op_name(inputs[dense])]
-            if not (value.op == "Const" and not value.attr["value"].tensor.tensor_shape.dim):  # one number is for every row
+            if not (
+                value.op == "Const" and not value.attr["value"].tensor.tensor_shape.dim
+            ):  # one number is for every row
                 flatten = variable.layout if SCATTERS.match(node.op) else None
                 given[dense] = self._router.values(node.name, route, inputs[dense], kind, flatten)
         self._per_part(node, variable, given)

@@ -37,7 +37,9 @@ def _unknown(index: GraphIndex, consumer: NodeDef, number: int) -> bool:
         return False
     if op == "ResourceGather":
         return bool(consumer.attr["batch_dims"].i)
-    return not (APPLIES.match(op) and any(attributes.input_of(consumer, name) is not None for name in ("grad", "delta")))
+    return not (
+        APPLIES.match(op) and any(attributes.input_of(consumer, name) is not None for name in ("grad", "delta"))
+    )
 
 
 def decide(index: GraphIndex, cutting: Cutting) -> Decision:
@@ -74,7 +76,12 @@ def decide(index: GraphIndex, cutting: Cutting) -> Decision:
             f"the chief has cut the variable '{shared}' over slots, and this process cannot: {kept[shared]}; "
             "run with --setting cut=off, or build that op in every role"
         )
-    cut = {name: (nodes[name], wanted[shared]) for shared, members in of_name.items() if shared not in kept for name in members}
+    cut = {
+        name: (nodes[name], wanted[shared])
+        for shared, members in of_name.items()
+        if shared not in kept
+        for name in members
+    }
     return Decision(cut, kept)
 
 

@@ -13,7 +13,8 @@ PART_BYTES = 1 << 20
 """Until there are `USUAL_PARTS` a part has at least so much."""
 
 USUAL_PARTS = 8
-"""Enough for 4 PS to have a quarter each and for 3 to have 3/8; more make steps slower (26 tables: 48 ms in 8 parts, 26 in 2)."""
+"""Enough for 4 PS to have a quarter each and for 3 to have 3/8; more only make steps slower (DeepFM with all of its 26
+tables cut: 48 ms in 8 parts, 26 in 2)."""
 
 LARGE_PART_BYTES = 64 << 20
 """Beyond that a variable is cut into more parts, up to one per slot: as much moves in a fraction of a second."""

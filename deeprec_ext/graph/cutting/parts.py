@@ -52,7 +52,11 @@ def make_parts(index: GraphIndex, variable: VariableNode, layout: Layout, slots:
     devices = tuple(on_slot(variable.device, (variable.slot + part) % slots) for part in range(layout.count))
     handles = []
     for part, device in enumerate(devices):
-        kept = {key: attributes.copied(variable.node.attr[key]) for key in ("dtype", "container") if key in variable.node.attr}
+        kept = {
+            key: attributes.copied(variable.node.attr[key])
+            for key in ("dtype", "container")
+            if key in variable.node.attr
+        }
         handles.append(
             index.add(
                 f"{variable.node.name}__part_{part}", "VarHandleOp", device,
@@ -94,7 +98,9 @@ def rows_of(index: GraphIndex, name: str, device: str, value: str, layout: Layou
     for part in range(layout.count):
         begin = constant(index, f"{name}__from_{part}", device, (layout.begin(part), *[0] * rest), tf.int64)
         size = constant(index, f"{name}__size_{part}", device, (layout.size(part), *[-1] * rest), tf.int64)
-        sliced.append(index.add(f"{name}__rows_{part}", "Slice", device, [value, begin, size], T=dtype, Index=INT64).name)
+        sliced.append(
+            index.add(f"{name}__rows_{part}", "Slice", device, [value, begin, size], T=dtype, Index=INT64).name
+        )
     return sliced
 
 

@@ -53,7 +53,9 @@ class Router:
 
     def worker_of(self, tensors: Sequence[str]) -> str:
         """Where these are made. Ops of a PS that only make a gradient ready go to the worker with it."""
-        index, sources, moved = self._index, [], []
+        index = self._index
+        sources: list[str] = []
+        moved: list[NodeDef] = []
         stack, seen = [op_name(tensor) for tensor in tensors], set()
         while stack:
             name = stack.pop()
@@ -107,7 +109,9 @@ class Router:
         ).name  # fmt: skip
         return [made if number == 0 else f"{made}:{number}" for number in range(count)]
 
-    def values(self, name: str, route: Route, values: str, dtype: AttrValue, flatten: Layout | None = None) -> list[str]:
+    def values(
+        self, name: str, route: Route, values: str, dtype: AttrValue, flatten: Layout | None = None
+    ) -> list[str]:
         """Of the rows of a gradient those of each part. `flatten`: they come in the shape of the ids."""
         if flatten is not None:
             rows = constant(self._index, f"{name}__row", route.device, (-1, *flatten.dimensions[1:]), tf.int32)
@@ -119,16 +123,26 @@ class Router:
     def look_up(self, node: NodeDef, variable: CutVariable) -> None:
         """Each part looks up its rows under a new name; the node itself becomes all of them, in the order of the ids."""
         index, name, controls = self._index, node.name, controls_of(self._index, node.name)
-        ids, kind, dtype = index.inputs(name)[1], attributes.copied(node.attr["Tindices"]), attributes.copied(node.attr["dtype"])
+        ids, kind, dtype = (
+            index.inputs(name)[1],
+            attributes.copied(node.attr["Tindices"]),
+            attributes.copied(node.attr["dtype"]),
+        )
         route = self.route(ids, variable.layout, kind)
         device, rows = route.device, []
         for part, handle in enumerate(variable.handles):
             inputs = [handle, route.ids[part], *controls]
-            rows.append(index.add(f"{name}__cut_{part}", node.op, variable.devices[part], inputs, **attrs_of(node)).name)
+            rows.append(
+                index.add(f"{name}__cut_{part}", node.op, variable.devices[part], inputs, **attrs_of(node)).name
+            )
         many = attributes.integer(variable.count)
-        stitched = index.add(f"{name}__stitched", "ParallelDynamicStitch", device, [*route.positions, *rows], N=many, T=dtype).name
+        stitched = index.add(
+            f"{name}__stitched", "ParallelDynamicStitch", device, [*route.positions, *rows], N=many, T=dtype
+        ).name
         shape = index.add(f"{name}__shape", "Shape", device, [ids], T=kind, out_type=INT32).name
         row = constant(index, f"{name}__row", device, variable.layout.dimensions[1:], tf.int32)
         axis = constant(index, f"{name}__axis", device, 0, tf.int32)
-        both = index.add(f"{name}__dims", "ConcatV2", device, [shape, row, axis], T=INT32, N=attributes.integer(2), Tidx=INT32).name
+        both = index.add(
+            f"{name}__dims", "ConcatV2", device, [shape, row, axis], T=INT32, N=attributes.integer(2), Tidx=INT32
+        ).name
         index.replace(node, "Reshape", device, [stitched, both], T=dtype, Tshape=INT32)

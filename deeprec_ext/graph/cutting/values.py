@@ -1,8 +1,8 @@
 """Values that exist in parts: reads of a variable that is cut, and what a PS computes from them value by value.
 
-Adam without a sparse form computes new moments of every row from the old ones (`m * beta1`), in each step, on the PS. Put together
-for that and cut again, the whole table would cross the network several times a step; so such ops are done once per part, beside
-the part. Whoever needs the whole (a worker's matrix product) gets it put together under the old name.
+Adam without a sparse form computes new moments of every row from the old ones (`m * beta1`), in each step, on the PS. Put
+together for that and cut again, the whole table would cross the network several times a step; so such ops are done once per
+part, beside the part. Whoever needs the whole (a worker's matrix product) gets it put together under the old name.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class Values:
         made = []
         for part, device in enumerate(variable.devices):
             own = [parts[part] if parts else tensor for parts, tensor in zip(per_input, inputs)]
-            made.append(index.add(f"{node.name}__cut_{part}", node.op, device, [*own, *controls], **attrs_of(node)).name)
+            made.append(
+                index.add(f"{node.name}__cut_{part}", node.op, device, [*own, *controls], **attrs_of(node)).name
+            )
         dtype = node.attr["DstT"] if node.op == "Cast" else node.attr["T"]
         self._found[node.name] = variable, made, attributes.copied(dtype)
         return True
@@ -105,7 +107,7 @@ class Values:
 
     def close(self) -> set[str]:
         """Who only waits for one of them waits for its parts; who needs one whole finds it under its name. Returns these."""
-        for name, (variable, parts, dtype) in self._found.items():
+        for name, (_, parts, dtype) in self._found.items():
             node, users = self._index.nodes[name], []
             for consumer, number in list(self._index.consumers(name)):
                 if self._index.inputs(consumer.name)[number][0] != "^":

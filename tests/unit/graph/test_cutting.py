@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deeprec_ext.graph import Context, build_catalogue, rewrite
-from deeprec_ext.graph.cutting import Cutting, cut
+from deeprec_ext.graph import Context, Cutting, GraphIndex, cut, rewrite
 
 v1 = tf.compat.v1
 legacy = tf.keras.optimizers.legacy
@@ -73,7 +72,7 @@ class Model:
 
     def placed(self, cutting: Cutting | None):
         definition = self.graph.as_graph_def()
-        cuts = cut(definition, cutting) if cutting is not None else None
+        cuts = cut(GraphIndex(definition), cutting) if cutting is not None else None
         return rewrite(definition, Context(SLOTS, dedup="off")).definition, cuts, definition
 
 
