@@ -22,7 +22,7 @@ def _texts(index: GraphIndex, tensor: str) -> list[bytes] | None:
 
 
 def save_parts(index: GraphIndex, values: Values) -> None:
-    """Every SaveV2 that gets a whole gets its parts instead, as slices of one tensor; the whole only where names are computed."""
+    """Every SaveV2 that gets a whole gets its parts instead, as slices of one tensor; not where names are computed."""
     for node in [one for one in index.nodes.values() if one.op == "SaveV2"]:
         prefix, names_at, slices_at, *tensors = data_of(index, node.name)
         if not any(values.of(tensor) for tensor in tensors):

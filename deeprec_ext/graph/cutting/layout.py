@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LEAST_BYTES = 2 << 20
+LEAST_BYTES = 2_000_000
 """What is smaller stays whole: on one PS more or less it makes no difference, and each part costs a message in each step."""
 
-PART_BYTES = 1 << 20
+PART_BYTES = 1_000_000
 """Until there are `USUAL_PARTS` a part has at least so much."""
 
 USUAL_PARTS = 8
@@ -70,8 +70,10 @@ def layout_of(dimensions: Sequence[int], cutting: Cutting) -> Layout | None:
     least, part = (LEAST_BYTES, PART_BYTES) if cutting.mode != "on" else (ALWAYS_BYTES, ALWAYS_BYTES // 2)
     if size < least:
         return None
-    count = max(min(USUAL_PARTS, size // part), -(-size // LARGE_PART_BYTES))
-    count = min(count, cutting.slots, dimensions[0])
+    count = 2
+    while count < USUAL_PARTS and count * 2 * part <= size:
+        count *= 2  # 2, 4, 8: so 2 and 4 PS have the same of it
+    count = min(max(count, -(-size // LARGE_PART_BYTES)), cutting.slots, dimensions[0])
     block = -(-dimensions[0] // count) if count > 1 else 0
     layout = Layout(tuple(dimensions), block) if block else None
     return layout if layout is not None and layout.count > 1 else None
