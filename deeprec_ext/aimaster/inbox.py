@@ -85,6 +85,8 @@ class Inbox:
         job.members.restored(live.step)
         self._rewind(live)
         job.event("model_live", member.name, step=live.step, generation=live.generation)
+        if live.cut:
+            job.set_cluster(dataclasses.replace(job.cluster, cut=tuple(live.cut)))
         if job.hold_views:
             job.set_cluster(dataclasses.replace(job.cluster, live=True))
         else:

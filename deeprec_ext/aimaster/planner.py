@@ -1,10 +1,16 @@
-"""Which slots move where: the fewest bytes that keep the slot map balanced by bytes. Pure.
+"""Which slots move where: the fewest bytes that keep the slot map balanced by bytes, then by load, then by count. Pure.
 
 A map is *balanced* when its largest PS load is at most 1.05 x the best balance found for that number of PS (longest
-processing time first, then pairwise improvement). Among balanced maps the one that moves the fewest bytes is found by
-branch and bound: slots in descending size, home first; the lower bound of a branch is what overfull PS must still give
-away. Below about 14 slots the search is exhaustive; beyond, it improves greedy solutions within a node budget. Equal
-bytes: fewer slots. Slots without bytes are then spread evenly by count, which costs nothing, and every PS gets a slot.
+processing time first, then pairwise improvement). A slot that outweighs the fair share of a PS *dominates*: whatever else
+happens that PS is the fullest, and by the largest load alone every map would be as good as any. So it gets a PS to
+itself, the one it is on if it can, and what is left is balanced over what is left, in the same way.
+
+Among balanced maps the one that moves the fewest bytes is found by branch and bound: slots in descending size, home first;
+the lower bound of a branch is what overfull PS must still give away. Below about 14 slots the search is exhaustive;
+beyond, it improves greedy solutions within a node budget. Equal bytes: fewer slots.
+
+Slots that hold so little that all of them together are inside the tolerance are spread by load, where that is known; slots
+without either evenly by count, which costs nothing; and every PS gets a slot.
 """
 
 from __future__ import annotations
@@ -15,6 +21,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 TOLERANCE = 0.05
+LIGHT = 0.02
+"""Of a PS's fair share: so much, of the smallest slots together, may lie anywhere as far as bytes are concerned."""
+
 NODES_MAX = 40_000
 
 
@@ -38,13 +47,14 @@ class Plan:
         return json.dumps({"slot_map": list(self.slot_map), "moves": moves, "bytes": self.bytes})
 
 
-def plan(slot_bytes: Sequence[int], slot_map: Sequence[int], tasks: Sequence[int]) -> Plan:
+def plan(slot_bytes: Sequence[int], slot_map: Sequence[int], tasks: Sequence[int], loads: Sequence[float] = ()) -> Plan:
     """The cheapest balanced map.
 
     Args:
         slot_bytes: [S] bytes of the variables of each slot; all 0: not known, slots count equally.
         slot_map: [S] present owner of each slot.
         tasks: the PS that shall own the slots; at least 1, at most S.
+        loads: [S] measured load of each slot, in any unit; empty: not known.
     """
     if not tasks or len(tasks) > len(slot_map):
         raise ValueError(f"{len(slot_map)} slots cannot be spread over {len(tasks)} PS")
@@ -53,11 +63,17 @@ def plan(slot_bytes: Sequence[int], slot_map: Sequence[int], tasks: Sequence[int
     home = [bins.get(task, -1) for task in slot_map]
     heavy = [slot for slot in range(len(weights)) if weights[slot] > 0]
     heavy.sort(key=lambda slot: (-weights[slot], slot))
-    sizes, homes = [weights[slot] for slot in heavy], [home[slot] for slot in heavy]
+    light = _light(weights, heavy, len(tasks)) if any(loads) else []
+    heavy = heavy[: len(heavy) - len(light)]
     result = list(home)
-    for slot, number in zip(heavy, _cheapest(sizes, homes, len(tasks))):
+    for slot, number in zip(heavy, _peeled([weights[s] for s in heavy], [home[s] for s in heavy], len(tasks))):
         result[slot] = number
-    _spread_empty([slot for slot in range(len(weights)) if weights[slot] == 0], result, len(tasks))
+    empty = [slot for slot in range(len(weights)) if weights[slot] == 0]
+    if any(loads):
+        by_load = light + [slot for slot in empty if loads[slot] > 0]
+        _spread_by_load(loads, by_load, heavy, home, result, len(tasks))
+        empty = [slot for slot in empty if not loads[slot] > 0]
+    _spread_empty(empty, result, len(tasks))
     _use_all(weights, home, result, len(tasks))
     return make_plan(slot_bytes, slot_map, [tasks[number] for number in result])
 
@@ -80,6 +96,64 @@ def initial_map(slots: int, ps: int) -> tuple[int, ...]:
 
 
 # ------------------------------------------------------------------------------------------------------- internals
+
+
+def _light(weights: Sequence[int], heavy: Sequence[int], count: int) -> list[int]:
+    """The end of `heavy`, descending by weight, that may lie anywhere."""
+    free = LIGHT * sum(weights) / count
+    found: list[int] = []
+    for slot in reversed(heavy):
+        free -= weights[slot]
+        if free < 0:
+            break
+        found.append(slot)
+    return found
+
+
+def _spread_by_load(
+    loads: Sequence[float],
+    slots: Sequence[int],
+    fixed: Sequence[int],
+    home: Sequence[int],
+    result: list[int],
+    count: int,
+) -> None:
+    """Places slots whose bytes do not matter, on top of the load of those that are placed. Who fits at home stays there."""
+    sums = [0.0] * count
+    for slot in fixed:
+        sums[result[slot]] += loads[slot]
+    limit = max(sum(sums, sum(loads[slot] for slot in slots)) / count, max(sums)) * (1 + TOLERANCE)
+    for slot in sorted(slots, key=lambda slot: (-loads[slot], slot)):
+        at = home[slot]
+        if at < 0 or sums[at] + loads[slot] > limit:
+            at = min(range(count), key=lambda number: (sums[number], number != home[slot], number))
+        result[slot] = at
+        sums[at] += loads[slot]
+
+
+def _peeled(sizes: Sequence[int], homes: Sequence[int], count: int) -> list[int]:
+    """The cheapest balanced placement; slots that dominate have a PS to themselves. `sizes` is in descending order."""
+    left, alone = sum(sizes), 0
+    while count - alone > 1 and alone < len(sizes) - 1 and sizes[alone] * (count - alone) > left:
+        left -= sizes[alone]
+        alone += 1
+    if not alone:
+        return _cheapest(sizes, homes, count)
+    taken: dict[int, int] = {}  # number of a PS -> the slot that it is for
+    for slot in range(alone):
+        if homes[slot] >= 0:
+            taken.setdefault(homes[slot], slot)
+    stays = [0] * count  # what lies there, of the others
+    for size, at in list(zip(sizes, homes))[alone:]:
+        if at >= 0:
+            stays[at] += size
+    for slot in range(alone):
+        if slot not in taken.values():
+            taken[min((n for n in range(count) if n not in taken), key=stays.__getitem__)] = slot
+    rest = [number for number in range(count) if number not in taken]
+    inner = _cheapest(sizes[alone:], [rest.index(at) if at in rest else -1 for at in homes[alone:]], len(rest))
+    where = {slot: number for number, slot in taken.items()}
+    return [where[slot] for slot in range(alone)] + [rest[number] for number in inner]
 
 
 def _use_all(weights: Sequence[int], home: Sequence[int], result: list[int], count: int) -> None:

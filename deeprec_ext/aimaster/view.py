@@ -26,6 +26,7 @@ class Cluster:
     slot_map: tuple[int, ...] = ()
     marked: tuple[int, ...] = ()
     lost: tuple[str, ...] = ()  # names of PS of this view that died and are not replaced yet
+    cut: tuple[str, ...] = ()  # variables that the chief has cut over slots; every other role cuts these and no others
     next_epoch: int = 1
     next_task: int = 0
 
@@ -40,6 +41,7 @@ class Cluster:
         return pb.View(
             epoch=self.epoch, ps=[ps.to_proto() for ps in self.ps], slot_map=self.slot_map, workers=workers,
             live=self.live, generation=self.generation, marked_slots=self.marked,
+            cut=self.cut,
         )  # fmt: skip
 
     def to_json(self) -> str:
@@ -48,8 +50,8 @@ class Cluster:
     @staticmethod
     def from_json(text: str) -> Cluster:
         values = json.loads(text)
-        for name in ("slot_map", "marked", "lost"):
-            values[name] = tuple(values[name])
+        for name in ("slot_map", "marked", "lost", "cut"):
+            values[name] = tuple(values.get(name, ()))
         values["ps"] = tuple(PsInfo(**ps) for ps in values["ps"])
         return Cluster(**values)
 

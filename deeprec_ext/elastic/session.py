@@ -8,7 +8,7 @@ Flattening, feeding and error texts are the base class's; only the last step, `_
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -57,8 +57,10 @@ class ElasticSession(v1.Session):
         self._home = home
         self._target = (home.wanted().target if home else target).encode()
         self._generation = home.generation if home is not None else 0
-        self._user = UserGraph(
-            self.graph, home.refused if home is not None else None, home.names if home is not None else None
+        self._user = (
+            UserGraph(self.graph, home.refused, home.names, self._cutting)
+            if home is not None
+            else UserGraph(self.graph)
         )
         self.shelf = Shelf(self._user, home, config)
         self._iterators = Iterators()
@@ -223,7 +225,16 @@ class ElasticSession(v1.Session):
             feeding.restart(placed, known.feeds if known is not None else {})
         self._iterators.before(placed, facts, signature, values)
 
+    def _cutting(self) -> passes.Cutting:
+        assert self._home is not None  # or nothing is cut
+        context = self._home.wanted().context
+        return passes.Cutting(len(context.slot_map or ()), context.cut, context.cut_by_chief)
+
     # -- called by the agent's threads, while training goes on
+
+    def cut(self) -> Iterable[str]:
+        """Shared names of the variables that were cut over slots."""
+        return self._user.known.cuts.variables if self._user.known is not None else ()
 
     def catalogue(self) -> Any:
         """The variable catalogue of the graph, from what the training loop runs; None before it has made steps."""

@@ -95,6 +95,8 @@ class Shelf:
                 if self._home is not None:
                     self._home.refused(str(error))
                 raise
+            if exported.cuts.report is not None:
+                rewritten.reports.insert(0, exported.cuts.report)
             return Placed(
                 (wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given), self._left_behind
             )

@@ -32,7 +32,7 @@ class Situation:
     def __init__(self, member: tuple[str, int], address: str, target: str, moved: Callable[[], None]) -> None:
         self.member, self.target = member, target
         self._address, self._moved = address, moved
-        self.dedup = "auto"
+        self.dedup = self.cut = "auto"
         self.view: ClusterView | None = None
         self.names: dict[int, str] = {}
         """Of the PS by task, of all that there were."""
@@ -100,7 +100,12 @@ class Situation:
         job, index = self.member
         used = {task: view.ps[task] for task in sorted(set(view.slot_map))}
         context = passes.Context(
-            slot_map=view.slot_map, tracked=dict(tracked), dedup=self.dedup, worker_device=f"/job:{job}/task:{index}"
+            slot_map=view.slot_map,
+            tracked=dict(tracked),
+            dedup=self.dedup,
+            worker_device=f"/job:{job}/task:{index}",
+            cut=self.cut,
+            cut_by_chief=view.cut if view.live else None,
         )
         return Wanted(
             view.placement, context, lambda base: elastic_config(used, base, (job, index, self._address)), self.target

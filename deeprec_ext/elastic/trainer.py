@@ -224,6 +224,7 @@ class Trainer:
         """The chief's session is ready: others may attach from now on."""
         live = self.inputs.take_restored()
         live.generation, live.step = self.generation, step
+        live.cut.extend(sorted({name for session in list(self._sessions) for name in session.cut()}))
         self._live_generation = self.generation
         self.agent.send(pb.AgentMessage(live=live))
 
@@ -280,6 +281,7 @@ class Trainer:
         self._standby.delay_seconds = reply.settings.standby_delay_seconds
         self.has_evaluator = reply.has_evaluator
         self._situation.dedup = reply.settings.dedup or "auto"
+        self._situation.cut = reply.settings.cut or "auto"
         self._situation.registered(reply.tracked, frozenset(reply.view.marked_slots))
         self._set_view(ClusterView.from_proto(reply.view))
         self.inputs.registered(reply)

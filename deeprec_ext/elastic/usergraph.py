@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -47,6 +48,8 @@ class Exported:
     definition: v1.GraphDef
     index: passes.GraphIndex
     feeds: Mapping[str, passes.Feed]  # iterators that read elastic datasets
+    cuts: passes.Cuts
+    """What was cut in `definition`."""
 
 
 class UserGraph:
@@ -54,12 +57,14 @@ class UserGraph:
     graph: the user's, which goes on growing.
     refused: is told why it cannot be made elastic, before RefusedError is raised; None: it need not be.
     names: what its devices mean; None: nothing, it is run on the spot.
+    cutting: asked, each time the graph is exported, how its variables are to be cut over slots; None: not at all.
     """
 
     def __init__(
-        self, graph: tf.Graph, refused: Callable[[str], None] | None, names: Callable[[], Names] | None = None
-    ) -> None:
-        self._graph, self._refused, self._names = graph, refused, names
+        self, graph: tf.Graph, refused: Callable[[str], None] | None = None, names: Callable[[], Names] | None = None,
+        cutting: Callable[[], passes.Cutting] | None = None,
+    ) -> None:  # fmt: skip
+        self._graph, self._refused, self._names, self._cutting = graph, refused, names, cutting
         self._lock, self._counting = threading.RLock(), threading.Lock()
         self._facts: dict[Signature, Facts] = {}
         self._uses: OrderedDict[Signature, int] = OrderedDict()
@@ -81,17 +86,21 @@ class UserGraph:
     def _export(self) -> Exported:
         version = self._graph.version
         definition = self._graph.as_graph_def()
+        cuts, index = passes.Cuts(), None
+        feeds: Mapping[str, passes.Feed] = {}
         if self._refused is not None:
             try:
                 if self._names is not None:
                     passes.name_devices(definition, self._names())
                 passes.check(definition)
                 index = passes.GraphIndex(definition)
-                return Exported(version, definition, index, passes.feeds(index))
+                if self._cutting is not None:
+                    cuts = passes.cut(index, self._cutting())
+                feeds = passes.feeds(index)
             except RefusedError as error:
                 self._refused(str(error))
                 raise
-        return Exported(version, definition, passes.GraphIndex(definition), {})
+        return Exported(version, definition, index or passes.GraphIndex(definition), feeds, cuts)
 
     def facts_of(self, signature: Signature) -> Facts:
         exported = self.exported()
@@ -131,7 +140,9 @@ class UserGraph:
         if exported is None or not recurring:
             return None
         names = {name for signature in recurring for name in signature.names}
-        return passes.build_catalogue(exported.definition, names, passes.saved_names(self._graph))
+        saved = passes.saved_names(self._graph)
+        saved = dataclasses.replace(saved, names=exported.cuts.saved(saved.names))
+        return passes.build_catalogue(exported.definition, names, saved)
 
     def _reached(self, exported: Exported, signature: Signature) -> Facts:
         index, feeds = exported.index, exported.feeds

@@ -27,6 +27,8 @@ class ClusterView:
     names: Mapping[int, str] = field(default_factory=dict)
     """Of the PS, by task number."""
     trainers: int = 0
+    cut: frozenset[str] = frozenset()
+    """Variables that the chief has cut over slots; all there are, once the model is live."""
 
     @classmethod
     def from_proto(cls, view: pb.View) -> ClusterView:
@@ -34,6 +36,7 @@ class ClusterView:
         return cls(
             view.epoch, ps, tuple(view.slot_map), view.live, view.generation, frozenset(view.marked_slots),
             tuple(view.backup_map), {member.task: member.name for member in view.ps}, len(view.workers),
+            frozenset(view.cut),
         )  # fmt: skip
 
     def after_losses(self) -> list[ClusterView]:
@@ -45,7 +48,7 @@ class ClusterView:
                 slot_map = tuple(backup if owner == lost else owner for owner, backup in slots)
                 if lost not in slot_map and all(task in self.ps for task in slot_map):
                     ps = MappingProxyType({task: address for task, address in self.ps.items() if task != lost})
-                    views.append(ClusterView(self.epoch, ps, slot_map, self.live, self.generation))
+                    views.append(ClusterView(self.epoch, ps, slot_map, self.live, self.generation, cut=self.cut))
         return views
 
     @property

@@ -14,6 +14,7 @@ from deeprec_ext.graph.batch import batch_size
 from deeprec_ext.graph.catalogue import Saved, build_catalogue, saved_names
 from deeprec_ext.graph.checks import check
 from deeprec_ext.graph.context import Context, Report, Rewritten
+from deeprec_ext.graph.cutting import Cuts, Cutting, cut
 from deeprec_ext.graph.index import GraphIndex, on_ps
 from deeprec_ext.graph.naming import name_devices
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
@@ -31,6 +32,8 @@ def touches_ps(graph_def: GraphDef | GraphIndex, names: Collection[str]) -> bool
 
 __all__ = [
     "Context",
+    "Cuts",
+    "Cutting",
     "Feed",
     "GraphIndex",
     "Pass",
@@ -42,6 +45,7 @@ __all__ = [
     "batch_size",
     "build_catalogue",
     "check",
+    "cut",
     "feeds",
     "name_devices",
     "pulls",

@@ -24,6 +24,12 @@ class Context:
     dedup: str = "auto"
     """Look up unique ids only: auto (where it pays), on (wherever it can), off."""
 
+    cut: str = "auto"
+    """Cut variables over slots: auto (large ones), on (whatever has rows to cut), off."""
+
+    cut_by_chief: frozenset[str] | None = None
+    """Those that the chief has cut: these and no others; None: it has not said."""
+
     worker_device: str = ""
     """The device of this process in the cluster, e.g. /job:worker/task:1."""
 

@@ -40,7 +40,7 @@ class WorkerMember(_message.Message):
     def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class View(_message.Message):
-    __slots__ = ("epoch", "ps", "slot_map", "workers", "live", "generation", "marked_slots", "backup_map")
+    __slots__ = ("epoch", "ps", "slot_map", "workers", "live", "generation", "marked_slots", "backup_map", "cut")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PS_FIELD_NUMBER: _ClassVar[int]
     SLOT_MAP_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,7 @@ class View(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MARKED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     BACKUP_MAP_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     ps: _containers.RepeatedCompositeFieldContainer[PsMember]
     slot_map: _containers.RepeatedScalarFieldContainer[int]
@@ -57,7 +58,8 @@ class View(_message.Message):
     generation: int
     marked_slots: _containers.RepeatedScalarFieldContainer[int]
     backup_map: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, epoch: _Optional[int] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[WorkerMember, _Mapping]]] = ..., live: bool = ..., generation: _Optional[int] = ..., marked_slots: _Optional[_Iterable[int]] = ..., backup_map: _Optional[_Iterable[int]] = ...) -> None: ...
+    cut: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, epoch: _Optional[int] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[WorkerMember, _Mapping]]] = ..., live: bool = ..., generation: _Optional[int] = ..., marked_slots: _Optional[_Iterable[int]] = ..., backup_map: _Optional[_Iterable[int]] = ..., cut: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("protocol_major", "protocol_minor", "job", "role", "index", "incarnation", "address", "pid", "host", "known_epoch", "known_task", "known_aimaster", "tensorflow_version", "resident_slots", "machine", "pid_namespace", "known")
@@ -160,7 +162,7 @@ class Trained(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., first_rank: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class AgentSettings(_message.Message):
-    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget", "standby_delay_seconds", "trace_delay_seconds", "end_limit_seconds")
+    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget", "standby_delay_seconds", "trace_delay_seconds", "end_limit_seconds", "cut")
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PS_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WORKER_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -175,6 +177,7 @@ class AgentSettings(_message.Message):
     STANDBY_DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TRACE_DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     END_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
     heartbeat_seconds: float
     ps_heartbeat_limit_seconds: float
     worker_heartbeat_limit_seconds: float
@@ -189,7 +192,8 @@ class AgentSettings(_message.Message):
     standby_delay_seconds: float
     trace_delay_seconds: float
     end_limit_seconds: float
-    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ..., end_limit_seconds: _Optional[float] = ...) -> None: ...
+    cut: str
+    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ..., end_limit_seconds: _Optional[float] = ..., cut: _Optional[str] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "tell")
@@ -372,16 +376,18 @@ class PsTrouble(_message.Message):
     def __init__(self, tasks: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
 class ModelLive(_message.Message):
-    __slots__ = ("generation", "step", "ledger", "fresh")
+    __slots__ = ("generation", "step", "ledger", "fresh", "cut")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
     FRESH_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
     generation: int
     step: int
     ledger: bytes
     fresh: bool
-    def __init__(self, generation: _Optional[int] = ..., step: _Optional[int] = ..., ledger: _Optional[bytes] = ..., fresh: bool = ...) -> None: ...
+    cut: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[int] = ..., step: _Optional[int] = ..., ledger: _Optional[bytes] = ..., fresh: bool = ..., cut: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BackupReport(_message.Message):
     __slots__ = ("guard", "slots", "bytes", "full_bytes", "seconds", "age_seconds", "first", "error")

@@ -125,6 +125,7 @@ def _cluster(view: pb.View, claims: Sequence[Claim]) -> Cluster:
     cluster = Cluster(
         epoch=view.epoch, generation=view.generation, live=live,
         ps=tuple(PsInfo(ps.task, ps.name, ps.address, ps.incarnation) for ps in view.ps), slot_map=tuple(view.slot_map),
+        cut=tuple(view.cut),
         next_epoch=1 + max(one.highest_epoch for one in known),
         next_task=1 + max([*tasks, *(ps.task for ps in view.ps)]),
     )  # fmt: skip

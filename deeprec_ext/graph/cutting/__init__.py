@@ -1,0 +1,22 @@
+"""Cutting: a variable too large for one PS becomes several ordinary ones, each with a range of its rows, on slots of their own.
+
+The pass comes before all others, on the user's graph, when it is exported: catalogue, placement, marks, dedup, migration and
+backups see the parts and never the whole. What the user can name stays: a read or a look-up keeps its name and gives what it
+gave, an update is there under its name and waits for the updates of the parts, a checkpoint has the whole under its one
+name (as slices, like a variable that `tf.compat.v1` has partitioned), and is restored from one.
+
+How a variable is cut depends on its shape and on the number of slots alone (`layout.py`), so every role cuts alike; an
+optimizer's slots have the shape of their variable, and lie on its slot, so part i of each is beside part i of the
+others. A variable that some op uses as nobody here knows (a handle in the body of a function) stays whole with all that
+are updated together with it, and the report names it.
+
+Ids are sent to their parts (`routing.py`), gradients by rows with them; dense values are sliced. What is computed on the PS
+from a whole variable, value by value, as Adam does, is computed part by part where the parts are (`values.py`).
+"""
+
+from __future__ import annotations
+
+from deeprec_ext.graph.cutting.cut import Cuts, Part, cut
+from deeprec_ext.graph.cutting.layout import Cutting
+
+__all__ = ["Cuts", "Cutting", "Part", "cut"]

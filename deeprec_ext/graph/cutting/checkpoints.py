@@ -1,0 +1,109 @@
+"""Checkpoints and initial values of variables that are cut: what is saved is the whole, in slices, under its one name."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+from tensorflow.python.framework import tensor_util
+
+from deeprec_ext.graph import attributes
+from deeprec_ext.graph.cutting.layout import sub_slice
+from deeprec_ext.graph.cutting.parts import CutVariable, constant, controls_of, data_of, strings
+from deeprec_ext.graph.cutting.values import Values
+from deeprec_ext.graph.index import GraphIndex, op_name, output_number
+
+_REPEATED = ("half_val", "float_val", "double_val", "int_val", "int64_val", "bool_val")
+
+
+def _texts(index: GraphIndex, tensor: str) -> list[bytes] | None:
+    """The values of a constant list of strings; None if it is computed."""
+    node = index.nodes[op_name(tensor)]
+    return list(tensor_util.MakeNdarray(node.attr["value"].tensor).reshape(-1)) if node.op == "Const" else None
+
+
+def save_parts(index: GraphIndex, values: Values) -> None:
+    """Every SaveV2 that gets a whole gets its parts instead, as slices of one tensor; not where names are computed."""
+    for node in [one for one in index.nodes.values() if one.op == "SaveV2"]:
+        prefix, names_at, slices_at, *tensors = data_of(index, node.name)
+        if not any(values.of(tensor) for tensor in tensors):
+            continue
+        names, slices = _texts(index, names_at), _texts(index, slices_at)
+        if names is None or slices is None:
+            continue
+        entries: list[tuple[bytes, bytes, str, int]] = []
+        for name, part, tensor, dtype in zip(names, slices, tensors, node.attr["dtypes"].list.type):
+            found = values.of(tensor)
+            if found is None:
+                entries.append((name, part, tensor, dtype))
+                continue
+            variable, pieces = found
+            for number, piece in enumerate(pieces):
+                entries.append((name, sub_slice(part.decode(), variable.layout, number).encode(), piece, dtype))
+        device = node.device
+        new_names = strings(index, f"{node.name}__names", device, [entry[0] for entry in entries])
+        new_slices = strings(index, f"{node.name}__slices", device, [entry[1] for entry in entries])
+        inputs = [prefix, new_names, new_slices, *(entry[2] for entry in entries), *controls_of(index, node.name)]
+        index.replace(node, "SaveV2", device, inputs, dtypes=attributes.kinds([entry[3] for entry in entries]))
+
+
+def restored_parts(index: GraphIndex, node: NodeDef, value: str, variable: CutVariable) -> list[str] | None:
+    """Of a value out of a checkpoint: each PS reads the slices of its parts itself. None: it comes from elsewhere."""
+    source = value
+    while index.nodes[op_name(source)].op == "Identity":
+        source = data_of(index, op_name(source))[0]
+    restore, number = index.nodes[op_name(source)], output_number(source)
+    if restore.op != "RestoreV2":
+        return None
+    prefix, names_at, slices_at = data_of(index, restore.name)
+    names, slices = _texts(index, names_at), _texts(index, slices_at)
+    if names is None or slices is None:
+        return None
+    kind, made, layout = attributes.kinds([restore.attr["dtypes"].list.type[number]]), [], variable.layout
+    whole = slices[number].decode()
+    for part, device in enumerate(variable.devices):
+        name = strings(index, f"{node.name}__name_{part}", device, [names[number]])
+        wanted = strings(index, f"{node.name}__slice_{part}", device, [sub_slice(whole, layout, part).encode()])
+        inputs = [prefix, name, wanted, *controls_of(index, restore.name)]
+        made.append(index.add(f"{node.name}__restore_{part}", "RestoreV2", device, inputs, dtypes=kind).name)
+    if (
+        len(index.consumers(op_name(value))) <= 1 and not whole
+    ):  # nobody else: the op shall not read it, and gives one row
+        _read_less(index, restore, slices_at, number, slices, variable)
+    return made
+
+
+def _read_less(
+    index: GraphIndex, restore: NodeDef, slices_at: str, number: int, slices: list[bytes], variable: CutVariable
+) -> None:
+    sizes = " ".join(str(size) for size in variable.layout.dimensions)
+    rows = ":".join(["0,1", *(f"0,{size}" for size in variable.layout.dimensions[1:])])
+    changed = [f"{sizes} {rows}".encode() if at == number else one for at, one in enumerate(slices)]
+    at = index.inputs(restore.name).index(slices_at)
+    index.set_input(restore, at, strings(index, f"{restore.name}__slices", restore.device, changed))
+
+
+def filled_parts(index: GraphIndex, node: NodeDef, value: str, variable: CutVariable) -> list[str] | None:
+    """Of an initial value that is one number, as optimizers' slots have: made where the parts are. None: it is another."""
+    source = value
+    while index.nodes[op_name(source)].op == "Identity":
+        source = data_of(index, op_name(source))[0]
+    made = index.nodes[op_name(source)]
+    if made.op == "Const":
+        tensor = made.attr["value"].tensor
+        if tensor.tensor_content or not any(len(getattr(tensor, name)) == 1 for name in _REPEATED):
+            return None
+        number = tf.make_tensor_proto(tensor_util.MakeNdarray(tensor).reshape(-1)[0], tensor.dtype)
+        dtype = attributes.copied(made.attr["dtype"])
+    elif made.op == "Fill" and index.nodes[op_name(made.input[1])].op == "Const":
+        number = index.nodes[op_name(made.input[1])].attr["value"].tensor
+        dtype = attributes.copied(made.attr["T"])
+    else:
+        return None
+    filled = []
+    for part, device in enumerate(variable.devices):
+        one = index.add(f"{node.name}__number_{part}", "Const", device, dtype=dtype)
+        one.attr["value"].tensor.CopyFrom(number)
+        sizes = constant(index, f"{node.name}__sizes_{part}", device, variable.layout.shape(part), tf.int32)
+        kinds = {"T": dtype, "index_type": attributes.kind(tf.int32)}
+        filled.append(index.add(f"{node.name}__fill_{part}", "Fill", device, [sizes, one.name], **kinds).name)
+    return filled

@@ -1,0 +1,207 @@
+"""The pass itself: finds what is cut and exchanges every op that takes its handle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import tensorflow as tf
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+from deeprec_ext.graph import attributes
+from deeprec_ext.graph.context import Report
+from deeprec_ext.graph.cutting import checkpoints, parts
+from deeprec_ext.graph.cutting.deciding import APPLIES, ASSIGNS, SCATTERS, decide
+from deeprec_ext.graph.cutting.layout import Cutting, part_name, sub_slice
+from deeprec_ext.graph.cutting.parts import CutVariable, attrs_of, controls_of
+from deeprec_ext.graph.cutting.routing import Router
+from deeprec_ext.graph.cutting.values import Values
+from deeprec_ext.graph.index import GraphIndex, op_name
+from deeprec_ext.units import counted
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a variable that was cut."""
+
+    name: str
+    """The shared name."""
+    slice: str
+    """Saver's `shape_and_slice` within what its whole is saved as."""
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """What was done to a graph."""
+
+    variables: Mapping[str, CutVariable] = field(default_factory=dict)
+    """Shared name of the whole -> how it was cut."""
+    report: Report | None = None
+    """None: there was nothing to decide."""
+
+    def saved(self, names: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+        """Shared name -> (name in a checkpoint, slice), with the parts in place of the wholes."""
+        found = {}
+        for name, (saved_as, part) in names.items():
+            cut_ = self.variables.get(name)
+            if cut_ is None:
+                found[name] = saved_as, part
+                continue
+            for number in range(cut_.count):
+                found[part_name(name, number, cut_.count)] = saved_as, sub_slice(part, cut_.layout, number)
+        return found
+
+
+def cut(index: GraphIndex, cutting: Cutting) -> Cuts:
+    """Cuts the large variables of a user's graph, in place; the index stays true.
+
+    Raises RefusedError where the chief has cut what cannot be cut here.
+    """
+    if cutting.mode == "off" or cutting.slots < 2:
+        return Cuts()
+    began = time.perf_counter()
+    decision = decide(index, cutting)
+    if not decision.nodes and not decision.kept:
+        return Cuts()
+    cutter = _Cutter(index)
+    for node, (variable, layout) in decision.nodes.items():
+        cutter.variables[node] = parts.make_parts(index, variable, layout, cutting.slots)
+    cutter.run()
+    by_name = {one.whole.name: one for one in cutter.variables.values()}
+    count = sum(one.count for one in by_name.values())
+    detail = f"{counted(len(by_name), 'variable')} in {counted(count, 'part')}"
+    detail += f", {cutter.lookups} look-ups, {cutter.updates} updates"
+    if decision.kept:
+        name, why = next(iter(decision.kept.items()))
+        more = f" and {len(decision.kept) - 1} more" if len(decision.kept) > 1 else ""
+        detail += f"; whole: {name}{more}, {why}"
+    return Cuts(by_name, Report("cut", len(by_name), detail, time.perf_counter() - began))
+
+
+class _Cutter:
+    def __init__(self, index: GraphIndex) -> None:
+        self._index = index
+        self._router, self._values = Router(index), Values(index)
+        self.variables: dict[str, CutVariable] = {}
+        """By the name of the node that made the handle."""
+        self.lookups = self.updates = 0
+        self._changed: set[str] = set()
+
+    def run(self) -> None:
+        index = self._index
+        users: dict[str, NodeDef] = {}
+        for name in self.variables:
+            for consumer, number in index.consumers(name):
+                if index.inputs(consumer.name)[number][0] != "^":
+                    users[consumer.name] = consumer
+        for name in list(users):
+            if users[name].op == "ReadVariableOp":
+                node = users.pop(name)
+                self._values.read(node, self._variable(node))
+        self._values.follow()
+        checkpoints.save_parts(index, self._values)
+        self._changed.update(users)
+        for node in users.values():
+            self._exchange(node)
+        self._changed |= self._values.close()
+        self._forget_wholes()
+
+    def _variable(self, node: NodeDef) -> CutVariable:
+        return self.variables[op_name(self._index.inputs(node.name)[0])]
+
+    def _exchange(self, node: NodeDef) -> None:
+        variable, op = self._variable(node), node.op
+        if op == "ResourceGather":
+            self._router.look_up(node, variable)
+            self.lookups += 1
+        elif op == "VariableShape":
+            dtype = tf.as_dtype(node.attr["out_type"].type or tf.int32.as_datatype_enum)
+            value = attributes.integers(variable.layout.dimensions, dtype)
+            controls = controls_of(self._index, node.name)
+            self._index.replace(node, "Const", node.device, controls, dtype=attributes.kind(dtype), value=value)
+        elif op == "VarIsInitializedOp":
+            self._all_initialized(node, variable)
+        elif op in ASSIGNS:
+            self._assign(node, variable)
+        elif SCATTERS.match(op) or APPLIES.match(op):
+            self._update(node, variable)
+        else:
+            self._per_part(node, variable, {})
+
+    def _per_part(self, node: NodeDef, variable: CutVariable, given: Mapping[int, list[str]]) -> None:
+        """The same op once per part; `given`: number of an input -> its value for each part. The node waits for them all."""
+        index, made = self._index, []
+        for part, device in enumerate(variable.devices):
+            inputs = []
+            for number, tensor in enumerate(index.inputs(node.name)):
+                whole = self.variables.get(tensor)
+                inputs.append(given[number][part] if number in given else whole.handles[part] if whole else tensor)
+            made.append(index.add(f"{node.name}__cut_{part}", node.op, device, inputs, **attrs_of(node)).name)
+        parts.join(index, node, made)
+
+    def _all_initialized(self, node: NodeDef, variable: CutVariable) -> None:
+        index, name = self._index, node.name
+        made = [
+            index.add(f"{name}__cut_{part}", node.op, device, [handle, *controls_of(index, name)]).name
+            for part, (handle, device) in enumerate(zip(variable.handles, variable.devices))
+        ]
+        kind, many = attributes.kind(tf.bool), attributes.integer(variable.count)
+        packed = index.add(
+            f"{name}__packed", "Pack", node.device, made, T=kind, N=many, axis=attributes.integer(0)
+        ).name
+        axis = parts.constant(index, f"{name}__axis", node.device, (0,), tf.int32)
+        index.replace(
+            node, "All", node.device, [packed, axis], Tidx=parts.INT32, keep_dims=attributes.flag(False)
+        )  # fmt: skip
+
+    def _assign(self, node: NodeDef, variable: CutVariable) -> None:
+        value, dtype = self._index.inputs(node.name)[1], attributes.copied(node.attr["dtype"])
+        rows = self._values.parts_of(value, variable) or checkpoints.restored_parts(self._index, node, value, variable)
+        rows = rows or checkpoints.filled_parts(self._index, node, value, variable)
+        if rows is None:
+            device = self._index.nodes[op_name(value)].device
+            rows = parts.rows_of(self._index, node.name, device, value, variable.layout, dtype)
+        self._per_part(node, variable, {1: rows})
+
+    def _update(self, node: NodeDef, variable: CutVariable) -> None:
+        index, inputs, given = self._index, self._index.inputs(node.name), {}
+        self.updates += 1
+        at = attributes.input_of(node, "indices")
+        dense = next(n for name in ("grad", "delta", "updates") if (n := attributes.input_of(node, name)) is not None)
+        kind = attributes.copied(node.attr["T" if "T" in node.attr else "dtype"])
+        if at is None:
+            rows = self._values.parts_of(inputs[dense], variable)
+            if rows is None:
+                device = self._router.worker_of([inputs[dense]])
+                rows = parts.rows_of(index, node.name, device, inputs[dense], variable.layout, kind)
+            given[dense] = rows
+        else:
+            device = self._router.worker_of([inputs[dense], inputs[at]])
+            route = self._router.route(inputs[at], variable.layout, attributes.copied(node.attr["Tindices"]))
+            given[at] = list(route.ids)
+            value = index.nodes[op_name(inputs[dense])]
+            if not (
+                value.op == "Const" and not value.attr["value"].tensor.tensor_shape.dim
+            ):  # one number is for every row
+                flatten = variable.layout if SCATTERS.match(node.op) else None
+                given[dense] = self._router.values(node.name, route, inputs[dense], kind, flatten)
+        self._per_part(node, variable, given)
+
+    def _forget_wholes(self) -> None:
+        """Nothing makes a whole any more; colocation with one, or with what may have gone elsewhere, has no meaning (TensorFlow
+        has given all that is colocated the device of what it is colocated with)."""
+        changed = self._changed | self.variables.keys() | self._router.moved
+        gone = {f"loc:@{name}".encode() for name in changed}
+        for node in self._index.definition.node:
+            if "_class" in node.attr:
+                places = node.attr["_class"].list.s
+                kept = [place for place in places if place not in gone]
+                if node.name in self._router.moved or not kept:
+                    del node.attr["_class"]
+                elif len(kept) != len(places):
+                    del places[:]
+                    places.extend(kept)
+        for name in self.variables:
+            node = self._index.nodes[name]
+            self._index.replace(node, "NoOp", node.device, [])

@@ -1,0 +1,108 @@
+"""Which variables of a graph are cut: the large ones, as far as every op that takes their handle is known here."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+from tensorflow.core.framework.types_pb2 import DT_RESOURCE
+
+from deeprec_ext.errors import RefusedError
+from deeprec_ext.graph import attributes
+from deeprec_ext.graph.cutting.layout import Cutting, Layout, layout_of
+from deeprec_ext.graph.index import GraphIndex
+from deeprec_ext.graph.writes import RESOURCE_VARIABLES, VariableNode, variable_bytes, variables_on_ps
+
+APPLIES = re.compile(r"Resource(Sparse)?Apply\w+$")
+SCATTERS = re.compile(r"ResourceScatter(Add|Sub|Mul|Div|Min|Max|Update)$")
+ASSIGNS = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
+OTHERS = frozenset({"ReadVariableOp", "VariableShape", "VarIsInitializedOp", "DestroyResourceOp"})
+
+
+@dataclass(frozen=True)
+class Decision:
+    nodes: Mapping[str, tuple[VariableNode, Layout]]
+    """Name of a node that makes a variable that is cut -> into what."""
+    kept: Mapping[str, str]
+    """Shared name of a variable that is large and stays whole -> why."""
+
+
+def _unknown(index: GraphIndex, consumer: NodeDef, number: int) -> bool:
+    """Whether an op uses a handle in a way that cannot be cut."""
+    tensor, op = index.inputs(consumer.name)[number], consumer.op
+    if tensor[0] == "^" or op in OTHERS or (op in ASSIGNS and number == 0) or SCATTERS.match(op):
+        return False
+    if op == "ResourceGather":
+        return bool(consumer.attr["batch_dims"].i)
+    return not (
+        APPLIES.match(op) and any(attributes.input_of(consumer, name) is not None for name in ("grad", "delta"))
+    )
+
+
+def decide(index: GraphIndex, cutting: Cutting) -> Decision:
+    """Raises RefusedError where the chief has cut what cannot be cut here."""
+    nodes = {name: node for name, node in variables_on_ps(index).items() if node.node.op in RESOURCE_VARIABLES}
+    wanted: dict[str, Layout] = {}
+    of_name: dict[str, list[str]] = defaultdict(list)
+    for name, node in nodes.items():
+        layout = layout_of(node.dimensions or (), cutting) if variable_bytes(node) else None
+        if layout is not None:
+            of_name[node.name].append(name)
+            wanted[node.name] = layout
+    if not wanted:
+        return Decision({}, {})
+    together: dict[str, set[str]] = {name: {name} for name in wanted}  # written by one op, so cut alike or not at all
+    kept: dict[str, str] = {}
+    for shared, members in of_name.items():
+        if any(nodes[name].dimensions != wanted[shared].dimensions for name in members):
+            kept[shared] = "it is declared with several shapes"
+        for name in members:
+            for consumer, number in index.consumers(name):
+                if _unknown(index, consumer, number):
+                    kept.setdefault(shared, f"{consumer.op} '{consumer.name}' uses it in a way that cannot be cut")
+                elif APPLIES.match(consumer.op):
+                    _join(index, consumer, shared, nodes, wanted, together, kept)
+    if cutting.known is not None:
+        for shared in wanted.keys() - cutting.known:
+            kept.setdefault(shared, "the chief has it whole")
+    for shared in list(kept):
+        for other in together[shared]:
+            kept.setdefault(other, f"it is updated together with {shared}")
+    for shared in sorted(kept.keys() & (cutting.known or frozenset())):
+        raise RefusedError(
+            f"the chief has cut the variable '{shared}' over slots, and this process cannot: {kept[shared]}; "
+            "run with --setting cut=off, or build that op in every role"
+        )
+    cut = {
+        name: (nodes[name], wanted[shared])
+        for shared, members in of_name.items()
+        if shared not in kept
+        for name in members
+    }
+    return Decision(cut, kept)
+
+
+def _join(
+    index: GraphIndex, consumer: NodeDef, shared: str, nodes: Mapping[str, VariableNode], wanted: Mapping[str, Layout],
+    together: dict[str, set[str]], kept: dict[str, str],
+) -> None:  # fmt: skip
+    for number, tensor in enumerate(index.inputs(consumer.name)):
+        argument = attributes.argument(consumer, number) if tensor[0] != "^" else None
+        if argument is None or argument.type != DT_RESOURCE:
+            continue
+        other = nodes.get(tensor)
+        if other is None:
+            kept.setdefault(shared, f"'{tensor}', which is updated with it, is no variable on a PS")
+            continue
+        if other.name == shared:
+            continue
+        alike = other.name in wanted and wanted[other.name] == wanted[shared]
+        if not alike or other.slot != next(n for n in nodes.values() if n.name == shared).slot:
+            kept.setdefault(shared, f"'{other.name}', which is updated with it, is of another shape or on another slot")
+            continue
+        group = together[shared] | together[other.name]
+        for name in group:
+            together[name] = group
