@@ -184,11 +184,11 @@ class Shelf:
     # -- the end
 
     def leave_behind(self) -> None:
-        """Forgets all of them without closing any: where there is no time, or no way, to close them."""
-        with self._building:
-            here = [self.present] if self.present is not None else []
-            for one in [*self._kept, *self._prepared.values(), *self._standby.values(), *here]:
-                one.leak()
+        """Forgets all of them without closing any: where there is no time, or no way, to close them. Waits for nobody, not even
+        for who is building one."""
+        here = [self.present] if self.present is not None else []
+        for one in [*self._kept, *list(self._prepared.values()), *list(self._standby.values()), *here]:
+            one.leak()
 
     def drop_iterators(self) -> None:
         """Destroys the named iterators of the present session: one that is still there when it is closed crashes the process

@@ -19,12 +19,12 @@ ENDS = SCRIPTS / "ends.py"
 FIRST = ("init", "device")
 """Before the model is live: who comes later attaches to it."""
 
-FEW = (*FIRST, "unclosed", "exit 3", "queue", "step")
+FEW = (*FIRST, "two steps", "unclosed", "exit 3", "queue", "step")
 
 ALL = (
-    *FIRST, "unclosed", "return", "import", "imported", "graph", "hook", "step", "exit 3", "closed exit 3", "raised exit 5",
-    "os._exit 4", "SIGTERM", "SIGKILL", "SIGINT", "daemon thread", "thread", "thread fails", "atexit", "two sessions", "queue",
-    "generator", "forgotten session",
+    *FIRST, "two steps", "unclosed", "return", "import", "imported", "graph", "hook", "step", "exit 3", "closed exit 3",
+    "raised exit 5", "os._exit 4", "SIGTERM", "SIGKILL", "SIGINT", "daemon thread", "thread", "thread fails", "atexit",
+    "two sessions", "queue", "generator", "forgotten session",
 )  # fmt: skip
 
 LATER_SECONDS = 10.0

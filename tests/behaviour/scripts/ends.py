@@ -68,11 +68,16 @@ def train(way):
         scaffold = v1.train.Scaffold(init_fn=init)
         session = v1.train.MonitoredTrainingSession(server.target, True, scaffold=scaffold, hooks=[Hook()])
 
+    if way != "forgotten session":
+        globals()["session"] = session  # as if all this were the module's own lines: it lives until the very end
+
     def steps(count):
         for _ in range(count):
             session.run(train_op)
 
-    steps(20)
+    steps(
+        2 if way == "two steps" else 20
+    )  # after three Python is told to leave all there is to no collection of garbage
     if way == "return":
         session.close()
     elif way == "closed exit 3":

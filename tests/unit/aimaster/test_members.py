@@ -143,3 +143,15 @@ def test_after_a_restore_the_step_counts_from_there_and_the_highest_ever_is_kept
     assert (members.step, members.highest_step) == (300, 900)
     members.reached(301)
     assert (members.step, members.highest_step) == (301, 900)
+
+
+def test_who_outstays_the_end_of_its_script_is_told_once(members: Members, clock: HandClock) -> None:
+    one, other = arrive(members, "worker-0", "a"), arrive(members, "worker-1", "b")
+    members.goodbye(one, 3)
+    clock.now += Settings.end_limit_seconds + 9.9
+    members.goodbye(one, 3)  # said again over another stream: nothing begins anew
+    assert members.outstaying() == []
+    clock.now += 0.2
+    assert members.outstaying() == [one] and one.exit_code == 3
+    assert members.outstaying() == []
+    assert not other.said_goodbye

@@ -264,3 +264,21 @@ def test_the_results_of_a_run_are_told_before_the_gate_says_that_it_is_over():
             fetches, results, idle = home.runs[-1]
             assert results[fetches.index(step.name)] == number and not idle
         session.close()
+
+
+def test_a_session_that_is_dropped_starts_and_waits_for_nothing_and_its_process_closes_it_later(monkeypatch):
+    cluster = LocalCluster(1)
+    home = FakeHome(cluster, cluster.view(0))
+    with tf.Graph().as_default() as graph:
+        with tf.device("/job:ps/task:0"):
+            value = v1.get_variable("value", [], initializer=v1.zeros_initializer())
+        bump = v1.assign_add(value, 1.0)
+        session = elastic(home, graph)
+    assert session.run(bump) == 1.0
+    home.sessions.clear()
+    with monkeypatch.context() as late:  # as while the interpreter ends, where that waits for ever
+        late.setattr(threading.Thread, "start", lambda thread: pytest.fail("a finaliser has started a thread"))
+        del session
+    [shelf] = home.forgotten
+    shelf.close()
+    assert shelf.present.closed

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from deeprec_ext.aimaster.restarting import Action, Verdict
@@ -35,3 +37,48 @@ def test_a_watcher_that_comes_while_a_pod_is_being_started_is_not_told_that_it_h
         return told
 
     assert asyncio.run(scenario()) == ["running"]
+
+
+def ended(tmp_path: Path, script: str, pid_of: Callable[[Pods], int]) -> list[tuple[int, bool]]:
+    """Exit code and "by a signal", as judged, of a pod whose process is ended with the code 3."""
+
+    async def scenario() -> list[tuple[int, bool]]:
+        judged: list[tuple[int, bool]] = []
+
+        async def judge(pod: Pod, code: int, by_signal: bool) -> Verdict:
+            judged.append((code, by_signal))
+            return Verdict(Action.DONE)
+
+        def command_of(pod: Pod) -> Command:
+            return Command(("bash", "-c", script), dict(os.environ), pod.log)
+
+        guard = Guard()
+        pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
+        await pods.create("worker-0", "worker", 0)
+        deadline = time.monotonic() + 20
+        while not (pid := pid_of(pods)) and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        pods.end("worker-0", os.getpid(), 3)  # of another group: nothing happens to this very process
+        pods.end("worker-0", pid, 3)
+        exited = await pods.wait_exited(["worker-0"], 20)
+        pods.close()
+        await pods.stop(["worker-0"], 0)
+        guard.close()
+        assert exited
+        return judged
+
+    return asyncio.run(scenario())
+
+
+def test_a_process_that_outstays_its_script_ends_with_the_code_of_the_script(tmp_path: Path) -> None:
+    assert ended(tmp_path, "exec sleep 100", lambda pods: pods.all()[0].pid) == [(3, False)]
+
+
+def test_what_the_command_of_a_role_does_after_a_process_that_had_to_be_ended_goes_on(tmp_path: Path) -> None:
+    def child(pods: Pods) -> int:
+        told = tmp_path / "child"
+        return int(told.read_text() or 0) if told.exists() else 0
+
+    script = f"sleep 100 & echo $! > {tmp_path}/child; wait $!; echo exported > {tmp_path}/after; exit 5"
+    assert ended(tmp_path, script, child) == [(5, False)]
+    assert (tmp_path / "after").read_text() == "exported\n"

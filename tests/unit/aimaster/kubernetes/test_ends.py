@@ -188,3 +188,22 @@ def test_a_lost_pod_that_is_not_wanted_any_more_stays_away() -> None:
         assert cluster.api.names(PODS) == []
 
     run(test)
+
+
+# ------------------------------------------------------------------------------------- processes that outstay their script
+
+
+@pytest.mark.parametrize(("code", "restarting"), [(0, False), (3, True)])
+def test_a_pod_whose_own_process_outstays_its_script_ends_with_the_code_of_the_script(
+    code: int, restarting: bool
+) -> None:
+    async def test(cluster: Cluster) -> None:
+        await running(cluster, "worker-0")
+        await cluster.backend.end("worker-0", 17, code)  # a process that the pod's command has started
+        assert await cluster.settle() == []
+        await cluster.backend.end("worker-0", 1, code)
+        told = await cluster.settle()
+        assert (told[0].state, told[0].exit_code, told[0].restarting) == ("exited", code, restarting)
+        assert cluster.api.count("delete", PODS) == 1
+
+    run(test)
