@@ -20,7 +20,7 @@ log = logging.getLogger("deeprec_ext")
 class BackupHook(v1.train.SessionRunHook):
     """Tells the AIMaster, once. No training step does anything for a backup: the PS pull from each other and write.
 
-    Without this hook peer backups are on (with more than one PS) and disk backups off. What is given on the command line
+    Without this hook peer backups are on and disk backups off. What is given on the command line
     (`--backup`, `--setting peer_backup=...`) wins over the hook.
 
     Args:
