@@ -10,7 +10,7 @@ What is forgotten: updates of the lost slots since the last refresh of their cop
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from deeprec_ext.aimaster import commands
@@ -63,11 +63,13 @@ def plan_fetch(job: Job) -> Fetching | None:
     return Fetching(cluster.lost, sources, addresses, age)
 
 
-async def carry_out(job: Job, planned: Fetching, found: Mapping[str, PsInfo], step: int) -> None:
-    """The replacements are there, and trainers stand still since they told `step`. Raises CommandError."""
+async def carry_out(
+    job: Job, planned: Fetching, found: Mapping[str, PsInfo], step: int, decided: Callable[[], None]
+) -> None:
+    """The replacements are there, and trainers stand still since they told `step`. `decided` is called when there is no way
+    back, before a trainer can train again. Raises CommandError, never after that."""
     await job.holding.freeze()
-    decided = refill(job.cluster, found)
-    view = decided.to_proto(job.workers())
+    view = refill(job.cluster, found).to_proto(job.workers())
     trainers = job.members.trainers()
     keep = bool(job.cluster.marked)
     prepared = {
@@ -95,6 +97,7 @@ async def carry_out(job: Job, planned: Fetching, found: Mapping[str, PsInfo], st
     try:
         with job.store.transaction(durable=True):
             job.set_cluster(refill(job.cluster, found))
+        decided()
         await job.keep()
         job.backup_map = ()
         await _commit(job, trainers, prepared)

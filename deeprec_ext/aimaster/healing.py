@@ -164,14 +164,17 @@ class Healing:
         if planned is None or found is None:
             return False
         step = await promotion.stop_trainers(job, tasks, job.settings.prepare_limit_seconds)
+
+        def decided() -> None:
+            self._went_on(
+                "holder", planned, began, "fetched", slots=len(planned.sources), generation=job.cluster.generation
+            )
+
         try:
-            await fetching.carry_out(job, planned, found, step)
+            await fetching.carry_out(job, planned, found, step, decided)
         except CommandError as error:
             job.event("warning", text=f"the copies of {', '.join(lost)} could not be fetched: {error}")
             return job.cluster.lost != lost
-        self._went_on(
-            "holder", planned, began, "fetched", slots=len(planned.sources), generation=job.cluster.generation
-        )
         return True
 
     async def _restore(self, lost: tuple[str, ...]) -> None:

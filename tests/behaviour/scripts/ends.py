@@ -146,7 +146,7 @@ def build(tf, v1, way):
         tf.matmul(weights, tf.ones([3, 3]))
     bad = v1.placeholder_with_default(False, [], name="bad")
     fail = tf.debugging.Assert(tf.logical_not(bad), ["this step fails"])
-    with v1.device("/job:nowhere/task:7" if way == "device" else None), tf.control_dependencies([fail]):
+    with v1.device("/device:GPU:7" if way == "device" else None), tf.control_dependencies([fail]):
         loss = tf.reduce_sum(tf.square(tf.gather(weights, numbers) - 1.0))
     return step, v1.train.GradientDescentOptimizer(0.01).minimize(loss, step)
 
