@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from deeprec_ext import env
+from deeprec_ext.layout import WORKERS, Choice, choose, facts_of_command, filled, user_tf_config
 
 _WATCHED: dict[str, str] = {
     "tensorflow": "tensorflow_imported",
@@ -40,7 +41,13 @@ def install() -> bool:
     if env.role() == "ps":  # the server itself, or what it starts: there is no script to make elastic
         return False
     _installed = True
-    os.environ["TF_CONFIG"] = json.dumps(user_tf_config(env.role(), env.index(), env.slots()))
+    if not env.layout():
+        choice = choose_layout()
+        env.set_layout(choice.layout)
+        sys.stderr.write(f"deeprec-ext: the job has no chief of its own; TF_CONFIG has {choice}\n")
+    config = user_tf_config(env.role(), env.index(), env.slots(), env.layout())
+    os.environ["TF_CONFIG"] = json.dumps(config)
+    sys.argv[1:] = filled(sys.argv[1:], config)
     sys.meta_path.insert(0, _AfterImport(_apply))
     for name in _WATCHED:
         if name in sys.modules:
@@ -58,17 +65,16 @@ def become_server() -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", "deeprec_ext.elastic.serve"])
 
 
-def user_tf_config(role: str, index: int, slots: int) -> dict[str, object]:
-    """What user code sees: S parameter servers, the workers padded to its own index. Addresses are only names:
+def choose_layout() -> Choice:
+    """Of a TFJob without a chief, whose worker 0 is it: TF_CONFIG says so, as Kubeflow's does, unless the script wants a chief.
 
-    sessions go to the process's own elastic server, and membership comes with the cluster view.
+    Kubeflow would give an Estimator a TF_CONFIG that it refuses; with a chief in it, it trains.
     """
-    job, task = env.member(role, index)
-    cluster: dict[str, list[str]] = {"ps": [f"slot-{slot}:2222" for slot in range(slots)]}
-    cluster["master" if job == "master" else "chief"] = ["chief-0:2222"]
-    padded = index + 1 if job == "worker" else 1
-    cluster["worker"] = [f"worker-{number}:2222" for number in range(padded)]
-    return {"cluster": cluster, "task": {"type": job, "index": task}, "environment": "cloud"}
+    facts = facts_of_command(sys.orig_argv)
+    choice = choose(facts, sys.argv)
+    if facts is None or choice.layout != "chief" or not (facts.estimator or "chief" in facts.jobs):
+        return Choice(WORKERS, "the TFJob has no Chief or Master, and the script's text asks for none")
+    return choice
 
 
 def _apply(module: ModuleType) -> None:

@@ -62,8 +62,18 @@ def slots() -> int:
 
 
 def chief_role() -> str:
-    """How the job calls its chief: `chief`, `master`, or `worker` where worker 0 stands for it."""
+    """How the job's pods call its chief: `chief`, `master`, or `worker` where worker 0 stands for it."""
     return _get("CHIEF", "chief")
+
+
+def layout() -> str:
+    """How TF_CONFIG calls the processes, one of `layout.LAYOUTS`; empty: not said, the script's text shall decide."""
+    return _get("LAYOUT") or {"chief": "chief", "master": "master"}.get(chief_role(), "")
+
+
+def set_layout(layout: str) -> None:
+    """For whatever asks later in this process."""
+    os.environ[PREFIX + "LAYOUT"] = layout
 
 
 def has_evaluator() -> bool:
@@ -111,21 +121,14 @@ def is_elastic_process() -> bool:
     return bool(aimaster_address()) and bool(role()) and owner in (None, os.getpid())
 
 
-def member(role: str, index: int) -> tuple[str, int]:
-    """(job, task) of a training process in the ClusterSpec of user code; worker 0 stands for a missing chief."""
-    if role == "chief" or (chief_role() == "worker" and role == "worker" and index == 0):
-        return ("master" if chief_role() == "master" else "chief"), 0
-    return role, index
-
-
 def process_environment(
     *, aimaster: str, job: str, role: str, index: int, slots: int, certificates: str | None, workdir: str,
-    evaluator: bool = False, chief: str = "chief", address: str = "",
+    evaluator: bool = False, chief: str = "chief", address: str = "", layout: str = "",
 ) -> Mapping[str, str]:  # fmt: skip
     """What the launcher, or the operator, adds to the environment of a role."""
     values = {
         "AIMASTER": aimaster, "JOB": job, "ROLE": role, "INDEX": str(index), "SLOTS": str(slots),
         "CERTS": certificates or "", "WORKDIR": workdir, "EVALUATOR": "1" if evaluator else "", "CHIEF": chief,
-        "ADDRESS": address,
+        "ADDRESS": address, "LAYOUT": layout,
     }  # fmt: skip
     return {PREFIX + name: value for name, value in values.items() if value}

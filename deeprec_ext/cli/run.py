@@ -26,6 +26,7 @@ from deeprec_ext.launch.plan import RunPlan, autoscale_settings, backup_settings
 from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, parse_requests
 from deeprec_ext.launch.rundir import check_directory, default_directory
+from deeprec_ext.layout import LAYOUTS, choose, facts_of_command
 from deeprec_ext.settings import split_setting, values_given
 
 INTERRUPTED = 130
@@ -91,6 +92,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--history", metavar="FILE",
         help="finished jobs, from which --autoscale estimates the first size; off: none (default: one file per user)",
     )  # fmt: skip
+    parser.add_argument(
+        "--layout", choices=("auto", *LAYOUTS), default="auto",
+        help="what the script's TF_CONFIG calls the chief: chief, master, or workers alone, of which worker 0 is the chief "
+        "(default: by the script's text)",
+    )  # fmt: skip
     parser.add_argument("--events", type=Path, metavar="FILE", help="YAML file that scripts scalings and failures")
     parser.add_argument("--workdir", type=Path, metavar="DIR", help="run directory (default runs/<script>-<date-time>)")
     parser.add_argument("--resume", action="store_true", help="go on with the job in --workdir")
@@ -120,7 +126,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     if arguments.autoscale:
         require_autoscale("--autoscale")
     words = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
-    command = resolve_command(words)
+    layout = choose(facts_of_command(words), resolve_command(words), arguments.layout)
     events = load_events(arguments.events) if arguments.events else ()
     first_ps, first_workers = (1, 0) if arguments.autoscale else (2, 1)  # what nobody has measured starts small
     first_ps = max(arguments.min_ps or 1, first_ps) if arguments.ps is None else arguments.ps
@@ -155,8 +161,8 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     directory = check_directory(path, arguments.resume)
     job = directory.read_description()["job"] if arguments.resume else new_job_name(directory.path)
     return RunPlan(
-        job, command, limits, directory, events, settings, requests, ceilings, arguments.resume, port,
-        dashboard_port=dashboard, script=label, history=history, start=start,
+        job, layout.command, limits, directory, events, settings, requests, ceilings, arguments.resume, port,
+        dashboard_port=dashboard, script=label, history=history, start=start, layout=layout,
     )  # fmt: skip
 
 
@@ -224,6 +230,7 @@ def print_dry_run(plan: RunPlan, as_json: bool) -> None:
     limits = plan.limits
     print(f"would start in {plan.directory.path}: {', '.join(plan.roles())}")
     print(f"command: {' '.join(plan.command)}")
+    print(f"layout: {plan.layout}")
     print(
         f"slots {limits.slots}; PS {limits.min_ps} to {limits.max_ps}; workers {limits.min_workers} to {limits.max_workers}"
     )

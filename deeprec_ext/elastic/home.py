@@ -13,6 +13,7 @@ from deeprec_ext.elastic.gate import Gate
 from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.placed import Placed
 from deeprec_ext.elastic.runner import Runner
+from deeprec_ext.layout import Names
 
 if TYPE_CHECKING:
     from deeprec_ext.elastic.session import ElasticSession
@@ -52,6 +53,9 @@ class Home(Protocol):
 
     def wanted(self) -> Wanted:
         """For the present view; waits, with a deadline, until every slot has a PS."""
+
+    def names(self) -> Names:
+        """How the script calls this process and the PS."""
 
     def next_view(self, error: Exception, failed: Wanted) -> bool:
         """A run failed with LOST or STALE. Waits for another view; True: run it again, False: raise the error."""

@@ -6,7 +6,9 @@
   that comes back to the live model instead of restoring a checkpoint over it;
 - `MonitoredSession` gets the `ElasticTrainingHook` and the `DataShardHook` if the script has not added them;
 - `CheckpointSaverHook` writes the data ledger's position beside each checkpoint;
-- `tf.compat.v1.train.Server` and Estimator's own server give the elastic server's target;
+- `tf.compat.v1.train.Server` and Estimator's own server give the elastic server's target, and tell how the script calls this
+  process;
+- `MonitoredTrainingSession` and the SessionManager agree with the job about who its chief is;
 - `Supervisor`, which has no hooks that could tell of steps, is refused by name;
 - Estimator's workers start at once, and its chief evaluates the final checkpoint when no evaluator does.
 """
@@ -14,6 +16,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import sys
 import threading
@@ -56,23 +59,43 @@ def tensorflow_imported(tensorflow: ModuleType) -> None:
     _patch_checkpoints(basic_session_run_hooks)
     patch_iterators(iterator_ops)
     _patch_monitored_session(monitored_session)
+    _agree_who_is_chief(monitored_session, tensorflow)
     _refuse_supervisor(supervisor)
     server_lib._deeprec_ext_original = server_lib.Server
-    for module in [server_lib, *_api_modules(tensorflow, server_lib.Server)]:
-        module.Server = ElasticServer
+    _exchange(tensorflow, server_lib, "Server", ElasticServer)
 
 
-def _api_modules(tensorflow: ModuleType, server: type) -> list[Any]:
+def _exchange(tensorflow: ModuleType, module: Any, name: str, new: object) -> None:
+    """Also where user code finds it."""
+    old = getattr(module, name)
     names = ("compat.v1.train", "compat.v1.distribute", "distribute")
-    modules = (sys.modules.get(f"{tensorflow.__name__}._api.v2.{name}") for name in names)
-    return [module for module in modules if module is not None and getattr(module, "Server", None) is server]
+    for api in (sys.modules.get(f"{tensorflow.__name__}._api.v2.{one}") for one in names):
+        if api is not None and getattr(api, name, None) is old:
+            setattr(api, name, new)
+    setattr(module, name, new)
 
 
 class ElasticServer:
-    """Stands in for `tf.compat.v1.train.Server` in user code: the process's elastic server is running already."""
+    """Stands in for `tf.compat.v1.train.Server` in user code: the process's elastic server is running already.
 
-    def __init__(self, server_or_cluster_def: Any, *_: Any, **__: Any) -> None:
-        self.server_def = server_or_cluster_def
+    Raises what TensorFlow's raises for wrong arguments, and RefusedError where the script takes this process for another.
+    """
+
+    def __init__(
+        self, server_or_cluster_def: Any, job_name: str | None = None, task_index: int | None = None,
+        protocol: str | None = None, config: Any = None, start: bool = True,
+    ) -> None:  # fmt: skip
+        del start
+        from tensorflow.python.training import server_lib
+
+        trainer = process.trainer()
+        assert trainer is not None
+        self.server_def = server_lib._make_server_def(server_or_cluster_def, job_name, task_index, protocol, config)
+        try:
+            trainer.calling.server(self.server_def)
+        except RefusedError as error:
+            trainer.refused(str(error))
+            raise
 
     @property
     def target(self) -> str:
@@ -114,6 +137,9 @@ def _patch_session_manager(module: Any) -> None:
     @functools.wraps(prepare)
     def prepare_session(self: Any, master: str, *args: Any, **kwargs: Any) -> Any:
         trainer = process.trainer()
+        if trainer is not None and master and not trainer.chief:
+            log.info("the script opens a session as the chief, which this process is not: it attaches to the model")
+            return wait_for_session(self, master, kwargs.get("config"))
         if trainer is not None and master and trainer.view.live:
             try:
                 session = wait(self, master, kwargs.get("config"), ATTACH_LIMIT_SECONDS)
@@ -128,6 +154,8 @@ def _patch_session_manager(module: Any) -> None:
     def wait_for_session(self: Any, master: str, *args: Any, **kwargs: Any) -> Any:
         trainer = process.trainer()
         if trainer is not None and master:
+            if trainer.chief and not trainer.had_session and not trainer.view.live:
+                _refuse_to_wait(trainer)
             trainer.wait_live(LIVE_LIMIT_SECONDS)
         return wait(self, master, *args, **kwargs)
 
@@ -207,6 +235,37 @@ def _patch_monitored_session(module: Any) -> None:
         make(self, session_creator, hooks, *args, **kwargs)
 
     base.__init__ = __init__
+
+
+def _agree_who_is_chief(module: Any, tensorflow: ModuleType) -> None:
+    """Two would each initialise the model and write checkpoints; without one nobody would, and all would wait."""
+    make = module.MonitoredTrainingSession
+    signature = inspect.signature(make)
+
+    @functools.wraps(make)
+    def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        trainer = process.trainer()
+        if trainer is not None and given.arguments["master"] and bool(given.arguments["is_chief"]) != trainer.chief:
+            log.warning(
+                "is_chief is %s in the script, but this process is %s, and the session is made so; if the script takes "
+                "worker 0 for the chief, run with --layout workers",
+                bool(given.arguments["is_chief"]), "the chief" if trainer.chief else "not the chief",
+            )  # fmt: skip
+            given.arguments["is_chief"] = trainer.chief
+        return make(*given.args, **given.kwargs)
+
+    _exchange(tensorflow, module, "MonitoredTrainingSession", MonitoredTrainingSession)
+
+
+def _refuse_to_wait(trainer: Any) -> None:
+    reason = (
+        "the chief's session waits for a model that nobody else initialises: the script takes another process for the chief; "
+        "choose is_chief by TF_CONFIG, or run with --layout workers (worker 0 is the chief) or --layout master"
+    )
+    trainer.refused(reason)
+    raise RefusedError(reason)
 
 
 def _refuse_supervisor(module: Any) -> None:

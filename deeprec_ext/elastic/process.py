@@ -49,7 +49,7 @@ def start() -> Trainer | None:
         else:
             _server, address = start_server()
         identity = Identity.of_this_process(address)
-        _trainer = Trainer(identity, env.member(role, identity.index), f"grpc://{address}" if address else "")
+        _trainer = Trainer(identity, (role, identity.index), f"grpc://{address}" if address else "")
         _trainer.start()
         atexit.register(_at_exit, _trainer)
         log.info("%s is elastic: TensorFlow server at %s", identity.name, address or "(none)")

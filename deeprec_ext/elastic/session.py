@@ -55,7 +55,9 @@ class ElasticSession(v1.Session):
         self._home = home
         self._target = (home.wanted().target if home else target).encode()
         self._generation = home.generation if home is not None else 0
-        self._user = UserGraph(self.graph, home.refused if home is not None else None)
+        self._user = UserGraph(
+            self.graph, home.refused if home is not None else None, home.names if home is not None else None
+        )
         self.shelf = Shelf(self._user, home, config)
         self._iterators = Iterators()
         self._feeding = Feeding(home.inputs) if home is not None else None

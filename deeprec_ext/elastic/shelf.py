@@ -21,6 +21,7 @@ from deeprec_ext.elastic.home import Home, Wanted
 from deeprec_ext.elastic.placed import ExchangedError, Placed, Signature
 from deeprec_ext.elastic.tracing import Traceable
 from deeprec_ext.elastic.usergraph import Exported, UserGraph
+from deeprec_ext.errors import RefusedError
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
@@ -88,7 +89,12 @@ class Shelf:
 
     def _build(self, wanted: Wanted, exported: Exported) -> Placed:
         with without_collections():
-            rewritten = passes.rewrite(exported.definition, self._context(wanted))
+            try:
+                rewritten = passes.rewrite(exported.definition, self._context(wanted))
+            except RefusedError as error:
+                if self._home is not None:
+                    self._home.refused(str(error))
+                raise
             return Placed(
                 (wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given), self._left_behind
             )

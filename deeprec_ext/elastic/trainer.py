@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from deeprec_ext.elastic.agent import Agent, Identity
 from deeprec_ext.elastic.building import Builder
+from deeprec_ext.elastic.calling import Calling
 from deeprec_ext.elastic.gate import Gate
 from deeprec_ext.elastic.home import Wanted
 from deeprec_ext.elastic.inputs import Inputs
@@ -34,6 +35,7 @@ from deeprec_ext.elastic.telling import Telling
 from deeprec_ext.elastic.trainer_gazer import TrainerGazer
 from deeprec_ext.elastic.view import ClusterView
 from deeprec_ext.errors import DeepRecError
+from deeprec_ext.layout import Names
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 v1 = tf.compat.v1
@@ -73,6 +75,7 @@ class Trainer:
         self.last_step: Callable[[], int] = lambda: 0
         self.step_tensors: tuple[str, ...] = ()
         """Names of the tensors by which runs fetch the global step; of two in one run one may be of before it, one of after."""
+        self.calling = Calling(*member)
         self._situation = Situation(member, identity.address, target, lambda: self._standby.placed())
         self._settings = pb.AgentSettings(ps_heartbeat_limit_seconds=3.0)
         self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
@@ -110,7 +113,7 @@ class Trainer:
     @property
     def chief(self) -> bool:
         """Whether this process initialises and checkpoints the model."""
-        return self._situation.member[0] in ("chief", "master")
+        return self._situation.member[0] == "chief"
 
     @property
     def target(self) -> str:
@@ -122,6 +125,9 @@ class Trainer:
 
     def wanted(self) -> Wanted:
         return self._situation.wanted()
+
+    def names(self) -> Names:
+        return self.calling.names()
 
     def next_view(self, error: Exception, failed: Wanted) -> bool:
         lost = isinstance(error, LOST)

@@ -14,6 +14,7 @@ from deeprec_ext import graph as passes
 from deeprec_ext.elastic.placed import Signature
 from deeprec_ext.elastic.probe import PLAIN
 from deeprec_ext.errors import RefusedError
+from deeprec_ext.layout import Names
 
 v1 = tf.compat.v1
 
@@ -52,10 +53,13 @@ class UserGraph:
     """Args:
     graph: the user's, which goes on growing.
     refused: is told why it cannot be made elastic, before RefusedError is raised; None: it need not be.
+    names: what its devices mean; None: nothing, it is run on the spot.
     """
 
-    def __init__(self, graph: tf.Graph, refused: Callable[[str], None] | None) -> None:
-        self._graph, self._refused = graph, refused
+    def __init__(
+        self, graph: tf.Graph, refused: Callable[[str], None] | None, names: Callable[[], Names] | None = None
+    ) -> None:
+        self._graph, self._refused, self._names = graph, refused, names
         self._lock, self._counting = threading.RLock(), threading.Lock()
         self._facts: dict[Signature, Facts] = {}
         self._uses: OrderedDict[Signature, int] = OrderedDict()
@@ -77,16 +81,17 @@ class UserGraph:
     def _export(self) -> Exported:
         version = self._graph.version
         definition = self._graph.as_graph_def()
-        index = passes.GraphIndex(definition)
-        feeds: Mapping[str, passes.Feed] = {}
         if self._refused is not None:
             try:
+                if self._names is not None:
+                    passes.name_devices(definition, self._names())
                 passes.check(definition)
-                feeds = passes.feeds(index)
+                index = passes.GraphIndex(definition)
+                return Exported(version, definition, index, passes.feeds(index))
             except RefusedError as error:
                 self._refused(str(error))
                 raise
-        return Exported(version, definition, index, feeds)
+        return Exported(version, definition, passes.GraphIndex(definition), {})
 
     def facts_of(self, signature: Signature) -> Facts:
         exported = self.exported()

@@ -73,6 +73,7 @@ def elastic_config(
     config = v1.ConfigProto()
     if base is not None:
         config.CopyFrom(base)
+        del config.device_filters[:]  # nobody else is in the cluster, and a script's are by other names
     cluster: dict[str, dict[int, str]] = {"ps": dict(ps)}
     if member is not None:
         job, task, address = member

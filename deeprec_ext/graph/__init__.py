@@ -15,6 +15,7 @@ from deeprec_ext.graph.catalogue import Saved, build_catalogue, saved_names
 from deeprec_ext.graph.checks import check
 from deeprec_ext.graph.context import Context, Report, Rewritten
 from deeprec_ext.graph.index import GraphIndex, on_ps
+from deeprec_ext.graph.naming import name_devices
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
 from deeprec_ext.graph.rewriting import Rewriting
 from deeprec_ext.graph.sites import Site, sites
@@ -42,6 +43,7 @@ __all__ = [
     "build_catalogue",
     "check",
     "feeds",
+    "name_devices",
     "pulls",
     "read_trace",
     "readers",

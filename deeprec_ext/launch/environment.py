@@ -22,6 +22,7 @@ _OURS = (
     "WORKDIR",
     "EVALUATOR",
     "CHIEF",
+    "LAYOUT",
     "OWNER",
     "ADDRESS",
     "SERVING",

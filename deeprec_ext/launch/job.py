@@ -113,6 +113,7 @@ class Job:
             if self._http is not None:
                 self._page = with_token(f"http://{self._http}/", make_token(plan.directory.certificates))
                 self._display.say(f"dashboard: {self._page}")
+            self._display.say(f"layout: {plan.layout}")
             rpc.add_LauncherServicer_to_server(LauncherService(self._pods), server)
             self._launcher = f"{HOST}:{add_port(server, f'{HOST}:0', 'launcher', plan.directory.certificates)}"
             await server.start()

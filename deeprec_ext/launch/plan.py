@@ -17,6 +17,7 @@ from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.process import Command
 from deeprec_ext.launch.resources import Ceilings, Requests, Resources
+from deeprec_ext.layout import CHIEF, Choice
 from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.settings import OBJECTIVES, Settings, values_given
 from deeprec_ext.units import parse_duration
@@ -40,6 +41,7 @@ class RunPlan:
     script: str = ""  # what tells jobs of one script from others, in the history
     history: Path | None = None
     start: Start | None = None  # how the first size was estimated; None: it was given
+    layout: Choice = field(default_factory=lambda: Choice(CHIEF, "nothing else was said"))
     aimaster_program: tuple[str, ...] = (sys.executable, "-m", "deeprec_ext.aimaster")
     ps_program: tuple[str, ...] = (sys.executable, "-m", "deeprec_ext.elastic.serve")
 
@@ -105,6 +107,7 @@ def role_command(plan: RunPlan, aimaster: str, role: str, index: int, base: Mapp
     ours = env.process_environment(
         aimaster=aimaster, job=plan.job, role=role, index=index, slots=plan.limits.slots,
         certificates=str(plan.directory.certificates), workdir=str(plan.directory.path), evaluator=plan.limits.evaluator,
+        layout=plan.layout.layout,
     )  # fmt: skip
     return Command(
         plan.ps_program if role == "ps" else plan.command,
@@ -120,6 +123,8 @@ def describe_plan(plan: RunPlan) -> dict[str, Any]:
         "directory": str(plan.directory.path),
         "roles": plan.roles(),
         "command": list(plan.command),
+        "layout": plan.layout.layout,
+        "layout_reason": plan.layout.reason,
         "limits": dataclasses.asdict(plan.limits),
         "requests": dataclasses.asdict(plan.requests),
         "ceilings": dataclasses.asdict(plan.ceilings),

@@ -93,6 +93,12 @@ ALL = (
         "warm_start", 0.7, guess=0.6,
         variables=("dnn/input_from_feature_columns/input_layer/items_embedding/embedding_weights",),
     ),
+    Script(
+        "folded_chief", 0.7, guess=0.58, variables=("input_layer/embedding", "input_layer/wide/Adagrad", "hidden/kernel"),
+        said=("worker 0\n", "what it places there runs here"),
+    ),
+    Script("knows_master", 0.7, guess=0.58, variables=("jobs", "towns/Adagrad", "hidden/kernel")),
+    Script("hosts_in_flags", 0.9, guess=0.8, variables=("hidden_w", "sm_b/Adagrad")),
 )  # fmt: skip
 
 

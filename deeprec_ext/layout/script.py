@@ -1,0 +1,128 @@
+"""What a script says of its cluster, read from its text: nothing of it is run.
+
+Also read are the modules beside it that it imports, since many scripts have their cluster in one of them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FILES_MAX = 60
+"""Modules beside the script that are read at most."""
+
+FILE_BYTES_MAX = 2 << 20
+"""Larger files are tables of something, not programs."""
+
+JOBS = ("chief", "master", "worker", "ps")
+FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
+"""As TensorFlow's guide to distributed training calls them, and with it most scripts."""
+
+_ESTIMATOR = ("train_and_evaluate", "RunConfig")
+_LOOKED_UP = ("get", "pop", "job_tasks", "num_tasks", "append")
+_OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """jobs: those of `JOBS` that it names; flags: those of `FLAGS` that it takes."""
+
+    tf_config: bool = False
+    estimator: bool = False
+    jobs: frozenset[str] = frozenset()
+    flags: frozenset[str] = frozenset()
+
+
+def facts_of_command(words: Sequence[str], directory: Path | None = None) -> Facts | None:
+    """Of `python train.py …` or `python -m package.module …`; None where no script can be found or read.
+
+    Args:
+      directory: where the command is run; None: here.
+    """
+    path = _script_path(words, directory or Path.cwd())
+    if path is None:
+        return None
+    found, waiting, seen = Facts(), [path], {path}
+    while waiting:
+        try:
+            one = waiting.pop(0)
+            if one.stat().st_size > FILE_BYTES_MAX:
+                continue
+            tree = ast.parse(one.read_bytes())
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            if one == path:
+                return None
+            continue
+        found = _joined(found, _facts(tree))
+        for name in _imported(tree):
+            for module in (path.parent / f"{name}.py", path.parent / name / "__init__.py"):
+                if module not in seen and len(seen) < FILES_MAX and module.is_file():
+                    seen.add(module)
+                    waiting.append(module)
+    return found
+
+
+def _script_path(words: Sequence[str], directory: Path) -> Path | None:
+    rest = iter(words[1:])
+    for word in rest:
+        if word in _OPTIONS_WITH_VALUE:
+            next(rest, None)
+        elif word == "-m":
+            parts = next(rest, "").split(".")
+            module = directory.joinpath(*parts)
+            places = (module.with_suffix(".py"), module / "__main__.py") if parts != [""] else ()
+            return next((place for place in places if place.is_file()), None)
+        elif not word.startswith("-"):
+            path = directory / word
+            path = path / "__main__.py" if path.is_dir() else path
+            return path if path.is_file() else None
+        elif word in ("-c", "-"):
+            return None
+    return None
+
+
+def _joined(one: Facts, other: Facts) -> Facts:
+    return Facts(
+        one.tf_config or other.tf_config,
+        one.estimator or other.estimator,
+        one.jobs | other.jobs,
+        one.flags | other.flags,
+    )
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    """Paths of modules as they would lie beside the script."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name.replace(".", "/") for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = (node.module or "").replace(".", "/")
+            if base:
+                yield base
+            yield from (f"{base}/{name.name}".lstrip("/") for name in node.names if name.name != "*")
+
+
+def _facts(tree: ast.AST) -> Facts:
+    jobs, flags, tf_config, estimator = set(), set(), False, False
+    passed: set[int] = set()  # words that are handed to some function: DEFINE_string("master", …) names no job
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            looks_up = isinstance(node.func, ast.Attribute) and node.func.attr in _LOOKED_UP
+            if not looks_up:
+                passed |= {id(word) for word in node.args}
+            if node.args and isinstance(word := node.args[0], ast.Constant) and isinstance(word.value, str):
+                flags |= {word.value.lstrip("-")} & set(FLAGS)
+        elif isinstance(node, (ast.Attribute, ast.Name, ast.alias)):
+            name = (
+                node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else node.name
+            )
+            tf_config |= name == "TFConfigClusterResolver"
+            estimator |= name in _ESTIMATOR
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            tf_config |= node.value == "TF_CONFIG"
+            if node.value.lower() in JOBS and (node.value.lower() != "master" or id(node) not in passed):
+                jobs.add(node.value.lower())
+    return Facts(bool(tf_config), bool(estimator), frozenset(jobs), frozenset(flags))
