@@ -19,6 +19,7 @@ from deeprec_ext.elastic.migration import Mover, destroy
 from deeprec_ext.elastic.runner import Runner
 from deeprec_ext.elastic.session import ElasticSession
 from deeprec_ext.elastic.view import ClusterView, elastic_config
+from deeprec_ext.layout import Names
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 v1 = tf.compat.v1
@@ -104,6 +105,9 @@ class FakeHome:
 
     def wanted(self) -> Wanted:
         return self._wanted
+
+    def names(self) -> Names:
+        return Names("/job:chief/task:0", (("chief", 0),))
 
     def next_view(self, error: Exception, failed: Wanted) -> bool:
         self.failures.append(error)

@@ -24,26 +24,76 @@ def test_slots_are_the_parameter_servers_and_workers_are_padded_to_the_own_index
     assert autoload.user_tf_config("chief", 0, slots=4)["task"] == {"type": "chief", "index": 0}
 
 
-def test_worker_0_stands_for_the_chief_of_a_job_without_one(monkeypatch):
-    monkeypatch.setenv("DEEPREC_EXT_CHIEF", "worker")
-    assert autoload.user_tf_config("worker", 0, slots=2)["task"] == {"type": "chief", "index": 0}
-    assert autoload.user_tf_config("worker", 1, slots=2)["task"] == {"type": "worker", "index": 1}
+def test_worker_0_may_be_the_chief_and_so_may_a_master():
+    chief = autoload.user_tf_config("chief", 0, slots=2, layout="workers")
+    assert chief["task"] == {"type": "worker", "index": 0} and set(chief["cluster"]) == {"ps", "worker"}
+    worker = autoload.user_tf_config("worker", 1, slots=2, layout="workers")
+    assert worker["task"] == {"type": "worker", "index": 2} and len(worker["cluster"]["worker"]) == 3
+    assert autoload.user_tf_config("chief", 0, slots=2, layout="master")["task"] == {"type": "master", "index": 0}
+    assert autoload.user_tf_config("worker", 1, slots=2, layout="master")["task"] == {"type": "worker", "index": 1}
 
 
-def test_run_config_accepts_what_user_code_sees(monkeypatch):
+@pytest.mark.parametrize("layout", ["chief", "master"])
+def test_run_config_accepts_what_user_code_sees(monkeypatch, layout):
     tf = pytest.importorskip("tensorflow")
     for role, index in [("chief", 0), ("worker", 0), ("worker", 5), ("evaluator", 0)]:
-        monkeypatch.setenv("TF_CONFIG", json.dumps(autoload.user_tf_config(role, index, slots=8)))
+        monkeypatch.setenv("TF_CONFIG", json.dumps(autoload.user_tf_config(role, index, slots=8, layout=layout)))
         config = tf.estimator.RunConfig()
-        assert config.task_type == role
+        assert config.task_type == (layout if role == "chief" else role)
+        assert config.is_chief == (role == "chief")
         assert config.num_ps_replicas == (0 if role == "evaluator" else 8)
 
 
-def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def test_the_arguments_of_a_command_are_filled_in_before_the_script_runs():
+    job = dict(env.process_environment(
+        aimaster="127.0.0.1:1", job="j", role="worker", index=0, slots=2, certificates=None, workdir="/w", layout="workers",
+    ))  # fmt: skip
+    words = [
+        "--job_name={job_name}",
+        "--task_index",
+        "{task_index}",
+        "--ps={ps_hosts}",
+        "--worker_hosts={worker_hosts}",
+        "{a}",
+    ]
+    done = python("import sys; print(*sys.argv[1:])", *words, **job)
+    expected = (
+        "--job_name=worker --task_index 1 --ps=slot-0:2222,slot-1:2222 --worker_hosts=worker-0:2222,worker-1:2222 {a}"
+    )
+    assert done.stdout.strip() == expected, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("cluster['worker']; task == 'worker'", "worker 2"),  # as Kubeflow has it
+        ("'chief' in cluster", "worker 1"),
+        ("tf.estimator.train_and_evaluate", "worker 1"),
+    ],
+)
+def test_a_tfjob_without_a_chief_calls_worker_0_so_unless_the_script_wants_a_chief(tmp_path, text, told):
+    job = dict(env.process_environment(
+        aimaster="127.0.0.1:1", job="j", role="worker", index=1, slots=2, certificates=None, workdir="/w", chief="worker",
+    ))  # fmt: skip
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import json, os\ntask = json.loads(os.environ['TF_CONFIG'])['task']\nprint(task['type'], task['index'])\n"
+        f"def never():\n    return {text}\n"
+    )
+    path = os.pathsep.join([str(ROOT), str(ROOT / "deeprec_ext" / "_autoload")])
+    environment = {**os.environ, "PYTHONPATH": path, **job}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == told, done.stderr
+    assert "TF_CONFIG has" in done.stderr
+
+
+def python(code: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """With autoload, unless the variables have another PYTHONPATH."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "deeprec_ext" / "_autoload")])
     environment = {**os.environ, "PYTHONPATH": path, **variables}
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, timeout=120
+    )
 
 
 def test_a_process_outside_a_job_is_left_alone():
