@@ -302,7 +302,8 @@ def describe(plan: RunPlan, aimaster: str, launcher: str, http: str | None) -> d
     """job.json: how the other commands find the job, and what would reproduce it."""
     return {
         "job": plan.job, "aimaster": aimaster, "launcher": launcher, "launcher_pid": os.getpid(),
-        "command": list(plan.command), "cwd": os.getcwd(), "limits": asdict(plan.limits), "requests": asdict(plan.requests),
+        "command": list(plan.command), "layout": plan.layout.layout, "layout_reason": plan.layout.reason,
+        "cwd": os.getcwd(), "limits": asdict(plan.limits), "requests": asdict(plan.requests),
         "ceilings": asdict(plan.ceilings),
         "settings": dict(plan.settings), "events": [str(event) for event in plan.events], "started": time.time(),
         "resumed": plan.resume, "start": start_values(plan.start), "dashboard": f"http://{http}/" if http else "",

@@ -24,6 +24,7 @@ def lines(job: RealJob) -> list[str]:
         ("eager", ["eager TensorFlow 2", "tf.estimator"]),
         ("sync", ["SyncReplicasOptimizer", "pass the inner optimizer itself"]),
         ("queue", ["my_queue", "is a queue", "use tf.data"]),
+        ("trainer", ["my_sum", "/job:worker/task:5 is no place of this process", "Place it on /job:worker"]),
         ("table", ["my_table", "is a mutable hash table", "place it on the worker"]),
     ],
 )

@@ -35,6 +35,9 @@ def monitored(what):
             hooks.append(optimizer.make_session_run_hook(chief))
         train = optimizer.minimize(loss, global_step=step)
         with v1.device("/job:ps/task:0"):
+            if what == "trainer":
+                with v1.device("/job:worker/task:5"):
+                    train = tf.group(train, tf.add(loss, 1.0, name="my_sum"))
             if what == "queue":
                 queue = v1.FIFOQueue(10, [tf.float32], shapes=[[]], name="my_queue", shared_name="my_queue")
                 train = tf.group(train, queue.enqueue(1.0), queue.dequeue())

@@ -62,9 +62,11 @@ def build_model(fields, labels, num_ps):
         )
         wide = tf.get_variable("wide", [FIELDS * BUCKETS, 1], initializer=tf.zeros_initializer())
     places = fields + np.arange(FIELDS) * BUCKETS
-    deep = tf.reshape(tf.nn.embedding_lookup(table, places), [-1, FIELDS * WIDTH])
+    deep = tf.reshape(tf.nn.embedding_lookup(table, places, partition_strategy="div"), [-1, FIELDS * WIDTH])
     deep = tf.layers.dense(deep, 32, activation=tf.nn.relu, name="hidden")
-    logits = tf.layers.dense(deep, 1, name="logits") + tf.reduce_sum(tf.nn.embedding_lookup(wide, places), 1)
+    logits = tf.layers.dense(deep, 1, name="logits") + tf.reduce_sum(
+        tf.nn.embedding_lookup(wide, places, partition_strategy="div"), 1
+    )
     logits = tf.squeeze(logits, 1)
     loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
     return loss, tf.reduce_mean(tf.cast(tf.equal(logits > 0, labels > 0.5), tf.float32))
