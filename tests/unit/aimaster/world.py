@@ -333,7 +333,7 @@ class World:
         expected = 1 + self.spec.workers
         await self.until(lambda: len(self.master.job.view().workers) >= expected)
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 6.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = 20.0) -> None:
         for _ in range(int(seconds / 0.01)):
             if condition():
                 return
