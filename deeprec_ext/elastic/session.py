@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -44,6 +45,12 @@ TWICE_MAX = 5
 """One after the other: chance does not do that."""
 
 
+def _cutting(home: Home) -> passes.Cutting:
+    """No method of the session: what it is made of must not hold it, or it is not dropped when its script drops it."""
+    context = home.wanted().context
+    return passes.Cutting(len(context.slot_map or ()), context.cut, context.cut_by_chief)
+
+
 class ElasticSession(v1.Session):
     """See the module. `home` None: a session on the spot (evaluation, prediction), without a cluster.
 
@@ -58,7 +65,7 @@ class ElasticSession(v1.Session):
         self._target = (home.wanted().target if home else target).encode()
         self._generation = home.generation if home is not None else 0
         self._user = (
-            UserGraph(self.graph, home.refused, home.names, self._cutting)
+            UserGraph(self.graph, home.refused, home.names, partial(_cutting, home))
             if home is not None
             else UserGraph(self.graph)
         )
@@ -224,11 +231,6 @@ class ElasticSession(v1.Session):
         if feeding is not None:
             feeding.restart(placed, known.feeds if known is not None else {})
         self._iterators.before(placed, facts, signature, values)
-
-    def _cutting(self) -> passes.Cutting:
-        assert self._home is not None  # or nothing is cut
-        context = self._home.wanted().context
-        return passes.Cutting(len(context.slot_map or ()), context.cut, context.cut_by_chief)
 
     # -- called by the agent's threads, while training goes on
 

@@ -142,7 +142,7 @@ def test_with_a_second_ps_the_guards_take_over_and_the_holder_is_dismissed(tmp_p
         assert (await it.ended()).outcome == "committed"
         assert "hold" in it.agent("chief-0").told  # no collection of its beside the final copy
         await it.until(lambda: not it.agent("chief-0").command("guard").guard.moves)
-        assert len(it.master.job.backup_map) == 8 and not it.master.job.holding.copies
+        await it.until(lambda: len(it.master.job.backup_map) == 8 and not it.master.job.holding.copies)
 
     play(tmp_path, scenario, max_ps=2)
 
