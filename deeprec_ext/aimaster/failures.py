@@ -101,13 +101,14 @@ class Failures:
         died = [one.died for one in self._open if parse_name(one.failure.name)[0] == pb.PS]
         return max(0.0, self._job.clock.monotonic() - min(died)) if died else 0.0
 
-    def recovered_by(self, how: str, age_seconds: float = 0.0, stale_records: int = 0) -> None:
-        """What the open failures of PS are being recovered by."""
+    def recovered_by(self, how: str, age_seconds: float = 0.0, stale_records: int = 0, steps: int = 0) -> None:
+        """What the open failures of PS are being recovered by. `steps`: made since the oldest copy used was refreshed."""
         self._recovered = [entry for entry in self._open if parse_name(entry.failure.name)[0] == pb.PS]
         for entry in self._recovered:
             entry.failure = self._job.store.save_failure(
                 dataclasses.replace(
-                    entry.failure, recovered_by=how, backup_age_seconds=age_seconds, stale_records=stale_records
+                    entry.failure, recovered_by=how, backup_age_seconds=age_seconds, stale_records=stale_records,
+                    steps_missing=steps,
                 )
             )
 
@@ -145,7 +146,8 @@ class Failures:
                 self._job.store.save_failure(failure)
                 self._job.event(
                     "recovered", failure.name, seconds=round(seconds, 3), steps_lost=failure.steps_lost,
-                    by=failure.recovered_by,
+                    by=failure.recovered_by, backup_age_seconds=failure.backup_age_seconds,
+                    steps_missing=failure.steps_missing, stale_records=failure.stale_records,
                 )  # fmt: skip
                 self._job.changed.notify()
 

@@ -33,7 +33,7 @@ class Fetching:
     lost: tuple[str, ...]
     sources: Mapping[int, int]  # lost slot with variables -> task of who holds its copy
     addresses: Mapping[int, str]  # of those
-    age_seconds: float  # of the oldest copy
+    since: float  # monotonic: updates since then are missing in the oldest copy
 
 
 def plan_fetch(job: Job) -> Fetching | None:
@@ -60,7 +60,7 @@ def plan_fetch(job: Job) -> Fetching | None:
         else:
             return None
     age = max(guards.age_seconds(by_guard), holding.age_seconds(by_holder))
-    return Fetching(cluster.lost, sources, addresses, age)
+    return Fetching(cluster.lost, sources, addresses, job.clock.monotonic() - age)
 
 
 async def carry_out(

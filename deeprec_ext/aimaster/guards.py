@@ -79,11 +79,14 @@ def plan_guards(
 
 
 class Guards:
-    """`job.guards`. Changes nothing while a scaling runs: `busy` tells."""
+    """`job.guards`. Changes nothing while slots are being moved: `busy` tells."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self.busy = lambda: False
+        """Whether slots are being moved: from PREPARE to COMMIT of a change of PS, also of one that was interrupted."""
+        self.moving = lambda: False
+        """Whether a change of PS is under way: marks are not turned on then."""
         self.held: dict[int, Held] = {}
         self.assigned: dict[int, int] = {}
         self.error = ""
@@ -91,6 +94,7 @@ class Guards:
         self.refreshes = 0
         self._guard_id = 0
         self._sent_for: object = None  # what the present assignment was made for
+        self._marked = False  # trainers have answered this AIMaster that they mark
         self._complete = False
         self._news = False  # reports came since the view was last looked at
         self._alive_in: object = None
@@ -231,24 +235,27 @@ class Guards:
 
     def _ready(self) -> bool:
         job = self._job
-        if not job.cluster.live or job.cluster.lost or job.hold_views or job.gate_closed or job.ending or self.busy():
+        if not job.cluster.live or job.cluster.lost or job.hold_views or job.gate_closed or job.ending:
             return False
-        return bool(job.catalogue.fingerprint)
+        return bool(job.catalogue.fingerprint) and not self.busy()
 
     async def _once(self) -> None:
         job = self._job
-        if not self._ready():
-            return
         situation = self._situation()
         if situation != self._sent_for:
-            job.marking = True  # no scaling begins meanwhile
-            if self.marks_wanted:
+            if not self._ready() or (not job.marks_on and self.moving()):
+                return
+            if self.marks_wanted and not (job.marks_on and self._marked):
+                job.marking = True  # no scaling begins meanwhile
                 await self._mark()
+                self._marked = True
             if not self._ready() or situation != self._situation():
                 return
             self._assign()
             self._sent_for = situation
-        elif self.wanted and job.backup_steps and job.members.step - self._refreshed_step >= job.backup_steps:
+        elif not self.wanted or job.gate_closed or job.cluster.lost or job.ending:
+            return
+        elif job.backup_steps and job.members.step - self._refreshed_step >= job.backup_steps:
             self._refreshed_step = job.members.step
             for member in self._ps().values():
                 job.commander.send(member.outbox, refresh=pb.Refresh())
@@ -284,7 +291,7 @@ class Guards:
         job, present = self._job, self._ps()
         cluster = job.cluster
         sizes = slot_bytes(job.catalogue.variables, len(cluster.slot_map))
-        hosts = {task: member.host or member.name for task, member in present.items()}
+        hosts = {task: member.place for task, member in present.items()}
         same = len(set(hosts.values())) == 1
         if same:
             hosts = dict.fromkeys(hosts, "")

@@ -136,12 +136,14 @@ class Healing:
     ) -> None:
         """Training goes on from copies, in the same generation."""
         job = self._job
-        stale = job.ledger.forgotten(planned.age_seconds)
-        age = max(0.0, planned.age_seconds - self._failures.seconds_since_death())
+        age = job.clock.monotonic() - planned.since
+        stale = job.ledger.forgotten(age)
+        age = max(0.0, age - self._failures.seconds_since_death())
+        missing = job.members.progress.since(planned.since, job.members.step)
         self._failures.replaced(job.cluster.epoch)
-        self._failures.recovered_by(how, round(age, 3), stale)
+        self._failures.recovered_by(how, round(age, 3), stale, missing)
         job.event(
-            event, ",".join(planned.lost), **fields, stale_records=stale, backup_age_seconds=round(age, 3),
+            event, ",".join(planned.lost), **fields, stale_records=stale, backup_age_seconds=round(age, 3), steps_missing=missing,
             seconds=round(job.clock.monotonic() - began, 4),
         )  # fmt: skip
 

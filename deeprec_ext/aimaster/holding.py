@@ -240,17 +240,19 @@ class Holding:
                 used = job.gazing.process(member.name)
                 limit = used.memory_limit_bytes if used is not None else 0
                 room = ROOM * limit - used.working_set_bytes if used is not None and limit else math.inf
-                found.append(Candidate(member.name, member.host or member.name, room))
+                found.append(Candidate(member.name, member.place, room))
         return found
 
     async def _once(self) -> None:
         job = self._job
         if not self._ready():
+            if job.hold_views and not job.gate_closed and not job.cluster.lost:
+                self._refresh_by_steps(self.holder)
             return
         if not self.wanted:
             await self._dismiss()
             return
-        hosts = {m.host or m.name for ps in job.cluster.ps if (m := job.members.get(ps.name)) is not None}
+        hosts = {m.place for ps in job.cluster.ps if (m := job.members.get(ps.name)) is not None}
         needed = sum(variable.bytes for variable in job.catalogue.variables)
         present = self.holder if any(copy.holder == self.holder for copy in self.copies.values()) else ""
         chosen = choose_holder(self._candidates(), hosts, needed, present)
@@ -264,9 +266,14 @@ class Holding:
             await self._assign(chosen)
         elif self._before is not None and self.complete() and all(c.holder == chosen for c in self.copies.values()):
             self._send_away()
-        elif job.backup_steps and job.members.step - self._refreshed_step >= job.backup_steps:
+        else:
+            self._refresh_by_steps(chosen)
+
+    def _refresh_by_steps(self, name: str) -> None:
+        job, member = self._job, self._job.members.trainers().get(name)
+        if member is not None and job.backup_steps and job.members.step - self._refreshed_step >= job.backup_steps:
             self._refreshed_step = job.members.step
-            job.commander.send(job.members.trainers()[chosen].outbox, refresh=pb.Refresh())
+            job.commander.send(member.outbox, refresh=pb.Refresh())
 
     async def _assign(self, chosen: str) -> None:
         job, old = self._job, self._job.members.get(self.holder)

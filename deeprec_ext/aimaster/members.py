@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from deeprec_ext.aimaster.clock import Clock
 from deeprec_ext.aimaster.commands import Outbox
 from deeprec_ext.aimaster.facts import TRAINERS, RoleRecord
+from deeprec_ext.aimaster.progress import Progress
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.errors import StaleError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -50,6 +51,11 @@ class Member:
     pid_namespace: str = ""
 
     @property
+    def place(self) -> str:
+        """What ends with its machine: the kernel it runs on, where it told. A pod's host name is the pod's own."""
+        return self.machine or self.host or self.name
+
+    @property
     def is_trainer(self) -> bool:
         return self.role in TRAINERS
 
@@ -65,6 +71,7 @@ class Members:
         self.last_step = int(store.get("last_step", 0))
         self._passed = 0  # highest step since the model was live; a worker that leaves takes its last report with it
         self._unsaved: dict[str, int] = {}  # incarnation -> examples
+        self.progress = Progress()
         self.trained: set[str] = set()  # names that have made a step in this AIMaster's time
 
     # ------------------------------------------------------------------------------------------------ records
@@ -179,6 +186,7 @@ class Members:
             self.trained.add(member.name)
         if member.is_trainer:
             self.reached(heartbeat.step)
+            self.progress.note(now, self.step)
             self.last_step = heartbeat.last_step or self.last_step
         if heartbeat.examples and member.role != pb.EVALUATOR:
             self._unsaved[member.incarnation] = heartbeat.examples
@@ -237,3 +245,4 @@ class Members:
     def restored(self, step: int) -> None:
         """The model is live from this step, which may be before what was reached."""
         self._passed = step
+        self.progress.restored()

@@ -33,7 +33,7 @@ class Promotion:
 
     lost: tuple[str, ...]
     slots: Mapping[int, int]  # lost slot -> task that takes it over
-    age_seconds: float  # of the oldest copy used
+    since: float  # monotonic: updates since then are missing in the oldest copy used
 
     def by_task(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
@@ -61,7 +61,7 @@ def plan_promotion(job: Job) -> Promotion | None:
         planned = guards.published(slot)  # what trainers prepared for
         empty = planned if planned in survivors else survivors[0]
         takers[slot] = held.task if held is not None else empty
-    return Promotion(cluster.lost, takers, guards.age_seconds(list(takers)))
+    return Promotion(cluster.lost, takers, job.clock.monotonic() - guards.age_seconds(list(takers)))
 
 
 async def stop_trainers(job: Job, tasks: Sequence[int], lease_seconds: float) -> int:
@@ -74,6 +74,7 @@ async def stop_trainers(job: Job, tasks: Sequence[int], lease_seconds: float) ->
     for name, future in futures.items():
         if future.done() and future.exception() is None:
             step = max(step, future.result().step)
+            job.members.reached(step)
         elif not future.done():
             log.warning("%s did not tell its step within %.1f s", name, job.settings.lost_ack_seconds)
             future.cancel()

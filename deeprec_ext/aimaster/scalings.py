@@ -137,6 +137,12 @@ class Scalings:
         """Whether a change of PS is under way: slots move, or are about to."""
         return bool(self.interrupted) or (self.running is not None and self.running.scaling.role == "ps")
 
+    def copying(self) -> bool:
+        """Whether slots are being moved: a change of PS is between PREPARE and the end of COMMIT."""
+        under_way = [self.running.scaling] if self.running is not None else self.interrupted
+        still = (State.STEADY.value, State.ACQUIRE.value, State.RELEASE.value)
+        return any(scaling.role == "ps" and scaling.state not in still for scaling in under_way)
+
     def bring_back(self, name: str) -> None:
         """A PS that was lost and whose slots others took over is there again: it gets slots."""
         job, why = self._job, f"{name} is back after it was lost"

@@ -56,8 +56,8 @@ class AIMaster:
         self.pods = Pods(job, backend, self._healing)
         self.scalings = Scalings(job, self.pods)
         self._healing.abort = self.scalings.abort
-        self._healing.blocked = self.job.guards.busy = self.scalings.blocks_healing
-        self.job.disk.busy = self.scalings.moving
+        self._healing.blocked, self.job.guards.busy = self.scalings.blocks_healing, self.scalings.copying
+        self.job.disk.busy = self.job.guards.moving = self.scalings.moving
         self._healing.bring_back, self._healing.coming_back = self.scalings.bring_back, self.scalings.coming_back
         self._healing.remove = self.pods.give_up
         self.scalings.recovering = failures.recovering

@@ -44,6 +44,7 @@ def _failure(failure: Failure) -> dict[str, Any]:
         "recovered_by": failure.recovered_by,
         "backup_age_seconds": failure.backup_age_seconds,
         "stale_records": failure.stale_records,
+        "steps_missing": failure.steps_missing,
     }
 
 

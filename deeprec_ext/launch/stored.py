@@ -100,7 +100,7 @@ def _scaling(one: facts.Scaling) -> Scaling:
 def _failure(one: facts.Failure) -> Failure:
     return Failure(
         one.name, one.cause, one.died, one.detected_seconds, one.recovered_seconds, one.recovered_by, one.steps_lost,
-        one.backup_age_seconds, one.stale_records,
+        one.backup_age_seconds, one.stale_records, one.steps_missing,
     )  # fmt: skip
 
 

@@ -53,6 +53,7 @@ class Failure:
     steps_lost: int = 0
     backup_age_seconds: float = 0.0
     stale_records: int = 0
+    steps_missing: int = 0  # of the lost slots alone
 
 
 @dataclass(frozen=True)

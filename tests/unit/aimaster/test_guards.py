@@ -97,6 +97,7 @@ def test_the_survivors_take_over_and_the_ps_gets_slots_again_when_it_is_back(tmp
         await it.until(lambda: it.master.job.store.failures()[0].recovered_seconds is not None)
         failure = it.master.job.store.failures()[0]
         assert failure.recovered_by == "promotion" and failure.steps_lost == 0
+        assert failure.steps_missing > 0  # worker-0 had made so many more than it had told
         await protected(it)  # the backups are made anew
 
     play(tmp_path, scenario)
@@ -177,6 +178,24 @@ def test_a_refresh_may_come_by_steps_instead_of_by_time(tmp_path: Path) -> None:
         guard = it.agent("ps-0").command("guard").guard
         assert guard.seconds == 0
         await it.until(lambda: it.agent("ps-0").told.count("refresh") >= 2)
+
+    play(tmp_path, scenario, settings=dataclasses.replace(GUARDED, peer_backup_steps=3))
+
+
+def test_backups_are_kept_up_while_a_change_of_workers_waits_for_a_pod(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        it.backend.stillborn.add("worker-1")
+        await it.scale(ps=3)
+        await it.scale(workers=2)
+        assert (await it.ended()).outcome == "committed"
+        await it.until(lambda: it.master.scalings.running is not None)
+        await it.until(lambda: "guard" in it.agent("ps-2").told)
+        await it.until(lambda: len(it.master.job.backup_map) == 8)
+        before = it.agent("ps-2").told.count("refresh")
+        await it.until(lambda: it.agent("ps-2").told.count("refresh") > before)
+        running = it.master.scalings.running
+        assert running is not None and (running.scaling.role, running.scaling.state) == ("worker", "ACQUIRE")
 
     play(tmp_path, scenario, settings=dataclasses.replace(GUARDED, peer_backup_steps=3))
 

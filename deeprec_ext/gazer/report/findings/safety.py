@@ -51,11 +51,13 @@ def failures(case: Case) -> Iterable[Finding]:
         by_role[one.role].append(one)
     for role, found in by_role.items():
         stale, lost = sum(one.stale_records for one in found), sum(one.steps_lost for one in found)
+        missing = sum(one.steps_missing for one in found)
         times = f"{len(found)} times" if len(found) > 1 else "once"
         yield Finding(
             "failure", PROBLEM if any(one.recovered_seconds is None or one.steps_lost for one in found) else NOTE,
             f"{role} failed {times}: {', '.join(dict.fromkeys(one.cause for one in found))}"
-            + (f"; {lost:,} steps were lost" if lost else "; no step was lost"),
+            + (f"; {lost:,} steps were lost" if lost else
+               f"; its slots miss the updates of {missing:,} steps" if missing else "; no step was lost"),
             tuple(_cost(case, one) for one in found[:5]),
             _remedy(found[-1], stale), role,
         )  # fmt: skip
@@ -66,6 +68,8 @@ def _cost(case: Case, one: Failure) -> str:
     text += (f", trained again after {format_seconds(one.recovered_seconds)}" if one.recovered_seconds is not None
              else ", not recovered")  # fmt: skip
     text += f" ({one.recovered_by})" if one.recovered_by else ""
+    if one.steps_missing:
+        text += f" from copies {format_seconds(one.backup_age_seconds)} old, {one.steps_missing:,} steps missing"
     return text + (f"; {one.stale_records:,} records partly forgotten" if one.stale_records else "")
 
 

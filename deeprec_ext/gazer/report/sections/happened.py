@@ -8,7 +8,7 @@ from typing import Any
 
 from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.document import Block, Bullets, Cell, Facts, Quote, Section, Table, Text
-from deeprec_ext.gazer.report.story import Event
+from deeprec_ext.gazer.report.story import Event, Failure
 from deeprec_ext.gazer.report.words import count, offset, seconds, shorten
 from deeprec_ext.units import format_bytes, format_seconds
 
@@ -52,19 +52,30 @@ def failures(case: Case) -> Section:
     story = case.story
     if not story.failures:
         return Section("failures", "Failures", [Text("There were none.")])
-    columns = ("", "at", "role", "cause", "noticed after", "trained again after", "by", "steps lost", "stale records")
+    columns = (
+        "", "at", "role", "cause", "noticed after", "trained again after", "by", "age of the copies", "steps missing",
+        "steps lost", "stale records",
+    )  # fmt: skip
     rows: list[Sequence[Cell]] = [
         [
             f"F{number}", offset(one.died - story.began), one.role, one.cause, format_seconds(one.detected_seconds),
             format_seconds(one.recovered_seconds) if one.recovered_seconds is not None else "not recovered",
-            one.recovered_by or "restart", count(one.steps_lost), count(one.stale_records),
+            one.recovered_by or "restart", format_seconds(one.backup_age_seconds) if _from_copies(one) else "–",
+            count(one.steps_missing) if _from_copies(one) else "–", count(one.steps_lost), count(one.stale_records),
         ]
         for number, one in enumerate(story.failures[:ROWS_MAX], 1)
     ]  # fmt: skip
-    note = "Stale records were trained, but their updates of the lost slots were forgotten."
-    return Section(
-        "failures", "Failures", [Table(columns, rows, frozenset({1, 4, 5, 7, 8}), note + _left(story.failures))]
+    note = (
+        "A lost PS is replaced by copies, which have every update but those of the last steps (missing). Stale records were "
+        "trained, but their updates of the lost slots were forgotten."
     )
+    return Section(
+        "failures", "Failures", [Table(columns, rows, frozenset({1, 4, 5, 7, 8, 9, 10}), note + _left(story.failures))]
+    )
+
+
+def _from_copies(one: Failure) -> bool:
+    return one.recovered_by in ("promotion", "holder")
 
 
 def decisions(case: Case) -> Section | None:
