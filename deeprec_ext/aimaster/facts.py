@@ -201,4 +201,4 @@ class Failure:
     recovered_by: str = ""  # promotion, holder, disk backup, checkpoint; empty: a restart
     backup_age_seconds: float = 0.0  # promotion, holder: updates of the lost slots since then are forgotten
     stale_records: int = 0  # promotion, holder: records acknowledged since then
-    steps_missing: int = 0  # promotion, holder: global steps made since then, whose updates of the lost slots are forgotten
+    steps_missing: int = 0  # promotion, holder: global steps made since then

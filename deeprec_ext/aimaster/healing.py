@@ -143,8 +143,8 @@ class Healing:
         self._failures.replaced(job.cluster.epoch)
         self._failures.recovered_by(how, round(age, 3), stale, missing)
         job.event(
-            event, ",".join(planned.lost), **fields, stale_records=stale, backup_age_seconds=round(age, 3), steps_missing=missing,
-            seconds=round(job.clock.monotonic() - began, 4),
+            event, ",".join(planned.lost), **fields, stale_records=stale, backup_age_seconds=round(age, 3),
+            steps_missing=missing, seconds=round(job.clock.monotonic() - began, 4),
         )  # fmt: skip
 
     async def _fetch(self, lost: tuple[str, ...]) -> bool:
