@@ -107,7 +107,10 @@ class Failures:
         for entry in self._recovered:
             entry.failure = self._job.store.save_failure(
                 dataclasses.replace(
-                    entry.failure, recovered_by=how, backup_age_seconds=age_seconds, stale_records=stale_records,
+                    entry.failure,
+                    recovered_by=how,
+                    backup_age_seconds=age_seconds,
+                    stale_records=stale_records,
                     steps_missing=steps,
                 )
             )
