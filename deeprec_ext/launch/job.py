@@ -168,7 +168,8 @@ class Job:
             self._ending.set(self._why(pod, verdict))
         elif verdict.action in (restarting.Action.RESTART, restarting.Action.GIVE_UP):
             what = "starting it again" if verdict.action is restarting.Action.RESTART else "given up"
-            self._display.say(f"{pod.name} {verdict.reason}; {what}")
+            error = pod.why() if code and not by_signal else ""
+            self._display.say(f"{pod.name} {verdict.reason}{': ' if error else ''}{error}; {what}")
         elif pod.role == "chief" and code == 0 and not pod.deleted:
             self._ending.set(Outcome(SUCCEEDED))
         return verdict
@@ -178,7 +179,8 @@ class Job:
         status = self._observer.latest
         if pod.role != "aimaster" and status is not None and status.state == "failed" and status.failure:
             return Outcome(FAILED, status.failure)
-        return Outcome(FAILED, f"{pod.name} {verdict.reason}", tuple(tail(pod.log)))
+        error = pod.why() if pod.exit_code else ""
+        return Outcome(FAILED, f"{pod.name} {verdict.reason}{': ' if error else ''}{error}", tuple(tail(pod.log)))
 
     def _notice_failure(self, status: pb2.StatusReply) -> None:
         if status.state == "failed":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from deeprec_ext.tracebacks import LINE_MAX, error_line
+
 _TAIL_BYTES, _ENDS_BYTES = 64 << 10, 1 << 20
 _MARKER = "--- deeprec-ext: "
 _TRACEBACK = "Traceback (most recent call last)"
@@ -14,8 +16,8 @@ _NOISE = (
 )  # fmt: skip
 
 
-def tail(path: Path, lines: int = 30) -> list[str]:
-    """The last lines of the last start of a role; from its last traceback on, if it has one."""
+def _last_start(path: Path) -> list[str]:
+    """What a role has printed since it was last started, as far as the end of its log reaches."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
@@ -26,18 +28,29 @@ def tail(path: Path, lines: int = 30) -> list[str]:
     starts = [number for number, line in enumerate(text) if line.startswith(_MARKER)]
     # the marker is written just after the start: a very fast process may write its first line before it
     if starts and starts[-1] + 1 < len(text):
-        text = text[starts[-1] + 1 :]
-    else:
-        text = [line for line in text if not line.startswith(_MARKER)]
+        return text[starts[-1] + 1 :]
+    return [line for line in text if not line.startswith(_MARKER)]
+
+
+def tail(path: Path, lines: int = 30) -> list[str]:
+    """The last lines of the last start of a role; from its last traceback on, if it has one."""
+    text = _last_start(path)
     tracebacks = [number for number, line in enumerate(text) if line.startswith(_TRACEBACK)]
     if tracebacks:
         return text[tracebacks[-1] :][-4 * lines :]
     return text[-lines:]
 
 
-def last_line(path: Path) -> str:
-    """The last line that says something, for a one-line reason; empty if there is none."""
-    return next((line.strip() for line in reversed(tail(path)) if line.strip()), "")[:300]
+def why(path: Path, *, by_signal: bool = False) -> str:
+    """The error with which the role ended, in one line; empty if it has said nothing.
+
+    Args:
+      by_signal: it was killed, so the last traceback of its log, if there is one, is not the reason: its last line.
+    """
+    text = _last_start(path)
+    if not by_signal:
+        return error_line(text)
+    return next((line.strip() for line in reversed(text) if line.strip()), "")[:LINE_MAX]
 
 
 def ends(path: Path, lines: int = 30) -> list[str]:

@@ -15,7 +15,7 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.launch import process as processes
 from deeprec_ext.launch.containers import Containers
 from deeprec_ext.launch.guard import Guard, kill_member
-from deeprec_ext.launch.logs import last_line
+from deeprec_ext.launch.logs import why
 from deeprec_ext.launch.process import Command, Process
 from deeprec_ext.launch.resources import Resources
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
@@ -52,12 +52,16 @@ class Pod:
     def running(self) -> bool:
         return self.process is not None
 
+    def why(self) -> str:
+        """The error with which it ended, in one line, where its log tells."""
+        return why(self.log, by_signal=self.exit_code > 128)
+
     def status(self) -> pb2.PodStatus:
         """As the AIMaster sees it, at this moment."""
         return pb2.PodStatus(
             name=self.name, state="running" if self.running else "exited", pid=self.pid, exit_code=self.exit_code,
             restarting=self.restarting, restarts=self.restarts, deleted=self.deleted,
-            last_line=last_line(self.log) if not self.running and self.exit_code and not self.deleted else "",
+            last_line=self.why() if not self.running and self.exit_code and not self.deleted else "",
             cause=self.cause, resources=self.resources.to_proto(),
         )  # fmt: skip
 

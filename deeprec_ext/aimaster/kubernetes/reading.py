@@ -17,6 +17,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from deeprec_ext.tracebacks import error_line
 from deeprec_ext.units import format_bytes, parse_bytes, parse_cores
 from tfjob.api import Manifest
 
@@ -163,8 +164,7 @@ def _with(word: str, message: str) -> str:
 
 
 def _last_line(ended: Manifest) -> str:
-    lines = [line.strip() for line in str(ended.get("message") or "").splitlines() if line.strip()]
-    return lines[-1][:LINE_MAX] if lines else ""
+    return error_line(str(ended.get("message") or "").splitlines())
 
 
 def _waiting(state: Manifest) -> str:

@@ -10,7 +10,7 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.ending import Outcome
 from deeprec_ext.launch.eventlog import EventTail, format_event
 from deeprec_ext.launch.events import ScriptedEvent
-from deeprec_ext.launch.logs import last_line, tail
+from deeprec_ext.launch.logs import tail, why
 from deeprec_ext.launch.pods import Pod
 from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.process import marker
@@ -60,7 +60,7 @@ def test_the_tail_is_the_last_starts_traceback(tmp_path):
              "Traceback (most recent call last):", "  File x", "ImportError: no"]  # fmt: skip
     log.write_text("\n".join(lines) + "\n")
     assert tail(log) == lines[-3:]
-    assert last_line(log) == "ImportError: no"
+    assert why(log) == "ImportError: no"
     assert tail(tmp_path / "none.log") == []
 
 

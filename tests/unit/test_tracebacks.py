@@ -1,0 +1,129 @@
+"""The one line that says why a process failed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from deeprec_ext.tracebacks import error_line
+
+PYTHON = """
+Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    main()
+    ^^^^^^
+  File "train.py", line 2, in main
+    raise ValueError("no such column\\nof twelve")
+ValueError: no such column
+of twelve
+"""
+
+TENSORFLOW = """
+step 300
+Traceback (most recent call last):
+  File "session.py", line 1402, in _do_call
+    return fn(*args)
+           ^^^^^^^^^
+tensorflow.python.framework.errors_impl.InvalidArgumentError: {first}
+\t [[{{{{node Mul}}}}]]
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "train.py", line 9, in <module>
+    session.run(d)
+tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error:
+
+Detected at node 'Mul' defined at (most recent call last):
+    File "train.py", line 8, in <module>
+      c = tf.multiply(a, b)
+Node: 'Mul'
+{second}
+\t [[{{{{node Mul}}}}]]
+
+Errors may have originated from an input operation.
+Input Source operations connected to node Mul:
+In[0] a (defined at train.py:4)
+
+Original stack trace for 'Mul':
+  File "train.py", line 8, in <module>
+  File "gen_math_ops.py", line 6764, in mul
+"""
+
+SHAPES = "Incompatible shapes: [2] vs. [3]"
+ONE = TENSORFLOW.format(first=SHAPES, second=SHAPES)
+ROOTS = f"2 root error(s) found.\n  (0) INVALID_ARGUMENT: {SHAPES}\n\t [[{{{{node Mul}}}}]]\n  (1) CANCELLED: no more"
+FUNCTION = """
+Traceback (most recent call last):
+  File "train.py", line 31, in <module>
+    session.run(n)
+tensorflow.python.framework.errors_impl.UnknownError: Graph execution error:
+
+Detected at node 'PyFunc' defined at (most recent call last):
+    File "train.py", line 31, in <module>
+Node: 'PyFunc'
+RuntimeError: broken generator
+Traceback (most recent call last):
+
+  File "script_ops.py", line 270, in __call__
+    ret = func(*args)
+
+RuntimeError: broken generator
+
+
+\t [[{{node PyFunc}}]]
+"""
+IGNORED = 'Exception ignored in: <function Session.__del__>\nTraceback (most recent call last):\n  File "s.py", line 1, in f\nOSError: late\n'
+IN_THREAD = IGNORED.replace("ignored in: <function Session.__del__>", "in thread Thread-1:")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (PYTHON, "ValueError: no such column"),
+        (ONE, f"InvalidArgumentError: {SHAPES}"),
+        (TENSORFLOW.format(first=ROOTS, second=ROOTS), f"InvalidArgumentError: {SHAPES}"),
+        (FUNCTION, "RuntimeError: broken generator"),
+        (ONE + IGNORED, f"InvalidArgumentError: {SHAPES}"),
+        (PYTHON + IN_THREAD, "ValueError: no such column"),
+        (IN_THREAD, "OSError: late"),
+        ('Traceback (most recent call last):\n  File "t.py", line 1, in f\nKeyboardInterrupt\n', "KeyboardInterrupt"),
+        ('Traceback (most recent call last):\n  File "t.py", line 1, in f\nmy.own.Trouble: x\n', "Trouble: x"),
+        ("loading\nno such file: data.csv\n\n", "no such file: data.csv"),
+        ("", ""),
+        ("\n \n", ""),
+    ],
+    ids=["python", "tensorflow", "roots", "py_func", "ignored", "after", "thread", "interrupt", "own", "said", "none", "blank"],
+)  # fmt: skip
+def test_the_line_is_the_error(text, line):
+    assert error_line(text.splitlines()) == line
+
+
+def test_a_kubelet_keeps_only_the_last_two_kilobytes():
+    begin = ONE.rindex("Detected at node")
+    assert error_line(ONE[begin:].splitlines()) == SHAPES, "the head is cut off"
+    frames = ONE[ONE.rindex("  File") :]
+    assert error_line(frames.splitlines()) == "an error of TensorFlow, told further up in the log"
+
+
+def test_a_page_is_one_line():
+    assert len(error_line(["Traceback (most recent call last):", "  File x", "E: " + "a" * 5000])) == 300
+
+
+def test_what_tensorflow_itself_prints(tmp_path):
+    script = tmp_path / "fails.py"
+    script.write_text(textwrap.dedent("""
+        import tensorflow as tf
+        v1 = tf.compat.v1
+        v1.disable_eager_execution()
+        a, b = (v1.placeholder(tf.float32, [None]) for _ in range(2))
+        c = tf.reduce_sum(tf.multiply(a, b, name="Mul"))
+        with v1.train.MonitoredSession() as session:
+            session.run(c, {a: [1.0, 2.0], b: [1.0, 2.0, 3.0]})
+    """))
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 1
+    assert error_line(ended.stderr.splitlines()) == f"InvalidArgumentError: {SHAPES}"
