@@ -142,6 +142,9 @@ class Settings:
     window_seconds: float = 10.0
     """Length of the windows in which throughput is measured: some hundred steps, so that noise evens out."""
 
+    strict: bool = False
+    """Whether a job fails where something trains beside the PS (or is otherwise told as a notice) instead of going on."""
+
     gazer_seconds: float = 2.0
     """How often every process reports what it uses and how its steps go; 0: never. A sample costs below a millisecond."""
 

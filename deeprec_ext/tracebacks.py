@@ -36,7 +36,9 @@ def error_line(lines: Sequence[str]) -> str:
     chosen = [number for number, heard in heads if heard] or [number for number, _ in heads]
     if chosen:
         return _described(lines, chosen[-1])[:LINE_MAX]
-    begin = next((number + 1 for number, line in enumerate(lines) if line.startswith("Node: '")), 0)  # the head was cut off
+    begin = next(
+        (number + 1 for number, line in enumerate(lines) if line.startswith("Node: '")), 0
+    )  # the head was cut off
     told = [line.strip() for line in (_message(lines, begin) if begin else reversed(lines)) if line.strip()]
     said = next((line for line in told if not (_SKIPPED.match(line) or _FRAME.match(f" {line}"))), "")
     return (said or ("an error of TensorFlow, told further up in the log" if told else ""))[:LINE_MAX]

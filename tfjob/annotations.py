@@ -25,7 +25,7 @@ from tfjob.spec import InvalidError, TFJob
 OPTIONS = (
     "enabled", "min-ps", "max-ps", "min-workers", "max-workers", "slots", "objective", "deadline", "autoscale", "hold",
     "backup", "package", "state-volume", "max-ps-cpu", "max-worker-cpu", "max-ps-memory", "max-worker-memory",
-    "total-cpu", "total-memory",
+    "total-cpu", "total-memory", "strict",
 )  # fmt: skip
 OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies")
 """Written by operator and AIMaster; a user reads them."""
@@ -50,7 +50,7 @@ class Elastic:
     min_workers: int
     max_workers: int
     settings: tuple[tuple[str, str], ...] = ()
-    """Of the AIMaster (`--setting name=value`): autoscale, objective, deadline_seconds, peer_backup, disk_backup."""
+    """Of the AIMaster (`--setting name=value`): autoscale, objective, deadline_seconds, peer_backup, disk_backup, strict."""
 
     hold: bool = False
     package: str = "inject"
@@ -103,7 +103,8 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
     found = Elastic(
         ps=limits.ps, workers=limits.workers, evaluator=job.replicas(names.EVALUATOR) > 0, slots=limits.slots,
         min_ps=limits.min_ps, max_ps=limits.max_ps, min_workers=limits.min_workers, max_workers=limits.max_workers,
-        settings=(*_autoscale(given), *_backup(given)), hold=given.boolean("hold"), package=package, state_volume=claim,
+        settings=(*_autoscale(given), *_backup(given), *_strict(given)), hold=given.boolean("hold"),
+        package=package, state_volume=claim,
         max_ps_cpu=given.cores("max-ps-cpu"), max_worker_cpu=given.cores("max-worker-cpu"),
         max_ps_memory=given.bytes("max-ps-memory"), max_worker_memory=given.bytes("max-worker-memory"),
         total_cpu=given.cores("total-cpu"), total_memory=given.bytes("total-memory"),
@@ -208,6 +209,10 @@ def _check_range(job: TFJob, given: _Given, type_: str, name: str, least: int, c
     if not least <= count <= most:
         path = f"{job.specs[type_].path}.replicas"  # without workers there is nothing that could be out of range
         raise InvalidError(path, f"is {count}; must lie between min-{name} {least} and max-{name} {most} (annotations)")
+
+
+def _strict(given: _Given) -> tuple[tuple[str, str], ...]:
+    return (("strict", "true"),) if given.boolean("strict") else ()
 
 
 def _autoscale(given: _Given) -> tuple[tuple[str, str], ...]:

@@ -120,5 +120,8 @@ class Inbox:
     def _on_log(self, member: Member, line: pb.LogLine) -> None:
         self._job.event("warning", member.name, text=line.text[:TEXT_MAX])
 
+    def _on_notice(self, member: Member, notice: pb.Notice) -> None:
+        self._job.notices.add(member.name, notice)
+
     def _on_passes(self, member: Member, report: pb.PassReport) -> None:
         self._job.store.put_blob("passes", report.json.encode())

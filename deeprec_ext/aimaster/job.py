@@ -26,6 +26,7 @@ from deeprec_ext.aimaster.holding import Holding
 from deeprec_ext.aimaster.keepsakes import Keepsakes
 from deeprec_ext.aimaster.ledger import Ledger
 from deeprec_ext.aimaster.members import Members
+from deeprec_ext.aimaster.notices import Notices
 from deeprec_ext.aimaster.signals import Signal
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.aimaster.view import Cluster, advance
@@ -79,6 +80,7 @@ class Job:
         self.keepsakes = Keepsakes(self)
         self.ledger = Ledger(self)
         self.gazing = Gazing(self)
+        self.notices = Notices(self)
         self.dashboard = ""  # URL of the web page, while it is served
         self.stale: asyncio.Event = asyncio.Event()  # a newer AIMaster exists: end
         self.keep: Callable[[], Awaitable[None]] = _is_kept  # awaited between a decision and its first effect
@@ -231,6 +233,7 @@ class Job:
         """A stopped run is resumed: how it ended does not count any more."""
         self.ending = self.failure = ""
         self.store.put(ending="", failure="")
+        self.notices.forget()
 
     def close(self) -> None:
         if self._publishing is not None:

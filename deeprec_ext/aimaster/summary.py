@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from deeprec_ext.aimaster.facts import Failure, Scaling, parse_name
 from deeprec_ext.aimaster.ledger import report
+from deeprec_ext.aimaster.notices import KEY, notices_of
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -68,6 +70,7 @@ def summarize(store: Store, *, status: str, seconds: float, roles: Mapping[str, 
         "failures": [_failure(failure) for failure in store.failures()],
         "data": report.summarize(store),
         "metrics": metrics,
+        "notices": [dataclasses.asdict(one) for one in notices_of({KEY: store.get(KEY)})],
         "estimator": {"mape_holdout": None},
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from deeprec_ext.cli.table import notice_line
 from deeprec_ext.launch.ending import FAILED, SUCCEEDED
 from deeprec_ext.launch.job import Result
 from deeprec_ext.launch.story import REPORT
@@ -42,7 +43,7 @@ def print_summary(summary: Mapping[str, Any], directory: Path) -> None:
 
 
 def print_body(summary: Mapping[str, Any], console: Console) -> None:
-    """What happened: scalings, failures, metrics."""
+    """What happened: scalings, failures, notices, metrics."""
     from rich.table import Table
 
     table = Table(header_style="dim", box=None)
@@ -54,6 +55,9 @@ def print_body(summary: Mapping[str, Any], console: Console) -> None:
         console.print(table)
     for one in summary.get("failures") or []:
         console.print(failure_line(one), markup=False)
+    for one in summary.get("notices") or []:
+        line = notice_line(str(one.get("text")), str(one.get("remedy") or ""), one.get("roles") or [])
+        console.print(line, markup=False, style="yellow")
     metrics = summary.get("metrics") or {}
     if metrics:
         text = ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics.items()))

@@ -97,6 +97,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the script's TF_CONFIG calls the chief: chief, master, or workers alone, of which worker 0 is the chief "
         "(default: by the script's text)",
     )  # fmt: skip
+    parser.add_argument(
+        "--strict", action="store_true", help="fail where something trains beside the PS, instead of saying so"
+    )
     parser.add_argument("--events", type=Path, metavar="FILE", help="YAML file that scripts scalings and failures")
     parser.add_argument("--workdir", type=Path, metavar="DIR", help="run directory (default runs/<script>-<date-time>)")
     parser.add_argument("--resume", action="store_true", help="go on with the job in --workdir")
@@ -152,7 +155,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
         limits = dataclasses.replace(limits, ps=start.size.ps, workers=start.size.workers)
     settings = (
         *backup_settings(arguments.backup), *autoscale_settings(arguments.autoscale, arguments.objective, arguments.deadline),
-        *(split_setting(text) for text in arguments.setting),
+        *((("strict", "true"),) if arguments.strict else ()), *(split_setting(text) for text in arguments.setting),
     )  # fmt: skip
     values_given(settings)
     port = check_free(arguments.port, "--port") if arguments.port is not None else 0

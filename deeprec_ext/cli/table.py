@@ -37,6 +37,7 @@ def render(
     """
     above: list[RenderableType] = [*header(scene), Progressing(scene)]
     above += [_line(data_line(one)) for one in (scene.status.data if scene.status else ())]
+    above += [Text(line, style="yellow", overflow="fold") for line in notice_lines(scene.status)]
     if (backups := backup_line(scene.status)) is not None:
         above.append(backups)
     below: list[RenderableType] = [script_line(scene.script)] if scene.script else []
@@ -136,6 +137,18 @@ class Progressing:
         yield grid
 
 
+def notice_lines(status: pb2.StatusReply | None) -> list[str]:
+    """`notice (chief-0): no variable of the graph is on a PS …: create the model under …`."""
+    said = [(one.notice, list(one.roles)) for one in status.notices] if status is not None else []
+    return [notice_line(one.text, one.remedy, roles) for one, roles in said]
+
+
+def notice_line(text: str, remedy: str, roles: Sequence[str]) -> str:
+    """One of them."""
+    more = f" and {len(roles) - 3} more" if len(roles) > 3 else ""
+    return f"notice ({', '.join(roles[:3])}{more}): {text}" + (f": {remedy}" if remedy else "")
+
+
 def data_line(data: pb2.DataStatus) -> str:
     """`data train: 32,000 of 65,122 records trained (49 %), epoch 1 of 2, 4,096 leased, 12 repeated`."""
     trained = f"data {data.name}: {data.trained:,} records trained"
@@ -167,6 +180,7 @@ def plain_line(scene: Scene) -> str:
         parts.append(f"{len(set(status.slot_map))} PS")
         trainers = sum(role.state == "running" and role.role in (pb2.CHIEF, pb2.WORKER) for role in status.roles)
         parts.append(counted(trainers, "trainer"))
+        parts += [f"notice {one.notice.code}" for one in status.notices if not one.notice.mended]
         parts += [f"data {one.name} {one.trained}" + (f"/{one.records}" if one.records else "") for one in status.data]
         running = running_scaling(status)
         if running is not None:

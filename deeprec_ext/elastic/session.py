@@ -242,6 +242,10 @@ class ElasticSession(v1.Session):
         """The variable catalogue of the graph, from what the training loop runs; None before it has made steps."""
         return self._user.catalogue()
 
+    def trains(self) -> tuple[passes.GraphIndex, set[str]] | None:
+        """The user's graph and the names of what the training loop runs of it; None before it has made steps."""
+        return self._user.trains()
+
     def batch_size(self) -> int:
         """Records per step, 0 if unknown."""
         return passes.batch_size(self._user.exported().definition)

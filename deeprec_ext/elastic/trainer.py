@@ -26,6 +26,7 @@ from deeprec_ext.elastic.gate import Gate
 from deeprec_ext.elastic.holding import Holding
 from deeprec_ext.elastic.home import Wanted
 from deeprec_ext.elastic.inputs import Inputs
+from deeprec_ext.elastic.noticing import Noticing
 from deeprec_ext.elastic.placed import Placed, retire
 from deeprec_ext.elastic.runner import Runner
 from deeprec_ext.elastic.session import LOST, ElasticSession
@@ -70,6 +71,7 @@ class Trainer:
         self.inputs = Inputs(self.agent, self.leaving)
         self.gazer = TrainerGazer(identity.name, self, self.agent)
         self.telling = Telling(self.agent, self.clock, self.gazer.note_pause)
+        self.noticing = Noticing(self.agent.send)
         self.holding = Holding(target, self.agent, lambda: self._settings.copy_chunk_bytes or 8 << 20)
         self._builder = Builder(self.agent.ack)
         self.had_session = False
@@ -238,6 +240,8 @@ class Trainer:
             self._builder.put(self._freeze)
         if self.clock.steps in (3, 50) or self.clock.steps % 1000 == 0:
             self._builder.put(self.send_catalogue)
+            if self.clock.steps <= 50:
+                self._builder.put(lambda: self.noticing.look(list(self._sessions)))
             self._standby.soon()  # hooks and savers may have added to the graph
 
     def _freeze(self) -> None:
@@ -286,6 +290,7 @@ class Trainer:
         self._set_view(ClusterView.from_proto(reply.view))
         self.inputs.registered(reply)
         self.holding.report_again()
+        self.noticing.again()
         self.gazer.follow(reply.settings)
 
     def fenced(self, reason: str) -> None:

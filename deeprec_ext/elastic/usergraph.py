@@ -144,6 +144,13 @@ class UserGraph:
         saved = dataclasses.replace(saved, names=exported.cuts.saved(saved.names))
         return passes.build_catalogue(exported.definition, names, saved)
 
+    def trains(self) -> tuple[passes.GraphIndex, set[str]] | None:
+        """The graph and the names of what recurs; None while nothing does."""
+        exported, recurring = self.known, self.recurring()
+        if exported is None or not recurring:
+            return None
+        return exported.index, {name for signature in recurring for name in signature.names}
+
     def _reached(self, exported: Exported, signature: Signature) -> Facts:
         index, feeds = exported.index, exported.feeds
         reached = [index.nodes[name] for name in index.upstream(signature.names) if name in index.nodes]

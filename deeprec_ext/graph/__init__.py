@@ -22,6 +22,7 @@ from deeprec_ext.graph.rewriting import Rewriting
 from deeprec_ext.graph.sites import Site, sites
 from deeprec_ext.graph.sources import Feed, feeds, pulls, readers, record_tensors
 from deeprec_ext.graph.trace import read_trace, role_by_view
+from deeprec_ext.graph.training import Training, training
 
 
 def touches_ps(graph_def: GraphDef | GraphIndex, names: Collection[str]) -> bool:
@@ -42,6 +43,7 @@ __all__ = [
     "Rewritten",
     "Saved",
     "Site",
+    "Training",
     "batch_size",
     "build_catalogue",
     "check",
@@ -59,5 +61,6 @@ __all__ = [
     "saved_names",
     "sites",
     "touches_ps",
+    "training",
     "unregister_pass",
 ]

@@ -204,7 +204,11 @@ class Job:
     def _read_events(self) -> None:
         for event in self._events.poll():
             self._refused = self._refused or event.get("type") == "refusal"
-            self._display.event(event)
+            if event.get("type") == "notice":  # whole: it says what to do
+                remedy = f": {event['remedy']}" if event.get("remedy") else ""
+                self._display.say(f"notice of {event.get('role')}: {event.get('text')}{remedy}")
+            else:
+                self._display.event(event)
 
     def _refresh(self, script: Script) -> None:
         self._read_events()

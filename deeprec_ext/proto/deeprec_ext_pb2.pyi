@@ -767,6 +767,18 @@ class Refusal(_message.Message):
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
+class Notice(_message.Message):
+    __slots__ = ("code", "text", "remedy", "mended")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    REMEDY_FIELD_NUMBER: _ClassVar[int]
+    MENDED_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    text: str
+    remedy: str
+    mended: bool
+    def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ..., remedy: _Optional[str] = ..., mended: bool = ...) -> None: ...
+
 class Finished(_message.Message):
     __slots__ = ("left", "had_session", "exit_code")
     LEFT_FIELD_NUMBER: _ClassVar[int]
@@ -790,7 +802,7 @@ class PassReport(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "ack", "catalogue", "pause", "metrics", "trouble", "live", "refusal", "finished", "log", "passes", "backup", "backup_wish", "data", "gazer")
+    __slots__ = ("hello", "heartbeat", "ack", "catalogue", "pause", "metrics", "trouble", "live", "refusal", "finished", "log", "passes", "backup", "backup_wish", "data", "gazer", "notice")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
@@ -807,6 +819,7 @@ class AgentMessage(_message.Message):
     BACKUP_WISH_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     GAZER_FIELD_NUMBER: _ClassVar[int]
+    NOTICE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     ack: Ack
@@ -823,7 +836,8 @@ class AgentMessage(_message.Message):
     backup_wish: BackupWish
     data: DataRequest
     gazer: GazerReport
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., pause: _Optional[_Union[PauseReport, _Mapping]] = ..., metrics: _Optional[_Union[MetricsReport, _Mapping]] = ..., trouble: _Optional[_Union[PsTrouble, _Mapping]] = ..., live: _Optional[_Union[ModelLive, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., passes: _Optional[_Union[PassReport, _Mapping]] = ..., backup: _Optional[_Union[BackupReport, _Mapping]] = ..., backup_wish: _Optional[_Union[BackupWish, _Mapping]] = ..., data: _Optional[_Union[DataRequest, _Mapping]] = ..., gazer: _Optional[_Union[GazerReport, _Mapping]] = ...) -> None: ...
+    notice: Notice
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., pause: _Optional[_Union[PauseReport, _Mapping]] = ..., metrics: _Optional[_Union[MetricsReport, _Mapping]] = ..., trouble: _Optional[_Union[PsTrouble, _Mapping]] = ..., live: _Optional[_Union[ModelLive, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., passes: _Optional[_Union[PassReport, _Mapping]] = ..., backup: _Optional[_Union[BackupReport, _Mapping]] = ..., backup_wish: _Optional[_Union[BackupWish, _Mapping]] = ..., data: _Optional[_Union[DataRequest, _Mapping]] = ..., gazer: _Optional[_Union[GazerReport, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("incarnation",)
@@ -1285,7 +1299,7 @@ class BackupStatus(_message.Message):
     def __init__(self, peer: bool = ..., unprotected_slots: _Optional[_Iterable[int]] = ..., oldest_seconds: _Optional[float] = ..., disk_path: _Optional[str] = ..., disk_cut: _Optional[int] = ..., disk_seconds: _Optional[float] = ..., error: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., refreshes: _Optional[int] = ..., holder: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup", "slot_load", "dashboard", "autoscale")
+    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup", "slot_load", "dashboard", "autoscale", "notices")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1314,6 +1328,7 @@ class StatusReply(_message.Message):
     SLOT_LOAD_FIELD_NUMBER: _ClassVar[int]
     DASHBOARD_FIELD_NUMBER: _ClassVar[int]
     AUTOSCALE_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: str
     epoch: int
@@ -1335,7 +1350,8 @@ class StatusReply(_message.Message):
     slot_load: _containers.RepeatedCompositeFieldContainer[SlotStatus]
     dashboard: str
     autoscale: str
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ..., data: _Optional[_Iterable[_Union[DataStatus, _Mapping]]] = ..., backup: _Optional[_Union[BackupStatus, _Mapping]] = ..., slot_load: _Optional[_Iterable[_Union[SlotStatus, _Mapping]]] = ..., dashboard: _Optional[str] = ..., autoscale: _Optional[str] = ...) -> None: ...
+    notices: _containers.RepeatedCompositeFieldContainer[NoticeStatus]
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ..., data: _Optional[_Iterable[_Union[DataStatus, _Mapping]]] = ..., backup: _Optional[_Union[BackupStatus, _Mapping]] = ..., slot_load: _Optional[_Iterable[_Union[SlotStatus, _Mapping]]] = ..., dashboard: _Optional[str] = ..., autoscale: _Optional[str] = ..., notices: _Optional[_Iterable[_Union[NoticeStatus, _Mapping]]] = ...) -> None: ...
 
 class SeriesRequest(_message.Message):
     __slots__ = ("subjects", "metrics", "since", "until", "points")
@@ -1370,6 +1386,16 @@ class SeriesReply(_message.Message):
     LINES_FIELD_NUMBER: _ClassVar[int]
     lines: _containers.RepeatedCompositeFieldContainer[SeriesLine]
     def __init__(self, lines: _Optional[_Iterable[_Union[SeriesLine, _Mapping]]] = ...) -> None: ...
+
+class NoticeStatus(_message.Message):
+    __slots__ = ("notice", "roles", "time")
+    NOTICE_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    notice: Notice
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    time: float
+    def __init__(self, notice: _Optional[_Union[Notice, _Mapping]] = ..., roles: _Optional[_Iterable[str]] = ..., time: _Optional[float] = ...) -> None: ...
 
 class ScaleRequest(_message.Message):
     __slots__ = ("ps", "workers", "rebalance", "replace", "dry_run", "reason")

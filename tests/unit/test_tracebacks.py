@@ -76,7 +76,11 @@ RuntimeError: broken generator
 
 \t [[{{node PyFunc}}]]
 """
-IGNORED = 'Exception ignored in: <function Session.__del__>\nTraceback (most recent call last):\n  File "s.py", line 1, in f\nOSError: late\n'
+IGNORED = """Exception ignored in: <function Session.__del__>
+Traceback (most recent call last):
+  File "s.py", line 1, in f
+OSError: late
+"""
 IN_THREAD = IGNORED.replace("ignored in: <function Session.__del__>", "in thread Thread-1:")
 
 
@@ -115,7 +119,8 @@ def test_a_page_is_one_line():
 
 def test_what_tensorflow_itself_prints(tmp_path):
     script = tmp_path / "fails.py"
-    script.write_text(textwrap.dedent("""
+    script.write_text(
+        textwrap.dedent("""
         import tensorflow as tf
         v1 = tf.compat.v1
         v1.disable_eager_execution()
@@ -123,7 +128,8 @@ def test_what_tensorflow_itself_prints(tmp_path):
         c = tf.reduce_sum(tf.multiply(a, b, name="Mul"))
         with v1.train.MonitoredSession() as session:
             session.run(c, {a: [1.0, 2.0], b: [1.0, 2.0, 3.0]})
-    """))
+    """)
+    )
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1
     assert error_line(ended.stderr.splitlines()) == f"InvalidArgumentError: {SHAPES}"

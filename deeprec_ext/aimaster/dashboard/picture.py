@@ -117,6 +117,15 @@ def picture(
         "queued": queued,
         "data": [_data(one, status, data_rates or {}) for one in status.data],
         "backup": _backup(status),
+        "notices": [
+            {
+                "text": one.notice.text,
+                "remedy": one.notice.remedy,
+                "mended": one.notice.mended,
+                "roles": list(one.roles),
+            }
+            for one in status.notices
+        ],
         "event": sequence,
     }
 

@@ -59,6 +59,9 @@ def tell(type_: str, role: str, fields: Mapping[str, Any]) -> Told | None:
         return Told("Normal", "Decision", f"decision {fields['number']}: {fields['action']}, {fields['reason']}")
     if type_ == "refusal":
         return Told("Warning", "ScriptRefused", str(fields.get("reason", "")))
+    if type_ == "notice":
+        remedy = f": {fields['remedy']}" if fields.get("remedy") else ""
+        return Told("Normal" if fields.get("mended") else "Warning", "Notice", f"{role}: {fields['text']}{remedy}")
     if type_ == "reclaimed":
         return Told("Warning", "NodeReclaimed", f"{role}: {fields['reason']}; {fields['answer']}")
     if type_ == "aimaster_restarted":

@@ -104,7 +104,13 @@ class Event:
     @property
     def text(self) -> str:
         """What it says in words, if it does."""
-        return str(self.fields.get("text") or self.fields.get("reason") or self.fields.get("error") or "")
+        said = str(self.fields.get("text") or self.fields.get("reason") or self.fields.get("error") or "")
+        return f"{said}: {self.remedy}" if self.remedy else said
+
+    @property
+    def remedy(self) -> str:
+        """Of a notice."""
+        return str(self.fields.get("remedy") or "")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from deeprec_ext.cli.ending import final_line, scaling_row
+from deeprec_ext.cli.ending import final_line, print_body, scaling_row
 from deeprec_ext.cli.roles import slots_text
 from deeprec_ext.cli.table import describe_scaling, plain_line, render
 from deeprec_ext.launch.events import ScriptedEvent
@@ -214,3 +214,16 @@ def test_it_fits_into_80_columns():
 def test_the_address_of_the_page_is_shown_whole():
     page = "http://127.0.0.1:8080/?token=" + "x" * 32
     assert f"dashboard {page}\n" in text_of(render(scene(loaded(), dashboard=page))).replace(" \n", "\n")
+
+
+def test_a_notice_stands_in_the_table_and_in_the_summary_with_what_to_do():
+    reply = status()
+    notice = pb2.Notice(code="no-variable-on-ps", text="nothing is on a PS", remedy="use a setter")
+    reply.notices.add(notice=notice, roles=[f"worker-{number}" for number in range(5)])
+    line = "notice (worker-0, worker-1, worker-2 and 2 more): nothing is on a PS: use a setter"
+    assert line in text_of(render(scene(reply)))
+    assert "notice no-variable-on-ps" in plain_line(scene(reply))
+    stream = io.StringIO()
+    summary = {"notices": [{"text": notice.text, "remedy": notice.remedy, "roles": list(reply.notices[0].roles)}]}
+    print_body(summary, Console(file=stream, width=140, color_system=None))
+    assert line in stream.getvalue()

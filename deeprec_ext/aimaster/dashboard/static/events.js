@@ -7,7 +7,7 @@ const KINDS = { "": "all", scaling: "scalings", failure: "failures", warning: "w
 const TYPES = [
   [/^(scaling|pause|view_formed)/, "scaling"],
   [/^(failure|recovered|promoted|fetched|silent|trouble|ps_replaced|refusal|job_failed|exited|aimaster_restarted)/, "failure"],
-  [/^warning/, "warning"],
+  [/^(warning|notice)/, "warning"],
   [/^(dataset|ledger|leases|set_aside)/, "data"],
   [/^(peer_backup|disk|marks)/, "backup"],
   [/^decision/, "decision"],

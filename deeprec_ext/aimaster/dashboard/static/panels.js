@@ -30,10 +30,18 @@ export function banner(look, title, words) {
   }
 }
 
-export function stateBanner({ job, ps, trainers, counts }) {
+/** What trains beside the PS, with the one line to change. */
+function noticeBanner(notices) {
+  const wrong = notices.filter((one) => !one.mended);
+  const words = (wrong.length ? wrong : notices).map((one) => ` ${one.roles.join(", ")}: ${one.text}${one.remedy ? `: ${one.remedy}` : ""}.`).join("");
+  banner(wrong.length ? "bad" : "busy", wrong.length ? "Not all of it trains on the PS." : "Taken care of.", words);
+}
+
+export function stateBanner({ job, ps, trainers, counts, notices }) {
   if (job.state === "failed") return banner("bad", "The job has failed.", job.failure || "See the logs.");
   if (job.state === "finished") return banner("good", "The job has finished.", `${f.count(job.step)} steps in ${f.clockwork(job.seconds)}.`);
   if (job.state === "finishing") return banner("busy", "The job is finishing.", "The chief has ended; workers and evaluator end too.");
+  if (notices.length) return noticeBanner(notices);
   if (job.state !== "starting") return banner("", "", "");
   const there = (roles) => roles.filter((one) => one.state === "running").length;
   const words = counts.ps + counts.trainers === 0 ? "No role is known yet."

@@ -9,6 +9,7 @@ from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.findings.finding import ADVICE, NOTE, PROBLEM, Finding
 from deeprec_ext.gazer.report.lines import length
 from deeprec_ext.gazer.report.story import CRASHED, Failure, Scaling
+from deeprec_ext.tracebacks import error_line
 from deeprec_ext.units import format_bytes, format_seconds
 
 RISK_SECONDS = 300.0
@@ -35,9 +36,19 @@ def job_failed(case: Case) -> Iterable[Finding]:
             "`deeprec-ext run --resume --workdir DIR …` goes on from the store and the last checkpoint.",
         )  # fmt: skip
     elif story.status == "failed":
-        evidence = [line for log in story.logs for line in log.lines[-1:]][:3]
+        evidence = [line for log in story.logs if (line := error_line(log.lines))][:3]
         yield Finding("job-failed", PROBLEM, f"The job failed: {story.reason or 'no reason is known'}", tuple(evidence),
                       "The ends of the logs of the roles that failed are below.")  # fmt: skip
+
+
+def notices(case: Case) -> Iterable[Finding]:
+    """Something trained beside the PS."""
+    for event in case.story.events:
+        if event.type == "notice":
+            text = str(event.fields.get("text") or "")
+            level = NOTE if event.fields.get("mended") else PROBLEM
+            said = (f"first said by {event.role}, {_after(case, event.time)}",)
+            yield Finding("notice", level, text[:1].upper() + text[1:], said, event.remedy, event.role)
 
 
 def _after(case: Case, time: float) -> str:
@@ -214,4 +225,4 @@ def _lost_a_ps(case: Case, one: Scaling, pause: float) -> bool:
 PAUSE_SECONDS = 5.0
 """Most pauses are well below a second; this one is on somebody's dashboard."""
 
-RULES = (job_failed, failures, data, backups, scalings, dense_updates, slow_pauses)
+RULES = (job_failed, notices, failures, data, backups, scalings, dense_updates, slow_pauses)

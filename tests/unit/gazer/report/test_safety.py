@@ -43,6 +43,17 @@ def test_no_rule_fails_on_an_empty_story():
 # ------------------------------------------------------------------------------------------------------------ the end
 
 
+def test_what_trained_beside_the_ps_is_a_problem_unless_it_was_taken_care_of():
+    fields = {"code": "no-variable-on-ps", "text": "nothing is on a PS", "remedy": "use a setter"}
+    events = (
+        Event(20.0, "notice", "chief-0", fields),
+        Event(21.0, "notice", "chief-0", {"text": "mine", "mended": True}),
+    )
+    assert [(one.level, one.text, one.advice) for one in rules.notices(case(events=events))] == [
+        ("problem", "Nothing is on a PS", "use a setter"), ("note", "Mine", "")
+    ]  # fmt: skip
+
+
 def test_a_failed_job_says_why_and_shows_the_last_line():
     log = Log("chief-0", ("Traceback (most recent call last):", "ValueError: no such file"))
     [finding] = rules.job_failed(case(status="failed", reason="chief-0 exited with code 1", logs=(log,)))

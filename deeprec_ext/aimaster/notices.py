@@ -1,0 +1,79 @@
+"""What trains beside the PS, or would go on unseen: kept for status, report and summary, and with `strict` the end of the job.
+
+Every process with the same trouble says the same; it is kept once, with the roles that have said it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+if TYPE_CHECKING:
+    from deeprec_ext.aimaster.job import Job
+
+KEPT_MAX = 20
+ROLES_MAX = 20
+TEXT_MAX = 1000
+KEY = "notices"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One kind of trouble."""
+
+    code: str
+    text: str
+    remedy: str = ""
+    mended: bool = False
+    """Nothing is wrong any more: the user shall only know."""
+    roles: tuple[str, ...] = ()
+    time: float = 0.0
+    """Unix seconds of when it was first said."""
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.remedy}" if self.remedy else self.text
+
+    def to_proto(self) -> pb.NoticeStatus:
+        notice = pb.Notice(code=self.code, text=self.text, remedy=self.remedy, mended=self.mended)
+        return pb.NoticeStatus(notice=notice, roles=self.roles, time=self.time)
+
+
+def notices_of(values: Mapping[str, Any]) -> tuple[Notice, ...]:
+    """From everything that a store keeps by key."""
+    return tuple(Notice(**{**one, "roles": tuple(one["roles"])}) for one in values.get(KEY) or ())
+
+
+class Notices:
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.all: tuple[Notice, ...] = notices_of({KEY: job.store.get(KEY)})
+
+    def add(self, role: str, said: pb.Notice) -> None:
+        """Idempotent: processes say it again after each registration."""
+        found = {(one.code, one.text): one for one in self.all}
+        key = said.code[:TEXT_MAX], said.text[:TEXT_MAX]
+        known = found.get(key)
+        if (known is None and len(found) >= KEPT_MAX) or (
+            known and (role in known.roles or len(known.roles) >= ROLES_MAX)
+        ):
+            return
+        if known is None:
+            known = Notice(*key, said.remedy[:TEXT_MAX], said.mended, (), self._job.clock.wall())
+            self._job.event("notice", role, code=key[0], text=key[1], remedy=known.remedy, mended=known.mended)
+        found[key] = dataclasses.replace(known, roles=tuple(sorted({*known.roles, role})))
+        self._keep(tuple(found.values()))
+        if self._job.settings.strict and not known.mended:
+            self._job.end("failed", str(known))
+
+    def forget(self) -> None:
+        """A run that is resumed may be another script's."""
+        if self.all:
+            self._keep(())
+
+    def _keep(self, notices: Sequence[Notice]) -> None:
+        self.all = tuple(notices)
+        self._job.store.put(**{KEY: [dataclasses.asdict(one) for one in notices]})

@@ -1,0 +1,79 @@
+"""What this process tells the user through the AIMaster: something of the script's that trains beside the PS.
+
+Nothing here changes what the script does. A notice names what is wrong and the one line to change; it is said once, and again
+after each registration, since the AIMaster may have lost it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+import tensorflow as tf
+
+from deeprec_ext.elastic.session import ElasticSession
+from deeprec_ext.graph import training
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger("deeprec_ext")
+
+SETTER = "with tf.compat.v1.device(tf.compat.v1.train.replica_device_setter(cluster=cluster)):"
+
+NAMED_MAX = 3
+"""Variables that are named in a notice."""
+
+
+class Noticing:
+    """Args:
+    send: takes a message to the AIMaster, at any time.
+    """
+
+    def __init__(self, send: Callable[[pb.AgentMessage], None]) -> None:
+        self._send, self._lock = send, threading.Lock()
+        self._said: dict[str, pb.Notice] = {}
+
+    def say(self, code: str, text: str, remedy: str, *, mended: bool = False) -> None:
+        """One of each code; any thread."""
+        notice = pb.Notice(code=code, text=text, remedy=remedy, mended=mended)
+        with self._lock:
+            if code in self._said:
+                return
+            self._said[code] = notice
+        (log.info if mended else log.warning)("%s: %s", text, remedy)
+        self._send(pb.AgentMessage(notice=notice))
+
+    def again(self) -> None:
+        with self._lock:
+            said = list(self._said.values())
+        for notice in said:
+            self._send(pb.AgentMessage(notice=notice))
+
+    def look(self, sessions: Iterable[ElasticSession]) -> None:
+        """After some steps: whether what they train is on the PS."""
+        for session in sessions:
+            if (known := session.trains()) is not None:
+                found = training(*known, trainable_in(session.graph))
+                if found.beside:
+                    self._beside(found.on_ps, found.beside)
+
+    def _beside(self, on_ps: Sequence[str], beside: Sequence[str]) -> None:
+        if not on_ps:
+            self.say(
+                "no-variable-on-ps", "no variable that is trained is on a PS: each process trains a model of its own",
+                f"make the model under `{SETTER}`, with the cluster of TF_CONFIG",
+            )  # fmt: skip
+            return
+        more = f" and {len(beside) - NAMED_MAX} more" if len(beside) > NAMED_MAX else ""
+        self.say(
+            "variables-beside-ps",
+            f"{len(beside)} of {len(on_ps) + len(beside)} variables that are trained are on no PS "
+            f"({', '.join(beside[:NAMED_MAX])}{more}): each process trains its own",
+            f"make them too under `{SETTER}`",
+        )  # fmt: skip
+
+
+def trainable_in(graph: tf.Graph) -> frozenset[str]:
+    """Names of the nodes of its trainable variables."""
+    found = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
+    return frozenset(variable.op.name for variable in found if getattr(variable, "op", None) is not None)

@@ -1,0 +1,66 @@
+"""What processes say of training beside the PS: kept once, bounded, over restarts, and with `strict` the end of the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deeprec_ext.aimaster.notices import KEPT_MAX, TEXT_MAX
+from deeprec_ext.aimaster.summary import summarize
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tests.unit.aimaster.test_wishes import play
+from tests.unit.aimaster.world import World
+
+NOTICE = pb.Notice(code="no-variable-on-ps", text="nothing is on a PS", remedy="use a setter")
+
+
+def test_the_same_of_two_roles_is_one_and_survives_the_aimaster(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        for name in ("chief-0", "worker-0", "chief-0"):
+            await it.agent(name).say(notice=NOTICE)
+        await it.until(lambda: [one.roles for one in it.master.job.notices.all] == [("chief-0", "worker-0")])
+        await it.crash()
+        await it.start()
+        status = await it.status()
+        assert [(one.notice, list(one.roles)) for one in status.notices] == [(NOTICE, ["chief-0", "worker-0"])]
+        assert not status.failure
+        summary = summarize(it.master.job.store, status="succeeded", seconds=1.0, roles={})
+        [told] = summary["notices"]
+        assert (told["code"], told["text"], told["remedy"]) == (NOTICE.code, NOTICE.text, NOTICE.remedy)
+        it.master.job.reopen()
+        assert not (await it.status()).notices
+
+    play(tmp_path, scenario)
+
+
+def test_there_are_never_many_nor_long_ones(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        for number in range(KEPT_MAX + 5):
+            it.master.job.notices.add("chief-0", pb.Notice(code="x", text=f"{number} " + "a" * 5000))
+        kept = it.master.job.notices.all
+        assert len(kept) == KEPT_MAX and all(len(one.text) == TEXT_MAX for one in kept)
+        it.master.job.notices.add("chief-0", pb.Notice(code="x", text="0 " + "a" * 5000))
+        assert it.master.job.notices.all == kept
+
+    play(tmp_path, scenario)
+
+
+def test_strict_ends_the_job_with_the_notice_unless_it_was_taken_care_of(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        job = it.master.job
+        job.notices.add("chief-0", pb.Notice(code="model-dir", text="taken care of", mended=True))
+        assert not job.ending
+        await it.agent("chief-0").say(notice=NOTICE)
+        await it.until(lambda: job.ending == "failed")
+        assert job.failure == "nothing is on a PS: use a setter"
+
+    play(tmp_path, scenario, strict=True)
+
+
+def test_a_notice_is_a_field_of_its_own_in_the_event(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        it.master.job.notices.add("chief-0", NOTICE)
+        it.master.job.notices.add("worker-0", NOTICE)
+        rows = it.master.job.store.rows("SELECT role, json FROM events WHERE type = 'notice'")
+        assert len(rows) == 1 and rows[0][0] == "chief-0" and NOTICE.remedy in rows[0][1]
+
+    play(tmp_path, scenario)
