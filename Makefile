@@ -99,11 +99,12 @@ chaos: $(VENV)/installed-test $(VENV)/installed-tf  ## Kill, hang and scale at r
 	$(BIN)/python -m tests.chaos --minutes 30 $(CHAOS_ARGS)
 
 .PHONY: lint
-lint: $(VENV)/installed-test  ## Check style (ruff), types (mypy) and layers (import-linter)
+lint: $(VENV)/installed-test  ## Check style (ruff), types (mypy), layers (import-linter) and that Python 3.9 has all that is used (vermin)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- deeprec_ext tfjob
 
 .PHONY: format
 format: $(VENV)/installed-test  ## Let ruff repair and format the code

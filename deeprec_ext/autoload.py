@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
@@ -72,11 +73,23 @@ def choose_layout() -> Choice:
 
     Kubeflow would give an Estimator a TF_CONFIG that it refuses; with a chief in it, it trains.
     """
-    facts = facts_of_command(sys.orig_argv)
+    facts = facts_of_command(own_command())
     choice = choose(facts, sys.argv)
     if facts is None or choice.layout != "chief" or not (facts.estimator or "chief" in facts.jobs):
         return Choice(WORKERS, "the TFJob has no Chief or Master, and the script's text asks for none")
     return choice
+
+
+def own_command() -> list[str]:
+    """The command of this process, interpreter and its options included; empty where nobody tells."""
+    words: list[str] | None = getattr(sys, "orig_argv", None)  # since Python 3.10
+    if words is not None:
+        return list(words)
+    try:
+        told = Path("/proc/self/cmdline").read_bytes()
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in told.split(b"\0")[:-1]]
 
 
 def _apply(module: ModuleType) -> None:

@@ -40,6 +40,9 @@ REPORTS_SECONDS = 5.0
 TRAINERS_SECONDS = 2.0
 """... and for trainers to register: they try every second or so, and nobody trains without the lost PS meanwhile."""
 
+FETCHES_MAX = 3
+"""How often one loss' copies are fetched, by PS that die or fail meanwhile, before something older is restored."""
+
 BRING_BACK_SECONDS = 10.0
 """How long after a returned PS's scaling was rolled back it is tried again."""
 
@@ -58,6 +61,7 @@ class Healing:
         self.remove: Callable[[str], None] = lambda name: None
         self.end: Callable[[Member], None] = lambda member: None
         self._began = job.clock.monotonic()
+        self._failed_fetches = 0  # of the loss there is now
         job.ledger.forgotten_late = failures.forgotten_late
 
     def died(self, name: str, cause: str, *, count: bool = True) -> None:
@@ -150,7 +154,9 @@ class Healing:
     async def _fetch(self, lost: tuple[str, ...]) -> bool:
         """Training stands still until all lost PS are replaced, by PS that pull the copies of what was on them. False: there
 
-        are no copies (any more), and something older is to be restored. True also when all is to be looked at again."""
+        are no copies (any more), and something older is to be restored. True also when all is to be looked at again, as when
+
+        the replacement has died while it fetched."""
         job, began = self._job, self._job.clock.monotonic()
         tasks = [ps.task for ps in job.cluster.ps if ps.name in lost]
 
@@ -176,7 +182,9 @@ class Healing:
             await fetching.carry_out(job, planned, found, step, decided)
         except CommandError as error:
             job.event("warning", text=f"the copies of {', '.join(lost)} could not be fetched: {error}")
-            return job.cluster.lost != lost
+            self._failed_fetches += 1
+            return job.cluster.lost != lost or self._failed_fetches < FETCHES_MAX
+        self._failed_fetches = 0
         return True
 
     async def _restore(self, lost: tuple[str, ...]) -> None:
@@ -191,7 +199,7 @@ class Healing:
             if job.cluster.live:
                 await promotion.stop_trainers(job, tasks, lease)
             await job.changed.until(lambda: self._replacements() is not None or job.cluster.lost != lost, lease / 2)
-        restored = None
+        self._failed_fetches, restored = 0, None
         if job.cluster.live and job.disk_backup:
             await promotion.stop_trainers(job, tasks, job.settings.disk_backup_limit_seconds)
             try:

@@ -2,7 +2,9 @@
 
 Who: a trainer on another host than the PS where there is one, then the one that has the copies already, then the chief, which
 never scales away; nobody whose container has no room for them. What it reports is what counts, as with guards: a slot has a
-copy when its holder, in the same incarnation, has said so.
+copy when its holder, in the same incarnation, has said so. One reads at a time: holders share one set of dirty rows on the
+PS, so nobody is chosen before whoever has been one has stopped (its ack, or its end), and the next AIMaster knows the holder's
+name from the store and waits for it.
 
 When: while the view has one PS; from before a change that leaves one, so that its commit finds the copies there; and after a
 change to more until the guards on PS have theirs. A holder that dies or is scaled away is replaced at once. Its dirty rows are
@@ -38,6 +40,9 @@ ANSWER_SECONDS = 10.0
 
 READY_SECONDS = 60.0
 """How long a change that leaves one PS waits for the holder's first copy; then it goes on, and the job says so."""
+
+STORE_KEY = "holder"
+"""Its name, for the next AIMaster."""
 
 ROOM = 0.9
 """Share of a container's memory that may be in use with the copies."""
@@ -89,7 +94,7 @@ class Holding:
     def __init__(self, job: Job) -> None:
         self._job = job
         self.copies: dict[int, Copy] = {}
-        self.holder = ""
+        self.holder = str(job.store.get(STORE_KEY, ""))
         self.error = ""
         self.bytes_sent = 0
         self.refreshes = 0
@@ -97,6 +102,7 @@ class Holding:
         self._sent_for: object = None  # what the present assignment was made for
         self._before: tuple[str, str] | None = None  # (name, incarnation) of the holder before, until this one has all
         self._unfit: set[str] = set()  # incarnations that did not do as they were told
+        self._leaving: dict[str, asyncio.Future[pb.Ack]] = {}  # told to stop; done when they have, or are gone
         self._awaited = False  # a change that leaves one PS waits for the copies
         self._complete = False
         self._no_room = False  # has been said
@@ -140,7 +146,7 @@ class Holding:
 
     def members(self) -> dict[str, Member]:
         """The trainers that may be reading dirty rows: a final copy needs them to hold."""
-        names = {self.holder, self._before[0] if self._before else ""}
+        names = {self.holder, self._before[0] if self._before else "", *self._still_leaving()}
         return {name: member for name in names if name and (member := self._job.members.get(name)) is not None}
 
     def status(self, message: pb.BackupStatus) -> None:
@@ -173,6 +179,12 @@ class Holding:
     def report(self, member: Member, report: pb.BackupReport) -> None:
         """What a trainer says of the copies it keeps."""
         job = self._job
+        if not self.holder and not self._guard_id:  # the store of the AIMaster before was lost
+            self._now_holds(member.name)
+        if member.name != self.holder and (member.name, member.incarnation) != self._before:
+            if report.slots:
+                self._tell_to_stop(member)
+            return
         self.bytes_sent += report.bytes
         if report.error:
             expected = self._situation(member.name) != self._sent_for or bool(job.cluster.lost)
@@ -187,7 +199,6 @@ class Holding:
             before = self.usable(slot)
             if before is None or member.name in (before.holder, self.holder):
                 self.copies[slot] = Copy(member.name, member.incarnation, since)
-        self.holder = self.holder or member.name  # to this AIMaster it is new
         self._tell()
         job.changed.notify()
 
@@ -223,7 +234,7 @@ class Holding:
         job = self._job
         if not job.cluster.live or job.cluster.lost or job.hold_views or job.gate_closed or job.ending:
             return False
-        return job.marks_on
+        return job.marks_on and job.settled
 
     def _situation(self, holder: str) -> object:
         """Another one needs another assignment."""
@@ -279,13 +290,15 @@ class Holding:
         job, old = self._job, self._job.members.get(self.holder)
         member = job.members.trainers()[chosen]
         if self.holder != chosen:
-            if old is not None and old.admitted and not old.said_goodbye and old.incarnation not in self._unfit:
-                await self._freeze(old)  # its copies count until the new ones are there
-                self._send_away()
-                self._before = old.name, old.incarnation
-            self.holder = chosen
+            if old is not None and old.admitted and not old.said_goodbye:
+                await self._part_from(old)
+            if self._before is not None and self._before[0] == chosen:
+                self._send_away()  # rows that it has missed since are lost to it: from the beginning
+            self._now_holds(chosen)
             self._complete = False
             job.event("holder_chosen", chosen)
+        if self._still_leaving() - {chosen}:
+            return  # it may be reading the same rows
         cluster = job.cluster
         situation = self._situation(chosen)
         moves = [pb.Move(variable=v, source_task=cluster.slot_map[v.slot]) for v in job.catalogue.variables]
@@ -294,6 +307,7 @@ class Holding:
             await self._guard(member, moves, seconds)
         except CommandError:
             self._unfit.add(member.incarnation)
+            self._tell_to_stop(member)  # it may have begun all the same
             raise
         self._refreshed_step = job.members.step
         self._sent_for = situation
@@ -304,6 +318,24 @@ class Holding:
         guard = pb.Guard(id=self._guard_id, moves=moves, ps=[one.to_proto() for one in job.cluster.ps], seconds=seconds,
                          global_step=job.catalogue.global_step, own_task=task_of(member.name))  # fmt: skip
         await commands.gather({member.name: job.commander.send(member.outbox, guard=guard)}, ANSWER_SECONDS, "Guard")
+
+    async def _part_from(self, old: Member) -> None:
+        """Its copies count until the next holder has all; it reads no more."""
+        if self._before is not None and not all(copy.holder == old.name for copy in self.copies.values()):
+            self._tell_to_stop(old)  # the one before it has more
+            return
+        self._send_away()
+        if old.incarnation in self._unfit:  # it has been told to stop
+            return
+        try:
+            await self._freeze(old)
+            hold = pb.Hold(lease_seconds=ANSWER_SECONDS)  # and what it is reading now has ended
+            futures = {old.name: self._job.commander.send(old.outbox, hold=hold)}
+            await commands.gather(futures, ANSWER_SECONDS, "Hold", may_die=futures)
+            self._before = old.name, old.incarnation
+        except CommandError as error:
+            log.warning("the holder of backups: %s", error)
+            self._tell_to_stop(old)
 
     async def _freeze(self, member: Member) -> None:
         futures = {member.name: self._job.commander.send(member.outbox, freeze=pb.Freeze())}
@@ -318,19 +350,35 @@ class Holding:
     def _send_away(self) -> None:
         """The holder before: its copies are not needed any more."""
         if self._before is not None:
-            name, incarnation = self._before
-            self._before = None
+            (name, incarnation), self._before = self._before, None
             member = self._job.members.get(name)
             if member is not None and member.incarnation == incarnation:
-                self._guard_id += 1
-                guard = pb.Guard(id=self._guard_id, own_task=task_of(name))
-                self._job.commander.send(member.outbox, guard=guard)
+                self._tell_to_stop(member)
+
+    def _tell_to_stop(self, member: Member) -> None:
+        """It is to keep nothing."""
+        self.copies = {slot: copy for slot, copy in self.copies.items() if copy.holder != member.name}
+        if member.name in self._still_leaving():
+            return
+        self._guard_id = max(self._guard_id + 1, self._job.incarnation * 1_000_000)
+        guard = pb.Guard(id=self._guard_id, own_task=task_of(member.name))
+        self._leaving[member.name] = self._job.commander.send(member.outbox, guard=guard)
+
+    def _still_leaving(self) -> set[str]:
+        self._leaving = {name: future for name, future in self._leaving.items() if not future.done()}
+        return set(self._leaving)
+
+    def _now_holds(self, name: str) -> None:
+        self.holder = name
+        self._job.store.put(**{STORE_KEY: name})
 
     async def _dismiss(self) -> None:
         """Nobody needs to keep anything."""
         self._send_away()
         member = self._job.members.get(self.holder) if self.holder else None
-        self.copies, self._sent_for, self._complete, self.holder = {}, None, False, ""
+        self.copies, self._sent_for, self._complete = {}, None, False
+        if self.holder:
+            self._now_holds("")
         if member is not None and not member.said_goodbye:
-            await self._guard(member, [])
+            self._tell_to_stop(member)
             self._job.event("holder_dismissed", member.name)

@@ -51,6 +51,7 @@ class Job:
         self.settings = spec.settings
         self.clock = clock or SystemClock()
         self.resumed = store.get("aimaster_incarnation") is not None
+        self.settled = False  # who took part before this AIMaster has come back, or has been given up
         self.incarnation = store.next_incarnation()
         self.commander = Commander(self.incarnation)
         self.events = EventLog(store, spec.workdir / "events.jsonl", self.clock)

@@ -112,6 +112,7 @@ class AIMaster:
             self.job.ledger.keep_only(member.incarnation for member in self.job.members)
         else:
             await recovery.start(self.job, self.pods, *self._first_size())
+        self.job.settled = True
         await self.scalings.run()
 
     def _first_size(self) -> tuple[int, int]:

@@ -369,7 +369,7 @@ class _Keeper:
                     first = True
                     sent += self._first_copy(one)
                 else:
-                    sent += mover.refresh(lambda: owner.collecting.by(self))
+                    sent += mover.refresh(self._turn)
                 one.began = began
         except (tf.errors.OpError, DeepRecError) as error:
             for one in some:  # rows may have been taken and not arrived: everything again
@@ -390,6 +390,12 @@ class _Keeper:
         )  # fmt: skip
         return True
 
+    def _turn(self) -> contextlib.AbstractContextManager[None]:
+        """To be held while dirty rows are taken."""
+        if self._owner.frozen:  # somebody else may read them by now
+            raise DeepRecError("the copies are to stay as they are")
+        return self._owner.collecting.by(self)
+
     def _first_copy(self, one: _Guarded) -> int:
         mover = self._owner.mover_for(one)
         try:
@@ -401,7 +407,7 @@ class _Keeper:
                 names = ", ".join(mover.skipped[:3])
                 raise DeepRecError(f"slot {one.slot}: {names} are not (any more) on the PS with task {one.source}")
             sent = mover.first()
-            sent += mover.refresh(lambda: self._owner.collecting.by(self))
+            sent += mover.refresh(self._turn)
             one.full_bytes = sum(variable.bytes for variable in one.variables)
             if self._owner.promotes:
                 self._owner.compile_promotion(one)

@@ -130,7 +130,8 @@ def test_a_trainer_that_cannot_is_not_asked_again(tmp_path: Path) -> None:
         it.agent("chief-0").fails["guard"] = "no memory"
         it.agent("chief-0").mute.add("report")
         await held(it, "worker-0")
-        assert it.agent("chief-0").told.count("guard") <= 1
+        told = [c.guard for c in it.agent("chief-0").commands if c.WhichOneof("command") == "guard"]
+        assert [bool(guard.moves) for guard in told] == [True, False]  # and told to stop what it may have begun
 
     play(tmp_path, scenario)
 
@@ -173,5 +174,72 @@ def test_the_next_aimaster_learns_from_the_holder_what_it_has(tmp_path: Path) ->
         await it.until(lambda: it.master.job.cluster.live and not it.master.job.cluster.lost)
         await it.until(lambda: it.master.job.cluster.ps[0].task == 1)
         assert it.master.job.cluster.generation == 1
+
+    play(tmp_path, scenario)
+
+
+def test_a_replacement_that_dies_while_it_fetches_is_replaced_and_nothing_is_restored(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await held(it)
+        it.mute["ps-0"] = {"fetch"}  # who replaces it hangs in it ...
+        await it.backend.kill("ps-0")
+        await it.until(lambda: "fetch" in it.agent("ps-0").told)
+        it.mute.clear()
+        await it.backend.kill("ps-0")  # ... and dies
+        await it.until(lambda: it.master.job.cluster.live and not it.master.job.cluster.lost)
+        assert it.master.job.cluster.generation == 1
+        await it.until(lambda: it.master.job.store.failures()[0].recovered_seconds is not None)
+        assert it.master.job.store.failures()[0].recovered_by == "holder"
+
+    play(tmp_path, scenario)
+
+
+def test_the_next_aimaster_waits_for_the_holder_and_chooses_no_other_beside_it(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await held(it)
+        chief = it.agent("chief-0")
+        chief.again = pb.BackupReport(slots=ALL, age_seconds=1.0)
+        chief.away = True
+        await it.crash()
+        await it.start()
+        await it.until(lambda: it.master.job.members.get("worker-0") is not None)
+        await asyncio.sleep(0.7)  # time enough to choose
+        assert "guard" not in it.agent("worker-0").told
+        chief.away = False
+        await held(it)
+        assert "guard" not in it.agent("worker-0").told
+
+    play(tmp_path, scenario)
+
+
+def test_a_holder_that_does_not_answer_is_told_to_stop_and_none_is_chosen_before_it_has(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await held(it)
+        chief = it.agent("chief-0")
+        chief.mute |= {"freeze", "guard"}
+        holding, member = it.master.job.holding, it.master.job.members.get("chief-0")
+        assert member is not None
+        holding._unfit.add(chief.incarnation)
+        holding._tell_to_stop(member)
+        await it.until(lambda: not chief.command("guard").guard.moves)
+        await asyncio.sleep(0.7)
+        assert "guard" not in it.agent("worker-0").told  # the chief may be reading
+        assert "chief-0" in holding.members()  # and has to hold when a final copy is made
+        chief.mute.clear()
+        await chief.say(ack=pb.Ack(command_id=chief.command("guard").id, ok=True))
+        await held(it, "worker-0")
+        assert holding.members().keys() == {"worker-0"}
+
+    play(tmp_path, scenario)
+
+
+def test_who_is_not_the_holder_and_tells_of_copies_is_told_to_stop(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await held(it)
+        worker = it.agent("worker-0")
+        await worker.say(backup=pb.BackupReport(slots=ALL, age_seconds=0.0))
+        await it.until(lambda: "guard" in worker.told)
+        assert not worker.command("guard").guard.moves
+        assert {copy.holder for copy in it.master.job.holding.copies.values()} == {"chief-0"}
 
     play(tmp_path, scenario)

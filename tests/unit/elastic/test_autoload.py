@@ -87,6 +87,12 @@ def test_a_tfjob_without_a_chief_calls_worker_0_so_unless_the_script_wants_a_chi
     assert "TF_CONFIG has" in done.stderr
 
 
+def test_the_own_command_is_known_to_a_python_that_does_not_tell_it(monkeypatch):
+    told = sys.orig_argv
+    monkeypatch.delattr(sys, "orig_argv")
+    assert autoload.own_command() == told
+
+
 def python(code: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """With autoload, unless the variables have another PYTHONPATH."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "deeprec_ext" / "_autoload")])
