@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
 
 from deeprec_ext.aimaster.facts import Failure, parse_name
@@ -12,6 +11,9 @@ from deeprec_ext.aimaster.members import Member
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 OPEN_MAX = 100
+
+ONE_TROUBLE_SECONDS = 10.0
+"""Complaints about a PS that are further apart are about two losses."""
 
 RECOVERY_PATIENCE_SECONDS = 30.0
 """So long changes wait for the first steps with the PS that took over; a trainer may have no data, or hang itself."""
@@ -45,7 +47,7 @@ class Failures:
         self._recovered: list[_Open] = []  # of lost PS, the last ones that `recovered_by` was told of
         self._epoch = 0  # trainers must be here to count as recovered from a lost PS; 0: no such view yet
         self._replaced_at = job.clock.monotonic()  # when that view came
-        self._trouble: dict[int, float] = {}  # task -> first complaint of a worker, monotonic
+        self._trouble: dict[int, tuple[float, float]] = {}  # task -> first and last complaint of trainers, monotonic
         if not job.spec.resume:  # else another run has ended with what it left open
             self._take_over()
 
@@ -60,12 +62,14 @@ class Failures:
 
     def trouble(self, tasks: list[int]) -> None:
         """A worker's run failed because of these PS: it may know before the AIMaster does."""
+        now = self._job.clock.monotonic()
         for task in tasks[:100]:
-            self._trouble.setdefault(task, self._job.clock.monotonic())
+            first, last = self._trouble.get(task, (now, now))
+            self._trouble[task] = (first if now - last < ONE_TROUBLE_SECONDS else now), now
 
     def complained(self, task: int, since: float) -> bool:
         """Whether a trainer's run has failed because of this PS since then (monotonic)."""
-        return self._trouble.get(task, -math.inf) >= since
+        return task in self._trouble and self._trouble[task][1] >= since
 
     def add(self, name: str, cause: str, member: Member | None, task: int = -1) -> None:
         """Records it. The moment of death is the end of the stream, or the last sign of life."""
@@ -74,7 +78,7 @@ class Failures:
         if member is not None:
             last = member.seen if member.stream_lost is None or cause == "hung" else member.stream_lost
             died = min(now, last)
-        known = min(now, max(died, self._trouble.pop(task, now)))
+        known = min(now, max(died, self._trouble.pop(task, (now, now))[0]))
         failure = self._job.store.save_failure(Failure(0, name, cause, clock.wall() - (now - died), known - died))
         self._job.event("failure", name, cause=cause, detected_seconds=round(known - died, 3))
         if len(self._open) < OPEN_MAX:

@@ -37,6 +37,9 @@ LATE_SECONDS, STALL_SECONDS = 0.05, 1.0
 REPORTS_SECONDS = 5.0
 """After a restart of the AIMaster, how long it waits for the PS to tell which backups they hold."""
 
+SETTLED_SECONDS = 120.0
+"""... and for the trainer that holds those of a single PS to be back or given up, which has a limit of its own."""
+
 TRAINERS_SECONDS = 2.0
 """... and for trainers to register: they try every second or so, and nobody trains without the lost PS meanwhile."""
 
@@ -106,11 +109,12 @@ class Healing:
             if planned is not None and await self._promote(planned):
                 continue
             if planned is not None or not await self._fetch(lost):  # backups half promoted are no copies any more
-                await self._restore(lost)
+                await self._restore(lost, hopeful=planned is None)
 
     def _is_new(self) -> bool:
         """This AIMaster went on with a job whose agents have not told it everything yet."""
-        return self._job.resumed and self._job.clock.monotonic() - self._began < REPORTS_SECONDS
+        young = self._job.clock.monotonic() - self._began < REPORTS_SECONDS
+        return self._job.resumed and (young or not self._job.settled)
 
     async def _wait_for_what_agents_know(self) -> None:
         """Which backups the PS hold, and the steps that trainers have seen: bounded, for one may have died or hang."""
@@ -119,6 +123,7 @@ class Healing:
         if survivors and job.cluster.live and job.guards.wanted:
             await job.changed.until(lambda: promotion.plan_promotion(job) is not None, REPORTS_SECONDS)
         elif job.cluster.live and job.holding.alone:
+            await job.changed.until(lambda: fetching.plan_fetch(job) is not None or job.settled, SETTLED_SECONDS)
             await job.changed.until(lambda: fetching.plan_fetch(job) is not None, REPORTS_SECONDS)
         await job.changed.until(lambda: not job.members.missing_trainers(), TRAINERS_SECONDS)
 
@@ -187,14 +192,15 @@ class Healing:
         self._failed_fetches = 0
         return True
 
-    async def _restore(self, lost: tuple[str, ...]) -> None:
+    async def _restore(self, lost: tuple[str, ...], hopeful: bool) -> None:
         """Training stands still until all lost PS are replaced; then the next generation begins. Returns early when more
 
-        is lost meanwhile: then everything is looked at again."""
+        is lost meanwhile, or, if `hopeful`, somebody tells of copies after all: then everything is looked at again."""
         job, lease = self._job, self._job.settings.lease_seconds
         tasks = [ps.task for ps in job.cluster.ps if ps.name in lost]
         while (found := self._replacements()) is None:
-            if job.cluster.lost != lost:
+            copies_came = self._failed_fetches < FETCHES_MAX and fetching.plan_fetch(job) is not None
+            if job.cluster.lost != lost or (copies_came and hopeful):
                 return
             if job.cluster.live:
                 await promotion.stop_trainers(job, tasks, lease)

@@ -268,7 +268,7 @@ class Holding:
         present = self.holder if any(copy.holder == self.holder for copy in self.copies.values()) else ""
         chosen = choose_holder(self._candidates(), hosts, needed, present)
         if not chosen:
-            if not self._no_room:
+            if not self._no_room and job.members.trainers():
                 self._no_room = True
                 job.event("warning", text=f"no trainer has room for the backups of the PS ({needed / 1e6:.0f} MB): "
                           "give trainers more memory, or use two PS")  # fmt: skip

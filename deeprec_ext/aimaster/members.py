@@ -73,6 +73,9 @@ class Members:
         self._unsaved: dict[str, int] = {}  # incarnation -> examples
         self.progress = Progress()
         self.trained: set[str] = set()  # names that have made a step in this AIMaster's time
+        self._goodbyes: dict[str, int | None] = store.get(
+            "goodbyes", {}
+        )  # incarnation -> exit code, of those there are
 
     # ------------------------------------------------------------------------------------------------ records
 
@@ -208,6 +211,22 @@ class Members:
         member.said_goodbye, member.exit_code = True, exit_code
         if member.outstays is None:
             member.outstays = self._clock.monotonic() + self._settings.end_limit_seconds + OWN_END_SECONDS
+        there = {record.incarnation for record in self.records.values()}
+        self._goodbyes = {one: code for one, code in self._goodbyes.items() if one in there}
+        self._goodbyes[member.incarnation] = exit_code
+        self._store.put(goodbyes=self._goodbyes)
+
+    def recall_goodbyes(self) -> None:
+        """The AIMaster before this one heard that these scripts have ended: they do not register again, and are not missed."""
+        for record in self.records.values():
+            if record.incarnation in self._goodbyes and record.takes_part and record.name not in self._members:
+                member = Member(
+                    name=record.name, role=record.role, incarnation=record.incarnation, address=record.address,
+                    outbox=Outbox(record.name), seen=self._clock.monotonic(), pod_pid=record.pod_pid, task=record.task,
+                    admitted=True,
+                )  # fmt: skip
+                self._members[record.name] = member
+                self.goodbye(member, self._goodbyes[record.incarnation])
 
     def outstaying(self) -> list[Member]:
         """Whose process should be gone and is not; each once."""

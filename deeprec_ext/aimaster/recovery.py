@@ -76,11 +76,12 @@ async def settle(job: Job, pods: Pods, healing: Healing, timeout_seconds: float 
     """After a restart: waits for those who took part, then replaces those who did not come back."""
     job.event("aimaster_restarted", incarnation=job.incarnation)
     timeout_seconds *= healing.silence.stretch()  # on a busy machine they need longer
+    job.members.recall_goodbyes()
     known = [r.name for r in job.members.records.values() if r.takes_part and r.incarnation]
 
     def back(name: str) -> bool:
         member = job.members.get(name)
-        connected = member is not None and member.outbox.generation > 0
+        connected = member is not None and (member.outbox.generation > 0 or member.said_goodbye)
         return connected or pods.exited(name) or not job.members.records[name].takes_part
 
     if known and not await job.changed.until(lambda: bool(pods.seen), min(WATCH_SECONDS, timeout_seconds)):

@@ -113,6 +113,7 @@ class AIMaster:
         else:
             await recovery.start(self.job, self.pods, *self._first_size())
         self.job.settled = True
+        self.job.changed.notify()
         await self.scalings.run()
 
     def _first_size(self) -> tuple[int, int]:

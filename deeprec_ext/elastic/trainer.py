@@ -26,6 +26,7 @@ from deeprec_ext.elastic.gate import Gate
 from deeprec_ext.elastic.holding import Holding
 from deeprec_ext.elastic.home import Wanted
 from deeprec_ext.elastic.inputs import Inputs
+from deeprec_ext.elastic.losses import unreachable
 from deeprec_ext.elastic.noticing import Noticing
 from deeprec_ext.elastic.placed import Placed, retire
 from deeprec_ext.elastic.runner import Runner
@@ -139,7 +140,12 @@ class Trainer:
         lost = isinstance(error, LOST)
         if lost:
             log.warning("a step failed: %s", str(error).splitlines()[0][:200] if str(error) else type(error).__name__)
-            trouble = pb.PsTrouble(error=str(error)[:500], epoch=self._situation.epoch, step=self.clock.global_step)
+            trouble = pb.PsTrouble(
+                tasks=unreachable(error),
+                error=str(error)[:500],
+                epoch=self._situation.epoch,
+                step=self.clock.global_step,
+            )
             self.agent.send(pb.AgentMessage(trouble=trouble))
         with self.gate.waiting:
             return self._situation.wait_other(failed, lost)

@@ -7,6 +7,9 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
+from deeprec_ext.aimaster import healing
 from deeprec_ext.aimaster.holding import TASKS_FROM, Candidate, choose_holder, task_of
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, World, world
@@ -243,3 +246,29 @@ def test_who_is_not_the_holder_and_tells_of_copies_is_told_to_stop(tmp_path: Pat
         assert {copy.holder for copy in it.master.job.holding.copies.values()} == {"chief-0"}
 
     play(tmp_path, scenario)
+
+
+def test_a_holder_that_is_back_before_the_replacement_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(healing, "REPORTS_SECONDS", 0.3)
+    monkeypatch.setattr(healing, "TRAINERS_SECONDS", 0.1)
+
+    async def scenario(it: World) -> None:
+        await held(it)
+        chief = it.agent("chief-0")
+        chief.again = pb.BackupReport(slots=ALL, age_seconds=0.1)
+        chief.away = True
+        it.settle_seconds = 30.0
+        await it.crash()
+        it.backend.exit("ps-0", 137, restarting=True)
+        await it.start()
+        job = it.master.job
+        await asyncio.sleep(1.5)  # nobody tells of copies
+        chief.away = False
+        await it.until(job.holding.complete)
+        await it.backend.kill("ps-0")
+        await it.until(lambda: job.cluster.live and not job.cluster.lost)
+        assert job.cluster.generation == 1
+        assert {failure.recovered_by for failure in job.store.failures() if failure.name == "ps-0"} == {"holder"}
+
+    limits = {"worker_heartbeat_limit_seconds": 60, "prepare_limit_seconds": 10}
+    play(tmp_path, scenario, settings=dataclasses.replace(HELD, **limits))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import World, world
 
 
@@ -154,6 +155,24 @@ def test_what_does_not_come_back_is_replaced(tmp_path: Path) -> None:
             assert list((await it.status()).slot_map) == [0, 2] * 4
 
     asyncio.run(main())
+
+
+def test_whose_script_had_ended_is_not_missed_by_the_next_and_does_not_run_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as it:
+            worker = it.agent("worker-0")
+            await worker.say(finished=pb.Finished(exit_code=0, had_session=True))
+            await it.until(lambda: bool(it.master.job.members.get("worker-0").said_goodbye))  # type: ignore[union-attr]
+            worker.stop()  # its process is still being taken apart
+            await it.crash()
+            await it.start()
+            await it.until(lambda: it.master.job.settled)
+            assert "worker-0" not in it.backend.deleted and it.backend.agents["worker-0"] is worker
+            it.backend.exit("worker-0", 0)
+            await it.until(lambda: it.master.job.members.records["worker-0"].state == "exited")
+            assert not it.master.job.store.failures()
+
+    asyncio.run(scenario())
 
 
 def test_a_stale_aimaster_ends(tmp_path: Path) -> None:
