@@ -89,6 +89,11 @@ class Identity:
         return f"{self.role}-{self.index}"
 
 
+STANDING = ("live", "catalogue", "passes")
+"""Kinds of messages that are said once: said again whenever the connection is made anew. To whoever has heard them they are
+no news."""
+
+
 class Agent:
     """Owns the thread and the channel; `close` joins it."""
 
@@ -99,6 +104,7 @@ class Agent:
         self._outbox: queue.Queue[pb.AgentMessage | None] = queue.Queue(OUTBOX_MESSAGES)
         self._closing = threading.Event()
         self._commands: OrderedDict[int, pb.AgentMessage | None] = OrderedDict()  # with the ack, once there is one
+        self._standing: dict[str, pb.AgentMessage] = {}  # the last of each kind that is said once and counts for good
         self._crowd = hostload.Crowd()
         self._thread: threading.Thread | None = None
         self._reply: pb.RegisterReply | None = None
@@ -125,7 +131,10 @@ class Agent:
         return reply
 
     def send(self, message: pb.AgentMessage) -> None:
-        """Queues a message; never blocks."""
+        """Queues a message; never blocks. Until it is in the stream it may be dropped, and there it may be lost."""
+        kind = message.WhichOneof("message")
+        if kind in STANDING:
+            self._standing[kind] = message
         while True:
             try:
                 return self._outbox.put_nowait(message)
@@ -213,8 +222,11 @@ class Agent:
         return True
 
     def _speak(self, ended: threading.Event) -> Iterator[pb.AgentMessage]:
-        """What goes up the stream: hello, then queued messages, and a heartbeat whenever one is due."""
+        """What goes up the stream: hello, what counts for good, then queued messages, and a heartbeat whenever one is due."""
         yield pb.AgentMessage(hello=pb.Hello(incarnation=self.identity.incarnation))
+        for kind in STANDING:  # a stream that broke may have lost it
+            if kind in self._standing:
+                yield self._standing[kind]
         due = time.monotonic()
         while not ended.is_set():
             now = time.monotonic()
@@ -225,6 +237,10 @@ class Agent:
                 message = self._outbox.get(timeout=max(0.0, due - now))
             except queue.Empty:
                 continue
+            if ended.is_set():  # nobody reads this stream any more
+                if message is not None:
+                    self.send(message)
+                return
             if message is not None and message.WhichOneof("message"):
                 yield message
             if self._closing.is_set() and self._outbox.empty():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
 
@@ -131,3 +132,33 @@ def test_a_late_answer_to_the_aimaster_before_is_none_to_the_next_one(master: Ma
         assert answered.done()
 
     asyncio.run(both())
+
+
+def test_what_is_said_once_is_said_again_over_the_next_stream(agent: Agent) -> None:
+    """A stream that breaks takes with it what is in it."""
+    agent.send(pb.AgentMessage(live=pb.ModelLive(generation=1)))
+    agent.send(pb.AgentMessage(catalogue=pb.Catalogue(fingerprint="old")))
+    agent.send(pb.AgentMessage(catalogue=pb.Catalogue(fingerprint="new")))
+    agent.send(pb.AgentMessage(log=pb.LogLine(text="once")))
+    while not agent._outbox.empty():
+        agent._outbox.get_nowait()  # all of it was in the stream that broke
+    said = agent._speak(threading.Event())
+    kinds = [next(said) for _ in range(4)]
+    assert [one.WhichOneof("message") for one in kinds] == ["hello", "live", "catalogue", "heartbeat"]
+    assert kinds[2].catalogue.fingerprint == "new"
+
+
+def test_a_stream_that_has_ended_takes_no_message_away(agent: Agent) -> None:
+    agent.heartbeat_seconds = 60.0
+    ended = threading.Event()
+    said = agent._speak(ended)
+    assert [next(said).WhichOneof("message") for _ in range(2)] == ["hello", "heartbeat"]
+    rest: list[pb.AgentMessage] = []
+    waits = threading.Thread(target=lambda: rest.extend(said))  # for a message, as gRPC's thread does
+    waits.start()
+    ended.set()
+    agent.send(pb.AgentMessage(log=pb.LogLine(text="later")))
+    waits.join(30)
+    assert rest == []
+    waiting = agent._outbox.get_nowait()
+    assert waiting is not None and waiting.log.text == "later"
