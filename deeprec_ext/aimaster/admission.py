@@ -115,6 +115,7 @@ class Admission:
         return pb.RegisterReply(
             aimaster_incarnation=job.incarnation, view=job.view(), task=member.task, settings=self._settings(),
             has_evaluator=job.spec.evaluator, tracked=tracked(job.catalogue.variables, job.cluster.marked),
+            catalogues=job.catalogues.told(job.cluster.generation) if member.is_trainer else (),
         )  # fmt: skip
 
     def _settings(self) -> pb.AgentSettings:

@@ -232,7 +232,8 @@ class PsChange:
         moved = {v.name: v for v in self._moved.variables}
         slots = set(self._moved_slots())
         now = {v.name: v for v in job.catalogue.variables if v.slot in slots}
-        if now.keys() != moved.keys():
+        by_rows = [v for v in moved.values() if v.update == pb.Variable.ROWS]
+        if now.keys() != moved.keys() or any(now[v.name].bitmap != v.bitmap for v in by_rows):
             raise StepError("the variables of the model changed while they were being moved; ask again")
         if job.cluster.lost or not job.cluster.live:
             raise StepError("the model is not live any more")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from deeprec_ext.aimaster import fetching, promotion
 from deeprec_ext.aimaster.commands import CommandError
@@ -46,6 +46,9 @@ TRAINERS_SECONDS = 2.0
 FETCHES_MAX = 3
 """How often one loss' copies are fetched, by PS that die or fail meanwhile, before something older is restored."""
 
+NAMED = 3
+"""Variables that a failure names."""
+
 BRING_BACK_SECONDS = 10.0
 """How long after a returned PS's scaling was rolled back it is tried again."""
 
@@ -65,6 +68,8 @@ class Healing:
         self.end: Callable[[Member], None] = lambda member: None
         self._began = job.clock.monotonic()
         self._failed_fetches = 0  # of the loss there is now
+        self._missing: tuple[pb.Variable, ...] = ()  # variables that are on no PS any more, though all PS live
+        self._restored_without: frozenset[str] = frozenset()  # such ones, since which the disk backup was restored
         job.ledger.forgotten_late = failures.forgotten_late
 
     def died(self, name: str, cause: str, *, count: bool = True) -> None:
@@ -95,11 +100,24 @@ class Healing:
         self.died(name, "hung", count=wanted)
         self.restart(name)
 
+    def begin_anew(self, missing: Sequence[pb.Variable]) -> None:
+        """The model has lost these variables, and no PS: it is restored, in another generation, and that is told."""
+        self._missing = tuple(missing)
+        self._job.changed.notify()
+
     async def replace(self) -> None:
-        """Runs for ever: heals the cluster whenever PS are lost."""
+        """Runs for ever: heals the cluster whenever PS are lost, and the model when it is broken."""
         job = self._job
+
+        def ill() -> bool:
+            return bool(job.cluster.lost or self._missing) and not self.blocked() and not job.stopping
+
         while True:
-            await job.changed.until(lambda: bool(job.cluster.lost) and not self.blocked() and not job.stopping, None)
+            await job.changed.until(ill, None)
+            if not job.cluster.lost:
+                await self._begin_anew()
+                continue
+            self._missing = ()  # whoever misses them then will say so again
             if self._is_new():
                 await self._wait_for_what_agents_know()
                 if self.blocked() or job.stopping:  # since
@@ -192,7 +210,21 @@ class Healing:
         self._failed_fetches = 0
         return True
 
-    async def _restore(self, lost: tuple[str, ...], hopeful: bool) -> None:
+    async def _begin_anew(self) -> None:
+        job, missing = self._job, self._missing
+        self._missing = ()
+        if not job.cluster.live or any(one.generation != job.cluster.generation for one in missing):
+            return
+        task, names = job.cluster.slot_map[missing[0].slot], sorted(one.name for one in missing)
+        owner = next(ps.name for ps in job.cluster.ps if ps.task == task)
+        cause = f"lost {', '.join(names[:NAMED])}" + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        job.event("model_broken", owner, variables=names[:100])
+        self._failures.add(owner, cause, None)
+        use_disk = not self._restored_without & set(names)  # else the cut has not got them either
+        self._restored_without = self._restored_without | set(names) if use_disk else frozenset()
+        await self._restore((), False, use_disk)
+
+    async def _restore(self, lost: tuple[str, ...], hopeful: bool, use_disk: bool = True) -> None:
         """Training stands still until all lost PS are replaced; then the next generation begins. Returns early when more
 
         is lost meanwhile, or, if `hopeful`, somebody tells of copies after all: then everything is looked at again."""
@@ -206,7 +238,7 @@ class Healing:
                 await promotion.stop_trainers(job, tasks, lease)
             await job.changed.until(lambda: self._replacements() is not None or job.cluster.lost != lost, lease / 2)
         self._failed_fetches, restored = 0, None
-        if job.cluster.live and job.disk_backup:
+        if job.cluster.live and job.disk_backup and use_disk:
             await promotion.stop_trainers(job, tasks, job.settings.disk_backup_limit_seconds)
             try:
                 restored = await job.disk.restore(replace_lost(job.cluster, found))
@@ -217,7 +249,8 @@ class Healing:
         job.backup_map = ()
         job.marks_are_off()
         job.set_cluster(dataclasses.replace(replace_lost(job.cluster, found), live=restored is not None))
-        job.event("ps_replaced", ",".join(sorted(found)), generation=job.cluster.generation)
+        if found:
+            job.event("ps_replaced", ",".join(sorted(found)), generation=job.cluster.generation)
         self._failures.replaced(job.cluster.epoch)
         self._failures.recovered_by("disk backup" if restored is not None else "checkpoint")
         if restored is not None:  # the chief attaches, and says nothing about the step

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from deeprec_ext.aimaster.failures import Failures
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.members import Member
+from deeprec_ext.errors import RefusedError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -45,13 +46,19 @@ class Inbox:
 
     def _on_catalogue(self, member: Member, catalogue: pb.Catalogue) -> None:
         job = self._job
-        if not member.is_trainer or catalogue.fingerprint == job.catalogue.fingerprint != "":
+        if not member.is_trainer:
             return
-        job.catalogue = catalogue
-        job.store.put_blob("catalogue", catalogue.SerializeToString())
-        total = sum(variable.bytes for variable in catalogue.variables)
-        job.event("catalogue", member.name, variables=len(catalogue.variables), bytes=total,
-                  warnings=list(catalogue.warnings))  # fmt: skip
+        try:
+            changed = job.catalogues.add(member.name, catalogue, job.cluster.generation)
+        except RefusedError as error:
+            job.event("refusal", member.name, reason=str(error)[:TEXT_MAX])
+            job.end("failed", str(error)[:TEXT_MAX])
+            return
+        if changed and job.catalogues.present.fingerprint:
+            job.catalogue = present = job.catalogues.present
+            total = sum(variable.bytes for variable in present.variables)
+            job.event("catalogue", member.name, variables=len(present.variables), bytes=total,
+                      warnings=list(catalogue.warnings))  # fmt: skip
 
     def _on_pause(self, member: Member, report: pb.PauseReport) -> None:
         job = self._job

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from deeprec_ext.aimaster.catalogues import Catalogues
 from deeprec_ext.aimaster.clock import Clock, SystemClock
 from deeprec_ext.aimaster.commands import Commander
 from deeprec_ext.aimaster.disk import DiskBackups
@@ -57,7 +58,8 @@ class Job:
         self.events = EventLog(store, spec.workdir / "events.jsonl", self.clock)
         self.members = Members(store, spec.settings, self.clock)
         self.cluster = Cluster.from_json(text) if (text := store.get("cluster")) else Cluster()
-        self.catalogue = pb.Catalogue.FromString(store.blob("catalogue"))
+        self.catalogues = Catalogues(store)
+        self.catalogue = self.catalogues.present
         self.ending: str = store.get("ending", "")  # finishing, finished, failed
         self.failure: str = store.get("failure", "")
         self.changed = Signal()

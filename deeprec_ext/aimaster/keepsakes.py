@@ -1,8 +1,8 @@
 """What a few PS keep in memory for an AIMaster that has lost its store: what only the AIMaster knows, some seconds old.
 
 Agents know the cluster, the model and their own part of the data by themselves (`Known`). They do not know since when the job
-runs, what was asked for and measured, and what was trained by processes that are gone. That is small, so it is sent to the
-PS that have served longest, whenever it has changed, and they give it back when they are asked (`rebuilding`).
+runs, what was asked for and measured, which variables and which records processes had that are gone. That is small, so it is
+sent to the PS that have served longest, whenever it has changed, and they give it back when they are asked (`rebuilding`).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ PAUSE_SECONDS = 0.25
 VALUE_BYTES_MAX = 16 << 20
 SCALINGS_KEPT, FAILURES_KEPT = 200, 200
 
-JOB = "job"
-_NOT_KEPT = ("cluster", "aimaster_incarnation", "ledger_lease", "ledger_history", "rebuilt")
+JOB, CATALOGUE = "job", "catalogue"
+_NOT_KEPT = ("catalogues_told", "cluster", "aimaster_incarnation", "ledger_lease", "ledger_history", "rebuilt")
 """Agents know these better, or they mean nothing to another AIMaster."""
 
 _PACKED_BYTES_MAX = 64 << 20
@@ -126,7 +126,8 @@ class Keepsakes:
 
     def send(self) -> None:
         """What has changed, to those who do not have it."""
-        values = {JOB: pack(self._job.store), **self._job.ledger.keepsakes()}
+        catalogue = self._job.catalogues.known.SerializeToString()
+        values = {JOB: pack(self._job.store), CATALOGUE: catalogue, **self._job.ledger.keepsakes()}
         values = {key: value for key, value in values.items() if len(value) <= VALUE_BYTES_MAX}
         digests = {key: hashlib.blake2b(value, digest_size=16).digest() for key, value in values.items()}
         number, known = next(self._numbers), self._sent

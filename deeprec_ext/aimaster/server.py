@@ -23,6 +23,7 @@ from deeprec_ext.aimaster.failures import Failures
 from deeprec_ext.aimaster.healing import Healing
 from deeprec_ext.aimaster.inbox import Inbox
 from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.missing import Missing
 from deeprec_ext.aimaster.pods import Pods
 from deeprec_ext.aimaster.scalings import Scalings
 from deeprec_ext.aimaster.service import AgentsService, agents_handlers
@@ -62,7 +63,8 @@ class AIMaster:
         self._healing.remove = self.pods.give_up
         self.scalings.recovering = failures.recovering
         admission = Admission(job, self._healing)
-        self._agents = AgentsService(job, admission, Inbox(job, failures, self.scalings.pause_reported))
+        missing = Missing(job, self.scalings.blocks_healing, self._healing.begin_anew)
+        self._agents = AgentsService(job, admission, Inbox(job, failures, self.scalings.pause_reported), missing)
         self.autoscaler = make_autoscaler(job, self.scalings, backend) if job.settings.autoscale else None
         self._admin = AdminService(job, self.scalings, self.autoscaler)
         self._server: grpc.aio.Server | None = None

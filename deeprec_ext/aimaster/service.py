@@ -14,6 +14,7 @@ from deeprec_ext.aimaster.admission import Admission
 from deeprec_ext.aimaster.inbox import Inbox
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.members import Member
+from deeprec_ext.aimaster.missing import Missing
 from deeprec_ext.errors import DeepRecError, ProtocolError, StaleError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -39,8 +40,8 @@ async def refuse(context: grpc.aio.ServicerContext, error: BaseException) -> NoR
 
 
 class AgentsService(rpc.AgentsServicer):
-    def __init__(self, job: Job, admission: Admission, inbox: Inbox) -> None:
-        self._job, self._admission, self._inbox = job, admission, inbox
+    def __init__(self, job: Job, admission: Admission, inbox: Inbox, missing: Missing) -> None:
+        self._job, self._admission, self._inbox, self._missing = job, admission, inbox, missing
 
     async def Register(self, request: pb.RegisterRequest, context: grpc.aio.ServicerContext) -> pb.RegisterReply:
         try:
@@ -69,6 +70,9 @@ class AgentsService(rpc.AgentsServicer):
                 log.warning("the stream of %s broke: %r", member.name, task.exception())
         if member.outbox.closed:
             await refuse(context, StaleError(f"{member.name}: {member.outbox.closed}"))
+
+    async def Missing(self, request: pb.MissingRequest, context: grpc.aio.ServicerContext) -> pb.MissingReply:
+        return await self._missing.judge(request)
 
     async def Position(self, request: pb.PositionRequest, context: grpc.aio.ServicerContext) -> pb.PositionReply:
         return pb.PositionReply(ledger=self._job.ledger.position())
@@ -113,6 +117,11 @@ def agents_handlers(service: AgentsService) -> grpc.GenericRpcHandler:
             service.Register,
             request_deserializer=pb.RegisterRequest.FromString,
             response_serializer=pb.RegisterReply.SerializeToString,
+        ),
+        "Missing": grpc.unary_unary_rpc_method_handler(
+            service.Missing,
+            request_deserializer=pb.MissingRequest.FromString,
+            response_serializer=pb.MissingReply.SerializeToString,
         ),
         "Position": grpc.unary_unary_rpc_method_handler(
             service.Position,

@@ -14,6 +14,7 @@ from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.placed import Placed
 from deeprec_ext.elastic.runner import Runner
 from deeprec_ext.layout import Names
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 if TYPE_CHECKING:
     from deeprec_ext.elastic.feeding import Feeding
@@ -64,6 +65,9 @@ class Home(Protocol):
 
     def ran(self, fetches: Sequence[str], results: Sequence[Any]) -> None:
         """A run has ended, and nobody knows it yet: called before the gate says that it is over."""
+
+    def declare(self, catalogue: pb.Catalogue) -> None:
+        """Runs that may make these variables on the PS follow."""
 
     def dead(self, wanted: Wanted) -> bool:
         """Whether a PS that it names is gone for good, lost or scaled away: it may never answer who opens a session."""

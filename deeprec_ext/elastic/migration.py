@@ -97,6 +97,7 @@ class Mover:
         self._count: Callable[..., Any] | None = None
         self._dense: Callable[..., Any] | None = None
         self._sums: Callable[..., Any] | None = None
+        self._late: Callable[..., Any] | None = None
         self._row_bytes: list[int] = []
         self._row_slots: list[int] = []
         self._touched = touched
@@ -121,6 +122,8 @@ class Mover:
         self._program.load(look)
         ready, kept = (self._program.compile(fetches=some)() for some in (there, here))
         self.skipped = [moved.facts.name for moved, good in zip(self._moved, ready) if not good]
+        if self.skipped:
+            self._late = self._program.compile(fetches=[one for one, good in zip(there, ready) if not good])
         kept_names = {moved.facts.name for moved, known in zip(self._moved, kept) if known and self._suffix}
         ops = Ops("copy")
         pairs = [
@@ -248,7 +251,13 @@ class Mover:
         return sent
 
     def final(self) -> tuple[int, int]:
-        """While training stands still: (dense bytes, bytes of the dirty rows)."""
+        """While training stands still: (dense bytes, bytes of the dirty rows).
+
+        Raises DeepRecError when a variable that was left out has been initialised since.
+        """
+        if self._late is not None and any(appeared := self._late()):
+            names = [name for name, good in zip(self.skipped, appeared) if good]
+            raise DeepRecError(f"{', '.join(names[:3])} was initialised while its slot was being moved")
         if self._dense is not None:
             self._dense()
         resent = 0
@@ -311,3 +320,16 @@ def destroy(target: str, own_task: int, address: str, variables: Sequence[pb.Var
         program.compile(targets=doomed)()
         program.close()
     log.info("destroyed %d variables in %.3f s", len(variables), time.monotonic() - started)
+
+
+def absent(target: str, own_task: int, address: str, variables: Sequence[pb.Variable]) -> list[str]:
+    """Names of those that are not initialised on this PS."""
+    if not variables:
+        return []
+    ops = Ops()
+    there = [Located(ops, Facts.from_proto(variable), own_task).initialized() for variable in variables]
+    program = Program(target, elastic_config({own_task: address}))
+    program.load(ops)
+    found = program.compile(fetches=there)()
+    program.close()
+    return [variable.name for variable, good in zip(variables, found) if not good]

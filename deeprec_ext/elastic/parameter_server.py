@@ -24,7 +24,7 @@ from deeprec_ext.elastic.disk import COMMANDS, Disk
 from deeprec_ext.elastic.fetching import fetch
 from deeprec_ext.elastic.gazing import ProcessPart, Sampler
 from deeprec_ext.elastic.guarding import Guarding
-from deeprec_ext.elastic.migration import Mover, destroy
+from deeprec_ext.elastic.migration import Mover, absent, destroy
 from deeprec_ext.elastic.starting import start_server
 from deeprec_ext.elastic.touched import Touched
 from deeprec_ext.elastic.trimming import keep_trimming
@@ -134,6 +134,10 @@ class ParameterServer:
         try:
             if kind == "copy":
                 self.agent.ack(command.id, copy=self._copy(command.copy))
+                return
+            if kind == "look":
+                names = absent(self._target, self._task, self.identity.address, command.look.variables)
+                self.agent.ack(command.id, copy=pb.CopyResult(skipped=names))
                 return
             if kind == "destroy":
                 self.disk.forget(command.destroy.variables)

@@ -25,6 +25,7 @@ from typing import Any
 
 from deeprec_ext import env
 from deeprec_ext.elastic import process, sidecar
+from deeprec_ext.elastic.attaching import Attaching
 from deeprec_ext.elastic.session import ElasticSession
 from deeprec_ext.elastic.starting import original_server_class
 from deeprec_ext.errors import RefusedError
@@ -34,9 +35,6 @@ log = logging.getLogger("deeprec_ext")
 
 READY_POLL_SECONDS = 0.5
 """How often a worker looks whether the chief has initialised the model (stock TensorFlow: 30 s)."""
-
-ATTACH_LIMIT_SECONDS = 60.0
-"""How long a chief that comes back waits for the live model to be ready; then it restores like stock TensorFlow."""
 
 LIVE_LIMIT_SECONDS = 900.0
 """How long a worker waits for the chief's word before it starts to look for itself."""
@@ -127,7 +125,7 @@ def _patch_session_manager(module: Any) -> None:
     manager = module.SessionManager
     module.session = SimpleNamespace(Session=_session)
     make, prepare, wait = manager.__init__, manager.prepare_session, manager.wait_for_session
-    restore = manager._restore_checkpoint
+    recover, restore = manager.recover_session, manager._restore_checkpoint
 
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -140,15 +138,18 @@ def _patch_session_manager(module: Any) -> None:
         if trainer is not None and master and not trainer.chief:
             log.info("the script opens a session as the chief, which this process is not: it attaches to the model")
             return wait_for_session(self, master, kwargs.get("config"))
-        if trainer is not None and master and trainer.view.live:
-            try:
-                session = wait(self, master, kwargs.get("config"), ATTACH_LIMIT_SECONDS)
-            except module.errors.DeadlineExceededError:
-                log.warning("the model on the PS did not become ready; restoring as stock TensorFlow does")
-            else:
-                log.info("attached to the live model; no checkpoint was restored")
+        if trainer is not None and master:
+            session = Attaching(self, trainer, master, kwargs.get("config")).session()
+            if session is not None:
                 return session
         return prepare(self, master, *args, **kwargs)
+
+    @functools.wraps(recover)
+    def recover_session(self: Any, master: str, *args: Any, **kwargs: Any) -> Any:
+        trainer = process.trainer()
+        if trainer is not None and master and trainer.view.live:
+            return prepare_session(self, master, config=kwargs.get("config")), True
+        return recover(self, master, *args, **kwargs)
 
     @functools.wraps(wait)
     def wait_for_session(self: Any, master: str, *args: Any, **kwargs: Any) -> Any:
@@ -172,7 +173,7 @@ def _patch_session_manager(module: Any) -> None:
 
     manager._restore_checkpoint = restore_checkpoint
     manager.__init__, manager.prepare_session = __init__, prepare_session
-    manager.wait_for_session = wait_for_session
+    manager.wait_for_session, manager.recover_session = wait_for_session, recover_session
 
 
 def patch_iterators(module: Any) -> None:

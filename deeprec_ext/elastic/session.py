@@ -22,7 +22,7 @@ from deeprec_ext.elastic.placed import ExchangedError, Placed, Signature
 from deeprec_ext.elastic.probe import TraceFailedError
 from deeprec_ext.elastic.runner import AbandonedError, Runner
 from deeprec_ext.elastic.shelf import Shelf
-from deeprec_ext.elastic.usergraph import Facts, UserGraph
+from deeprec_ext.elastic.usergraph import Exported, Facts, UserGraph
 from deeprec_ext.errors import RefusedError
 
 v1 = tf.compat.v1
@@ -71,6 +71,7 @@ class ElasticSession(v1.Session):
         )
         self.shelf = Shelf(self._user, home, config)
         self._iterators = Iterators()
+        self._declared: Exported | None = None
         self._feeding = Feeding(home.inputs) if home is not None else None
         if home is not None:
             home.opened(self)
@@ -130,6 +131,8 @@ class ElasticSession(v1.Session):
         if self._home is None:
             return self._execute(self.shelf.current(), signature, values, options, run_metadata, tracing, None)
         facts = self._user.facts_of(signature)
+        if facts.remote:
+            self._declare()
         if facts.records:
             signature = signature._replace(fetches=(*signature.fetches, *(tensor for _, tensor in facts.records)))
         self._user.count(signature)
@@ -195,6 +198,13 @@ class ElasticSession(v1.Session):
                 raise failure
             log.info("a step is run again in another view, after %s: %s", type(failure).__name__, str(failure)[:200])
 
+    def _declare(self) -> None:
+        """Before any run can make a variable on a PS the AIMaster is told of it: a change would not move it else."""
+        known = self._user.known
+        if known is not None and known is not self._declared and self._home is not None:
+            self._home.declare(self._user.declared(known))
+            self._declared = known
+
     def _execute(
         self, placed: Placed, signature: Signature, values: list[Any], options: Any, metadata: Any, tracing: bool,
         runner: Runner | None, feeding: Run | None = None,
@@ -237,6 +247,10 @@ class ElasticSession(v1.Session):
     def cut(self) -> Iterable[str]:
         """Shared names of the variables that were cut over slots."""
         return self._user.known.cuts.variables if self._user.known is not None else ()
+
+    def on_ps(self, operation: tf.Operation) -> tuple[str, ...]:
+        """Under which names a variable of the user's graph lies on PS; none: it does not."""
+        return self._user.on_ps(operation)
 
     def catalogue(self) -> Any:
         """The variable catalogue of the graph, from what the training loop runs; None before it has made steps."""

@@ -73,6 +73,11 @@ class Situation:
                 raise self._failure
             return self.live
 
+    def wait_generation(self, generation: int, timeout_seconds: float) -> bool:
+        """Whether, within the time, another generation than this has begun."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.generation != generation, timeout_seconds)
+
     @property
     def live(self) -> bool:
         return self.view is not None and self.view.live

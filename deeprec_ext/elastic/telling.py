@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from deeprec_ext.elastic.agent import Agent
+from deeprec_ext.elastic.declaring import Declaring
 from deeprec_ext.elastic.session import ElasticSession
 from deeprec_ext.elastic.steps import StepClock
 from deeprec_ext.graph import Report
@@ -18,13 +19,14 @@ log = logging.getLogger("deeprec_ext")
 
 class Telling:
     """Args:
+    declaring: what it tells of its variables.
     note_pause: is told the seconds of each pause that is reported.
     """
 
-    def __init__(self, agent: Agent, clock: StepClock, note_pause: Callable[[float], None]) -> None:
-        self._agent, self._clock, self._note_pause = agent, clock, note_pause
-        self.catalogue = pb.Catalogue()
-        """As it was sent last."""
+    def __init__(
+        self, agent: Agent, clock: StepClock, declaring: Declaring, note_pause: Callable[[float], None]
+    ) -> None:
+        self._agent, self._clock, self._declaring, self._note_pause = agent, clock, declaring, note_pause
         self.examples_given: int | None = None
         """By the user, for each step; else they are read off the graph."""
 
@@ -35,9 +37,7 @@ class Telling:
             if catalogue is None:
                 continue
             self._clock.examples_per_step = self.examples_given or session.batch_size()
-            if catalogue.fingerprint != self.catalogue.fingerprint:
-                self.catalogue = catalogue
-                self._agent.send(pb.AgentMessage(catalogue=catalogue))
+            if self._declaring.complete(catalogue):
                 for warning in catalogue.warnings:
                     log.warning("%s", warning)
                 self._agent.send(pb.AgentMessage(passes=pb.PassReport(json=_json(session.reports()))))

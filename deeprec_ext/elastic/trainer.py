@@ -19,8 +19,10 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext.elastic.agent import Agent, Identity
+from deeprec_ext.elastic.attaching import await_order
 from deeprec_ext.elastic.building import Builder
 from deeprec_ext.elastic.calling import Calling
+from deeprec_ext.elastic.declaring import Declaring
 from deeprec_ext.elastic.feeding import Feeding
 from deeprec_ext.elastic.gate import Gate
 from deeprec_ext.elastic.holding import Holding
@@ -71,7 +73,8 @@ class Trainer:
         self.agent = Agent(identity, self, tf.__version__)
         self.inputs = Inputs(self.agent, self.leaving)
         self.gazer = TrainerGazer(identity.name, self, self.agent)
-        self.telling = Telling(self.agent, self.clock, self.gazer.note_pause)
+        self.declaring = Declaring(self.agent.send, lambda: self._situation.generation)
+        self.telling = Telling(self.agent, self.clock, self.declaring, self.gazer.note_pause)
         self.noticing = Noticing(self.agent.send)
         self.holding = Holding(target, self.agent, lambda: self._settings.copy_chunk_bytes or 8 << 20)
         self._builder = Builder(self.agent.ack)
@@ -148,7 +151,12 @@ class Trainer:
             )
             self.agent.send(pb.AgentMessage(trouble=trouble))
         with self.gate.waiting:
-            return self._situation.wait_other(failed, lost)
+            another = self._situation.wait_other(failed, lost)
+            return another or (not lost and await_order(error, failed, self.agent, self._situation))
+
+    def wait_generation(self, generation: int, timeout_seconds: float) -> bool:
+        """Whether, within the time, the model has begun anew since this generation."""
+        return self._situation.wait_generation(generation, timeout_seconds)
 
     def ran(self, fetches: Sequence[str], results: Sequence[Any]) -> None:
         """The global step is known before anybody is told that the run is over. Its hooks may come much later: one of them
@@ -157,6 +165,9 @@ class Trainer:
         for name in self.step_tensors:
             if name in fetches:
                 self.clock.reached(int(results[fetches.index(name)]))
+
+    def declare(self, catalogue: pb.Catalogue) -> None:
+        self.declaring.declare(catalogue)
 
     def dead(self, wanted: Wanted) -> bool:
         return self._situation.gone(wanted)
@@ -241,6 +252,7 @@ class Trainer:
         epoch = self._situation.epoch
         if self.clock.step_epoch != epoch:  # the first step in this view: whoever waits for it shall know at once
             self.clock.first_step(epoch)
+            self.declaring.trained()
             self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
         if self.clock.steps == 3:
             self._builder.put(self._freeze)
@@ -294,6 +306,7 @@ class Trainer:
         self._situation.cut = reply.settings.cut or "auto"
         self._situation.registered(reply.tracked, frozenset(reply.view.marked_slots))
         self._set_view(ClusterView.from_proto(reply.view))
+        self.declaring.registered(reply)
         self.inputs.registered(reply)
         self.holding.report_again()
         self.noticing.again()
@@ -308,7 +321,7 @@ class Trainer:
         known.step, known.live_generation = self.clock.global_step, self._live_generation
         known.marked_slots.extend(sorted(self._situation.marked))
         if self.identity.name in [worker.name for worker in known.view.workers][:CATALOGUES_TOLD]:
-            known.catalogue.CopyFrom(self.telling.catalogue)
+            known.catalogue.CopyFrom(self.declaring.catalogue)
         self.inputs.tell(known)
 
     def beat(self) -> pb.Heartbeat:

@@ -140,9 +140,22 @@ class UserGraph:
         if exported is None or not recurring:
             return None
         names = {name for signature in recurring for name in signature.names}
+        return passes.build_catalogue(exported.definition, names, self._saved(exported))
+
+    def declared(self, exported: Exported) -> Any:
+        """The variables that runs of it may make on the PS: the catalogue, before anybody knows what recurs."""
+        return passes.declare(exported.index, self._saved(exported))
+
+    def on_ps(self, operation: tf.Operation) -> tuple[str, ...]:
+        """Names on the PS of the variable that this op makes: of its parts where it is cut, none where it is elsewhere."""
+        exported = self.exported()
+        name = operation.node_def.attr["shared_name"].s.decode() or operation.name
+        there = {node.name for node in passes.variables_on_ps(exported.index).values()}
+        return tuple(part for part in exported.cuts.saved({name: ("", "")}) if part in there)
+
+    def _saved(self, exported: Exported) -> passes.Saved:
         saved = passes.saved_names(self._graph)
-        saved = dataclasses.replace(saved, names=exported.cuts.saved(saved.names))
-        return passes.build_catalogue(exported.definition, names, saved)
+        return dataclasses.replace(saved, names=exported.cuts.saved(saved.names))
 
     def trains(self) -> tuple[passes.GraphIndex, set[str]] | None:
         """The graph and the names of what recurs; None while nothing does."""

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from tensorflow.core.framework.graph_pb2 import GraphDef
 
 from deeprec_ext.graph.batch import batch_size
-from deeprec_ext.graph.catalogue import Saved, build_catalogue, saved_names
+from deeprec_ext.graph.catalogue import Saved, build_catalogue, declare, saved_names
 from deeprec_ext.graph.checks import check
 from deeprec_ext.graph.context import Context, Report, Rewritten
 from deeprec_ext.graph.cutting import Cuts, Cutting, cut
@@ -23,6 +23,7 @@ from deeprec_ext.graph.sites import Site, sites
 from deeprec_ext.graph.sources import Feed, feeds, pulls, readers, record_tensors
 from deeprec_ext.graph.trace import read_trace, role_by_view
 from deeprec_ext.graph.training import Training, training
+from deeprec_ext.graph.writes import variables_on_ps
 
 
 def touches_ps(graph_def: GraphDef | GraphIndex, names: Collection[str]) -> bool:
@@ -48,6 +49,7 @@ __all__ = [
     "build_catalogue",
     "check",
     "cut",
+    "declare",
     "feeds",
     "name_devices",
     "pulls",
@@ -63,4 +65,5 @@ __all__ = [
     "touches_ps",
     "training",
     "unregister_pass",
+    "variables_on_ps",
 ]

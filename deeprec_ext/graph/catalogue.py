@@ -161,26 +161,42 @@ def build_catalogue(
     catalogue = Catalogue(global_step=step or ("global_step" if "global_step" in facts else ""))
     for name in sorted(facts):
         fact = facts[name]
-        saved_as, part = saved.names.get(name, ("", "")) if saved is not None else (name, "")
-        catalogue.variables.append(
-            Variable(
-                name=name,
-                container=fact.node.node.attr["container"].s.decode(),
-                dtype=fact.node.node.attr["dtype"].type,
-                shape=fact.node.dimensions or (),
-                slot=fact.node.slot,
-                reference=fact.node.reference,
-                update=Variable.ROWS if name in bitmaps else Variable.DENSE,
-                bitmap=bitmaps.get(name, ""),
-                bytes=fact.bytes,
-                saved_name=saved_as,
-                slice=part,
-            )
-        )
+        variable = _described(fact.node, saved)
+        variable.update = Variable.ROWS if name in bitmaps else Variable.DENSE
+        variable.bitmap = bitmaps.get(name, "")
+        catalogue.variables.append(variable)
+    _sign(catalogue)
+    catalogue.warnings.extend(_warnings(facts))
+    return catalogue
+
+
+def declare(index: GraphIndex, saved: Saved) -> Catalogue:
+    """The same before anybody knows what a step is: which variables the graph may make on the PS, and where."""
+    nodes = {node.name: node for node in variables_on_ps(index).values()}
+    catalogue = Catalogue(global_step=saved.global_step)
+    catalogue.variables.extend(_described(nodes[name], saved) for name in sorted(nodes))
+    _sign(catalogue)
+    return catalogue
+
+
+def _described(node: VariableNode, saved: Saved | None) -> Variable:
+    saved_as, part = saved.names.get(node.name, ("", "")) if saved is not None else (node.name, "")
+    return Variable(
+        name=node.name,
+        container=node.node.attr["container"].s.decode(),
+        dtype=node.node.attr["dtype"].type,
+        shape=node.dimensions or (),
+        slot=node.slot,
+        reference=node.reference,
+        bytes=variable_bytes(node),
+        saved_name=saved_as,
+        slice=part,
+    )
+
+
+def _sign(catalogue: Catalogue) -> None:
     digest = hashlib.sha256()
     for variable in catalogue.variables:
         digest.update(variable.SerializeToString(deterministic=True))
     digest.update(catalogue.global_step.encode())
     catalogue.fingerprint = digest.hexdigest()
-    catalogue.warnings.extend(_warnings(facts))
-    return catalogue

@@ -196,7 +196,7 @@ class AgentSettings(_message.Message):
     def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ..., end_limit_seconds: _Optional[float] = ..., cut: _Optional[str] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "tell")
+    __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "catalogues", "tell")
     class TrackedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +210,7 @@ class RegisterReply(_message.Message):
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     HAS_EVALUATOR_FIELD_NUMBER: _ClassVar[int]
     TRACKED_FIELD_NUMBER: _ClassVar[int]
+    CATALOGUES_FIELD_NUMBER: _ClassVar[int]
     TELL_FIELD_NUMBER: _ClassVar[int]
     aimaster_incarnation: int
     view: View
@@ -217,11 +218,12 @@ class RegisterReply(_message.Message):
     settings: AgentSettings
     has_evaluator: bool
     tracked: _containers.ScalarMap[str, str]
+    catalogues: _containers.RepeatedScalarFieldContainer[str]
     tell: bool
-    def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ..., tracked: _Optional[_Mapping[str, str]] = ..., tell: bool = ...) -> None: ...
+    def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ..., tracked: _Optional[_Mapping[str, str]] = ..., catalogues: _Optional[_Iterable[str]] = ..., tell: bool = ...) -> None: ...
 
 class Variable(_message.Message):
-    __slots__ = ("name", "container", "dtype", "shape", "slot", "reference", "update", "bitmap", "bytes", "saved_name", "slice")
+    __slots__ = ("name", "container", "dtype", "shape", "slot", "reference", "update", "bitmap", "bytes", "saved_name", "slice", "declared_by", "generation")
     class Update(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UPDATE_UNSPECIFIED: _ClassVar[Variable.Update]
@@ -241,6 +243,8 @@ class Variable(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     SAVED_NAME_FIELD_NUMBER: _ClassVar[int]
     SLICE_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_BY_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     container: str
     dtype: int
@@ -252,7 +256,9 @@ class Variable(_message.Message):
     bytes: int
     saved_name: str
     slice: str
-    def __init__(self, name: _Optional[str] = ..., container: _Optional[str] = ..., dtype: _Optional[int] = ..., shape: _Optional[_Iterable[int]] = ..., slot: _Optional[int] = ..., reference: bool = ..., update: _Optional[_Union[Variable.Update, str]] = ..., bitmap: _Optional[str] = ..., bytes: _Optional[int] = ..., saved_name: _Optional[str] = ..., slice: _Optional[str] = ...) -> None: ...
+    declared_by: str
+    generation: int
+    def __init__(self, name: _Optional[str] = ..., container: _Optional[str] = ..., dtype: _Optional[int] = ..., shape: _Optional[_Iterable[int]] = ..., slot: _Optional[int] = ..., reference: bool = ..., update: _Optional[_Union[Variable.Update, str]] = ..., bitmap: _Optional[str] = ..., bytes: _Optional[int] = ..., saved_name: _Optional[str] = ..., slice: _Optional[str] = ..., declared_by: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Catalogue(_message.Message):
     __slots__ = ("variables", "fingerprint", "warnings", "global_step")
@@ -596,6 +602,38 @@ class DataReply(_message.Message):
     retry_seconds: float
     complete: int
     def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., state: _Optional[_Union[DataReply.State, str]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., fenced: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., rewinds: _Optional[int] = ..., retry_seconds: _Optional[float] = ..., complete: _Optional[int] = ...) -> None: ...
+
+class MissingRequest(_message.Message):
+    __slots__ = ("incarnation", "variables", "generation", "epoch")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    incarnation: str
+    variables: _containers.RepeatedScalarFieldContainer[str]
+    generation: int
+    epoch: int
+    def __init__(self, incarnation: _Optional[str] = ..., variables: _Optional[_Iterable[str]] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class MissingReply(_message.Message):
+    __slots__ = ("verdict", "variables")
+    class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        VERDICT_UNSPECIFIED: _ClassVar[MissingReply.Verdict]
+        LATER: _ClassVar[MissingReply.Verdict]
+        THERE: _ClassVar[MissingReply.Verdict]
+        INITIALISE: _ClassVar[MissingReply.Verdict]
+        RESTORE: _ClassVar[MissingReply.Verdict]
+    VERDICT_UNSPECIFIED: MissingReply.Verdict
+    LATER: MissingReply.Verdict
+    THERE: MissingReply.Verdict
+    INITIALISE: MissingReply.Verdict
+    RESTORE: MissingReply.Verdict
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    verdict: MissingReply.Verdict
+    variables: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, verdict: _Optional[_Union[MissingReply.Verdict, str]] = ..., variables: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PositionRequest(_message.Message):
     __slots__ = ()
@@ -1000,6 +1038,12 @@ class Fetch(_message.Message):
     global_step: str
     def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., step: _Optional[int] = ..., global_step: _Optional[str] = ...) -> None: ...
 
+class Look(_message.Message):
+    __slots__ = ("variables",)
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    variables: _containers.RepeatedCompositeFieldContainer[Variable]
+    def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ...) -> None: ...
+
 class Refresh(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -1081,7 +1125,7 @@ class Leave(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("id", "mark", "prepare", "pause", "resume", "commit", "copy", "destroy", "leave", "lost", "track", "guard", "refresh", "hold", "promote", "write_backup", "seal_backup", "restore_backup", "find_backup", "fetch", "freeze")
+    __slots__ = ("id", "mark", "prepare", "pause", "resume", "commit", "copy", "destroy", "leave", "lost", "track", "guard", "refresh", "hold", "promote", "write_backup", "seal_backup", "restore_backup", "find_backup", "fetch", "freeze", "look")
     ID_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
@@ -1103,6 +1147,7 @@ class Command(_message.Message):
     FIND_BACKUP_FIELD_NUMBER: _ClassVar[int]
     FETCH_FIELD_NUMBER: _ClassVar[int]
     FREEZE_FIELD_NUMBER: _ClassVar[int]
+    LOOK_FIELD_NUMBER: _ClassVar[int]
     id: int
     mark: Mark
     prepare: Prepare
@@ -1124,7 +1169,8 @@ class Command(_message.Message):
     find_backup: FindBackup
     fetch: Fetch
     freeze: Freeze
-    def __init__(self, id: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., copy: _Optional[_Union[Copy, _Mapping]] = ..., destroy: _Optional[_Union[Destroy, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., lost: _Optional[_Union[Lost, _Mapping]] = ..., track: _Optional[_Union[Track, _Mapping]] = ..., guard: _Optional[_Union[Guard, _Mapping]] = ..., refresh: _Optional[_Union[Refresh, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., promote: _Optional[_Union[Promote, _Mapping]] = ..., write_backup: _Optional[_Union[WriteBackup, _Mapping]] = ..., seal_backup: _Optional[_Union[SealBackup, _Mapping]] = ..., restore_backup: _Optional[_Union[RestoreBackup, _Mapping]] = ..., find_backup: _Optional[_Union[FindBackup, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., freeze: _Optional[_Union[Freeze, _Mapping]] = ...) -> None: ...
+    look: Look
+    def __init__(self, id: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., copy: _Optional[_Union[Copy, _Mapping]] = ..., destroy: _Optional[_Union[Destroy, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., lost: _Optional[_Union[Lost, _Mapping]] = ..., track: _Optional[_Union[Track, _Mapping]] = ..., guard: _Optional[_Union[Guard, _Mapping]] = ..., refresh: _Optional[_Union[Refresh, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., promote: _Optional[_Union[Promote, _Mapping]] = ..., write_backup: _Optional[_Union[WriteBackup, _Mapping]] = ..., seal_backup: _Optional[_Union[SealBackup, _Mapping]] = ..., restore_backup: _Optional[_Union[RestoreBackup, _Mapping]] = ..., find_backup: _Optional[_Union[FindBackup, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., freeze: _Optional[_Union[Freeze, _Mapping]] = ..., look: _Optional[_Union[Look, _Mapping]] = ...) -> None: ...
 
 class Remember(_message.Message):
     __slots__ = ("key", "number", "value")

@@ -25,6 +25,11 @@ class AgentsStub(object):
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.AgentMessage.SerializeToString,
                 response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MasterMessage.FromString,
                 )
+        self.Missing = channel.unary_unary(
+                '/deeprec_ext.v1.Agents/Missing',
+                request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MissingRequest.SerializeToString,
+                response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MissingReply.FromString,
+                )
         self.Position = channel.unary_unary(
                 '/deeprec_ext.v1.Agents/Position',
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionRequest.SerializeToString,
@@ -50,6 +55,13 @@ class AgentsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Missing(self, request, context):
+        """Certificate `trainer`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Position(self, request, context):
         """Certificate `trainer`; for the sidecar of a checkpoint. Read it before the first row.
         """
@@ -69,6 +81,11 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.Stream,
                     request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.AgentMessage.FromString,
                     response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MasterMessage.SerializeToString,
+            ),
+            'Missing': grpc.unary_unary_rpc_method_handler(
+                    servicer.Missing,
+                    request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MissingRequest.FromString,
+                    response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MissingReply.SerializeToString,
             ),
             'Position': grpc.unary_unary_rpc_method_handler(
                     servicer.Position,
@@ -117,6 +134,23 @@ class Agents(object):
         return grpc.experimental.stream_stream(request_iterator, target, '/deeprec_ext.v1.Agents/Stream',
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.AgentMessage.SerializeToString,
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MasterMessage.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Missing(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Agents/Missing',
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MissingRequest.SerializeToString,
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MissingReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -85,7 +85,8 @@ def take(job: Job, holder: str) -> Snapshot:
     """Of this moment."""
     store = job.store
     return Snapshot(
-        job.incarnation, holder, job.cluster, job.view().SerializeToString(), job.catalogue.SerializeToString(),
+        job.incarnation, holder, job.cluster, job.view().SerializeToString(),
+        job.catalogues.known.SerializeToString(),
         tuple(job.members.records[name] for name in sorted(job.members.records)),
         dict(store.rows("SELECT incarnation, name FROM fenced")),
         {one.id: store.moved(one.id) for one in _under_way(store)},

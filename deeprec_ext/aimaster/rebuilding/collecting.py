@@ -141,6 +141,9 @@ class _Collector(rpc.AgentsServicer):
     async def Stream(self, requests: Any, context: Any) -> None:
         await _not_now(context)
 
+    async def Missing(self, request: pb.MissingRequest, context: Any) -> pb.MissingReply:
+        await _not_now(context)
+
     async def Position(self, request: pb.PositionRequest, context: Any) -> pb.PositionReply:
         await _not_now(context)
 

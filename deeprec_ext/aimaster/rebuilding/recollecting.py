@@ -9,11 +9,15 @@ there are wanted: a new PS that holds no slot yet gets some by a scaling of its 
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from google.protobuf.message import DecodeError
+
 from deeprec_ext.aimaster import keepsakes
 from deeprec_ext.aimaster.backend import PodState
+from deeprec_ext.aimaster.catalogues import merged
 from deeprec_ext.aimaster.facts import PsInfo, RoleRecord, Scaling, role_name
 from deeprec_ext.aimaster.keepsakes import Kept
 from deeprec_ext.aimaster.ledger.recalled import recollections
@@ -22,7 +26,10 @@ from deeprec_ext.aimaster.machine import State
 from deeprec_ext.aimaster.rebuilding.claims import Claim, members, newest_view, still_missing
 from deeprec_ext.aimaster.rebuilding.unfinished import drained, unfinished
 from deeprec_ext.aimaster.view import Cluster
+from deeprec_ext.errors import RefusedError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ def recollect(
         view = stored.view
     remembered = keepsakes.newest([*stored.remembered, *(one for claim in claims for one in claim.known.remembered)])
     kept = keepsakes.unpack(remembered.get(keepsakes.JOB, b""))
-    catalogue = _catalogue(claims)
+    catalogue = _catalogue(claims, remembered.get(keepsakes.CATALOGUE, b""), view.generation)
     cluster = _cluster(view, claims)
     cluster = dataclasses.replace(
         cluster, next_epoch=max(cluster.next_epoch, stored.cluster.next_epoch, view.epoch + 1),
@@ -138,11 +145,19 @@ def _marks_all(claim: Claim, cluster: Cluster) -> bool:
     return set(claim.known.marked_slots) >= set(range(len(cluster.slot_map)))
 
 
-def _catalogue(claims: Sequence[Claim]) -> pb.Catalogue:
-    """The chief's before another's. Empty: nobody who would tell it is there."""
+def _catalogue(claims: Sequence[Claim], kept: bytes, generation: int) -> pb.Catalogue:
+    """What PS have kept, and what trainers tell beside, the chief first. Empty: nobody who would know it is there."""
+    try:
+        found = pb.Catalogue.FromString(kept)
+    except DecodeError:
+        found = pb.Catalogue()
     told = [claim for claim in claims if claim.known.catalogue.fingerprint]
-    told.sort(key=lambda claim: (claim.request.role != pb.CHIEF, claim.name))
-    return told[0].known.catalogue if told else pb.Catalogue()
+    for claim in sorted(told, key=lambda claim: (claim.request.role != pb.CHIEF, claim.name)):
+        try:
+            found = merged(found, claim.known.catalogue, claim.name, generation)
+        except RefusedError as error:
+            log.warning("what %s tells of its variables is not taken: %s", claim.name, error)
+    return found
 
 
 def _last_scaling(claims: Sequence[Claim], kept: Kept) -> int:

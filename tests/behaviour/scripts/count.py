@@ -168,11 +168,16 @@ def monitored(arguments, model_dir, ledger, block):
             ids = iterator.get_next()
             local_init = iterator.initializer
         _, train_op = build(ids, block, arguments.wide)
+        hooks = [CountingHook(ledger, ids, arguments.sleep)]
+        if arguments.own and block == 0:
+            from own import Own, OwnHook
+
+            hooks.append(OwnHook(Own(worker), ledger))
     if local_init is not None:
         v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, local_init)
     with v1.train.MonitoredTrainingSession(
         server.target, task["type"] == "chief", model_dir if task["type"] == "chief" else None,
-        hooks=[CountingHook(ledger, ids, arguments.sleep)], save_checkpoint_secs=None,
+        hooks=hooks, save_checkpoint_secs=None,
         save_checkpoint_steps=arguments.checkpoint_steps, save_summaries_steps=None,
         config=v1.ConfigProto(device_filters=["/job:ps", worker]),
     ) as session:  # fmt: skip
@@ -186,6 +191,9 @@ def main():
     parser.add_argument("--one-shot", action="store_true", help="a one-shot iterator (with --monitored)")
     parser.add_argument("--v1", action="store_true", help="disable_v2_behavior(): reference variables")
     parser.add_argument("--hook", action="store_true", help="add the hooks in the script")
+    parser.add_argument(
+        "--own", action="store_true", help="the chief has variables of its own (with --monitored): own.py"
+    )
     parser.add_argument("--paced", action="store_true", help="the steering files stick- and pass- work")
     parser.add_argument("--wide", type=int, default=0, help="floats in a row of one more table: 16384 make it 335 MB")
     parser.add_argument("--sleep", type=float, default=0.012, help="seconds between two steps")

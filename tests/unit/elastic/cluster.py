@@ -75,6 +75,7 @@ class FakeHome:
         self.cluster, self.gate, self.runner = cluster, Gate(), Runner()
         self.failures: list[Exception] = []
         self.sessions: list[ElasticSession] = []
+        self.declared: list[pb.Catalogue] = []
         self.refusals: list[str] = []
         self.retired: list[object] = []
         self.forgotten: list[object] = []
@@ -116,6 +117,9 @@ class FakeHome:
 
     def ran(self, fetches: Sequence[str], results: Sequence[object]) -> None:
         self.runs.append((fetches, results, self.gate.wait_idle(0)))
+
+    def declare(self, catalogue: pb.Catalogue) -> None:
+        self.declared.append(catalogue)
 
     def dead(self, wanted: Wanted) -> bool:
         return self.gone
