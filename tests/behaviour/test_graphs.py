@@ -133,3 +133,37 @@ def test_twenty_random_changes_and_kills_restore_nothing_and_keep_what_only_the_
         course.act(kind)
     assert job.finish() == 0, job.output
     check_own(job)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("again", [False, True])
+def test_a_model_that_has_lost_a_variable_begins_anew_by_order_and_says_what_that_costs(begin, again):
+    """`again`: the chief dies of something else first, and finds the loss when it comes back."""
+    from deeprec_ext.elastic.migration import destroy
+
+    job = begin("--ps", "2", "--workers", "1", command=(*OWN, "--checkpoint-steps", "40"))
+    job.wait_scalable()
+    job.wait_training("chief-0", "worker-0")
+    job.until(
+        lambda: "own_history" in {one.name for one in job.catalogue().variables if one.update}, "the whole catalogue"
+    )
+    job.until(lambda: list((job.directory / "model").glob("model.ckpt-*.index")), "a checkpoint")
+    lost = [one for one in job.catalogue().variables if one.name == "own_history"]
+    owner = next(role for role in job.status().roles if role.task >= 0 and lost[0].slot in role.slots)
+    address = job.log(owner.name).split(f"serves task {owner.task} at grpc://")[1].split()[0]
+    chief = job.stop("chief-0") if again else 0
+    destroy(f"grpc://{address}", owner.task, address, lost)
+    if again:
+        job.kill("chief-0")
+        job.go_on(chief)
+    job.until(lambda: job.events("model_broken"), "the loss to be found")
+    job.until(lambda: len(job.events("model_live")) == 2, "the model to be restored")
+    job.wait_training("chief-0", "worker-0")
+    assert job.finish() == 0, job.output
+    assert job.events("model_broken")[0]["variables"] == ["own_history"]
+    assert job.events("view_published")[-1]["generation"] == 2
+    failure = next(one for one in job.summary()["failures"] if one["role"] == "ps")
+    assert failure["cause"] == "lost own_history", failure
+    assert failure["recovered_by"] == "checkpoint", failure
+    assert failure["steps_lost"] > 0, failure
