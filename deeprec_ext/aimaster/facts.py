@@ -156,6 +156,7 @@ class Scaling:
     slots_moved: int = 0
     pause_seconds: tuple[float, ...] = ()  # of the workers that told it; of many, a sample with the longest
     pauses_heard: int = 0
+    pause_cause: str = ""  # of the longest
     gate_waits: int = 0
     started: float = 0.0  # Unix seconds
     seconds: float = 0.0

@@ -63,7 +63,7 @@ class Inbox:
     def _on_pause(self, member: Member, report: pb.PauseReport) -> None:
         job = self._job
         job.event("pause", member.name, scaling=report.scaling_id, seconds=round(report.pause_seconds, 4),
-                  gate_waits=report.gate_waits)  # fmt: skip
+                  gate_waits=report.gate_waits, cause=report.cause)  # fmt: skip
         self._pause_reported(report)
 
     def _on_metrics(self, member: Member, report: pb.MetricsReport) -> None:

@@ -184,4 +184,11 @@ def pause_changes(scaling: Scaling, report: pb.PauseReport) -> dict[str, Any]:
         place = random.Random(f"{scaling.id} {heard}").randrange(heard)
         if place < len(kept) and place != longest:
             kept[place] = value
-    return {"pause_seconds": tuple(kept), "pauses_heard": heard, "gate_waits": scaling.gate_waits + report.gate_waits}
+    changes = {
+        "pause_seconds": tuple(kept),
+        "pauses_heard": heard,
+        "gate_waits": scaling.gate_waits + report.gate_waits,
+    }
+    if report.pause_seconds >= max(scaling.pause_seconds, default=0.0):
+        changes["pause_cause"] = report.cause
+    return changes

@@ -27,6 +27,7 @@ def _scaling(scaling: Scaling) -> dict[str, Any]:
         "bytes_resent": scaling.bytes_resent,
         "slots_moved": scaling.slots_moved,
         "pause_seconds": {"p50": statistics.median(pauses) if pauses else None, "max": max(pauses) if pauses else None},
+        "pause_cause": scaling.pause_cause,
         "seconds": scaling.seconds,
         "outcome": scaling.outcome or "rolled_back",
         "reason": scaling.reason or ("" if scaling.outcome else f"the job ended in {scaling.state}"),

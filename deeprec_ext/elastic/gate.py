@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from deeprec_ext.elastic.causes import GATE, causes
 from deeprec_ext.elastic.waiting import Waiting
 
 
@@ -43,7 +44,7 @@ class Gate:
 
     def _wait_until_open(self) -> None:
         self.waits += 1
-        with self.waiting:
+        with self.waiting, causes.during(GATE):
             while self._closed_until is not None:
                 remaining = self._closed_until - self._clock()
                 if remaining <= 0:

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
+from deeprec_ext.elastic.causes import COMPILING, INPUT, SAVING, STEP, causes
 from deeprec_ext.elastic.feeding import Feeding, Run
 from deeprec_ext.elastic.home import Home
 from deeprec_ext.elastic.iterators import Iterators
@@ -133,6 +134,14 @@ class ElasticSession(v1.Session):
         facts = self._user.facts_of(signature)
         if facts.remote:
             self._declare()
+        with causes.during(SAVING if facts.saves else STEP):
+            return self._run_placed(facts, signature, values, options, run_metadata, tracing)
+
+    def _run_placed(
+        self, facts: Facts, signature: Signature, values: list[Any], options: Any, run_metadata: Any, tracing: bool
+    ) -> Any:
+        """A run in the session of the present view, and again where the view changes under it."""
+        assert self._home is not None
         if facts.records:
             signature = signature._replace(fetches=(*signature.fetches, *(tensor for _, tensor in facts.records)))
         self._user.count(signature)
@@ -143,7 +152,8 @@ class ElasticSession(v1.Session):
         while True:
             self._check_generation()
             if feeding is not None:
-                feeding.wait(self._check_open)  # for the next batch; never inside the run
+                with causes.during(INPUT):
+                    feeding.wait(self._check_open)  # for the next batch; never inside the run
             try:
                 if facts.remote:
                     with self._home.gate.passing():
@@ -215,8 +225,9 @@ class ElasticSession(v1.Session):
             function, arguments = placed.traced, (signature, values, options, metadata)
         else:
             function, arguments = placed.run, (signature, values)
+        compiles = not tracing and not placed.is_compiled(signature)
+        placed.late += compiles
         if runner is not None:
-            compiles = not tracing and not placed.is_compiled(signature)
             function, arguments = _abandonable, (runner, placed if compiles else None, function, *arguments)
         if feeding is None:
             return self._do_call(function, *arguments)
@@ -276,5 +287,6 @@ def _abandonable(
     seconds, must not run after all. It would take a batch from the run that is repeated.
     """
     if to_compile is not None:
-        runner.call(to_compile.callable, signature)
+        with causes.during(COMPILING):
+            runner.call(to_compile.callable, signature)
     return runner.call(function, signature, *arguments)

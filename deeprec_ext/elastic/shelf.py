@@ -16,7 +16,8 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
-from deeprec_ext.elastic.background import GivenUpError, politely, without_collections
+from deeprec_ext.elastic.background import politely, without_collections
+from deeprec_ext.elastic.causes import SESSION, causes
 from deeprec_ext.elastic.home import Home, Wanted
 from deeprec_ext.elastic.placed import ExchangedError, Placed, Signature
 from deeprec_ext.elastic.tracing import Traceable
@@ -29,6 +30,10 @@ log = logging.getLogger("deeprec_ext")
 DROP_SECONDS, DROP_PATIENCE_SECONDS = 2.0, 20.0
 """How long closing waits until iterators are gone: where the session names a dead PS, which may keep it for ever, and where it
 does not. Then the only reason is a busy machine, and giving up costs a crash: an iterator that outlives its session."""
+
+DEAR_NODES = 4000
+"""From that size of the user's graph on (compiling a step takes a second of a core) what is made beside training, or while it
+stands still, is made in two goes: first without TensorFlow's graph optimiser, and once that is in use, with it."""
 
 _numbers = itertools.count()
 
@@ -51,6 +56,8 @@ class Shelf:
         self._made_version = -1  # of the user's graph
         self._prepared: dict[object, Placed] = {}
         self._standby: dict[object, Placed] = {}  # for views that come only when a PS dies
+        self._better: Placed | None = None  # optimised, to take the place of the present one
+        self._uncompilable: set[Signature] = set()  # of those that were run once
         self._kept: list[Placed] = []  # sessions in which an iterator was initialised
         self._left_behind = threading.Event()  # some session could not be closed
         self._building = threading.RLock()
@@ -74,7 +81,8 @@ class Shelf:
             fresh = self._take_prepared((wanted.key, exported.version))
             if fresh is None:
                 started = time.monotonic()
-                fresh = self._build(wanted, exported)
+                with causes.during(SESSION):
+                    fresh = self._build(wanted, exported, quick=self.present is not None and _dear(exported))
                 if self.present is not None:
                     log.info("built a session between two runs, in %.2f s", time.monotonic() - started)
             old = self._install(fresh, wanted)
@@ -87,7 +95,7 @@ class Shelf:
         self._swaps += 1
         return dataclasses.replace(wanted.context, swaps=self._swaps, resource_scope=self._scope)
 
-    def _build(self, wanted: Wanted, exported: Exported) -> Placed:
+    def _build(self, wanted: Wanted, exported: Exported, *, quick: bool = False) -> Placed:
         with without_collections():
             try:
                 rewritten = passes.rewrite(exported.definition, self._context(wanted))
@@ -97,9 +105,8 @@ class Shelf:
                 raise
             if exported.cuts.report is not None:
                 rewritten.reports.insert(0, exported.cuts.report)
-            return Placed(
-                (wanted.key, exported.version), rewritten, wanted.target, wanted.config(self._given), self._left_behind
-            )
+            key, config = (wanted.key, exported.version), wanted.config(self._given)
+            return Placed(key, rewritten, wanted.target, config, self._left_behind, quick=quick)
 
     def _install(self, fresh: Placed, wanted: Wanted) -> Placed | None:
         """Makes `fresh` the session of the next run; returns the one that may be closed now."""
@@ -115,24 +122,90 @@ class Shelf:
     # -- the agent's threads, while training goes on
 
     def prepare(self, wanted: Wanted, *, standby: bool = False) -> None:
-        """Builds the session for another view and compiles the recurring signatures. Slow; runs nothing.
+        """Builds the session for another view and compiles the runs to be expected. Slow; runs nothing.
 
-        `standby`: for a view that may never come; kept until `drop_standby`. Raises GivenUpError when one of its PS dies.
+        `standby`: for a view that may never come; kept until `drop_standby`. It can be used once the most frequent run is
+        compiled; the others are by `complete`. Raises GivenUpError when one of its PS dies.
         """
         exported = self._user.exported()
         key = (wanted.key, exported.version)
         where = self._standby if standby else self._prepared
         if key not in where:
-            fresh, home = self._build(wanted, exported), self._home
-            try:
-                politely(
-                    lambda: [fresh.callable(signature) for signature in self._user.recurring()],
-                    give_up=lambda: home is not None and home.dead(wanted),
-                )
-            except GivenUpError:
-                fresh.leak()
-                raise
+            began = time.monotonic()
+            fresh = self._build(wanted, exported, quick=_dear(exported))
+            expected = self._user.expected()
+            self._compile(fresh, wanted, expected[:1] if standby else expected)
             where[key] = fresh
+            log.info(
+                "prepared a session of %d operations for %s in %.1f s; %d of %d runs that it may need are compiled",
+                len(exported.definition.node), "the loss of a PS" if standby else "another view", time.monotonic() - began,
+                sum(map(fresh.is_compiled, expected)), len(expected),
+            )  # fmt: skip
+
+    def complete(self, wanted: Wanted) -> bool:
+        """Compiles one more run in the standby session for this view; False: there is none, or it has them all."""
+        key = (wanted.key, self._user.exported().version)
+        placed = self._standby.get(key)
+        missing = self._missing(placed) if placed is not None else None
+        if placed is None or missing is None:
+            return False
+        try:
+            self._compile(placed, wanted, [missing])
+        except Exception:
+            self._standby.pop(key, None)
+            raise
+        return True
+
+    def improve(self) -> list[Placed] | None:
+        """One piece of the work on an optimised session, where the present one is not; the last one exchanges them.
+
+        Returns the sessions that nobody needs any more; None: nothing is to be done.
+        """
+        with self._building:
+            placed, wanted, exported = self.present, self.made_for, self._user.known
+            better, self._better = self._better, None
+        if placed is None or wanted is None or exported is None or not placed.quick:
+            return [better] if better is not None else None
+        if placed.key != (wanted.key, exported.version):
+            return [better] if better is not None else None
+        if better is None or better.key != placed.key:
+            self._better = self._build(wanted, exported)
+            return [better] if better is not None else []
+        missing = self._missing(better)
+        if missing is not None:
+            self._compile(better, wanted, [missing])
+            self._better = better
+            return []
+        with self._building:
+            if self.present is not placed:
+                return [better]
+            log.info("the session that was made without TensorFlow's graph optimiser is exchanged for an optimised one")
+            old = self._install(better, wanted)
+        return [old] if old is not None else []
+
+    def _missing(self, placed: Placed) -> Signature | None:
+        expected = (one for one in self._user.expected() if one not in self._uncompilable)
+        return next((one for one in expected if not placed.is_compiled(one)), None)
+
+    def _compile(self, placed: Placed, wanted: Wanted, signatures: Iterable[Signature]) -> None:
+        """Beside training, one after another. When that fails the session is left behind; GivenUpError: one of its PS died."""
+        home, recurring = self._home, self._user.recurring()
+
+        def work() -> None:
+            for signature in signatures:
+                try:
+                    placed.callable(signature)
+                except tf.errors.InvalidArgumentError as error:
+                    if signature in recurring:
+                        raise
+                    self._uncompilable.add(signature)
+                    log.info("a run that was made once is not prepared: %s", str(error)[:200])
+
+        try:
+            politely(work, give_up=lambda: home is not None and home.dead(wanted))
+        except Exception:
+            placed.leak()
+            raise
 
     def has_standby(self, wanted: Wanted) -> bool:
         return (wanted.key, self._user.exported().version) in self._standby
@@ -187,7 +260,8 @@ class Shelf:
         """Forgets all of them without closing any: where there is no time, or no way, to close them. Waits for nobody, not even
         for who is building one."""
         here = [self.present] if self.present is not None else []
-        for one in [*self._kept, *list(self._prepared.values()), *list(self._standby.values()), *here]:
+        better = [self._better] if self._better is not None else []
+        for one in [*self._kept, *list(self._prepared.values()), *list(self._standby.values()), *better, *here]:
             one.leak()
 
     def drop_iterators(self) -> None:
@@ -227,7 +301,9 @@ class Shelf:
         if placed is not None and placed.pinned:
             self._kept.append(placed)
             placed = None
-        for one in [*self.drop_prepared(), *self.drop_standby(()), *([placed] if placed is not None else [])]:
+        better, self._better = self._better, None
+        rest = [one for one in (better, placed) if one is not None]
+        for one in [*self.drop_prepared(), *self.drop_standby(()), *rest]:
             one.close()
         # An iterator holds the devices of the session that started it, and the kernels of every session hold the iterator:
         # that session goes last. Of two such sessions (one started the input again) neither can, or the process crashes.
@@ -239,6 +315,10 @@ class Shelf:
             else:
                 one.close()
         self._kept.clear()
+
+
+def _dear(exported: Exported) -> bool:
+    return len(exported.definition.node) >= DEAR_NODES
 
 
 def _local_config(base: v1.ConfigProto | None) -> v1.ConfigProto:

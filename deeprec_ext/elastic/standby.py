@@ -1,7 +1,9 @@
 """Standby sessions: prepared for the loss of each PS, so that training goes on at once with the survivors.
 
-They are built in the thread that prepares sessions, one at a time, so that commands never wait for more than one. After a
-change of the PS the first of them waits a while where the next change is likely to come soon (`standby_delay_seconds`).
+They are built in the thread that prepares sessions, one run compiled at a time, so that commands never wait for more than one:
+first every standby session with its most frequent run, then their other runs, last an optimised session in place of a present
+one that was made in haste. After a change of the PS the first of them waits a while where the next change is likely to come
+soon (`standby_delay_seconds`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ class _Shelf(Protocol):
     def drop_standby(self, keep: Iterable[Any]) -> list[Any]: ...
     def has_standby(self, wanted: Any) -> bool: ...
     def prepare(self, wanted: Any, *, standby: bool) -> None: ...
+    def complete(self, wanted: Any) -> bool: ...
+    def improve(self) -> list[Any] | None: ...
 
 
 class Standby:
@@ -31,12 +35,15 @@ class Standby:
       shelves: of the sessions that are open now.
       wanted: for what they should be prepared; empty: for nothing; None: training has ended.
       retire: closes what is not needed any more.
+      changing: whether a scaling goes on: a session that is improved now may be exchanged before it is done.
     """
 
     def __init__(
         self, put: Callable[[Callable[[], None]], None], shelves: Callable[[], Collection[_Shelf]],
         wanted: Callable[[], list[Any] | None], retire: Callable[[list[Any]], None],
+        changing: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
+        self._changing = changing
         self._put, self._shelves, self._wanted, self._retire = put, shelves, wanted, retire
         self.delay_seconds = 0.0
         self._due = False
@@ -65,13 +72,28 @@ class Standby:
             timer.daemon = True  # the end of the process does not wait for it
             timer.start()
             return
+        if self._piece(shelves, wanted):
+            self.soon()
+
+    def _piece(self, shelves: Collection[_Shelf], wanted: list[Any]) -> bool:
+        """The next piece of work; whether there may be another."""
         for shelf in shelves:
             for one in wanted:
                 if not shelf.has_standby(one):
-                    if available_memory_share() >= MEMORY_SHARE:
-                        shelf.prepare(one, standby=True)
-                        self.soon()
-                    return
+                    if available_memory_share() < MEMORY_SHARE:
+                        return False
+                    shelf.prepare(one, standby=True)
+                    return True
+        if any(shelf.complete(one) for shelf in shelves for one in wanted):
+            return True
+        if self._changing() or available_memory_share() < MEMORY_SHARE:
+            return False
+        for shelf in shelves:
+            done = shelf.improve()
+            if done is not None:
+                self._retire(done)
+                return True
+        return False
 
 
 def available_memory_share() -> float:

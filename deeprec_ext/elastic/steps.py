@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from deeprec_ext.elastic.causes import causes, told
 from deeprec_ext.elastic.interval import Interval
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -23,6 +24,7 @@ class _Window:
     waits_before: int
     longest: float = 0.0
     longest_at: float = 0.0  # when that gap ended, on the clock
+    spent: dict[str, float] = field(default_factory=dict)  # in that gap, by cause
     steps: int = 0
     steps_left: int | None = None  # None while the scaling goes on
 
@@ -37,6 +39,7 @@ class Pause:
     gate_waits: int
     steps: int
     seconds_ago: float  # when its gap ended
+    cause: str = ""  # what the gap consisted of (`causes.told`)
 
 
 @dataclass
@@ -45,6 +48,7 @@ class StepClock:
 
     gate_waits: Callable[[], int] = lambda: 0
     clock: Callable[[], float] = time.monotonic
+    spent: Callable[[], dict[str, float]] = causes.take
     examples_per_step: int = 0
     steps: int = 0
     global_step: int = 0
@@ -59,7 +63,7 @@ class StepClock:
 
     def completed(self, global_step: int) -> None:
         """A step of this process has ended."""
-        now = self.clock()
+        now, spent = self.clock(), self.spent()
         with self._lock:
             self.steps += 1
             self.global_step = max(self.global_step, global_step)
@@ -71,7 +75,7 @@ class StepClock:
             window = self._window
             if window is not None:
                 if gap > window.longest:
-                    window.longest, window.longest_at = gap, now
+                    window.longest, window.longest_at, window.spent = gap, now, spent
                 window.steps += 1
                 if window.steps_left is not None:
                     window.steps_left -= 1
@@ -109,6 +113,12 @@ class StepClock:
         """Whether a scaling goes on, or has just ended."""
         return self._window is not None
 
+    @property
+    def changing(self) -> bool:
+        """Whether a scaling goes on."""
+        window = self._window
+        return window is not None and window.steps_left is None
+
     def end_scaling(self, scaling_id: int) -> None:
         """The scaling was committed or rolled back; the window stays open for some more steps."""
         with self._lock:
@@ -135,7 +145,8 @@ class StepClock:
         pause = max(0.0, window.longest - window.median_before)
         waits = self.gate_waits() - window.waits_before
         ago = self.clock() - window.longest_at
-        self._done.append(Pause(window.scaling_id, pause, window.median_before, waits, window.steps, ago))
+        cause = told(window.spent, window.median_before)
+        self._done.append(Pause(window.scaling_id, pause, window.median_before, waits, window.steps, ago, cause))
 
     def _median(self) -> float:
         return statistics.median(self._gaps) if self._gaps else 0.0

@@ -49,8 +49,8 @@ class Telling:
         """Those that are over; `flush`: all there are."""
         for pause in self._clock.take_pauses(flush):
             log.info(
-                "scaling %d: longest pause %.3f s, %.1f s ago; %d runs waited at the gate",
-                pause.scaling_id, pause.pause_seconds, pause.seconds_ago, pause.gate_waits,
+                "scaling %d: longest pause %.3f s, %.1f s ago (%s); %d runs waited at the gate",
+                pause.scaling_id, pause.pause_seconds, pause.seconds_ago, pause.cause or "no cause", pause.gate_waits,
             )  # fmt: skip
             report = pb.PauseReport(
                 scaling_id=pause.scaling_id,
@@ -58,6 +58,7 @@ class Telling:
                 median_step_seconds=pause.median_step_seconds,
                 gate_waits=pause.gate_waits,
                 steps=pause.steps,
+                cause=pause.cause,
             )
             self._agent.send(pb.AgentMessage(pause=report))
             self._note_pause(pause.pause_seconds)

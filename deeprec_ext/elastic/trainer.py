@@ -22,6 +22,8 @@ from deeprec_ext.elastic.agent import Agent, Identity
 from deeprec_ext.elastic.attaching import await_order
 from deeprec_ext.elastic.building import Builder
 from deeprec_ext.elastic.calling import Calling
+from deeprec_ext.elastic.causes import LOST as LOST_PS
+from deeprec_ext.elastic.causes import causes
 from deeprec_ext.elastic.declaring import Declaring
 from deeprec_ext.elastic.feeding import Feeding
 from deeprec_ext.elastic.gate import Gate
@@ -91,7 +93,9 @@ class Trainer:
         self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
         self._live_generation = 0  # of which it was said that the model is live
         self._frozen = False
-        self._standby = Standby(self._builder.put, self.shelves, self._standby_wanted, retire)
+        self._standby = Standby(
+            self._builder.put, self.shelves, self._standby_wanted, retire, lambda: self.clock.changing
+        )
 
     def start(self) -> None:
         """Registers and serves in the background; the first elastic session waits for the result."""
@@ -150,7 +154,7 @@ class Trainer:
                 step=self.clock.global_step,
             )
             self.agent.send(pb.AgentMessage(trouble=trouble))
-        with self.gate.waiting:
+        with self.gate.waiting, causes.during(LOST_PS):
             another = self._situation.wait_other(failed, lost)
             return another or (not lost and await_order(error, failed, self.agent, self._situation))
 
@@ -254,6 +258,7 @@ class Trainer:
             self.clock.first_step(epoch)
             self.declaring.trained()
             self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
+            self._standby.soon()
         if self.clock.steps == 3:
             self._builder.put(self._freeze)
         if self.clock.steps in (3, 50) or self.clock.steps % 1000 == 0:
@@ -352,6 +357,7 @@ class Trainer:
                 self.clock.begin_scaling(notice.scaling_id)
             else:
                 self.clock.end_scaling(notice.scaling_id)
+                self._standby.soon()
         elif kind == "data":
             self.inputs.receive(message.data)
         elif kind == "command":

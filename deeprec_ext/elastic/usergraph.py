@@ -23,7 +23,18 @@ SIGNATURES_MAX = 256
 """Signatures whose uses are remembered, least recently used first to go."""
 
 RECURRING = 2
-"""A signature used so often is a step (or belongs to one) and is compiled in advance; initialisers are run once."""
+"""A signature used so often is a step, or belongs to one."""
+
+EXPECTED_MAX, EXPECTED_ONCE_MAX = 64, 8
+"""Signatures that are compiled in advance at most, and of those at most so many that were run only once, the newest: a script
+may make new fetches for ever."""
+
+BEGINNINGS = frozenset((
+    "Assign", "AssignVariableOp", "RestoreV2", "VarIsInitializedOp", "IsVariableInitialized", "MakeIterator",
+    "InitializeTable", "InitializeTableV2", "InitializeTableFromTextFile", "InitializeTableFromTextFileV2",
+    "LookupTableImport", "LookupTableImportV2",
+))  # fmt: skip
+"""Of what a run that is made only once begins a training."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,9 @@ class Facts:
     records: tuple[tuple[str, str], ...] = ()  # elastic dataset, tensor that tells which records the run trains
     readers: Mapping[str, str] = field(default_factory=dict)  # op that reads a batch of any other dataset, its iterator
     starts: tuple[tuple[str, str], ...] = ()  # iterator, MakeIterator op that starts it
+    saves: bool = False  # it writes a checkpoint
+    begins: bool = False
+    """It makes, restores or asks for what training begins with; not made again in a live model."""
 
 
 @dataclass
@@ -122,6 +136,17 @@ class UserGraph:
         with self._counting:
             return [signature for signature, count in self._uses.items() if count >= RECURRING]
 
+    def expected(self) -> list[Signature]:
+        """What may be run again, those first that reach a PS, and of these the most frequent: recurring runs, and the newest
+        that were made once, but for those with which training began."""
+        with self._counting:
+            uses = list(self._uses.items())
+        once = [signature for signature, count in uses if count < RECURRING and not self.facts_of(signature).begins]
+        chosen = {signature: count for signature, count in uses if count >= RECURRING}
+        chosen.update(dict.fromkeys(once[-EXPECTED_ONCE_MAX:], 1))
+        order = sorted(chosen, key=lambda signature: (not self.facts_of(signature).remote, -chosen[signature]))
+        return order[:EXPECTED_MAX]
+
     def costliest(self) -> Signature | None:
         """Of the recurring runs that reach a PS, the one that costs most (ops × uses since the graph has grown); None where
         there is none, or where not all that it feeds and fetches are arrays whichever way they come."""
@@ -173,6 +198,8 @@ class UserGraph:
         return Facts(
             remote=any(node.device.startswith("/job:ps") for node in reached),
             one_shot=any(node.op == "OneShotIterator" for node in reached),
+            saves=any(node.op == "SaveV2" for node in reached),
+            begins=any(node.op in BEGINNINGS for node in reached),
             nodes=len(reached),
             pulls=tuple(pulls.items()),
             records=passes.record_tensors(self._graph, index, feeds, pulls, set(names)),

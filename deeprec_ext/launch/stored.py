@@ -93,7 +93,7 @@ def _read(store: Store, given: Mapping[str, Any], since: float) -> dict[str, Any
 def _scaling(one: facts.Scaling) -> Scaling:
     return Scaling(
         one.kind, one.role, one.started, one.seconds, one.outcome, one.reason, one.from_count, one.to_count,
-        tuple(one.pause_seconds), one.bytes_moved, one.bytes_resent, one.slots_moved,
+        tuple(one.pause_seconds), one.bytes_moved, one.bytes_resent, one.slots_moved, one.pause_cause,
     )  # fmt: skip
 
 

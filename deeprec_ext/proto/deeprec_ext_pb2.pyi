@@ -341,18 +341,20 @@ class Ack(_message.Message):
     def __init__(self, command_id: _Optional[int] = ..., ok: bool = ..., error: _Optional[str] = ..., copy: _Optional[_Union[CopyResult, _Mapping]] = ..., step: _Optional[int] = ..., files: _Optional[_Iterable[_Union[BackupFile, _Mapping]]] = ..., backup_json: _Optional[str] = ...) -> None: ...
 
 class PauseReport(_message.Message):
-    __slots__ = ("scaling_id", "pause_seconds", "median_step_seconds", "gate_waits", "steps")
+    __slots__ = ("scaling_id", "pause_seconds", "median_step_seconds", "gate_waits", "steps", "cause")
     SCALING_ID_FIELD_NUMBER: _ClassVar[int]
     PAUSE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     MEDIAN_STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
     GATE_WAITS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     scaling_id: int
     pause_seconds: float
     median_step_seconds: float
     gate_waits: int
     steps: int
-    def __init__(self, scaling_id: _Optional[int] = ..., pause_seconds: _Optional[float] = ..., median_step_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., steps: _Optional[int] = ...) -> None: ...
+    cause: str
+    def __init__(self, scaling_id: _Optional[int] = ..., pause_seconds: _Optional[float] = ..., median_step_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., steps: _Optional[int] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class MetricsReport(_message.Message):
     __slots__ = ("metrics", "step")

@@ -32,6 +32,7 @@ class Scaling:
     bytes_moved: int = 0
     bytes_resent: int = 0
     slots_moved: int = 0
+    pause_cause: str = ""  # of the longest pause, with seconds
 
     @property
     def title(self) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
+from deeprec_ext.elastic import shelf  # noqa: E402
 from deeprec_ext.elastic.background import GivenUpError  # noqa: E402
 from deeprec_ext.elastic.placed import retire  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
@@ -216,6 +217,63 @@ def test_a_run_that_stays_on_the_trainer_finds_the_new_session_when_the_old_one_
         session.close()
         with pytest.raises((tf.errors.CancelledError, RuntimeError)):
             session.run(local)
+
+
+def test_a_large_graph_goes_over_in_a_session_made_in_haste_which_an_optimised_one_follows(monkeypatch):
+    cluster = LocalCluster(1)
+    one, two = cluster.view(0, 0, 0, 0), cluster.view(0, 0, 0, 0, epoch=2)
+    with tf.Graph().as_default() as graph:
+        train, record, loss = build()
+        home = FakeHome(cluster, one)
+        session = elastic(home, graph)
+        for _ in range(3):
+            session.run([train, record])
+        session.run([train, record, loss])  # as with summaries: so far only once
+        monkeypatch.setattr(shelf, "DEAR_NODES", 0)
+        assert session.shelf.improve() is None and not session.shelf.present.quick
+        wanted = home.make(two, {"nothing": "nothing@dirty"})
+        session.shelf.prepare(wanted)
+        home.set(two, {"nothing": "nothing@dirty"})
+        session.shelf.exchange(home.wanted())
+        hasty = session.shelf.present
+        assert hasty.quick and compiled(hasty) == {2, 3}
+        assert session.run([train, record])[1] == 4
+        assert session.run([train, record, loss])[1] == 5
+        assert hasty.late == 0
+        pieces = 0
+        while session.shelf.present is hasty:
+            retire(session.shelf.improve())
+            pieces += 1
+        better = session.shelf.present
+        assert pieces == 4 and not better.quick and compiled(better) == {2, 3} and hasty.closed
+        assert session.shelf.improve() is None
+        assert session.run([train, record])[1] == 6
+        session.close()
+
+
+def test_a_standby_session_is_usable_with_its_most_frequent_run_and_completed_one_by_one():
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, loss = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        session.run([train, record, loss])
+        for _ in range(3):
+            session.run([train, record])
+        wanted = home.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        assert not session.shelf.complete(wanted)
+        session.shelf.prepare(wanted, standby=True)
+        assert session.shelf.has_standby(wanted)
+        [standby] = session.shelf._standby.values()
+        assert compiled(standby) == {2}
+        assert session.shelf.complete(wanted) and compiled(standby) == {2, 3}
+        assert not session.shelf.complete(wanted)
+        session.close()
+
+
+def compiled(placed):
+    """How many results the runs of that session have that are compiled (an operation counts as one)."""
+    return {len(signature.fetches) + len(signature.targets) for signature in placed._callables}
 
 
 def test_a_session_for_a_change_that_is_rolled_back_is_given_up():

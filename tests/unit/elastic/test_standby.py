@@ -15,6 +15,9 @@ from deeprec_ext.elastic.standby import Standby
 class Shelf:
     def __init__(self) -> None:
         self.ready: list[str] = []
+        self.missing: list[str] = []
+        self.haste = 0
+        self.done: list[str] = []
 
     def drop_standby(self, keep: Iterable[str]) -> list[str]:
         gone = [one for one in self.ready if one not in set(keep)]
@@ -27,6 +30,21 @@ class Shelf:
     def prepare(self, wanted: str, *, standby: bool) -> None:
         assert standby
         self.ready.append(wanted)
+        self.done.append(f"prepare {wanted}")
+
+    def complete(self, wanted: str) -> bool:
+        if wanted not in self.missing:
+            return False
+        self.missing.remove(wanted)
+        self.done.append(f"complete {wanted}")
+        return True
+
+    def improve(self) -> list[str] | None:
+        if not self.haste:
+            return None
+        self.haste -= 1
+        self.done.append("improve")
+        return [] if self.haste else ["hasty"]
 
 
 class Rig:
@@ -52,7 +70,10 @@ class Rig:
                 rig.timers.append(self._due)
 
         monkeypatch.setattr(module, "threading", type("threading", (), {"Timer": Timer, "Thread": threading.Thread}))
-        self.standby = Standby(self.queue.append, lambda: [self.shelf], lambda: self.wanted, self.retired.extend)
+        self.changing = False
+        self.standby = Standby(
+            self.queue.append, lambda: [self.shelf], lambda: self.wanted, self.retired.extend, lambda: self.changing
+        )
         self.standby.delay_seconds = delay_seconds
 
     def work(self) -> None:
@@ -77,6 +98,39 @@ def test_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rig.shelf.ready == ["a", "b"]
     rig.work()
     assert not rig.queue
+
+
+def test_first_every_standby_session_then_the_rest_of_each_then_a_better_present_one_piece_by_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(monkeypatch)
+    rig.shelf.missing, rig.shelf.haste = ["a", "b", "a"], 2
+    rig.standby.soon()
+    pieces = 0
+    while rig.queue:
+        assert len(rig.queue) == 1  # a command waits for one piece at most
+        rig.work()
+        pieces += 1
+    order = ["prepare a", "prepare b", "complete a", "complete a", "complete b", "improve", "improve"]
+    assert rig.shelf.done == order and pieces == len(order) + 1
+    assert rig.retired == ["hasty"]
+
+
+def test_the_present_session_is_not_improved_while_a_change_goes_on_or_memory_is_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(monkeypatch)
+    rig.wanted, rig.shelf.haste, rig.changing = [], 1, True
+    rig.standby.soon()
+    rig.work()
+    rig.changing, rig.memory = False, 0.1
+    rig.standby.soon()
+    rig.work()
+    assert not rig.shelf.done and not rig.queue
+    rig.memory = 0.5
+    rig.standby.soon()
+    rig.work()
+    assert rig.shelf.done == ["improve"]
 
 
 def test_after_a_change_of_the_ps_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,7 +207,8 @@ def slow_pauses(case: Case) -> Iterable[Finding]:
         ):
             yield Finding(
                 "long-pause", ADVICE, f"{one.title} stopped training for {format_seconds(pause)}",
-                (f"{format_bytes(one.bytes_moved)} moved before the pause, {format_bytes(one.bytes_resent)} sent again",),
+                (*([f"the longest: {one.pause_cause}"] if one.pause_cause else []),
+                 f"{format_bytes(one.bytes_moved)} moved before the pause, {format_bytes(one.bytes_resent)} sent again"),
                 "Large dense variables and long steps make a pause long; so does a machine with no idle core.",
             )  # fmt: skip
 

@@ -32,6 +32,7 @@ def scalings(case: Case) -> Section:
         "slots",
         "took",
         "reason",
+        "longest pause",
     )
     rows: list[Sequence[Cell]] = []
     for number, one in enumerate(story.scalings[:ROWS_MAX], 1):
@@ -40,7 +41,7 @@ def scalings(case: Case) -> Section:
             f"S{number}", offset(one.started - story.began) if one.started else "–", one.title, one.outcome or "unfinished",
             seconds(pauses[(len(pauses) - 1) // 2]) if pauses else "–", seconds(pauses[-1]) if pauses else "–",
             format_bytes(one.bytes_moved), format_bytes(one.bytes_resent), str(one.slots_moved), format_seconds(one.seconds),
-            one.reason or "–",
+            one.reason or "–", one.pause_cause or "–",
         ])  # fmt: skip
     note = "Pause: the longest gap between two steps, minus a usual step; of the median trainer and of the slowest."
     return Section(
