@@ -99,6 +99,15 @@ def test_a_few_pauses_are_kept_as_they_are() -> None:
     assert scaling.pause_seconds == (0.5, 0.1, 0.3)
 
 
+def test_the_cause_of_the_longest_pause_is_kept() -> None:
+    scaling = Scaling(7, "scale-up", "ps")
+    for seconds, cause in ((0.1, "a"), (0.5, "b"), (0.3, "c")):
+        report = pb.PauseReport(pause_seconds=seconds, cause=cause)
+        scaling = dataclasses.replace(scaling, **pause_changes(scaling, report))
+    assert scaling.pause_cause == "b"
+    assert Scaling.from_json(scaling.to_json()).pause_cause == "b"
+
+
 def test_scale_down_drains_the_highest_ps_which_leave_by_themselves(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         agents = dict(it.backend.agents)
