@@ -107,6 +107,13 @@ def fingerprint(catalogue: pb.Catalogue) -> str:
     return digest.hexdigest()
 
 
+def tables_fingerprint(catalogue: pb.Catalogue) -> str:
+    """Of the tables whose dirty rows are marked: a further dense variable needs no other marks."""
+    tables = [v for v in catalogue.variables if v.update == pb.Variable.ROWS]
+    known = [(v.name, v.bitmap, v.slot, tuple(v.shape)) for v in tables]
+    return hashlib.sha256(repr(known).encode()).hexdigest()
+
+
 def _one(old: pb.Variable | None, new: pb.Variable, teller: str, generation: int) -> pb.Variable:
     result = pb.Variable()
     result.CopyFrom(new)

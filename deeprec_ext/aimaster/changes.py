@@ -32,6 +32,8 @@ HOLD_SECONDS = 6.0
 SHRINKING = 0.8
 """A round of pre-copy that leaves more than this share of the last remainder does not pay."""
 
+CHANGED = "the variables of the model changed while they were being moved; ask again"
+
 
 class PsChange:
     def __init__(self, run: Run) -> None:
@@ -39,6 +41,7 @@ class PsChange:
         self._moved = pb.Catalogue.FromString(run.job.store.moved(run.scaling.id))
         self._prepare_end = 0.0
         self._lease_end = 0.0
+        self._tracked = False  # tables were marked for backups when the targets made their variables
 
     # ------------------------------------------------------------------------------------------------ members
 
@@ -132,6 +135,7 @@ class PsChange:
         run.enter(State.PREPARE, "targets make their variables", armed=True)
         ps = {member.task: member for member in (*job.cluster.ps, *run.scaling.targets)}
         moves = self._moves()
+        self._tracked = job.marks_on
         arm: dict[str, asyncio.Future[pb.Ack]] = {}
         for name, member in self._targets().items():
             arm |= run.send(
@@ -203,6 +207,8 @@ class PsChange:
     async def _pause(self) -> None:
         run, job = self._run, self._job
         settings = job.settings
+        if job.marks_on != self._tracked:
+            raise StepError(CHANGED)
         if job.marks_on:  # the final copy must be the only reader that collects dirty marks
             hold = pb.Hold(lease_seconds=settings.lease_seconds + HOLD_SECONDS)
             holders = job.holding.members()
@@ -234,7 +240,9 @@ class PsChange:
         now = {v.name: v for v in job.catalogue.variables if v.slot in slots}
         by_rows = [v for v in moved.values() if v.update == pb.Variable.ROWS]
         if now.keys() != moved.keys() or any(now[v.name].bitmap != v.bitmap for v in by_rows):
-            raise StepError("the variables of the model changed while they were being moved; ask again")
+            raise StepError(CHANGED)
+        if job.marks_on != self._tracked:  # backups may have collected marks since
+            raise StepError(CHANGED)
         if job.cluster.lost or not job.cluster.live:
             raise StepError("the model is not live any more")
         if any(self._ps(ps.task) is None for ps in s.targets):

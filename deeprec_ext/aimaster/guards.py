@@ -271,20 +271,20 @@ class Guards:
 
     async def _mark(self) -> None:
         """Bitmaps everywhere, then sessions that mark. Cheap when both are there."""
-        job = self._job
+        job, catalogue = self._job, self._job.catalogue
         slots = range(len(job.cluster.slot_map))
         track = {}
         for task, member in self._ps().items():
-            mine = [v for v in job.catalogue.variables if v.bitmap and job.cluster.slot_map[v.slot] == task]
+            mine = [v for v in catalogue.variables if v.bitmap and job.cluster.slot_map[v.slot] == task]
             track[member.name] = job.commander.send(member.outbox, track=pb.Track(variables=mine))
         await commands.gather(track, TRACK_SECONDS, "Track")
         job.set_marked(tuple(slots))  # who registers from now on marks from the start
-        mark = pb.Mark(slots=slots, tracked=tracked(job.catalogue.variables, slots))
+        mark = pb.Mark(slots=slots, tracked=tracked(catalogue.variables, slots))
         trainers = job.members.trainers()
         futures = {name: job.commander.send(member.outbox, mark=mark) for name, member in trainers.items()}
         await commands.gather(futures, job.settings.prepare_limit_seconds, "Mark", may_die=trainers)
         if not job.marks_on:
-            job.marks_are_on()
+            job.marks_are_on(catalogue)
             job.event("marks_on", slots=len(job.cluster.slot_map))
 
     def _assign(self) -> None:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from deeprec_ext.aimaster.catalogues import Catalogues
+from deeprec_ext.aimaster.catalogues import Catalogues, tables_fingerprint
 from deeprec_ext.aimaster.clock import Clock, SystemClock
 from deeprec_ext.aimaster.commands import Commander
 from deeprec_ext.aimaster.disk import DiskBackups
@@ -68,9 +68,8 @@ class Job:
         self.acquiring: frozenset[str] = frozenset()  # new pods of a scaling: their failure is not the job's
         self.stopping = False  # the backend takes the pods away: nothing is to be healed
         self.marking = False  # marks are being turned on: no scaling begins
-        self._marked_for: str = store.get(
-            "marks", ""
-        )  # fingerprint of the catalogue whose tables are marked; asked often
+        self._marked_for: str = store.get("marks", "")  # fingerprint of the tables that are marked; asked often
+        self._tables = self.catalogue, tables_fingerprint(self.catalogue)
         self.backup_map: tuple[int, ...] = ()  # slot -> who would take it over, as published
         found = (
             {} if spec.resume else store.get("requests", {})
@@ -169,14 +168,17 @@ class Job:
     @property
     def marks_on(self) -> bool:
         """Whether every trainer marks every table of the present catalogue, at any time."""
-        return bool(self.catalogue.fingerprint) and self._marked_for == self.catalogue.fingerprint
+        if self._tables[0] is not self.catalogue:
+            self._tables = self.catalogue, tables_fingerprint(self.catalogue)
+        return bool(self.catalogue.fingerprint) and self._marked_for == self._tables[1]
 
     def set_marked(self, slots: tuple[int, ...]) -> None:
         """Who registers from now on marks these slots' tables from its first step on."""
         self.set_cluster(dataclasses.replace(self.cluster, marked=slots))
 
-    def marks_are_on(self) -> None:
-        self._remember_marks(self.catalogue.fingerprint)
+    def marks_are_on(self, catalogue: pb.Catalogue | None = None) -> None:
+        """Of this catalogue: while trainers began to mark there may have come another one."""
+        self._remember_marks(tables_fingerprint(catalogue or self.catalogue))
 
     def marks_are_off(self) -> None:
         self._remember_marks("")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.catalogues import FINGERPRINTS_MAX, Catalogues, fingerprint, merged
+from deeprec_ext.aimaster.catalogues import FINGERPRINTS_MAX, Catalogues, fingerprint, merged, tables_fingerprint
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -160,5 +160,34 @@ def test_another_model_under_the_same_names_stops_the_job_with_the_remedy(tmp_pa
         await it.until(lambda: it.master.job.ending == "failed")
         assert "dense3 is another one in the graph of worker-0 than in that of chief-0: slot 4" in it.master.job.failure
         assert "same script" in it.master.job.failure
+
+    play(tmp_path, scenario)
+
+
+def test_a_further_dense_variable_needs_no_other_marks_and_another_table_does():
+    table = variable("table", update=ROWS, bitmap="table@dirty")
+    before = tables_fingerprint(told(table, SHARED))
+    assert tables_fingerprint(told(table, SHARED, OWN)) == before
+    assert tables_fingerprint(told(table, SHARED, variable("other", update=ROWS, bitmap="other@dirty"))) != before
+    assert tables_fingerprint(told(variable("table", update=ROWS, bitmap="b"), SHARED)) != before
+
+
+def test_a_variable_that_is_told_while_slots_move_rolls_the_change_back(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        it.agent("worker-0").mute.add("prepare")
+        await it.scale(ps=1)
+        await it.until(lambda: "prepare" in it.agent("worker-0").told)
+        own = [pb.Variable(name=f"own{slot}", slot=slot, bytes=8, shape=[2]) for slot in range(8)]
+        await it.agent("chief-0").say(catalogue=pb.Catalogue(variables=own, fingerprint="early"))
+        await it.until(lambda: "early" in it.master.job.catalogues.told(1))
+        prepare = it.agent("worker-0").command("prepare")
+        await it.agent("worker-0").say(ack=pb.Ack(command_id=prepare.id, ok=True))
+        ended = await it.ended()
+        assert (ended.outcome, "variables of the model changed" in ended.reason) == ("rolled_back", True)
+        it.agent("worker-0").mute.clear()
+        await it.scale(ps=1)
+        assert (await it.ended(2)).outcome == "committed"
+        moved = {move.variable.name for command in it.agent("ps-0").commands for move in command.copy.moves}
+        assert {one.name for one in own} & moved
 
     play(tmp_path, scenario)
