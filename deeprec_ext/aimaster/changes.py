@@ -141,7 +141,8 @@ class PsChange:
             arm |= run.send(
                 {name: member},
                 copy=pb.Copy(phase=pb.Copy.ARM, scaling_id=run.scaling.id, moves=moves[member.task],
-                             ps=[info.to_proto() for info in ps.values()], tracked=job.marks_on),
+                             ps=[info.to_proto() for info in ps.values()], tracked=job.marks_on,
+                             guarded=job.guards.kept_in_changes),
             )  # fmt: skip
         await commands.gather(arm, self._left(), "Copy(ARM)")
         rows = any(variable.update == pb.Variable.ROWS for variable in self._moved.variables)
@@ -321,17 +322,26 @@ class PsChange:
         for variable in self._moved.variables:
             sources.setdefault(s.old_map[variable.slot], []).append(variable)
         futures: dict[str, asyncio.Future[pb.Ack]] = {}
+        kept = job.guards.hand_over(s.old_map)
         for task, variables in sources.items():
             member = self._ps(task)
             if member is not None:
-                futures |= run.send({member.name: member}, destroy=pb.Destroy(variables=variables))
+                destroy = pb.Destroy(variables=variables, keep=kept.get(task))
+                futures |= run.send({member.name: member}, destroy=destroy)
         await run.insist(futures, DESTROY_SECONDS, "Destroy")
         trainers = job.members.trainers()
-        job.backup_map = ()
+        whole = (
+            job.cluster.live and not job.cluster.lost
+        )  # else the copies are what the loss is going to be healed with
+        if whole:
+            job.guards.plan()
+        job.backup_map = job.guards.backup_map() if whole else ()
         keep = bool(
             job.cluster.marked
         )  # not `marks_on`: after the loss of the store one may not be sure of all, and keep them
         commits = run.send(trainers, commit=pb.Commit(view=job.view(), keep_marks=keep))
         job.publish(without=frozenset(trainers))
+        if whole:
+            job.guards.tell()
         self._hold_no_more()
         await run.insist(commits, job.settings.lease_seconds, "Commit")

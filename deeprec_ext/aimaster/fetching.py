@@ -27,40 +27,61 @@ PREPARE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
+class Source:
+    """Who has the freshest copy of a slot: a PS, also one that leaves, or a trainer."""
+
+    task: int
+    address: str
+    since: float  # monotonic: updates since then are missing in it
+
+
+@dataclass(frozen=True)
 class Fetching:
     """What would be done: pure, from what guards and holder have."""
 
     lost: tuple[str, ...]
-    sources: Mapping[int, int]  # lost slot with variables -> task of who holds its copy
-    addresses: Mapping[int, str]  # of those
+    sources: Mapping[int, Source]  # lost slot with variables -> who holds its copy
     since: float  # monotonic: updates since then are missing in the oldest copy
+
+
+def find_source(job: Job, slot: int) -> Source | None:
+    """None: nobody has a copy."""
+    held, copy = job.guards.anywhere(slot), job.holding.usable(slot)
+    ps = job.guards.copies.member(held) if held is not None else None
+    holder = job.members.get(copy.holder) if copy is not None else None
+    by_ps = Source(held.task, ps.address, held.since) if held is not None and ps is not None else None
+    by_holder = (
+        Source(task_of(holder.name), holder.address, copy.since) if copy is not None and holder is not None else None
+    )
+    return max((one for one in (by_ps, by_holder) if one is not None), key=lambda one: one.since, default=None)
 
 
 def plan_fetch(job: Job) -> Fetching | None:
     """None when a lost slot has no copy anywhere."""
-    cluster, guards, holding = job.cluster, job.guards, job.holding
+    cluster, guards = job.cluster, job.guards
     if job.settings.ps_failover != "promote" or not cluster.live or not cluster.lost or not job.catalogue.fingerprint:
         return None
     gone = {ps.task for ps in cluster.ps if ps.name in cluster.lost}
     needed = [slot for slot, task in enumerate(cluster.slot_map) if task in gone and slot in guards.needed()]
-    sources: dict[int, int] = {}
-    addresses: dict[int, str] = {}
-    by_guard, by_holder = [], []
+    sources: dict[int, Source] = {}
     for slot in needed:
-        held, copy = guards.usable(slot), holding.usable(slot)
-        ps = next((one for one in cluster.ps if held is not None and one.task == held.task), None)
-        member = job.members.get(copy.holder) if copy is not None else None
-        if ps is not None:
-            sources[slot], addresses[ps.task] = ps.task, ps.address
-            by_guard.append(slot)
-        elif member is not None:
-            sources[slot] = task_of(member.name)
-            addresses[sources[slot]] = member.address
-            by_holder.append(slot)
-        else:
+        source = find_source(job, slot)
+        if source is None:
             return None
-    age = max(guards.age_seconds(by_guard), holding.age_seconds(by_holder))
-    return Fetching(cluster.lost, sources, addresses, job.clock.monotonic() - age)
+        sources[slot] = source
+    return Fetching(cluster.lost, sources, min((one.since for one in sources.values()), default=job.clock.monotonic()))
+
+
+def fetch_of(job: Job, sources: Mapping[int, Source], step: int) -> pb.Fetch:
+    """The command to who gets these slots."""
+    moves = [
+        pb.Move(variable=variable, source_task=sources[variable.slot].task)
+        for variable in job.catalogue.variables
+        if variable.slot in sources
+    ]
+    addresses = {one.task: one.address for one in sources.values()}
+    holders = [pb.PsMember(task=task, address=address) for task, address in addresses.items()]
+    return pb.Fetch(moves=moves, ps=holders, step=step, global_step=job.catalogue.global_step)
 
 
 async def carry_out(
@@ -82,13 +103,8 @@ async def carry_out(
         member = job.members.get(name)
         if member is None or old is None:
             raise CommandError(f"{name} is gone again")
-        moves = [
-            pb.Move(variable=variable, source_task=planned.sources[variable.slot])
-            for variable in job.catalogue.variables
-            if job.cluster.slot_map[variable.slot] == old.task
-        ]
-        holders = [pb.PsMember(task=task, address=address) for task, address in planned.addresses.items()]
-        fetch = pb.Fetch(moves=moves, ps=holders, step=step, global_step=job.catalogue.global_step)
+        sources = {slot: one for slot, one in planned.sources.items() if job.cluster.slot_map[slot] == old.task}
+        fetch = fetch_of(job, sources, step)
         fetches[ps.name] = job.commander.send(member.outbox, fetch=fetch)
     await commands.gather(fetches, job.settings.prepare_limit_seconds, "Fetch")
     if job.cluster.lost != planned.lost:

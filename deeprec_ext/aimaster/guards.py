@@ -1,8 +1,12 @@
 """Who keeps the peer backup of which slot, and how old each is.
 
 A guard of a slot is a PS that is not its owner, on another host where there is one. The plan changes as little as it can:
-a guard that stays has only dirty rows to fetch. What a PS reports is what counts: `held` maps a slot to the PS that has a
-complete copy and to the moment since which updates are missing in it. A promotion uses nothing else.
+a guard that stays has only dirty rows to fetch (`guard_plan`). What PS report is what counts (`copies`): who has a complete
+copy, and since when updates are missing in it. Who has one keeps it until the planned guard has one as well, and a PS that
+leaves stays as long.
+
+A change of PS commits together with its backups: slots that stay keep theirs, and of one that moves the old owner keeps what it
+has, which is exact at that moment (`hand_over`). From then on the copies of before do not count.
 
 Marks. Peer and disk backups read dirty rows all the time, so while either is on, all tables are marked always: bitmaps are
 made on every PS (`Track`), then the trainers get sessions that mark (`Mark`). A migration finds the marks there.
@@ -12,12 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from deeprec_ext.aimaster import commands
 from deeprec_ext.aimaster.commands import CommandError
+from deeprec_ext.aimaster.copies import Copies, Held
+from deeprec_ext.aimaster.guard_plan import plan_guards, tell_slot
 from deeprec_ext.aimaster.members import Member
 from deeprec_ext.aimaster.slots import slot_bytes, tracked
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -33,49 +39,8 @@ EVENT_SECONDS = 60.0
 
 RETRY_SECONDS = 5.0
 TRACK_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class Held:
-    """A complete copy of one slot."""
-
-    task: int
-    incarnation: str
-    since: float  # monotonic: it has every update before that
-
-
-def plan_guards(
-    sizes: Sequence[int], slot_map: Sequence[int], hosts: Mapping[int, str], present: Mapping[int, int]
-) -> dict[int, int]:
-    """slot -> task of its guard, for every slot; empty with a single PS. Pure.
-
-    Largest slots first, each to the least loaded PS that is not its owner; another host before the same one, and the
-    present guard before others as long as that costs it no more than a fair share.
-
-    Args:
-        sizes: [S] bytes of each slot.
-        slot_map: [S] owner of each slot.
-        hosts: task -> host, of every PS that can guard.
-        present: slot -> task of the guard it has.
-    """
-    tasks = sorted(hosts)
-    if len(tasks) < 2:
-        return {}
-    load = dict.fromkeys(tasks, 0)
-    fair = 1.25 * sum(sizes) / len(tasks)
-    plan: dict[int, int] = {}
-    for slot in sorted(range(len(slot_map)), key=lambda slot: (-sizes[slot], slot)):
-        owner = slot_map[slot]
-        others = [task for task in tasks if task != owner]
-        away = [task for task in others if hosts[task] != hosts.get(owner)]
-        choice = away or others
-        best = min(choice, key=lambda task: (load[task], task))
-        now = present.get(slot, -1)
-        if now in choice and (load[now] + sizes[slot] <= fair or load[now] <= load[best]):
-            best = now
-        plan[slot] = best
-        load[best] += sizes[slot]
-    return plan
+AGAIN_SECONDS = 1.0
+"""A guard that could not be told yet, because two others have read the slot, is told so much later: they have stopped."""
 
 
 class Guards:
@@ -87,18 +52,20 @@ class Guards:
         """Whether slots are being moved: from PREPARE to COMMIT of a change of PS, also of one that was interrupted."""
         self.moving = lambda: False
         """Whether a change of PS is under way: marks are not turned on then."""
-        self.held: dict[int, Held] = {}
+        self.copies = Copies(job)
         self.assigned: dict[int, int] = {}
+        """slot -> task of the planned guard."""
         self.error = ""
         self.bytes_sent = 0
         self.refreshes = 0
         self._guard_id = 0
         self._sent_for: object = None  # what the present assignment was made for
+        self._told: dict[int, tuple[int, dict[int, str]]] = {}  # slot -> its owner, and who reads it as whom
+        self._until_then: dict[int, int] = {}  # slot -> who keeps its copy only until the planned guard has one
+        self._again_at = math.inf  # somebody could not be told
         self._marked = False  # trainers have answered this AIMaster that they mark
         self._complete = False
         self._news = False  # reports came since the view was last looked at
-        self._alive_in: object = None
-        self._alive_ps: dict[int, str] = {}
         self._last_event = job.clock.monotonic()
         self._refreshed_step = 0
 
@@ -116,52 +83,70 @@ class Guards:
 
     def usable(self, slot: int) -> Held | None:
         """The copy from which this slot can be promoted now."""
-        held = self.held.get(slot)
-        if held is None:
-            return None
-        return held if self._alive().get(held.task) == held.incarnation else None
+        return self.copies.usable(slot, self.assigned.get(slot, -1))
 
-    def _alive(self) -> Mapping[int, str]:
-        """task -> incarnation of the PS of the view that are not lost; made once per view: it is asked for every slot."""
-        cluster = self._job.cluster
-        if self._alive_in is not cluster:
-            self._alive_in = cluster
-            self._alive_ps = {ps.task: ps.incarnation for ps in cluster.ps if ps.name not in cluster.lost}
-        return self._alive_ps
+    def anywhere(self, slot: int) -> Held | None:
+        """The same, or one of a PS that leaves, from which it can be fetched."""
+        return self.usable(slot) or self.copies.anywhere(slot)
 
     def needed(self) -> set[int]:
         """Slots that have variables: the others need no backup."""
         return {variable.slot for variable in self._job.catalogue.variables}
 
     def backup_map(self) -> tuple[int, ...]:
-        """[S] who would take over each slot; empty while a slot with variables has no copy."""
+        """[S] who would take over each slot; empty while a slot with variables has no copy, or nobody could."""
         job = self._job
-        slots = range(len(job.cluster.slot_map))
-        copies = {slot: held.task for slot in slots if (held := self.usable(slot)) is not None}
-        if not copies or self.needed() - copies.keys():
-            return ()
         rest = [ps.task for ps in job.cluster.ps if ps.name not in job.cluster.lost]
-        for slot in slots:
-            if slot not in copies:  # nothing on it
-                copies[slot] = next((task for task in rest if task != job.cluster.slot_map[slot]), -1)
-        return tuple(copies[slot] for slot in slots)
+        needed = self.needed()
+        if len(rest) < 2 or not needed or any(self._covered_by(slot) is None for slot in needed):
+            return ()
+        takers = []
+        for slot, owner in enumerate(job.cluster.slot_map):
+            held, planned = self.usable(slot), self.assigned.get(slot, -1)
+            if held is not None and planned not in self._telling(slot):
+                planned = held.task
+            takers.append(planned if planned in rest and planned != owner else next(t for t in rest if t != owner))
+        return tuple(takers)
+
+    def _telling(self, slot: int) -> Collection[int]:
+        """Who has been told to have a copy of this slot."""
+        return self._told.get(slot, (-1, {}))[1]
+
+    def _covered_by(self, slot: int) -> float | None:
+        """monotonic, of the freshest copy that anybody has, a holder as well."""
+        held, copy = self.anywhere(slot), self._job.holding.usable(slot)
+        return max((one.since for one in (held, copy) if one is not None), default=None)
+
+    def held_only_by(self, tasks: Collection[int]) -> list[int]:
+        """Slots of which these PS alone have a fresh copy: they must not go yet."""
+        found = []
+        for slot in self.needed():
+            best = self.anywhere(slot)
+            if best is None or best.task not in tasks:
+                continue
+            other, copy = self.usable(slot), self._job.holding.usable(slot)
+            since = [one.since for one in (other, copy) if one is not None]
+            if other is best or not any(self.copies.as_good(one, best) for one in since):
+                found.append(slot)
+        return sorted(found)
 
     def published(self, slot: int) -> int:
         """Who would take this slot over, as trainers know it; -1 unknown."""
         known = self._job.backup_map
         return known[slot] if slot < len(known) else -1
 
-    def age_seconds(self, slots: Sequence[int]) -> float:
+    def age_seconds(self, slots: Iterable[int]) -> float:
         """How old the oldest of these copies is."""
         now = self._job.clock.monotonic()
-        ages = [now - held.since for slot in slots if (held := self.usable(slot)) is not None]
-        return max(ages, default=0.0)
+        return max((now - held.since for slot in slots if (held := self.anywhere(slot)) is not None), default=0.0)
 
     def status(self, message: pb.BackupStatus) -> None:
-        message.peer = self.wanted
-        if self.wanted:
-            message.unprotected_slots.extend(sorted(slot for slot in self.needed() if self.usable(slot) is None))
-            message.oldest_seconds = self.age_seconds(range(len(self._job.cluster.slot_map)))
+        message.peer = self.wanted or self._job.holding.alone
+        if message.peer:
+            message.unprotected_slots.extend(sorted(slot for slot in self.needed() if self._covered_by(slot) is None))
+            now = self._job.clock.monotonic()
+            since = [moment for slot in self.needed() if (moment := self._covered_by(slot)) is not None]
+            message.oldest_seconds = now - min(since, default=now)
         message.error = message.error or self.error
         message.bytes_sent, message.refreshes = self.bytes_sent, self.refreshes
         self._job.holding.status(message)
@@ -181,11 +166,8 @@ class Guards:
             return
         self.error = ""
         self.refreshes += 1
-        since = job.clock.monotonic() - report.age_seconds
-        for slot in report.slots:
-            before = self.held.get(slot)
-            if self.assigned.get(slot, member.task) == member.task or before is None:
-                self.held[slot] = Held(member.task, member.incarnation, since)
+        told = [slot for slot in report.slots if not (telling := self._telling(slot)) or member.task in telling]
+        self.copies.reported(member, told, report)
         self._news = True
         if job.cluster.lost:
             job.changed.notify()  # a promotion may be waiting for it
@@ -237,7 +219,10 @@ class Guards:
         job = self._job
         if not job.cluster.live or job.cluster.lost or job.hold_views or job.gate_closed or job.ending:
             return False
-        return bool(job.catalogue.fingerprint) and not self.busy()
+        everybody = len(self._ps()) == len(
+            job.cluster.ps
+        )  # after its restart this AIMaster waits until they have registered
+        return bool(job.catalogue.fingerprint) and everybody and not self.busy()
 
     async def _once(self) -> None:
         job = self._job
@@ -251,14 +236,27 @@ class Guards:
                 self._marked = True
             if not self._ready() or situation != self._situation():
                 return
-            self._assign()
-            self._sent_for = situation
+            self.assign()
+        elif self._ready() and (self._replaced() or job.clock.monotonic() >= self._again_at):
+            self.assign()
         elif not self.wanted or job.gate_closed or job.cluster.lost or job.ending:
             return
         elif job.backup_steps and job.members.step - self._refreshed_step >= job.backup_steps:
             self._refreshed_step = job.members.step
             for member in self._ps().values():
                 job.commander.send(member.outbox, refresh=pb.Refresh())
+
+    def _replaced(self) -> bool:
+        """Whether somebody need not keep a copy any more: the planned guard, or the holder of a single PS, has it as well."""
+        for slot, task in self._until_then.items():
+            held, copy = self.copies.anywhere(slot), self._job.holding.usable(slot)
+            planned = self.assigned.get(slot, -1)
+            by_holder = (
+                planned == -1 and held is not None and copy is not None and self.copies.as_good(copy.since, held)
+            )
+            if held is None or by_holder or (planned not in (-1, task) and self.copies.fresh(slot, planned)):
+                return True
+        return False
 
     def _ps(self) -> dict[int, Member]:
         """task -> PS of the view that are there."""
@@ -287,29 +285,101 @@ class Guards:
             job.marks_are_on(catalogue)
             job.event("marks_on", slots=len(job.cluster.slot_map))
 
-    def _assign(self) -> None:
+    def assign(self) -> None:
+        """Plans, and tells everybody."""
+        self.plan()
+        self.tell()
+
+    def plan(self) -> None:
+        """For the present view; a change that commits tells trainers of it before it tells the guards."""
         job, present = self._job, self._ps()
-        cluster = job.cluster
+        self.copies.follow()
+        cluster, alive = job.cluster, {**present, **self.copies.leaving()}
         sizes = slot_bytes(job.catalogue.variables, len(cluster.slot_map))
         hosts = {task: member.place for task, member in present.items()}
-        same = len(set(hosts.values())) == 1
-        if same:
+        if len(set(hosts.values())) == 1:
             hosts = dict.fromkeys(hosts, "")
-        now = {slot: held.task for slot, held in self.held.items() if held.task in present}
+        best = {slot: held for slot in range(len(sizes)) if (held := self.copies.anywhere(slot)) is not None}
+        now = {slot: task for slot, task in self.assigned.items() if self._reads(slot, task) and task in present}
+        now |= {slot: one.task for slot, held in best.items() if (one := self.usable(slot) or held).task in present}
         self.assigned = plan_guards(sizes, cluster.slot_map, hosts, now) if self.wanted else {}
-        self.held = {slot: held for slot, held in self.held.items() if self.assigned.get(slot) == held.task}
-        self._guard_id = max(self._guard_id + 1, job.incarnation * 1_000_000)
-        ps = [one.to_proto() for one in cluster.ps]
-        seconds = 0.0 if job.backup_steps else job.backup_seconds
-        for task, member in present.items():
-            moves = [
-                pb.Move(variable=variable, source_task=cluster.slot_map[variable.slot])
-                for variable in job.catalogue.variables
-                if self.assigned.get(variable.slot) == task
-            ]
-            owned = [slot for slot, owner in enumerate(cluster.slot_map) if owner == task]
-            guard = pb.Guard(id=self._guard_id, moves=moves, ps=ps, seconds=seconds, owned=owned,
-                             global_step=job.catalogue.global_step)  # fmt: skip
+        told: dict[int, tuple[int, dict[int, str]]] = {}
+        self._until_then, self._again_at = {}, math.inf
+        for slot in self.needed():
+            owner, planned = cluster.slot_map[slot], self.assigned.get(slot, -1)
+            kept = self._kept(slot, planned, best.get(slot))
+            before = {task: reader for task, reader in self._told.get(slot, (-1, {}))[1].items()
+                      if self._told[slot][0] == owner and task in alive}  # fmt: skip
+            to_tell = tell_slot(planned, kept, self.copies.reader(slot, kept), before)
+            told[slot] = owner, dict(to_tell.readers)
+            if to_tell.until_then != -1:
+                self._until_then[slot] = to_tell.until_then
+            if planned != -1 and planned not in to_tell.readers:
+                self._again_at = job.clock.monotonic() + AGAIN_SECONDS
+        self._told = told
+        self.copies.keep_only({slot: readers for slot, (_, readers) in told.items()})
+        self._sent_for = self._situation()
+
+    def _reads(self, slot: int, task: int) -> bool:
+        owner, readers = self._told.get(slot, (-1, {}))
+        return owner == self._job.cluster.slot_map[slot] and task in readers
+
+    def _kept(self, slot: int, planned: int, best: Held | None) -> int:
+        """Task of who has the copy of the slot that counts now; -1: nobody needs to keep one."""
+        if best is None or not self._job.peer_backup:
+            return -1
+        if planned == -1:  # a single PS: its holder is to have it
+            copy = self._job.holding.usable(slot)
+            enough = not self._job.holding.allowed or (copy is not None and self.copies.as_good(copy.since, best))
+            return -1 if enough else best.task
+        return planned if self.copies.fresh(slot, planned) else best.task
+
+    def tell(self) -> None:
+        """Guard to every PS, as it was planned."""
+        job, cluster = self._job, self._job.cluster
+        for task, member in {**self._ps(), **self.copies.leaving()}.items():
+            slots = {slot: readers[task] for slot, (_, readers) in self._told.items() if task in readers}
+            guard = self._guard(slots)
+            guard.owned.extend(slot for slot, owner in enumerate(cluster.slot_map) if owner == task)
             job.commander.send(member.outbox, guard=guard)
         self._refreshed_step = job.members.step
         self._tell()
+
+    def _guard(self, readers: Mapping[int, str]) -> pb.Guard:
+        """The next one: slot -> as whom it is read."""
+        job, cluster = self._job, self._job.cluster
+        self._guard_id = max(self._guard_id + 1, job.incarnation * 1_000_000)
+        moves = [
+            pb.Move(variable=variable, source_task=cluster.slot_map[variable.slot])
+            for variable in job.catalogue.variables
+            if variable.slot in readers
+        ]
+        return pb.Guard(
+            id=self._guard_id, moves=moves, ps=[one.to_proto() for one in cluster.ps],
+            seconds=0.0 if job.backup_steps else job.backup_seconds, global_step=job.catalogue.global_step,
+            next_slots=[slot for slot, reader in readers.items() if reader == "next"], generation=cluster.generation,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------ changes of PS
+
+    @property
+    def kept_in_changes(self) -> bool:
+        """Whether the old owners of slots that move keep what they have as backups: dirty rows must be marked all the time."""
+        return self._job.peer_backup and self._job.marks_on
+
+    def hand_over(self, old_map: Sequence[int]) -> dict[int, pb.Guard]:
+        """The view has changed: what each old owner of a slot that has moved is to keep, by its task."""
+        job = self._job
+        now, needed = job.cluster.slot_map, self.needed()
+        moved = [slot for slot in sorted(needed) if old_map[slot] != now[slot]]
+        kept: dict[int, pb.Guard] = {}
+        if not self.kept_in_changes:
+            return kept
+        first = self._guard_id
+        for task in sorted({old_map[slot] for slot in moved}):
+            slots = [slot for slot in moved if old_map[slot] == task]
+            kept[task] = self._guard(dict.fromkeys(slots, "peer"))
+            for slot in slots:
+                self._told[slot] = now[slot], {task: "peer"}
+        self.copies.moved(moved, max(first + 1, job.incarnation * 1_000_000))
+        return kept

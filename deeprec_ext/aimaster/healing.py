@@ -124,10 +124,13 @@ class Healing:
                     continue
             lost = job.cluster.lost
             planned = promotion.plan_promotion(job)
-            if planned is not None and await self._promote(planned):
-                continue
-            if planned is not None or not await self._fetch(lost):  # backups half promoted are no copies any more
-                await self._restore(lost, hopeful=planned is None)
+            copies_left = True
+            if planned is not None:
+                done, copies_left = await self._promote(planned)
+                if done:
+                    continue
+            if not copies_left or not await self._fetch(lost):
+                await self._restore(lost, hopeful=copies_left)
 
     def _is_new(self) -> bool:
         """This AIMaster went on with a job whose agents have not told it everything yet."""
@@ -145,18 +148,19 @@ class Healing:
             await job.changed.until(lambda: fetching.plan_fetch(job) is not None, REPORTS_SECONDS)
         await job.changed.until(lambda: not job.members.missing_trainers(), TRAINERS_SECONDS)
 
-    async def _promote(self, planned: promotion.Promotion) -> bool:
+    async def _promote(self, planned: promotion.Promotion) -> tuple[bool, bool]:
+        """(whether training goes on, whether there are copies left: backups half promoted are none any more)."""
         job, began = self._job, self._job.clock.monotonic()
         try:
             await promotion.carry_out(job, planned)
         except CommandError as error:
             job.event("warning", text=f"the backups could not be promoted: {error}")
-            return False
-        self._went_on("promotion", planned, began, "promoted", slots=len(planned.slots))
+            return False, isinstance(error, promotion.NothingDoneError)
+        self._went_on("promotion", planned, began, "promoted", slots=len(planned.slots), fetched=len(planned.fetched))
         if not job.settings.replace_lost_ps:
             for name in planned.lost:
                 self.remove(name)
-        return True
+        return True, False
 
     def _went_on(
         self, how: str, planned: promotion.Promotion | fetching.Fetching, began: float, event: str, **fields: object

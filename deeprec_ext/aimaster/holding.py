@@ -154,11 +154,7 @@ class Holding:
         message.bytes_sent += self.bytes_sent
         message.refreshes += self.refreshes
         if self.alone:
-            needed = sorted(self._job.guards.needed())
-            del message.unprotected_slots[:]
-            message.unprotected_slots.extend(slot for slot in needed if self.usable(slot) is None)
-            message.peer, message.holder = True, self.holder
-            message.oldest_seconds = self.age_seconds(needed)
+            message.holder = self.holder
             message.error = message.error or self.error
 
     async def ready_for(self, ps: int, seconds: float) -> None:

@@ -1,8 +1,9 @@
 """A PS is lost and every slot of it has a backup: the survivors take over, no process is waited for.
 
 1. `Lost` to the trainers: they stop at the step boundary, give up runs that hang, and tell the highest step they have seen.
-2. `Promote` to the PS that hold the backups: those become the variables; the global step is set to the highest told.
-3. The new view is persisted and committed. Trainers swap to a session that they prepared for this loss in advance, and run
+2. `Fetch` to survivors, of slots whose copy lies with a PS that leaves, or with a trainer: right after a change of PS.
+3. `Promote` to the PS that hold the backups: those become the variables; the global step is set to the highest told.
+4. The new view is persisted and committed. Trainers swap to a session that they prepared for this loss in advance, and run
    the failed step again. No session ends, nothing is restored, no other slot notices.
 
 What is forgotten: updates of the lost slots since their last refresh began.
@@ -13,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deeprec_ext.aimaster import commands
 from deeprec_ext.aimaster.commands import CommandError
+from deeprec_ext.aimaster.fetching import Source, fetch_of, find_source
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.view import promote
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -27,6 +29,10 @@ PROMOTE_SECONDS = 30.0
 """Longest wait for a promotion; it moves no data, so only a dying PS takes long."""
 
 
+class NothingDoneError(CommandError):
+    """The copies are as they were."""
+
+
 @dataclass(frozen=True)
 class Promotion:
     """What would be done: pure, from the guards' state."""
@@ -34,6 +40,7 @@ class Promotion:
     lost: tuple[str, ...]
     slots: Mapping[int, int]  # lost slot -> task that takes it over
     since: float  # monotonic: updates since then are missing in the oldest copy used
+    fetched: Mapping[int, Source] = field(default_factory=dict)  # those of the slots whose taker has no copy of them
 
     def by_task(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
@@ -52,16 +59,22 @@ def plan_promotion(job: Job) -> Promotion | None:
     if not job.catalogue.fingerprint:  # nobody has said yet what lies on the slots
         return None
     takers, needed = {}, guards.needed()
+    fetched: dict[int, Source] = {}
+    since = job.clock.monotonic()
     for slot, task in enumerate(cluster.slot_map):
         if task not in gone:
             continue
         held = guards.usable(slot)
-        if held is None and slot in needed:
-            return None
         planned = guards.published(slot)  # what trainers prepared for
-        empty = planned if planned in survivors else survivors[0]
-        takers[slot] = held.task if held is not None else empty
-    return Promotion(cluster.lost, takers, job.clock.monotonic() - guards.age_seconds(list(takers)))
+        takers[slot] = held.task if held is not None else planned if planned in survivors else survivors[0]
+        if slot in needed:
+            source = find_source(job, slot) if held is None else None
+            if source is not None:
+                fetched[slot] = source
+            elif held is None:
+                return None
+            since = min(since, held.since if held is not None else fetched[slot].since)
+    return Promotion(cluster.lost, takers, since, fetched)
 
 
 async def stop_trainers(job: Job, tasks: Sequence[int], lease_seconds: float) -> int:
@@ -81,6 +94,26 @@ async def stop_trainers(job: Job, tasks: Sequence[int], lease_seconds: float) ->
     return step
 
 
+async def _fetch(job: Job, promotion: Promotion, step: int) -> None:
+    """Survivors pull what no survivor has. Raises NothingDoneError."""
+    if not promotion.fetched:
+        return
+    try:
+        await job.holding.freeze()
+        futures: dict[str, asyncio.Future[pb.Ack]] = {}
+        for task in sorted({promotion.slots[slot] for slot in promotion.fetched}):
+            member = next((m for m in job.members if m.role == pb.PS and m.admitted and m.task == task), None)
+            if member is None:
+                raise CommandError(f"the PS with task {task} is gone too")
+            sources = {slot: one for slot, one in promotion.fetched.items() if promotion.slots[slot] == task}
+            futures[member.name] = job.commander.send(member.outbox, fetch=fetch_of(job, sources, step))
+        await commands.gather(futures, job.settings.prepare_limit_seconds, "Fetch")
+        if job.cluster.lost != promotion.lost:
+            raise CommandError("another PS was lost meanwhile")
+    except CommandError as error:
+        raise NothingDoneError(str(error)) from error
+
+
 async def carry_out(job: Job, promotion: Promotion) -> None:
     """The new cluster is persisted and told to everybody. Raises CommandError when a holder cannot do its part."""
     cluster = job.cluster
@@ -88,12 +121,13 @@ async def carry_out(job: Job, promotion: Promotion) -> None:
     job.gate_closed = True
     try:
         step = await stop_trainers(job, tasks, job.settings.lease_seconds)
+        await _fetch(job, promotion, step)
         members = {m.task: m for m in job.members if m.role == pb.PS and m.admitted}
         futures: dict[str, asyncio.Future[pb.Ack]] = {}
         for task, slots in promotion.by_task().items():
             if task not in members:
                 raise CommandError(f"the PS with task {task} is gone too")
-            backed = [slot for slot in slots if job.guards.usable(slot) is not None]
+            backed = [s for s in slots if s not in promotion.fetched and job.guards.usable(s) is not None]
             message = pb.Promote(slots=backed, step=step)
             futures[members[task].name] = job.commander.send(members[task].outbox, promote=message)
         await commands.gather(futures, PROMOTE_SECONDS, "Promote")

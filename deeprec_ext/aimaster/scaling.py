@@ -26,6 +26,9 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 log = logging.getLogger(__name__)
 NEW_POD_GRACE_SECONDS = 5.0
 
+HAND_OVER_SECONDS = 300.0
+"""How long a PS that leaves stays for the backups that nobody else has: until others have copied them, terabytes perhaps."""
+
 PAUSES_KEPT = 200
 """Workers whose pause a record has one by one."""
 
@@ -152,10 +155,13 @@ class Run:
         """Tells the drained to leave, waits for their exit, then removes their pods."""
         job, drained = self.job, self.scaling.drained
         for name in drained:
-            record, member = job.members.record(name), job.members.get(name)
+            record = job.members.record(name)
             if record is not None:
                 state = record.state if record.ended else "leaving"
                 job.members.update(name, wanted=False, state=state)
+        await self._hand_over(drained)
+        for name in drained:
+            member = job.members.get(name)
             if member is not None:
                 job.commander.send(member.outbox, leave=pb.Leave(reason=f"scaling {self.scaling.id}"))
         registered = tuple(name for name in drained if job.members.get(name) is not None)
@@ -165,6 +171,21 @@ class Run:
                 job.event("warning", name, text=f"did not exit within {timeout_seconds:.0f} s and is killed")
             await self.pods.remove(name, 0.0 if name in late else NEW_POD_GRACE_SECONDS)
             job.members.drop(name, "scaled away")
+
+    async def _hand_over(self, names: tuple[str, ...]) -> None:
+        """Until others have the copies that these PS alone have: of what they guarded, and of what they owned."""
+        job = self.job
+        tasks = {member.task for name in names if (member := job.members.get(name)) is not None}
+        if not job.guards.held_only_by(tasks):
+            return
+        self.update(detail="backups are handed over")
+
+        def done() -> bool:
+            return bool(job.ending) or not job.guards.held_only_by(tasks)
+
+        if not await job.changed.until(done, HAND_OVER_SECONDS):
+            slots = job.guards.held_only_by(tasks)
+            job.event("warning", text=f"{', '.join(names)} leaves before others have backups of the slots {slots}")
 
 
 def pause_changes(scaling: Scaling, report: pb.PauseReport) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Dirty marks and who reads them.
 
-Training sets bits in one bitmap per table (`graph.dirty`). Up to four readers want to know which rows changed, each since
-its own last look: a migration (`move`), a peer backup (`peer`), a disk backup (`disk`), a trainer that holds the backups of a
-single PS (`hold`). So each table has, beside the marks, a *pending* bitmap per reader, which has no rows until that reader
-*begins*. Whoever reads *collects*:
+Training sets bits in one bitmap per table (`graph.dirty`). Up to five readers want to know which rows changed, each since
+its own last look: a migration (`move`), a peer backup (`peer`), the peer backup that is going to take its place (`next`; the
+one after that is `peer` again), a disk backup (`disk`), a trainer that holds the backups of a single PS (`hold`). So each
+table has, beside the marks, a *pending* bitmap per reader, which has no rows until that reader *begins*. Whoever reads
+*collects*:
 
 1. read the marks, then see which others have begun;
 2. add what is marked to their pending sets;
@@ -41,7 +42,7 @@ from deeprec_ext.elastic.view import elastic_config
 from deeprec_ext.graph.attributes import integer
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
-READERS = ("move", "peer", "disk", "hold")
+READERS = ("move", "peer", "next", "disk", "hold")
 
 
 def pending_of(bitmap: Facts, reader: str) -> Facts:
@@ -49,9 +50,13 @@ def pending_of(bitmap: Facts, reader: str) -> Facts:
     return dataclasses.replace(bitmap, name=f"{bitmap.name}:{reader}")
 
 
-def all_bitmaps(bitmap: Facts) -> list[Facts]:
-    """The marks and the pending sets of all readers as they are made: of no rows, since nobody has begun."""
-    return [bitmap, *(dataclasses.replace(pending_of(bitmap, reader), shape=(0,)) for reader in READERS)]
+def all_bitmaps(bitmap: Facts, begun: Sequence[str] = ()) -> list[Facts]:
+    """The marks and the pending sets of all readers as they are made: of no rows but for those that have `begun`."""
+    pending = [pending_of(bitmap, reader) for reader in READERS]
+    return [
+        bitmap,
+        *(one if reader in begun else dataclasses.replace(one, shape=(0,)) for one, reader in zip(pending, READERS)),
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,6 @@ again or restores something older.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import time
@@ -16,7 +15,8 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 
 from deeprec_ext.elastic.collector import make_bitmaps
-from deeprec_ext.elastic.guarding import RUN_LIMIT_SECONDS, SUFFIX, at_least
+from deeprec_ext.elastic.copies import at_least, backup_of
+from deeprec_ext.elastic.keeper import RUN_LIMIT_SECONDS
 from deeprec_ext.elastic.migration import copy_in_chunks
 from deeprec_ext.elastic.ops import Ops, Program
 from deeprec_ext.elastic.variables import Facts, Located, ps_device
@@ -73,7 +73,7 @@ class _Fetch:
         return Ops(f"fetch{self._runs}_")
 
     def _backup(self, ops: Ops, facts: Facts) -> Located:
-        return Located(ops, dataclasses.replace(facts, name=facts.name + SUFFIX), self._source)
+        return Located(ops, backup_of(facts), self._source)
 
     def _check(self) -> None:
         ops = self._ops()

@@ -108,11 +108,13 @@ class Mover:
         self.cancelled = False  # set by another thread: copies end at once
         self.skipped: list[str] = []
 
-    def arm(self, verify: bool, tracked: bool = False) -> int:
+    def arm(self, verify: bool, tracked: bool = False, guarded: bool = False, begins: bool = True) -> int:
         """Makes variables and bitmaps, builds the copies; returns how many variables will come.
 
         Variables that are not initialised on their source are left out, and named in `skipped`. `tracked`: the tables are
-        marked at any time, so they have bitmaps and need them here as well.
+        marked at any time, so they have bitmaps and need them here as well. `guarded`: whoever has them now is going to be
+        their peer backup here, from the commit on. `begins`: whether dirty rows count from now on; else the source has kept
+        them for this reader since the copies here were exact.
         """
         if not self._moved:
             return 0
@@ -143,8 +145,12 @@ class Mover:
             if (source, bitmap.name) not in marks:
                 one = marks[source, bitmap.name] = Marks(ops, bitmap, source)
                 # Untracked, nobody else reads, and nobody marks yet; tracked, the source has them, and here they are missing.
-                make += [Located(ops, bits, self._own if tracked else source).zeros() for bits in all_bitmaps(bitmap)]
-                begin.append(one.begin(self._reader))
+                begun = ("peer",) if guarded else ()
+                make += [
+                    Located(ops, bits, self._own if tracked else source).zeros() for bits in all_bitmaps(bitmap, begun)
+                ]
+                if begins:
+                    begin.append(one.begin(self._reader))
         chunk, first = self._add_first(ops, tables)
         counts, dirty = self._add_dirty(ops, tables, marks)
         waiting = self._packed(ops, {key: [bits.waiting(self._reader)] for key, bits in marks.items()})

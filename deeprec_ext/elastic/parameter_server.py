@@ -141,6 +141,8 @@ class ParameterServer:
                 return
             if kind == "destroy":
                 self.disk.forget(command.destroy.variables)
+                if command.destroy.keep.moves:
+                    self.guarding.keep(command.destroy.keep)
                 destroy(self._target, self._task, self.identity.address, command.destroy.variables)
             elif kind == "track":
                 make_bitmaps(self._target, self._task, command.track.variables)
@@ -176,7 +178,7 @@ class ParameterServer:
             mover = Mover(self._target, self._task, ps, copy.moves, self._settings.copy_chunk_bytes or 8 << 20)
             self._movers[copy.scaling_id] = mover
             result.variables = politely(
-                mover.arm, self._settings.verify_copies, copy.tracked, give_up=lambda: mover.cancelled
+                mover.arm, self._settings.verify_copies, copy.tracked, copy.guarded, give_up=lambda: mover.cancelled
             )
             result.skipped.extend(mover.skipped)
         elif copy.phase == pb.Copy.ABORT:

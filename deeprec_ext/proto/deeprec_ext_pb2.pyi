@@ -398,7 +398,7 @@ class ModelLive(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., step: _Optional[int] = ..., ledger: _Optional[bytes] = ..., fresh: bool = ..., cut: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BackupReport(_message.Message):
-    __slots__ = ("guard", "slots", "bytes", "full_bytes", "seconds", "age_seconds", "first", "error")
+    __slots__ = ("guard", "slots", "bytes", "full_bytes", "seconds", "age_seconds", "first", "error", "next_slots")
     GUARD_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -407,6 +407,7 @@ class BackupReport(_message.Message):
     AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    NEXT_SLOTS_FIELD_NUMBER: _ClassVar[int]
     guard: int
     slots: _containers.RepeatedScalarFieldContainer[int]
     bytes: int
@@ -415,7 +416,8 @@ class BackupReport(_message.Message):
     age_seconds: float
     first: bool
     error: str
-    def __init__(self, guard: _Optional[int] = ..., slots: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ..., full_bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., age_seconds: _Optional[float] = ..., first: bool = ..., error: _Optional[str] = ...) -> None: ...
+    next_slots: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, guard: _Optional[int] = ..., slots: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ..., full_bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., age_seconds: _Optional[float] = ..., first: bool = ..., error: _Optional[str] = ..., next_slots: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BackupWish(_message.Message):
     __slots__ = ("peer", "peer_seconds", "peer_steps", "disk_path", "disk_seconds")
@@ -967,7 +969,7 @@ class Move(_message.Message):
     def __init__(self, variable: _Optional[_Union[Variable, _Mapping]] = ..., source_task: _Optional[int] = ...) -> None: ...
 
 class Copy(_message.Message):
-    __slots__ = ("phase", "scaling_id", "moves", "ps", "tracked")
+    __slots__ = ("phase", "scaling_id", "moves", "ps", "tracked", "guarded")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PHASE_UNSPECIFIED: _ClassVar[Copy.Phase]
@@ -987,18 +989,22 @@ class Copy(_message.Message):
     MOVES_FIELD_NUMBER: _ClassVar[int]
     PS_FIELD_NUMBER: _ClassVar[int]
     TRACKED_FIELD_NUMBER: _ClassVar[int]
+    GUARDED_FIELD_NUMBER: _ClassVar[int]
     phase: Copy.Phase
     scaling_id: int
     moves: _containers.RepeatedCompositeFieldContainer[Move]
     ps: _containers.RepeatedCompositeFieldContainer[PsMember]
     tracked: bool
-    def __init__(self, phase: _Optional[_Union[Copy.Phase, str]] = ..., scaling_id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., tracked: bool = ...) -> None: ...
+    guarded: bool
+    def __init__(self, phase: _Optional[_Union[Copy.Phase, str]] = ..., scaling_id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., tracked: bool = ..., guarded: bool = ...) -> None: ...
 
 class Destroy(_message.Message):
-    __slots__ = ("variables",)
+    __slots__ = ("variables", "keep")
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
     variables: _containers.RepeatedCompositeFieldContainer[Variable]
-    def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ...) -> None: ...
+    keep: Guard
+    def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., keep: _Optional[_Union[Guard, _Mapping]] = ...) -> None: ...
 
 class Track(_message.Message):
     __slots__ = ("variables",)
@@ -1007,13 +1013,15 @@ class Track(_message.Message):
     def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ...) -> None: ...
 
 class Guard(_message.Message):
-    __slots__ = ("id", "moves", "ps", "seconds", "owned", "global_step", "own_task")
+    __slots__ = ("id", "moves", "ps", "seconds", "owned", "global_step", "next_slots", "generation", "own_task")
     ID_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
     PS_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     OWNED_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    NEXT_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     OWN_TASK_FIELD_NUMBER: _ClassVar[int]
     id: int
     moves: _containers.RepeatedCompositeFieldContainer[Move]
@@ -1021,8 +1029,10 @@ class Guard(_message.Message):
     seconds: float
     owned: _containers.RepeatedScalarFieldContainer[int]
     global_step: str
+    next_slots: _containers.RepeatedScalarFieldContainer[int]
+    generation: int
     own_task: int
-    def __init__(self, id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., seconds: _Optional[float] = ..., owned: _Optional[_Iterable[int]] = ..., global_step: _Optional[str] = ..., own_task: _Optional[int] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., seconds: _Optional[float] = ..., owned: _Optional[_Iterable[int]] = ..., global_step: _Optional[str] = ..., next_slots: _Optional[_Iterable[int]] = ..., generation: _Optional[int] = ..., own_task: _Optional[int] = ...) -> None: ...
 
 class Freeze(_message.Message):
     __slots__ = ()

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deeprec_ext.aimaster.guards import plan_guards
+from deeprec_ext.aimaster.guard_plan import plan_guards
 from deeprec_ext.aimaster.planner import initial_map, plan
 from deeprec_ext.aimaster.policy.observed import Model
 from deeprec_ext.aimaster.slots import slot_bytes, slot_rows

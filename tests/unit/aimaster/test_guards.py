@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeprec_ext.aimaster import failures, healing
-from deeprec_ext.aimaster.guards import plan_guards
+from deeprec_ext.aimaster.guard_plan import plan_guards, tell_slot
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, World, world
 
@@ -42,6 +42,7 @@ async def protected_for_the_next_aimaster(it: World) -> None:
 # ------------------------------------------------------------------------------------------------ the plan, pure
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.integers(1, 6), st.integers(1, 3), st.randoms())
 def test_no_ps_guards_its_own_slots_and_nobody_guards_much_more_than_its_share(sizes, count, hosts, random) -> None:
     slot_map = [random.randrange(count) for _ in sizes]
@@ -63,6 +64,24 @@ def test_a_guard_that_is_there_stays_when_another_ps_comes() -> None:
     after = plan_guards([10] * 8, [0, 1, 0, 1, 0, 2, 2, 2], {0: "", 1: "", 2: ""}, before)
     kept = [slot for slot in before if after[slot] == before[slot]]
     assert len(kept) >= 4
+
+
+def test_who_has_a_copy_keeps_it_until_the_planned_guard_has_one_and_they_read_as_two() -> None:
+    assert tell_slot(1, -1, "", {}).readers == {1: "peer"}
+    assert tell_slot(1, 1, "next", {}).readers == {1: "next"}  # it goes on as it was
+    assert tell_slot(2, 1, "peer", {1: "peer"}).readers == {1: "peer", 2: "next"}
+    assert tell_slot(2, 1, "next", {1: "next"}).readers == {1: "next", 2: "peer"}
+    assert tell_slot(2, 1, "peer", {1: "peer", 2: "next"}).readers == {1: "peer", 2: "next"}  # said again
+    assert tell_slot(2, 1, "peer", {}).until_then == 1 and tell_slot(1, 1, "peer", {}).until_then == -1
+    assert tell_slot(-1, 1, "peer", {1: "peer"}).readers == {1: "peer"}  # a single PS: until its holder has one
+    assert tell_slot(-1, -1, "", {1: "peer"}).readers == {}
+
+
+def test_a_set_of_dirty_rows_is_not_read_by_two_guards() -> None:
+    """The one that is still copying as `next` is told to stop first."""
+    assert tell_slot(3, 1, "peer", {1: "peer", 2: "next"}).readers == {1: "peer"}
+    assert tell_slot(3, -1, "", {1: "peer", 2: "next"}).readers == {}
+    assert tell_slot(3, 1, "peer", {1: "peer"}).readers == {1: "peer", 3: "next"}
 
 
 # ------------------------------------------------------------------------------------------------ the job
@@ -231,8 +250,74 @@ def test_a_scaling_finds_the_marks_there_and_keeps_backups_out_of_its_final_copy
         assert target.command("copy").copy.phase == pb.Copy.FINAL
         assert target.told.index("hold") < target.told.index("FINAL")
         await it.until(lambda: target.told.count("guard") >= 1)
-        assert not target.command("hold").hold.lease_seconds  # and lets them in again
+        await it.until(lambda: not target.command("hold").hold.lease_seconds)  # and lets them in again
         await protected(it)
+
+    play(tmp_path, scenario)
+
+
+def nobody_makes_further_copies(it: World) -> None:
+    for name in ("ps-0", "ps-1", "ps-2"):
+        it.mute[name] = {"report"}
+    for agent in it.backend.agents.values():
+        if agent.role == pb.PS:
+            agent.mute.add("report")
+
+
+@pytest.mark.parametrize("name", ["ps-0", "ps-2"])
+def test_a_ps_that_dies_right_after_a_commit_is_taken_over_by_those_who_had_its_slots(
+    tmp_path: Path, name: str
+) -> None:
+    """New guards have no copies yet: slots that have stayed have theirs, and of those that moved the old owners."""
+
+    async def scenario(it: World) -> None:
+        await protected(it)
+        nobody_makes_further_copies(it)
+        await it.scale(ps=3)
+        await it.until(lambda: "COMMITTED" in it.agent("chief-0").told)
+        job = it.master.job
+        assert len(job.backup_map) == 8 and list(it.agent("chief-0").view.backup_map) == list(job.backup_map)
+        keep = it.agent("ps-0").command("destroy").destroy.keep
+        assert keep.moves and {move.source_task for move in keep.moves} == {2}
+        await it.backend.kill(name)
+        await it.until(lambda: len(job.cluster.ps) == 2 and not job.cluster.lost)
+        assert job.cluster.generation == 1
+        assert {one.recovered_by for one in job.store.failures()} == {"promotion"}
+
+    play(tmp_path, scenario)
+
+
+def test_a_ps_that_leaves_stays_until_others_have_its_copies_and_those_can_be_fetched(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        nobody_makes_further_copies(it)
+        await it.scale(ps=2)
+        job = it.master.job
+        await it.until(lambda: it.master.scalings.running is not None
+                       and it.master.scalings.running.scaling.detail == "backups are handed over")  # fmt: skip
+        await asyncio.sleep(0.3)
+        leaver = it.agent("ps-2")
+        assert "leave" not in leaver.told and not it.master.scalings.coming_back("ps-2")
+        await it.backend.kill("ps-0")
+        await it.until(lambda: not job.cluster.lost and len(job.cluster.ps) == 1)
+        assert job.cluster.generation == 1 and job.store.failures()[0].recovered_by == "promotion"
+        fetch = it.agent("ps-1").command("fetch").fetch
+        assert {move.source_task for move in fetch.moves} == {2} and [one.address for one in fetch.ps] == ["ps-2:1"]
+        assert (await it.ended()).outcome == "committed"  # the holder of the single PS has copies
+        assert "leave" in leaver.told
+
+    play(tmp_path, scenario, ps=3)
+
+
+def test_copies_of_another_generation_are_none(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        nobody_makes_further_copies(it)
+        it.agent("ps-0").fails["promote"] = "no"
+        await it.backend.kill("ps-1")
+        await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
+        await it.until(lambda: it.agent("ps-0").command("guard").guard.generation == 2)
+        assert it.master.job.backup_map == ()
 
     play(tmp_path, scenario)
 

@@ -177,6 +177,9 @@ class FakeAgent:
         if name == "guard" and "report" not in self.mute:
             slots = sorted({move.variable.slot for move in command.guard.moves})
             await self.say(backup=pb.BackupReport(guard=command.guard.id, slots=slots, bytes=7, age_seconds=0.01))
+        if name == "destroy" and command.destroy.keep.moves:
+            slots = sorted({move.variable.slot for move in command.destroy.keep.moves})
+            await self.say(backup=pb.BackupReport(guard=command.destroy.keep.id, slots=slots))
         result = {"FIRST": pb.CopyResult(bytes=900), "DIRTY": pb.CopyResult(bytes=50, remaining_bytes=5),
                   "FINAL": pb.CopyResult(bytes=100, remaining_bytes=7)}  # fmt: skip
         error = self.fails.get(name, "")

@@ -154,7 +154,7 @@ def test_each_reader_gets_every_row_once(table: Table) -> None:
     assert rows(take["disk"]()) == [1, 3, 5, 7]
     assert rows(take["peer"]()) == [3, 7]
     assert rows(take["move"]()) == [1, 3, 5, 7]
-    assert rows(take["hold"]()) == [1, 3, 5, 7]
+    assert rows(take["hold"]()) == rows(take["next"]()) == [1, 3, 5, 7]
     assert [rows(take[reader]()) for reader in READERS] == [[]] * len(READERS)
 
 

@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from deeprec_ext.elastic import guarding
 from deeprec_ext.elastic.collecting import Collecting
-from deeprec_ext.elastic.collector import make_bitmaps
+from deeprec_ext.elastic.collector import Marks, make_bitmaps
 from deeprec_ext.elastic.guarding import Guarding
+from deeprec_ext.elastic.migration import Mover, destroy
 from deeprec_ext.elastic.ops import Ops, Program
 from deeprec_ext.elastic.variables import Facts, Located, bitmap_of
 from deeprec_ext.elastic.view import elastic_config
@@ -70,17 +71,17 @@ class World:
 
         self.run(0, build)
 
-    def update(self, row: int, value: float) -> None:
+    def update(self, row: int, value: float, task: int = 0) -> None:
         """What a training step does: write the row, then mark it."""
 
         def build(ops: Ops) -> str:
             facts = Facts.from_proto(TABLE)
-            table, bitmap = Located(ops, facts, 0), Located(ops, bitmap_of(facts), 0)
+            table, bitmap = Located(ops, facts, task), Located(ops, bitmap_of(facts), task)
             index = ops.constant((row,), tf.int64, table.device)
             values = ops.constant(np.full((1, DIM), value, np.float32), tf.float32, table.device)
             return bitmap.scatter(index, ops.constant(True, tf.bool, table.device), (table.scatter(index, values),))
 
-        self.run(0, build)
+        self.run(task, build)
 
     def read(self, task: int, name: str) -> object:
         facts = next(Facts.from_proto(v) for v in VARIABLES if v.name == name)
@@ -171,6 +172,61 @@ def test_a_slot_that_is_not_guarded_any_more_frees_its_memory_and_its_bitmaps(wo
     assert not there()
     with pytest.raises(DeepRecError):
         world.guarding.promote([3], step=1)
+
+
+def test_the_old_owner_of_a_slot_that_moved_has_the_backup_and_goes_on_by_dirty_rows(world: World) -> None:
+    own, new = "grpc://" + world.cluster.ps[0], "grpc://" + world.cluster.ps[1]
+    source = Guarding(own, lambda: 0, lambda: 10_000, Collecting(), world.receive)
+    world.update(7, 1.5)
+    mover = Mover(
+        new, 1, world.cluster.ps, [pb.Move(variable=v, source_task=0) for v in VARIABLES], 10_000,
+    )  # fmt: skip
+    mover.arm(verify=True, tracked=True, guarded=True)
+    mover.first()
+    mover.final()
+    keep = pb.Guard(
+        id=5, moves=[pb.Move(variable=v, source_task=1) for v in VARIABLES], global_step=STEP.name,
+        ps=[pb.PsMember(task=task, address=address) for task, address in world.cluster.ps.items()],
+    )  # fmt: skip
+    source.keep(keep)
+    destroy(own, 0, world.cluster.ps[0], VARIABLES)
+    told = world.next_report(1)
+    assert (told.guard, list(told.slots), told.first) == (5, [3], False)
+    there = world.run(0, lambda ops: Located(ops, Facts.from_proto(TABLE), 0).initialized(), fetch=True)
+    assert not there, "there is one owner"
+
+    world.update(8, 2.5, task=1)  # as soon as training goes on; and a disk backup is the first to read the marks
+    bitmap = bitmap_of(Facts.from_proto(TABLE))
+    world.run(1, lambda ops: Marks(ops, bitmap, 1).begin("disk"))
+    world.update(9, 3.5, task=1)
+    assert list(world.run(1, lambda ops: Marks(ops, bitmap, 1).take("disk").rows, fetch=True))  # type: ignore[call-overload]
+    source.keep(keep)  # said again, by another AIMaster: nothing happens
+    source.refresh()
+    with world.changed:
+        assert world.changed.wait_for(lambda: any(r.bytes for r in world.reports), 30), world.reports
+    report = next(r for r in world.reports if r.bytes)
+    assert not report.first and not report.error
+    assert report.bytes == 2 * (DIM * 4 + 4) + DENSE.bytes + 8  # two rows, and no whole copy
+    source.promote([3], step=42)
+    table = world.read(0, "table")
+    assert [table[row][0] for row in (6, 7, 8, 9)] == [0.0, 1.5, 2.5, 3.5]  # type: ignore[index]
+    assert world.read(0, STEP.name) == 42
+    source.close()
+
+
+def test_what_was_owned_until_just_now_can_be_promoted_at_once(world: World) -> None:
+    source = Guarding("grpc://" + world.cluster.ps[0], lambda: 0, lambda: 10_000, Collecting(), world.receive)
+    world.update(7, 1.5)
+    keep = pb.Guard(
+        id=5, moves=[pb.Move(variable=v, source_task=9) for v in VARIABLES], global_step=STEP.name,
+        ps=[pb.PsMember(task=9, address="127.0.0.1:1")],  # the new owner is dead already
+    )  # fmt: skip
+    source.keep(keep)
+    source.promote([3], step=42)
+    assert world.read(0, "table")[7][0] == 1.5  # type: ignore[index]
+    with pytest.raises(DeepRecError, match="not here"):
+        source.keep(pb.Guard(id=6, moves=[pb.Move(variable=pb.Variable(name="x", dtype=1, shape=[2], slot=5), source_task=9)],
+                             ps=keep.ps))  # fmt: skip
 
 
 def test_a_hold_does_not_wait_for_a_collection_that_hangs_on_a_dead_ps() -> None:

@@ -1,0 +1,215 @@
+"""The thread that keeps the peer backups of a PS (or a holder) up to date: `guarding`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from deeprec_ext.elastic.background import politely, without_collections
+from deeprec_ext.elastic.migration import Mover
+from deeprec_ext.elastic.ops import Program
+from deeprec_ext.errors import DeepRecError, one_line
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+if TYPE_CHECKING:
+    from deeprec_ext.elastic.guarding import Guarding
+
+log = logging.getLogger("deeprec_ext")
+
+RUN_LIMIT_SECONDS = 60.0
+"""Longest single run of a refresh: a PS whose node vanished sends no error."""
+
+RETRY_SECONDS = 1.0
+"""After a refresh that failed, how long until the whole copy is made anew."""
+
+
+@dataclass
+class Guarded:
+    """One slot of another PS in our keeping."""
+
+    slot: int
+    source: int
+    address: str
+    variables: tuple[pb.Variable, ...]
+    reader: str  # as whom its dirty rows are read (`collector.READERS`)
+    generation: int = 0
+    global_step: str = ""
+    mover: Mover | None = None  # None: a first copy is due ...
+    exact: bool = False  # ... unless the source keeps the dirty rows since our copy was exact
+    promote: Callable[..., Any] | None = None
+    program: Program | None = None  # where `promote` is compiled
+    began: float | None = None  # monotonic, of the last complete copy or refresh; None: there is none yet
+    full_bytes: int = 0
+    retired: bool = False  # not to be kept any more; a thread that was left behind must not make a mover for it
+
+    @property
+    def key(self) -> object:
+        variables = tuple(variable.SerializeToString(deterministic=True) for variable in self.variables)
+        return self.source, self.address, self.reader, self.generation, self.global_step, variables
+
+
+@dataclass(frozen=True)
+class Assignment:
+    guard: int
+    slots: Mapping[int, Guarded] = field(default_factory=dict)
+    seconds: float = 5.0
+    owned: frozenset[int] = frozenset()
+
+
+class Keeper:
+    """One thread that keeps the backups up to date. When it hangs in a run on a dead PS, it is left behind."""
+
+    def __init__(self, owner: Guarding) -> None:
+        self._owner = owner
+        self._inbox: queue.Queue[str] = queue.Queue(100)
+        self._lock = threading.Lock()
+        self._next: tuple[Assignment, list[Guarded]] | None = None
+        self._source: int | None = None  # being read
+        self._abandoned = False
+        self._thread = threading.Thread(target=self._work, name="deeprec-guard", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when its run has ended; it begins no other."""
+        self._abandoned = True
+        self.wake("stop")
+        self._thread.join()
+
+    def take(self, assignment: Assignment, gone: list[Guarded]) -> bool:
+        """Hands over the next assignment. False: the thread reads from a PS that is not in it any more, probably a dead one,
+
+        so nobody knows when it returns; it is left behind, and ends when it does."""
+        with self._lock:
+            if self._source is not None and self._source not in {one.source for one in assignment.slots.values()}:
+                self._abandoned = True
+                return False
+            self._next = assignment, [*(self._next[1] if self._next else ()), *gone]
+        self.wake("assignment")
+        return True
+
+    def wake(self, why: str) -> None:
+        with contextlib.suppress(queue.Full):
+            self._inbox.put_nowait(why)
+
+    def _work(self) -> None:
+        now, due = Assignment(0), 0.0
+        while not self._abandoned:
+            pause = due - time.monotonic() if now.slots and now.seconds > 0 else RUN_LIMIT_SECONDS
+            why = ""
+            with contextlib.suppress(queue.Empty):
+                why = self._inbox.get(timeout=max(0.0, pause))
+            if self._abandoned:
+                return
+            with self._lock:
+                taken, self._next = self._next, None
+            if taken is not None:
+                now, gone = taken
+                self._retire(gone)
+            elif not why and pause > 0 and now.seconds <= 0:
+                continue
+            started = time.monotonic()
+            good = self._cycle(now)
+            due = started + (now.seconds or RUN_LIMIT_SECONDS) if good else time.monotonic() + RETRY_SECONDS
+
+    def _retire(self, gone: list[Guarded]) -> None:
+        for one in gone:
+            with self._owner.lock:  # a thread that was left behind may be copying it
+                one.retired, mover, one.mover = True, one.mover, None
+            if mover is not None:
+                threading.Thread(target=mover.close, name="deeprec-close", daemon=True).start()
+        try:
+            self._owner.drop_copies(gone)
+        except tf.errors.OpError as error:
+            log.warning("old backups could not be removed: %s", one_line(error))
+
+    def _cycle(self, now: Assignment) -> bool:
+        """One refresh of everything, source by source; whether all went well."""
+        sources: dict[int, list[Guarded]] = {}
+        for one in now.slots.values():
+            sources.setdefault(one.source, []).append(one)
+        good = True
+        for source, some in sources.items():
+            with self._lock:
+                if self._abandoned or self._next is not None:
+                    return good
+                self._source = source
+            good = politely(self._refresh, now, some) and good
+            with self._lock:
+                self._source = None
+        return good
+
+    def _refresh(self, now: Assignment, some: list[Guarded]) -> bool:
+        started, sent, first, done = time.monotonic(), 0, False, []
+        owner = self._owner
+        error = ""
+        for one in some:
+            if one.retired or owner.frozen:
+                return False
+            try:
+                began = time.monotonic()
+                mover = one.mover
+                if mover is None:
+                    first = first or not one.exact
+                    sent += self._first_copy(one)
+                else:
+                    sent += mover.refresh(self._turn)
+                one.began = began
+                done.append(one)
+            except (tf.errors.OpError, DeepRecError) as caught:
+                self._discard(one)  # rows may have been taken and not arrived: everything again
+                error = "" if owner.frozen or any(guarded.retired for guarded in some) else one_line(caught)
+                break
+        if done:
+            age = time.monotonic() - min((one.began for one in done if one.began is not None), default=started)
+            owner.report_copies(
+                done, guard=now.guard, bytes=sent, full_bytes=sum(one.full_bytes for one in some),
+                seconds=time.monotonic() - started, age_seconds=age, first=first,
+            )  # fmt: skip
+        if error:
+            owner.report(pb.BackupReport(guard=now.guard, error=error))
+        return len(done) == len(some)
+
+    def _discard(self, one: Guarded) -> None:
+        with self._owner.lock:
+            mover, one.mover, one.exact = one.mover, None, False
+        if mover is not None:
+            threading.Thread(target=mover.close, name="deeprec-close", daemon=True).start()
+
+    def _turn(self) -> contextlib.AbstractContextManager[None]:
+        """To be held while dirty rows are taken."""
+        if self._owner.frozen:  # somebody else may read them by now
+            raise DeepRecError("the copies are to stay as they are")
+        return self._owner.collecting.by(self)
+
+    def _first_copy(self, one: Guarded) -> int:
+        """Or, where our copy was exact when the source became the owner, the first of its dirty rows."""
+        mover, exact = self._owner.mover_for(one), one.exact
+        try:
+            with without_collections():
+                mover.arm(verify=False, tracked=True, begins=not exact)
+            if self._owner.frozen:
+                raise DeepRecError("the copies are to stay as they are")
+            if mover.skipped:  # moved away meanwhile, or not restored yet: no complete copy of the slot
+                names = ", ".join(mover.skipped[:3])
+                raise DeepRecError(f"slot {one.slot}: {names} are not (any more) on the PS with task {one.source}")
+            sent = 0 if exact else mover.first()
+            sent += mover.refresh(self._turn)
+            one.full_bytes = sum(variable.bytes for variable in one.variables)
+            if self._owner.promotes and one.promote is None:
+                self._owner.compile_promotion(one)
+            with self._owner.lock:
+                if one.retired:
+                    raise DeepRecError(f"slot {one.slot} is not to be kept here any more")
+                one.mover = mover
+        except BaseException:
+            threading.Thread(target=mover.close, name="deeprec-close", daemon=True).start()
+            raise
+        return sent
