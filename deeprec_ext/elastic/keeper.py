@@ -7,7 +7,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -183,11 +183,15 @@ class Keeper:
         if mover is not None:
             threading.Thread(target=mover.close, name="deeprec-close", daemon=True).start()
 
-    def _turn(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
         """To be held while dirty rows are taken."""
         if self._owner.frozen:  # somebody else may read them by now
             raise DeepRecError("the copies are to stay as they are")
-        return self._owner.collecting.by(self)
+        with self._owner.collecting.by(self):
+            if self._abandoned:  # nobody would forget it again, should it hang
+                raise DeepRecError("another thread keeps the backups now")
+            yield
 
     def _first_copy(self, one: Guarded) -> int:
         """Or, where our copy was exact when the source became the owner, the first of its dirty rows."""
