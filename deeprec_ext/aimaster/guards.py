@@ -86,8 +86,9 @@ class Guards:
         return self.copies.usable(slot, self.assigned.get(slot, -1))
 
     def anywhere(self, slot: int) -> Held | None:
-        """The same, or one of a PS that leaves, from which it can be fetched."""
-        return self.usable(slot) or self.copies.anywhere(slot)
+        """The same, unless a PS that leaves has a much fresher one, which can be fetched."""
+        held, best = self.usable(slot), self.copies.anywhere(slot)
+        return held if held is not None and best is not None and self.copies.as_good(held.since, best) else best
 
     def needed(self) -> set[int]:
         """Slots that have variables: the others need no backup."""
@@ -124,9 +125,8 @@ class Guards:
             best = self.anywhere(slot)
             if best is None or best.task not in tasks:
                 continue
-            other, copy = self.usable(slot), self._job.holding.usable(slot)
-            since = [one.since for one in (other, copy) if one is not None]
-            if other is best or not any(self.copies.as_good(one, best) for one in since):
+            copy = self._job.holding.usable(slot)
+            if copy is None or not self.copies.as_good(copy.since, best):
                 found.append(slot)
         return sorted(found)
 

@@ -65,6 +65,7 @@ def plan_promotion(job: Job) -> Promotion | None:
         if task not in gone:
             continue
         held = guards.usable(slot)
+        held = held if guards.anywhere(slot) is held else None
         planned = guards.published(slot)  # what trainers prepared for
         takers[slot] = held.task if held is not None else planned if planned in survivors else survivors[0]
         if slot in needed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks import kills
 from tests.behaviour.jobs import COUNT
 from tests.behaviour.losses import Losses
 from tests.behaviour.test_failovers import unchanged_generation
@@ -34,3 +35,14 @@ def test_a_ps_killed_right_after_a_change_is_taken_over(begin):
     losses.check()
     failures = job.summary()["failures"]
     assert [(one["recovered_by"], one["steps_lost"]) for one in failures] == [("promotion", 0)] * 2
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_kills_by_seed_in_every_state_never_go_back_to_a_checkpoint():
+    result = kills.Result()
+    for seed in (1, 2):  # 2 and 3 PS at the start
+        kills.one_job(seed, 10, 1.0, result, lambda one: print(one))
+    assert len(result.kills) == 20
+    assert {one.generation for one in result.kills} == {1}
+    assert {one.by for one in result.kills} <= {"promotion", "holder", "nothing to recover", "restart"}
