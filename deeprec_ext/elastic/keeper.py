@@ -164,7 +164,9 @@ class Keeper:
                 one.began = began
                 done.append(one)
             except (tf.errors.OpError, DeepRecError) as caught:
-                self._discard(one)  # rows may have been taken and not arrived: everything again
+                moved = isinstance(caught, (DeepRecError, tf.errors.NotFoundError, tf.errors.FailedPreconditionError))
+                for bad in [one] if moved else some:  # rows may have been taken and not arrived: everything again;
+                    self._discard(bad)  # and a session that names a dead PS may hang at any further run
                 error = "" if owner.frozen or any(guarded.retired for guarded in some) else one_line(caught)
                 break
         if done:
