@@ -43,13 +43,16 @@ def install() -> bool:
     if env.role() == "ps":  # the server itself, or what it starts: there is no script to make elastic
         return False
     _installed = True
-    if not env.layout():
-        choice = choose_layout()
+    words = sys.argv
+    if not env.layout():  # in a pod
+        choice = choose_layout(env.chief_role())
         env.set_layout(choice.layout)
-        sys.stderr.write(f"deeprec-ext: the job has no chief of its own; TF_CONFIG has {choice}\n")
+        words = list(choice.command)
+        if choice.named or env.chief_role() == "worker":
+            sys.stderr.write(f"deeprec-ext: TF_CONFIG has {choice}\n")
     config = user_tf_config(env.role(), env.index(), env.slots(), env.layout())
     os.environ["TF_CONFIG"] = json.dumps(config)
-    sys.argv[1:] = filled(sys.argv[1:], config)
+    sys.argv[1:] = filled(words[1:], config)
     SCRIPT.watch()
     sys.meta_path.insert(0, _AfterImport(_apply))
     for name in _WATCHED:
@@ -68,15 +71,20 @@ def become_server() -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", "deeprec_ext.elastic.serve"])
 
 
-def choose_layout() -> Choice:
-    """Of a TFJob without a chief, whose worker 0 is it: TF_CONFIG says so, as Kubeflow's does, unless the script wants a chief.
-
-    Kubeflow would give an Estimator a TF_CONFIG that it refuses; with a chief in it, it trains.
+def choose_layout(chief: str) -> Choice:
+    """Of a TFJob, whose pods call their chief `chief`, `master`, or `worker`: worker 0 is it. TF_CONFIG says so, as Kubeflow's
+    does, with two exceptions: a script that takes its cluster from flags, which know no chief, and one that wants a chief where
+    the TFJob has none. Kubeflow would give an Estimator a TF_CONFIG there that it refuses; with a chief in it, it trains.
     """
     facts = facts_of_command(own_command())
     choice = choose(facts, sys.argv)
+    if choice.named:
+        return choice
+    if chief != "worker":
+        return Choice(chief, f"the TFJob has a {chief.capitalize()}", choice.command)
     if facts is None or choice.layout != "chief" or not (facts.estimator or "chief" in facts.jobs):
-        return Choice(WORKERS, "the TFJob has no Chief or Master, and the script's text asks for none")
+        reason = "the TFJob has no Chief or Master, and the script's text asks for none"
+        return Choice(WORKERS, reason, choice.command)
     return choice
 
 

@@ -68,12 +68,16 @@ def chief_role() -> str:
 
 def layout() -> str:
     """How TF_CONFIG calls the processes, one of `layout.LAYOUTS`; empty: not said, the script's text shall decide."""
-    return _get("LAYOUT") or {"chief": "chief", "master": "master"}.get(chief_role(), "")
+    return _layout or _get("LAYOUT")
+
+
+_layout = ""
 
 
 def set_layout(layout: str) -> None:
-    """For whatever asks later in this process."""
-    os.environ[PREFIX + "LAYOUT"] = layout
+    """For whatever asks later in this process. A process that it starts may run another script, which has its own text."""
+    global _layout
+    _layout = layout
 
 
 def has_evaluator() -> bool:

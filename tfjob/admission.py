@@ -97,7 +97,7 @@ def _template(job: TFJob, elastic: Elastic, type_: str, package_image: str, doma
         {"metadata": {**(template.get("metadata") or {}), "name": f"{job.name}-{type_.lower()}"}, "spec": template["spec"]},
         job=job.name, namespace=job.namespace, role="chief" if type_ == job.chief else type_.lower(), index=None,
         slots=elastic.slots, package=elastic.package, package_image=package_image, evaluator=elastic.evaluator,
-        chief=(job.chief or names.WORKER).lower(), cluster_domain=domain,
+        chief=(job.chief or names.WORKER).lower(), layout=elastic.layout, cluster_domain=domain,
     )  # fmt: skip
     container = injection.training_container(pod)
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")

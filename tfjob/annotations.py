@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from deeprec_ext.layout import LAYOUTS
 from deeprec_ext.settings import OBJECTIVES
 from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
 from tfjob import names
@@ -25,7 +26,7 @@ from tfjob.spec import InvalidError, TFJob
 OPTIONS = (
     "enabled", "min-ps", "max-ps", "min-workers", "max-workers", "slots", "objective", "deadline", "autoscale", "hold",
     "backup", "package", "state-volume", "max-ps-cpu", "max-worker-cpu", "max-ps-memory", "max-worker-memory",
-    "total-cpu", "total-memory", "strict",
+    "total-cpu", "total-memory", "strict", "layout",
 )  # fmt: skip
 OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies")
 """Written by operator and AIMaster; a user reads them."""
@@ -53,6 +54,9 @@ class Elastic:
     """Of the AIMaster (`--setting name=value`): autoscale, objective, deadline_seconds, peer_backup, disk_backup, strict."""
 
     hold: bool = False
+    layout: str = ""
+    """One of `deeprec_ext.layout.LAYOUTS`; empty: as the TFJob calls its chief, and as the script's text says."""
+
     package: str = "inject"
     state_volume: str = ""
     max_ps_cpu: float = 0.0
@@ -95,6 +99,11 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
     package = given.text("package") or PACKAGES[0]
     if package not in PACKAGES:
         raise given.error("package", f"write {' or '.join(PACKAGES)}")
+    layout = given.text("layout")
+    if layout in ("auto", ""):
+        layout = ""
+    elif layout not in LAYOUTS:
+        raise given.error("layout", f"write auto, {', '.join(LAYOUTS[:-1])} or {LAYOUTS[-1]}")
     claim = given.text("state-volume")
     if claim and not _CLAIM.fullmatch(claim):
         raise given.error("state-volume", "must be the name of a PersistentVolumeClaim")
@@ -103,7 +112,7 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
     found = Elastic(
         ps=limits.ps, workers=limits.workers, evaluator=job.replicas(names.EVALUATOR) > 0, slots=limits.slots,
         min_ps=limits.min_ps, max_ps=limits.max_ps, min_workers=limits.min_workers, max_workers=limits.max_workers,
-        settings=(*_autoscale(given), *_backup(given), *_strict(given)), hold=given.boolean("hold"),
+        settings=(*_autoscale(given), *_backup(given), *_strict(given)), hold=given.boolean("hold"), layout=layout,
         package=package, state_volume=claim,
         max_ps_cpu=given.cores("max-ps-cpu"), max_worker_cpu=given.cores("max-worker-cpu"),
         max_ps_memory=given.bytes("max-ps-memory"), max_worker_memory=given.bytes("max-worker-memory"),

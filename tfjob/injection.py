@@ -58,7 +58,7 @@ _OWN_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 def elastic_pod(
     pod: Manifest, *, job: str, namespace: str, role: str, index: int | None, slots: int, package: str, package_image: str,
-    evaluator: bool, chief: str, resources: Mapping[str, str] | None = None, cluster_domain: str = "",
+    evaluator: bool, chief: str, layout: str = "", resources: Mapping[str, str] | None = None, cluster_domain: str = "",
 ) -> Manifest:  # fmt: skip
     """The elastic pod for an ordinary one, which is not changed. Raises UsageError for a pod that has no such container.
 
@@ -70,6 +70,7 @@ def elastic_pod(
         package_image: image of the init container with `inject`.
         evaluator: whether the job has one.
         chief: how the job calls its chief, see `env.chief_role`.
+        layout: how TF_CONFIG calls the processes, one of `deeprec_ext.layout.LAYOUTS`; empty: by `chief` and the script's text.
         resources: requests and limits of the training container in place of the user's, e.g. `{"memory": "4Gi"}`.
         cluster_domain: appended to the AIMaster's host name.
     """
@@ -82,7 +83,7 @@ def elastic_pod(
     ours = env.process_environment(
         aimaster=aimaster, job=f"{namespace}.{job}", role=role, index=index or 0, slots=slots,
         certificates=certificates.DIRECTORY, workdir="", evaluator=evaluator, chief=chief,
-        address=f"$({POD_IP}):{port_of(container)}",
+        address=f"$({POD_IP}):{port_of(container)}", layout=layout,
     )  # fmt: skip
     users_environment = _users_environment(container.get("env") or [])
     init = _init_container(container, users_environment, spec, package, package_image)

@@ -21,6 +21,8 @@ class Choice:
     layout: str
     reason: str
     command: tuple[str, ...] = ()
+    named: bool = False
+    """The command names the processes: each gets its own."""
 
     def __str__(self) -> str:
         return f"{_MEANING[self.layout]} ({self.reason})"
@@ -44,7 +46,7 @@ def choose(facts: Facts | None, command: Sequence[str] = (), wanted: str = "auto
     layout, reason = _choose(facts, named, wanted)
     if by_flags:
         reason += f"; each process gets --{', --'.join(FLAGS)} of its own"
-    return Choice(layout, reason, tuple(command))
+    return Choice(layout, reason, tuple(command), named)
 
 
 def _choose(facts: Facts | None, named: bool, wanted: str) -> tuple[str, str]:

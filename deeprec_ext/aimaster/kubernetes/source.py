@@ -77,7 +77,7 @@ def make_factory(
         pod = injection.elastic_pod(
             pods.pod(job, type_, index, domain=domain, scheduler=scheduler), job=job.name, namespace=job.namespace, role=role,
             index=int(number), slots=slots, package=elastic.package, package_image=package_image,
-            evaluator=elastic.evaluator, chief=(job.chief or names.WORKER).lower(), resources=requests,
+            evaluator=elastic.evaluator, chief=(job.chief or names.WORKER).lower(), layout=elastic.layout, resources=requests,
             cluster_domain=domain,
         )  # fmt: skip
         container = injection.training_container(pod)

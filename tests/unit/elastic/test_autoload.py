@@ -87,6 +87,26 @@ def test_a_tfjob_without_a_chief_calls_worker_0_so_unless_the_script_wants_a_chi
     assert "TF_CONFIG has" in done.stderr
 
 
+@pytest.mark.parametrize("chief", ["worker", "chief"])
+def test_in_a_tfjob_a_script_with_flags_gets_them_whatever_the_job_calls_its_chief(tmp_path, chief):
+    job = dict(env.process_environment(
+        aimaster="127.0.0.1:1", job="j", role="chief", index=0, slots=2, certificates=None, workdir="/w", chief=chief,
+    ))  # fmt: skip
+    script = tmp_path / "train.py"
+    flags = "".join(
+        f"parser.add_argument('--{flag}')\n" for flag in ("ps_hosts", "worker_hosts", "job_name", "task_index")
+    )
+    script.write_text(
+        f"import argparse\nparser = argparse.ArgumentParser()\n{flags}f = parser.parse_args()\n"
+        "print(f.job_name, f.task_index, f.worker_hosts, f.ps_hosts)\n"
+    )
+    path = os.pathsep.join([str(ROOT), str(ROOT / "deeprec_ext" / "_autoload")])
+    environment = {**os.environ, "PYTHONPATH": path, **job}
+    words = [sys.executable, str(script), "--job_name=theirs"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["worker", "0", "worker-0:2222", "slot-0:2222,slot-1:2222"], done.stderr
+
+
 def test_the_own_command_is_known_to_a_python_that_does_not_tell_it(monkeypatch):
     told = sys.orig_argv
     monkeypatch.delattr(sys, "orig_argv")

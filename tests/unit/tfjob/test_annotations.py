@@ -54,7 +54,7 @@ def test_without_a_chief_worker_0_is_the_chief_and_the_aimaster_counts_the_worke
 def test_everything_that_can_be_said_is_read() -> None:
     said = {
         "min_ps": "2", "max_ps": "6", "min_workers": "1", "max_workers": "8", "slots": "24", "autoscale": "true",
-        "objective": "deadline", "deadline": "2h", "hold": "true", "strict": "true",
+        "objective": "deadline", "deadline": "2h", "hold": "true", "strict": "true", "layout": "workers",
         "backup": "peer,disk=/backups/mnist", "package": "image",
         "state_volume": "mnist-state", "max_ps_cpu": "500m", "max_worker_cpu": "2", "max_ps_memory": "2Gi",
         "max_worker_memory": "1GB", "total_cpu": "16", "total_memory": "64Gi",
@@ -62,6 +62,7 @@ def test_everything_that_can_be_said_is_read() -> None:
     assert {key.replace("_", "-") for key in said} | {"enabled"} == set(OPTIONS)
     assert _parse(_job(CHIEF, **said)) == Elastic(
         ps=2, workers=3, evaluator=True, slots=24, min_ps=2, max_ps=6, min_workers=1, max_workers=8, hold=True,
+        layout="workers",
         settings=(("autoscale", "true"), ("objective", "deadline"), ("deadline_seconds", "7200"),
                   ("peer_backup", "on"), ("disk_backup", "/backups/mnist"), ("strict", "true")),
         package="image", state_volume="mnist-state", max_ps_cpu=0.5, max_worker_cpu=2.0, max_ps_memory=2 << 30,
