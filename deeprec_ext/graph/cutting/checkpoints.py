@@ -10,7 +10,7 @@ from deeprec_ext.graph import attributes
 from deeprec_ext.graph.cutting.layout import sub_slice
 from deeprec_ext.graph.cutting.parts import CutVariable, constant, controls_of, data_of, strings
 from deeprec_ext.graph.cutting.values import Values
-from deeprec_ext.graph.index import GraphIndex, op_name, output_number
+from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, output_number
 
 _REPEATED = ("half_val", "float_val", "double_val", "int_val", "int64_val", "bool_val")
 
@@ -47,7 +47,8 @@ def save_parts(index: GraphIndex, values: Values) -> None:
 
 
 def restored_parts(index: GraphIndex, node: NodeDef, value: str, variable: CutVariable) -> list[str] | None:
-    """Of a value out of a checkpoint: each PS reads the slices of its parts itself. None: it comes from elsewhere."""
+    """Of a value out of a checkpoint. Where PS read the whole, each reads the slices of its parts; where the chief does (a saver
+    that is not sharded), it goes on doing so: the file may be on its disk alone. None: the value comes from elsewhere."""
     source = value
     while index.nodes[op_name(source)].op == "Identity":
         source = data_of(index, op_name(source))[0]
@@ -60,14 +61,14 @@ def restored_parts(index: GraphIndex, node: NodeDef, value: str, variable: CutVa
         return None
     kind, made, layout = attributes.kinds([restore.attr["dtypes"].list.type[number]]), [], variable.layout
     whole = slices[number].decode()
-    for part, device in enumerate(variable.devices):
+    for part, owner in enumerate(variable.devices):
+        device = owner if on_ps(restore.device) else restore.device
         name = strings(index, f"{node.name}__name_{part}", device, [names[number]])
         wanted = strings(index, f"{node.name}__slice_{part}", device, [sub_slice(whole, layout, part).encode()])
         inputs = [prefix, name, wanted, *controls_of(index, restore.name)]
         made.append(index.add(f"{node.name}__restore_{part}", "RestoreV2", device, inputs, dtypes=kind).name)
-    if (
-        len(index.consumers(op_name(value))) <= 1 and not whole
-    ):  # nobody else: the op shall not read it, and gives one row
+    # Nobody else takes it: the op shall not read it, and gives one row.
+    if len(index.consumers(op_name(value))) <= 1 and not whole:
         _read_less(index, restore, slices_at, number, slices, variable)
     return made
 
