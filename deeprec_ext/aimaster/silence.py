@@ -4,7 +4,7 @@ A PS usually says something every half second. After its limit (3 s) it is given
 hangs, and waited for longer when there is another explanation:
 
 - **The AIMaster can see it** (same machine, same pids): the kernel tells. Stopped by a signal, or all threads asleep: it hangs.
-  Threads that stand in line for a processor, or that work: it is busy, and has `busy_limit_seconds`.
+  Threads that stand in line for a processor, that work, or that wait for a disk: it is busy, and has `busy_limit_seconds`.
 - **It runs elsewhere**: its limit grows with the run queue of its machine, as those who run there have told.
 - **Of several at once only one is given up**, and the next a whole limit later, unless they are seen to hang or trainers fail
   because of them: what silences several in one moment is more likely here, or between here and there, than in all of them.
@@ -48,10 +48,13 @@ class Watched:
     worked_seconds: float
     queued_seconds: float
     stopped: bool
+    blocked: bool = False
 
     @property
     def hangs(self) -> bool:
         """Seen to hang: nothing keeps it from talking but itself."""
+        if self.blocked and not self.stopped:
+            return False
         return self.stopped or not (
             self.queued_seconds > STARVED_SHARE * self.seconds or self.worked_seconds > WORKING_SHARE * self.seconds
         )
@@ -78,6 +81,16 @@ def patience(limit: float, busy_limit: float, crowd: float, watched: Watched | N
     return limit if watched.hangs else max(limit, busy_limit)
 
 
+@dataclass
+class _Looks:
+    """At one silent process, again and again: what it did between them. Totals can shrink, when a thread has ended."""
+
+    began: float
+    last: hostload.Look
+    worked_seconds: float = 0.0
+    queued_seconds: float = 0.0
+
+
 class Silence:
     """Watches the members of a job; `given_up` is asked again and again."""
 
@@ -85,15 +98,15 @@ class Silence:
         self._job, self._failures = job, failures
         self._here, self._pids = hostload.machine(), hostload.pid_namespace()
         self._crowd = hostload.Crowd()
-        self._first: dict[str, tuple[float, hostload.Look]] = {}  # incarnation -> the first look in this silence
+        self._looks: dict[str, _Looks] = {}  # incarnation -> what was seen in this silence
         self._unproven_at = -math.inf  # when a PS was given up last that nobody has seen to hang
 
     def given_up(self) -> list[tuple[Member, float]]:
         """Who has been silent for too long, with the seconds; the longest silence first."""
         now, busy_limit = self._job.clock.monotonic(), self._job.settings.busy_limit_seconds
         late = sorted(self._job.members.silent(LOOK_FROM_SHARE), key=lambda one: -one[1])
-        self._first = {
-            one.incarnation: self._first[one.incarnation] for one, *_ in late if one.incarnation in self._first
+        self._looks = {
+            one.incarnation: self._looks[one.incarnation] for one, *_ in late if one.incarnation in self._looks
         }
         found = []
         for member, seconds, limit in late:
@@ -128,7 +141,8 @@ class Silence:
         look = hostload.look(record.pid)
         if look is None:
             return None
-        began, first = self._first.setdefault(member.incarnation, (now, look))
-        worked = max(0.0, look.worked_seconds - first.worked_seconds)
-        queued = max(0.0, look.queued_seconds - first.queued_seconds)
-        return Watched(now - began, worked, queued, look.stopped)
+        looks = self._looks.setdefault(member.incarnation, _Looks(now, look))
+        looks.worked_seconds += max(0.0, look.worked_seconds - looks.last.worked_seconds)
+        looks.queued_seconds += max(0.0, look.queued_seconds - looks.last.queued_seconds)
+        looks.last = look
+        return Watched(now - looks.began, looks.worked_seconds, looks.queued_seconds, look.stopped, look.blocked)

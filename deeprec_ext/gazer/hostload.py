@@ -62,6 +62,8 @@ class Look:
     """Ready to run, without a processor."""
     stopped: bool
     """By a signal (SIGSTOP) or a debugger: it will not go on by itself."""
+    blocked: bool = False
+    """A thread is in the kernel and cannot be woken: a page comes from a slow disk, a file system does not answer."""
 
 
 def look(pid: int, proc: str = "/proc") -> Look | None:
@@ -72,9 +74,14 @@ def look(pid: int, proc: str = "/proc") -> Look | None:
     except OSError:
         return None
     fields = stat_fields(f"{proc}/{pid}/stat")
-    state = read(f"{proc}/{pid}/stat").rpartition(")")[2].split()[:1]
     queued = sum(queued_seconds(f"{folder}/{thread}") for thread in threads)
-    return Look((fields[14] + fields[15]) / TICKS_A_SECOND, queued, state in (["T"], ["t"]))
+    stopped = _state(f"{proc}/{pid}") in ("T", "t")
+    blocked = any(_state(f"{folder}/{thread}") == "D" for thread in threads)
+    return Look((fields[14] + fields[15]) / TICKS_A_SECOND, queued, stopped, blocked)
+
+
+def _state(folder: str) -> str:
+    return read(f"{folder}/stat").rpartition(")")[2].strip()[:1]
 
 
 def queued_seconds(folder: str) -> float:

@@ -47,8 +47,8 @@ def save_parts(index: GraphIndex, values: Values) -> None:
 
 
 def restored_parts(index: GraphIndex, node: NodeDef, value: str, variable: CutVariable) -> list[str] | None:
-    """Of a value out of a checkpoint. Where PS read the whole, each reads the slices of its parts; where the chief does (a saver
-    that is not sharded), it goes on doing so: the file may be on its disk alone. None: the value comes from elsewhere."""
+    """Of a value out of a checkpoint. Where PS read the whole, each reads the slices of its parts; where the chief does (of a
+    saver that is not sharded), it goes on doing so: the file may be on its disk alone. None: the value comes from elsewhere."""
     source = value
     while index.nodes[op_name(source)].op == "Identity":
         source = data_of(index, op_name(source))[0]

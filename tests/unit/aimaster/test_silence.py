@@ -94,6 +94,16 @@ def test_a_starved_ps_has_until_the_busy_limit_and_a_sleeping_one_three_seconds(
     assert given_up == {"ps-0": pytest.approx(60, abs=0.2), "ps-1": pytest.approx(3, abs=0.2)}
 
 
+def test_who_waits_for_a_disk_does_not_hang(here: Here) -> None:
+    here.looks[100] = lambda: Look(0.0, 0.0, False, True)
+    assert here.given_up(30, "ps-1", watch=Silence(here.job, here.failures)) == {}
+
+
+def test_a_thread_that_ends_takes_nothing_of_what_the_others_waited(here: Here) -> None:
+    here.looks[100] = lambda: Look(0.0, 0.5 * here.clock.now + (0.0 if here.clock.now % 10 > 2 else 1000.0), False)
+    assert here.given_up(20, "ps-1", watch=Silence(here.job, here.failures)) == {}
+
+
 def test_two_that_are_seen_to_hang_are_given_up_at_once(here: Here) -> None:
     here.looks = {pid: lambda: Look(1.0, 2.0, True) for pid in (100, 101)}
     given_up = here.given_up(3.3, watch=Silence(here.job, here.failures))
