@@ -78,9 +78,9 @@ def choose_holder(candidates: Iterable[Candidate], ps_hosts: Collection[str], ne
     Args:
         ps_hosts: hosts of the PS: what ends there ends both.
         needed_bytes: of all copies.
-        present: who has copies already, and needs no more room.
+        present: who has copies already, and needs no more room, unless it has less than none.
     """
-    fit = [one for one in candidates if one.name == present or one.room_bytes >= needed_bytes]
+    fit = [one for one in candidates if one.room_bytes >= (0 if one.name == present else needed_bytes)]
 
     def order(one: Candidate) -> tuple[object, ...]:
         return one.host in ps_hosts, one.name != present, task_of(one.name)
@@ -135,6 +135,13 @@ class Holding:
         member = self._job.members.get(copy.holder) if copy is not None else None
         there = member is not None and copy is not None and member.incarnation == copy.incarnation
         return copy if there and member is not None and not member.said_goodbye else None
+
+    def held_only_by(self, names: Collection[str]) -> list[int]:
+        """Slots of a single PS of which these trainers alone have a copy: they must not go yet."""
+        if not self.alone or not self._candidates():
+            return []
+        copies = {slot: self.usable(slot) for slot in self._job.guards.needed()}
+        return sorted(slot for slot, copy in copies.items() if copy is not None and copy.holder in names)
 
     def complete(self) -> bool:
         return all(self.usable(slot) is not None for slot in self._job.guards.needed())
@@ -269,6 +276,7 @@ class Holding:
                 job.event("warning", text=f"no trainer has room for the backups of the PS ({needed / 1e6:.0f} MB): "
                           "give trainers more memory, or use two PS")  # fmt: skip
             return
+        self._no_room = False
         if self._situation(chosen) != self._sent_for:
             await self._assign(chosen)
         elif self._before is not None and self.complete() and all(c.holder == chosen for c in self.copies.values()):

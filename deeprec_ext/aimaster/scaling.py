@@ -173,18 +173,19 @@ class Run:
             job.members.drop(name, "scaled away")
 
     async def _hand_over(self, names: tuple[str, ...]) -> None:
-        """Until others have the copies that these PS alone have: of what they guarded, and of what they owned."""
+        """Until others have the copies that these alone have: PS of what they guarded and owned, a trainer as the holder."""
         job = self.job
-        tasks = {member.task for name in names if (member := job.members.get(name)) is not None}
-        if not job.guards.held_only_by(tasks):
+        members = [member for name in names if (member := job.members.get(name)) is not None]
+        tasks = {member.task for member in members if not member.is_trainer}
+
+        def left() -> list[int]:
+            return job.guards.held_only_by(tasks) or job.holding.held_only_by(names)
+
+        if not left():
             return
         self.update(detail="backups are handed over")
-
-        def done() -> bool:
-            return bool(job.ending) or not job.guards.held_only_by(tasks)
-
-        if not await job.changed.until(done, HAND_OVER_SECONDS):
-            slots = job.guards.held_only_by(tasks)
+        if not await job.changed.until(lambda: bool(job.ending) or not left(), HAND_OVER_SECONDS):
+            slots = left()
             job.event("warning", text=f"{', '.join(names)} leaves before others have backups of the slots {slots}")
 
 

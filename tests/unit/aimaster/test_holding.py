@@ -48,6 +48,9 @@ def test_whoever_has_no_room_is_passed_over_unless_it_has_the_copies_already() -
     assert choose_holder([full, roomy], set(), 10, "") == "worker-0"
     assert choose_holder([full, roomy], set(), 10, "chief-0") == "chief-0"
     assert choose_holder([full], set(), 10, "") == ""
+    assert (
+        choose_holder([Candidate("chief-0", "a", -1), roomy], set(), 10, "chief-0") == "worker-0"
+    )  # soon killed for it
 
 
 def test_holders_go_by_task_numbers_that_no_ps_has() -> None:
@@ -137,6 +140,27 @@ def test_a_trainer_that_cannot_is_not_asked_again(tmp_path: Path) -> None:
         assert [bool(guard.moves) for guard in told] == [True, False]  # and told to stop what it may have begun
 
     play(tmp_path, scenario)
+
+
+def test_a_holder_that_is_scaled_away_leaves_when_another_has_the_copies(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        it.master.job.members.get("worker-0").machine = "another"  # type: ignore[union-attr]
+        for name in ("chief-0", "ps-0"):
+            it.master.job.members.get(name).machine = "one"  # type: ignore[union-attr]
+        await held(it, "worker-0")
+        chief = it.agent("chief-0")
+        chief.mute.add("report")
+        worker = it.agent("worker-0")
+        await it.scale(workers=0)
+        await it.until(lambda: "guard" in chief.told)
+        await asyncio.sleep(0.3)
+        assert "leave" not in worker.told
+        await chief.say(backup=pb.BackupReport(slots=ALL, age_seconds=0.0))
+        assert (await it.ended()).outcome == "committed"
+        await held(it)
+        assert "leave" in worker.told
+
+    play(tmp_path, scenario, max_workers=1)
 
 
 def test_with_a_second_ps_the_guards_take_over_and_the_holder_is_dismissed(tmp_path: Path) -> None:
