@@ -29,11 +29,20 @@ class Missing:
         self, job: Job, blocked: Callable[[], bool], begin_anew: Callable[[Sequence[pb.Variable]], None]
     ) -> None:
         self._job, self._blocked, self._begin_anew = job, blocked, begin_anew
+        self._lock = asyncio.Lock()  # all trainers may fail of the same variable in one moment
+        self._ordered = 0  # the epoch whose model begins anew
 
     async def judge(self, request: pb.MissingRequest) -> pb.MissingReply:
+        """What the trainer does now."""
+        async with self._lock:
+            return await self._judge(request)
+
+    async def _judge(self, request: pb.MissingRequest) -> pb.MissingReply:
         member = self._job.members.by_incarnation(request.incarnation)
         if member is None or not member.is_trainer or not self._settled(request):
             return pb.MissingReply(verdict=pb.MissingReply.LATER)
+        if self._ordered == request.epoch:
+            return pb.MissingReply(verdict=pb.MissingReply.RESTORE)
         names = sorted(set(request.variables))[:NAMES_MAX]
         trained = {
             one.name: one for one in self._job.catalogue.variables if one.name in names and self._was_trained(one)
@@ -46,6 +55,7 @@ class Missing:
             return pb.MissingReply(verdict=pb.MissingReply.LATER)
         if absent:
             self._begin_anew(absent)
+            self._ordered = request.epoch
             return pb.MissingReply(verdict=pb.MissingReply.RESTORE)
         new = [name for name in names if name not in trained]
         if member.role != pb.CHIEF:

@@ -108,6 +108,21 @@ class Course:
         if self.job.wait_scaling(scaling).outcome == "committed":
             self.ps = want
 
+    def kill_ps_in_change(self) -> None:
+        """While a further PS is acquired or prepared: the change is rolled back, or was quicker."""
+        if self.ps == 3:
+            return self.kill_ps()
+        self.job.put("hold-own")
+        self.losses.certain()
+        events = "promoted", "fetched"
+        before, victim = len(self.job.events(*events)), self.dice.choice(self.job.roles_of("ps"))
+        scaling = self.job.ask(ps=self.ps + 1).scaling_id
+        self.job.wait_state(scaling, self.dice.choice(["ACQUIRE", "PREPARE"]))
+        self.job.kill(victim)
+        self.job.until(lambda: len(self.job.events(*events)) > before, "the survivors to go on")
+        (self.job.directory / "count" / "hold-own").unlink()
+        self.ps += self.job.wait_scaling(scaling).outcome == "committed"
+
     def _kill(self, role: str) -> None:
         before = self.job.kill(role)
         self.job.until(
@@ -116,8 +131,8 @@ class Course:
 
 
 TWENTY = (
-    ["scale ps"] * 5 + ["scale workers"] * 3 + ["kill ps"] * 4 + ["kill chief"] * 2 + ["kill worker"] * 2
-    + ["kill aimaster"] + ["kill chief in change"] * 3
+    ["scale ps"] * 4 + ["scale workers"] * 3 + ["kill ps"] * 3 + ["kill ps in change"] * 2 + ["kill chief"] * 2
+    + ["kill worker"] * 2 + ["kill aimaster"] + ["kill chief in change"] * 3
 )  # fmt: skip
 
 

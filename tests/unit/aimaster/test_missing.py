@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -105,5 +106,20 @@ def test_who_speaks_of_another_cluster_than_the_present_one_is_to_look_again(tmp
         assert (await ask(it, "chief-0", "dense3")).verdict == LATER
         await it.ended()
         assert it.master.job.cluster.generation == 1
+
+    play(tmp_path, scenario)
+
+
+def test_many_that_fail_of_one_loss_begin_one_generation(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await trained(it)
+        without(it, "dense3")
+        who = ["chief-0", "worker-0"] * 10
+        replies = await asyncio.gather(*(ask(it, name, "dense3") for name in who))
+        assert {one.verdict for one in replies} <= {RESTORE, LATER}
+        assert RESTORE in {one.verdict for one in replies}
+        await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
+        assert len(it.master.job.store.failures()) == 1
+        assert sum(agent.told.count("look") for agent in it.backend.agents.values()) == 1
 
     play(tmp_path, scenario)

@@ -138,3 +138,40 @@ def test_nobody_is_asked_about_an_error_that_names_no_variable(monkeypatch):
     assert not attaching.await_order(
         error, SimpleNamespace(), SimpleNamespace(), SimpleNamespace(live=True, generation=1)
     )
+
+
+class Waits:
+    """A situation in which something may happen while a run waits."""
+
+    live, generation, epoch = True, 1, 5
+
+    def __init__(self, views: int = 0) -> None:
+        self.views = views
+
+    def wait_generation(self, generation: int, timeout_seconds: float) -> bool:
+        self.generation += 1
+        return True
+
+    def wait_other(self, failed, lost):
+        self.views -= 1
+        return self.views == 0
+
+
+def order(monkeypatch, situation, *verdicts):
+    answers = iter(verdicts)
+    monkeypatch.setattr(attaching, "ask", lambda *_: pb.MissingReply(verdict=next(answers)))
+    monkeypatch.setattr(attaching, "LOOK_AGAIN_SECONDS", 0.01)
+    gone = "Resource localhost/history/N10tensorflow3VarE does not exist."
+    error = tf.errors.NotFoundError(None, None, gone)
+    return attaching.await_order(error, SimpleNamespace(), SimpleNamespace(), situation)
+
+
+def test_a_run_whose_variable_is_lost_ends_so_that_its_session_is_made_again(monkeypatch):
+    with pytest.raises(tf.errors.AbortedError, match="has lost history"):
+        order(monkeypatch, Waits(), pb.MissingReply.LATER, pb.MissingReply.RESTORE)
+
+
+def test_a_run_whose_variable_has_moved_waits_for_the_view_and_one_that_errs_gets_its_error(monkeypatch):
+    assert order(monkeypatch, Waits(views=2), pb.MissingReply.LATER, pb.MissingReply.LATER)
+    assert not order(monkeypatch, Waits(), pb.MissingReply.THERE)
+    assert not order(monkeypatch, Waits(), pb.MissingReply.INITIALISE)
