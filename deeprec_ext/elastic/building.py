@@ -25,6 +25,7 @@ class Builder:
     def __init__(self, ack: Callable[[int, str], None]) -> None:
         self._ack = ack
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._working = False
         self._idle = threading.Event()
         self.ended = False
@@ -35,7 +36,7 @@ class Builder:
 
     @property
     def busy(self) -> bool:
-        return self._working or not self._jobs.empty()
+        return self._working or not self._jobs.empty() or not self._commands.empty()
 
     def put(self, job: Callable[[], None]) -> None:
         """A job of our own, after all that wait; dropped once the end has begun."""
@@ -43,8 +44,9 @@ class Builder:
             self._jobs.put(job)
 
     def obey(self, command_id: int, work: Callable[[], None]) -> None:
-        """A command, after all that wait; answered when it is done."""
-        self._jobs.put(lambda: self._answered(command_id, work))
+        """A command, after the commands that wait and before all jobs of our own; answered when it is done."""
+        self._commands.put(lambda: self._answered(command_id, work))
+        self._jobs.put(_look)
 
     def obey_beside(self, command_id: int, work: Callable[[], None]) -> None:
         """A command that waits for runs, not for sessions: in a thread of its own."""
@@ -69,15 +71,24 @@ class Builder:
     def _work(self) -> None:
         while not self._idle.is_set():
             job = self._jobs.get()
-            before = sys.getswitchinterval()
-            sys.setswitchinterval(SWITCH_SECONDS)
-            self._working = True
-            try:
-                job()
-            except GivenUpError as error:
-                log.info("a session that was being prepared is given up: %s", error)
-            except Exception:
-                log.exception("preparing failed")
-            finally:
-                self._working = False
-                sys.setswitchinterval(before)
+            while not self._commands.empty():
+                self._do(self._commands.get())
+            self._do(job)
+
+    def _do(self, job: Callable[[], None]) -> None:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        self._working = True
+        try:
+            job()
+        except GivenUpError as error:
+            log.info("a session that was being prepared is given up: %s", error)
+        except Exception:
+            log.exception("preparing failed")
+        finally:
+            self._working = False
+            sys.setswitchinterval(before)
+
+
+def _look() -> None:
+    """Wakes the thread: a command waits."""

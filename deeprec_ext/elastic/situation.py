@@ -116,6 +116,11 @@ class Situation:
             view.placement, context, lambda base: elastic_config(used, base, (job, index, self._address)), self.target
         )
 
+    @property
+    def moving(self) -> bool:
+        """Whether sessions for other PS than those of the view have been asked for: the present ones are not needed for long."""
+        return bool(self.coming) and (self.view is None or self.coming != frozenset(self.view.ps))
+
     def gone(self, wanted: Wanted) -> bool:
         """Whether a PS that it names is lost, or neither in the view nor coming: it may never answer."""
         view = self.view

@@ -33,7 +33,7 @@ class Standby:
     Args:
       put: queues work for the thread that prepares.
       shelves: of the sessions that are open now.
-      wanted: for what they should be prepared; empty: for nothing; None: training has ended.
+      wanted: for what they should be prepared; empty: for nothing; None: nothing is to be touched now.
       retire: closes what is not needed any more.
       changing: whether a scaling goes on: a session that is improved now may be exchanged before it is done.
     """

@@ -439,7 +439,7 @@ class Trainer:
         self.agent.ack(command_id, step=self.clock.global_step)
 
     def _standby_wanted(self) -> list[Wanted] | None:
-        if self._builder.ended:
+        if self._builder.ended or self._situation.moving:
             return None
         views = self.view.after_losses()[: self._settings.standby_sessions_max]
         return [self._situation.wanted_for(one, self._situation.tracked) for one in views]

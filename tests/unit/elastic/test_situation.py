@@ -75,3 +75,15 @@ def test_who_waits_for_the_first_view_gets_the_reason_why_there_is_none() -> Non
     soon(made.fail, ValueError("refused"))
     with pytest.raises(ValueError, match="refused"):
         made.wanted()
+
+
+def test_while_sessions_for_other_ps_are_asked_for_the_present_ones_are_not_needed_for_long(
+    situation: Situation,
+) -> None:
+    assert not situation.moving
+    situation.coming = frozenset((0, 1, 2))
+    assert situation.moving
+    situation.set(view(6, 0, 1, 2))
+    assert not situation.moving, "it has come"
+    situation.coming = frozenset()
+    assert not situation.moving, "rolled back"
