@@ -121,11 +121,12 @@ class Shelf:
 
     # -- the agent's threads, while training goes on
 
-    def prepare(self, wanted: Wanted, *, standby: bool = False) -> None:
+    def prepare(self, wanted: Wanted, *, standby: bool = False, hurry: bool = False) -> None:
         """Builds the session for another view and compiles the runs to be expected. Slow; runs nothing.
 
         `standby`: for a view that may never come; kept until `drop_standby`. It can be used once the most frequent run is
-        compiled; the others are by `complete`. Raises GivenUpError when one of its PS dies.
+        compiled; the others are by `complete`. `hurry`: training stands still and waits for it, so only that run is compiled.
+        Raises GivenUpError when one of its PS dies.
         """
         exported = self._user.exported()
         key = (wanted.key, exported.version)
@@ -134,7 +135,7 @@ class Shelf:
             began = time.monotonic()
             fresh = self._build(wanted, exported, quick=_dear(exported))
             expected = self._user.expected()
-            self._compile(fresh, wanted, expected[:1] if standby else expected)
+            self._compile(fresh, wanted, expected[:1] if standby or hurry else expected)
             where[key] = fresh
             log.info(
                 "prepared a session of %d operations for %s in %.1f s; %d of %d runs that it may need are compiled",

@@ -118,7 +118,7 @@ class Situation:
 
     @property
     def moving(self) -> bool:
-        """Whether sessions for other PS than those of the view have been asked for: the present ones are not needed for long."""
+        """Whether sessions for other PS than those of the view have been asked for: the present ones will go."""
         return bool(self.coming) and (self.view is None or self.coming != frozenset(self.view.ps))
 
     def gone(self, wanted: Wanted) -> bool:

@@ -430,7 +430,7 @@ class Trainer:
     def _prepare(self, view: ClusterView, keep_marks: bool) -> None:
         wanted = self._situation.wanted_for(view, self._situation.tracked if keep_marks else {})
         for shelf in self.shelves():
-            shelf.prepare(wanted)
+            shelf.prepare(wanted, hurry=self._situation.lost_until > time.monotonic())
 
     def _lost(self, command_id: int) -> None:
         """A PS is gone for good: no run goes on, none begins before the next view; answers with the highest step."""

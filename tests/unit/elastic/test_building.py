@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from deeprec_ext.elastic.building import Builder  # noqa: E402
+from deeprec_ext.elastic.building import Builder
 
 
 def test_commands_go_before_jobs_of_our_own_and_both_keep_their_order() -> None:

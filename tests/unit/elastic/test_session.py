@@ -268,6 +268,11 @@ def test_a_standby_session_is_usable_with_its_most_frequent_run_and_completed_on
         assert compiled(standby) == {2}
         assert session.shelf.complete(wanted) and compiled(standby) == {2, 3}
         assert not session.shelf.complete(wanted)
+        later = home.make(cluster.view(0, 0, 0, 0, epoch=3), {"nothing": "nothing@other"})
+        session.shelf.prepare(later, hurry=True)  # as after a loss
+        home.set(cluster.view(0, 0, 0, 0, epoch=3), {"nothing": "nothing@other"})
+        session.shelf.exchange(home.wanted())
+        assert compiled(session.shelf.present) == {2}
         session.close()
 
 
