@@ -32,6 +32,7 @@ HERE = ROOT / "benchmarks" / "real_graphs"
 SCRIPTS = {"ranking": HERE / "ranking.py", "wide_deep": HERE / "wide_deep.py"}
 WARM_STEPS, AFTER_STEPS = 250, 150
 GAPS_KEPT = 6
+WHAT = ("1→2", "kill", "2→1")
 
 
 def gaps(seen: list[steps.Step], begin: float, end: float) -> list[tuple[float, float]]:
@@ -71,14 +72,17 @@ def change(job: Job, ps: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def elastic(name: str, settle: float, flags: list[str], more: list[str]) -> dict[str, Any]:
-    with running([str(SCRIPTS[name]), *more], ps=1, workers=1, flags=flags, label=f"real-{name}") as job:
+def elastic(name: str, settle: float, flags: list[str], more: list[str], wanted: list[str]) -> dict[str, Any]:
+    ps = 1 if "1→2" in wanted else 2
+    with running([str(SCRIPTS[name]), *more], ps=ps, workers=1, flags=flags, label=f"real-{name}") as job:
         job.wait_steps(WARM_STEPS, 0.0)
         result: dict[str, Any] = {"workdir": str(job.workdir)}
         for what, act in (
             ("1→2", lambda: change(job, 2)), ("kill", lambda: strike(job, job.servers()[0], signal.SIGKILL)),
             ("2→1", lambda: change(job, 1)),
         ):  # fmt: skip
+            if what not in wanted:
+                continue
             job.wait_steady(settle)
             say(f"{name}: {what}")
             result[what] = act()
@@ -141,6 +145,9 @@ def rows(name: str, result: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=tuple(SCRIPTS), default=list(SCRIPTS))
+    parser.add_argument(
+        "--what", nargs="*", choices=WHAT, default=list(WHAT), help="default: all; none: stock TensorFlow alone"
+    )
     parser.add_argument("--no-stock", action="store_true", help="without the baseline")
     parser.add_argument("--settle", type=float, default=5.0, help="steady seconds before each change and the kill")
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="of the elastic jobs")
@@ -152,7 +159,9 @@ def main() -> None:
     result: dict[str, Any] = {}
     table = ["| script | what | role | longest gap | told cause |", "|---|---|---|---|---|"]
     for name in arguments.only:
-        result[name] = elastic(name, arguments.settle, flags, arguments.script)
+        result[name] = {}
+        if arguments.what:
+            result[name] = elastic(name, arguments.settle, flags, arguments.script, arguments.what)
         if not arguments.no_stock:
             result[name]["stock"] = stock(name, arguments.script)
         table += rows(name, result[name])
