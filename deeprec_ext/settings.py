@@ -78,8 +78,8 @@ class Settings:
     """Look up unique ids only: `auto` (where it pays), `on`, `off`."""
 
     cut: str = "auto"
-    """Cut variables over slots, so that no PS has a large one alone: `auto` (those of 2 MB and more), `on` (of 64 kB and more),
-    `off`. Holds for a job from its start: what is on the PS is not cut afterwards."""
+    """Cut variables over slots, so that no PS has a large one alone: `auto` (those of 2 MB and more), `on` (of 128 kB and
+    more), `off`. Holds for a job from its start: what is on the PS is not cut afterwards."""
 
     peer_backup: str = "auto"
     """Backups of every slot in another PS's memory, or, with a single PS, a trainer's: `auto` (on) or `off`."""

@@ -109,7 +109,8 @@ class UserGraph:
                 passes.check(definition)
                 index = passes.GraphIndex(definition)
                 if self._cutting is not None:
-                    cuts = passes.cut(index, self._cutting())
+                    divided = passes.divided_of(passes.saved_names(self._graph).names)
+                    cuts = passes.cut(index, dataclasses.replace(self._cutting(), divided=divided))
                 feeds = passes.feeds(index)
             except RefusedError as error:
                 self._refused(str(error))

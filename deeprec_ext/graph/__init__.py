@@ -14,7 +14,7 @@ from deeprec_ext.graph.batch import batch_size
 from deeprec_ext.graph.catalogue import Saved, build_catalogue, declare, saved_names
 from deeprec_ext.graph.checks import check
 from deeprec_ext.graph.context import Context, Report, Rewritten
-from deeprec_ext.graph.cutting import Cuts, Cutting, cut
+from deeprec_ext.graph.cutting import Cuts, Cutting, cut, divided_of
 from deeprec_ext.graph.index import GraphIndex, on_ps
 from deeprec_ext.graph.naming import name_devices
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
@@ -50,6 +50,7 @@ __all__ = [
     "check",
     "cut",
     "declare",
+    "divided_of",
     "feeds",
     "name_devices",
     "pulls",

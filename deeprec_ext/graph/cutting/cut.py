@@ -202,6 +202,6 @@ class _Cutter:
                 elif len(kept) != len(places):
                     del places[:]
                     places.extend(kept)
-        for name in self.variables:
-            node = self._index.nodes[name]
-            self._index.replace(node, "NoOp", node.device, [])
+        for name, variable in self.variables.items():  # who fetches a handle by its name gets one that there is
+            first = self._index.nodes[variable.handles[0]]
+            self._index.replace(self._index.nodes[name], first.op, first.device, [], **attrs_of(first))

@@ -30,6 +30,18 @@ class Decision:
     """Shared name of a variable that is large and stays whole -> why."""
 
 
+def _primary(node: VariableNode, nodes: Mapping[str, VariableNode]) -> str:
+    """Shared name of the variable of this shape that it was placed beside, as an optimizer's slot is; its own if there is none.
+
+    A slot of a part is cut as the part is, also where no name in a checkpoint says that it belongs to one (Keras's).
+    """
+    for place in node.node.attr["_class"].list.s if "_class" in node.node.attr else ():
+        other = nodes.get(place.decode().removeprefix("loc:@"))
+        if other is not None and other.dimensions == node.dimensions:
+            return other.name
+    return node.name
+
+
 def _unknown(index: GraphIndex, consumer: NodeDef, number: int) -> bool:
     """Whether an op uses a handle in a way that cannot be cut."""
     tensor, op = index.inputs(consumer.name)[number], consumer.op
@@ -48,7 +60,8 @@ def decide(index: GraphIndex, cutting: Cutting) -> Decision:
     wanted: dict[str, Layout] = {}
     of_name: dict[str, list[str]] = defaultdict(list)
     for name, node in nodes.items():
-        layout = layout_of(node.dimensions or (), cutting) if variable_bytes(node) else None
+        divided = node.name in cutting.divided or _primary(node, nodes) in cutting.divided
+        layout = layout_of(node.dimensions or (), cutting, divided) if variable_bytes(node) else None
         if layout is not None:
             of_name[node.name].append(name)
             wanted[node.name] = layout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LEAST_BYTES = 2_000_000
@@ -22,8 +22,8 @@ LARGE_PART_BYTES = 64 << 20
 ELEMENT_BYTES = 4
 """Sizes are counted as if of float32: a variable and its optimizer's slots are cut alike whatever their types."""
 
-ALWAYS_BYTES = 64 << 10
-"""With `on`: the least size, and of a part half of it. Below this tables are not even marked by rows."""
+ALWAYS_BYTES = 128 << 10
+"""With `on`: the least size, and of a part half of it, so that parts are still marked by rows."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,9 @@ class Cutting:
     """auto: what is large; on: whatever is worth a bitmap; off."""
     known: frozenset[str] | None = None
     """Shared names of the variables that the chief has cut, and no others; None: nobody has decided before."""
+    divided: frozenset[str] = frozenset()
+    """Shared names of variables that are parts already, of what the script has partitioned: cut only where a part is larger
+    than any of ours would be."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +65,27 @@ class Layout:
         return (self.size(part), *self.dimensions[1:])
 
 
-def layout_of(dimensions: Sequence[int], cutting: Cutting) -> Layout | None:
-    """None: it stays whole."""
+def divided_of(saved: Mapping[str, tuple[str, str]]) -> frozenset[str]:
+    """Of variables by shared name, with what a checkpoint calls them (name, slice), those that the script has partitioned."""
+    return frozenset(name for name, (_, part) in saved.items() if part and not _is_all(part))
+
+
+def _is_all(part: str) -> bool:
+    """Whether a slice is the whole tensor, as of a partitioner that has left it in one piece."""
+    *sizes, last = part.split()
+    return all(one in ("-", f"0,{size}") for one, size in zip(last.split(":"), sizes))
+
+
+def layout_of(dimensions: Sequence[int], cutting: Cutting, divided: bool = False) -> Layout | None:
+    """None: it stays as it is. `divided`: it is a part of what the script has partitioned."""
     if cutting.mode == "off" or cutting.slots < 2 or not dimensions:
         return None
     size = math.prod(dimensions) * ELEMENT_BYTES
     least, part = (LEAST_BYTES, PART_BYTES) if cutting.mode != "on" else (ALWAYS_BYTES, ALWAYS_BYTES // 2)
-    if size < least:
+    if size < least or (divided and size <= LARGE_PART_BYTES):
         return None
     count = 2
-    while count < USUAL_PARTS and count * 2 * part <= size:
+    while not divided and count < USUAL_PARTS and count * 2 * part <= size:
         count *= 2  # 2, 4, 8: so 2 and 4 PS have the same of it
     count = min(max(count, -(-size // LARGE_PART_BYTES)), cutting.slots, dimensions[0])
     block = -(-dimensions[0] // count) if count > 1 else 0

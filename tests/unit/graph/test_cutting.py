@@ -10,7 +10,7 @@ from deeprec_ext.graph import Context, Cutting, GraphIndex, cut, rewrite
 
 v1 = tf.compat.v1
 legacy = tf.keras.optimizers.legacy
-ROWS, DIM = 5000, 7  # parts of 1 250 rows
+ROWS, DIM = 10_000, 7  # parts of 2 500 rows
 SLOTS = (0, 1, 1, 0)
 ON = Cutting(4, "on")
 
@@ -40,7 +40,7 @@ OPTIMIZERS = {
     "keras_centered": lambda: legacy.RMSprop(0.1, centered=True, momentum=0.5),
     "keras_nadam": lambda: legacy.Nadam(0.1),
 }
-IDS = [[5, 4999, 1250, 5], [1249, 1250, 0, 2501]]
+IDS = [[5, 9999, 2500, 5], [2499, 2500, 0, 5001]]
 
 
 class Model:
