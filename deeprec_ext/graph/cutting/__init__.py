@@ -8,8 +8,8 @@ name (as slices, like a variable that `tf.compat.v1` has partitioned), and is re
 How a variable is cut depends on its shape and on the number of slots alone (`layout.py`), so every role cuts alike. What the
 script has partitioned itself is left as it is, unless a part of it is larger than any of ours. An
 optimizer's slots have the shape of their variable, and lie on its slot, so part i of each is beside part i of the
-others. A variable that some op uses as nobody here knows (a handle in the body of a function) stays whole with all that
-are updated together with it, and the report names it.
+others. A variable that some op uses as nobody here knows (a handle in the body of a function that does more than read it)
+stays whole with all that are updated together with it, and the report names it.
 
 Ids are sent to their parts (`routing.py`), gradients by rows with them; dense values are sliced. What is computed on the PS
 from a whole variable, value by value, as Adam does, is computed part by part where the parts are (`values.py`).

@@ -11,7 +11,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.context import Report
-from deeprec_ext.graph.cutting import checkpoints, parts
+from deeprec_ext.graph.cutting import checkpoints, functions, parts
 from deeprec_ext.graph.cutting.deciding import APPLIES, ASSIGNS, SCATTERS, decide
 from deeprec_ext.graph.cutting.layout import Cutting, part_name, sub_slice
 from deeprec_ext.graph.cutting.parts import CutVariable, attrs_of, controls_of
@@ -64,6 +64,7 @@ def cut(index: GraphIndex, cutting: Cutting) -> Cuts:
     decision = decide(index, cutting)
     if not decision.nodes and not decision.kept:
         return Cuts()
+    functions.hand_in(index, decision.nodes)
     cutter = _Cutter(index)
     for node, (variable, layout) in decision.nodes.items():
         cutter.variables[node] = parts.make_parts(index, variable, layout, cutting.slots)

@@ -12,6 +12,7 @@ from tensorflow.core.framework.types_pb2 import DT_RESOURCE
 
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph import attributes
+from deeprec_ext.graph.cutting.functions import only_read
 from deeprec_ext.graph.cutting.layout import Cutting, Layout, layout_of
 from deeprec_ext.graph.index import GraphIndex
 from deeprec_ext.graph.writes import RESOURCE_VARIABLES, VariableNode, variable_bytes, variables_on_ps
@@ -49,6 +50,8 @@ def _unknown(index: GraphIndex, consumer: NodeDef, number: int) -> bool:
         return False
     if op == "ResourceGather":
         return bool(consumer.attr["batch_dims"].i)
+    if only_read(index, consumer, number):
+        return False
     return not (
         APPLIES.match(op) and any(attributes.input_of(consumer, name) is not None for name in ("grad", "delta"))
     )

@@ -125,3 +125,40 @@ def test_every_optimizer_computes_the_same(cluster, setter, name, dense):
 
 def _variables(model):
     return model.graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
+
+
+def counted(table, write):
+    """As a linear model's summary counts what is above zero: read in functions, one within the other."""
+
+    def inner():
+        written = [table.assign_add(tf.ones_like(table)).op] if write else []
+        with tf.control_dependencies(written):
+            return tf.reduce_sum(tf.cast(table.read_value() > 0, tf.int32))
+
+    def outer():
+        return tf.cond(tf.random.uniform([]) < 2, inner, lambda: -1)
+
+    return tf.cond(tf.random.uniform([]) < 2, outer, lambda: -2)
+
+
+@pytest.mark.parametrize("write", [False, True], ids=["read", "written"])
+def test_what_functions_only_read_is_cut_and_handed_in(cluster, setter, write):
+    with tf.Graph().as_default() as graph, v1.device(setter), v1.variable_scope(f"cond_{write}", use_resource=True):
+        table = v1.get_variable("table", [ROWS, DIM], initializer=v1.random_uniform_initializer(-1, 1, seed=3))
+        init = table.initializer
+        with tf.control_dependencies([table.assign_sub(tf.fill([ROWS, DIM], 0.5))]):
+            above = counted(table, write)
+        value = table.read_value()
+    definition = graph.as_graph_def()
+    cuts = cut(GraphIndex(definition), ON)
+    if write:
+        assert not cuts.variables and "If" in cuts.report.detail and "cond_True/table" in cuts.report.detail
+        return
+    assert set(cuts.variables) == {"cond_False/table"}
+    placed = rewrite(definition, Context(SLOTS, dedup="off")).definition
+    with cluster.open(placed) as session:
+        session.run(init.name)
+        found, whole = session.run(above.name), session.run(value.name)
+    assert found == (whole > 0).sum() and 0.2 < found / whole.size < 0.3, (
+        "what was written before the branch is seen in it"
+    )
