@@ -126,6 +126,7 @@ bench: $(VENV)/installed-tf  ## Measure everything in docs/benchmarks.md (long)
 	$(BIN)/python -m benchmarks.stock.run
 	$(BIN)/python -m benchmarks.scale_pause
 	$(BIN)/python -m benchmarks.dedup
+	$(BIN)/python -m benchmarks.cutting
 	$(BIN)/python -m benchmarks.control --scalings 50
 	$(BIN)/python -m benchmarks.failover
 	$(BIN)/python -m benchmarks.backup
