@@ -358,3 +358,33 @@ def test_without_any_history_the_rest_is_rebuilt_all_the_same() -> None:
         everybody(view(7, [0, 1, 0, 1]), remembered=[pb.Remember(key=keepsakes.JOB, number=1, value=b"torn")])
     )
     assert result.kept == Kept() and result.cluster.epoch == 7
+
+
+def variables(*names: str, **more: Any) -> pb.Catalogue:
+    made = [pb.Variable(name=name, slot=1, update=pb.Variable.DENSE, bytes=4, shape=[1], **more) for name in names]
+    return pb.Catalogue(variables=made, fingerprint=",".join(names))
+
+
+def test_variables_of_a_trainer_that_is_gone_are_known_to_the_ps_and_those_of_the_others_are_added() -> None:
+    now = view(7, [0, 1, 0, 1])
+    kept = variables("chief's", "shared", generation=1, declared_by="chief-0")
+    remembered = [pb.Remember(key=keepsakes.CATALOGUE, number=1, value=kept.SerializeToString())]
+    result = found([
+        claim("ps-0", now, remembered=remembered), claim("ps-1", now),
+        claim("worker-0", now, catalogue=variables("shared", "worker's")),
+    ])  # fmt: skip
+    assert [one.name for one in result.catalogue.variables] == ["chief's", "shared", "worker's"]
+
+
+def test_without_what_ps_keep_all_that_trainers_tell_is_merged_and_what_differs_is_the_chiefs() -> None:
+    now = view(7, [0, 1, 0, 1])
+    other = variables("shared")
+    other.variables[0].slot = 2
+    result = found([
+        claim("ps-0", now, remembered=[pb.Remember(key=keepsakes.CATALOGUE, number=1, value=b"\xff torn")]),
+        claim("ps-1", now),
+        claim("chief-0", now, catalogue=variables("chief's", "shared")),
+        claim("worker-0", now, catalogue=other),
+        claim("worker-1", now, catalogue=variables("shared", "worker's")),
+    ], pods(*ALL, "worker-1"))  # fmt: skip
+    assert {one.name: one.slot for one in result.catalogue.variables} == {"chief's": 1, "shared": 1, "worker's": 1}
