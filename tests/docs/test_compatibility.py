@@ -10,7 +10,7 @@ from tests.compat.unchanged import ALL, SCRIPTS
 from tests.docs.reading import ROOT
 
 PAGE = ROOT / "docs" / "compatibility.md"
-REFUSE_IN = ("graph", "layout", "elastic")
+REFUSE_IN = ("graph", "layout", "elastic", "aimaster")
 
 
 def section(title: str) -> str:
@@ -26,7 +26,7 @@ def first_cells(text: str) -> list[str]:
 
 @cache
 def said() -> str:
-    """All that the code of the training side can say, a line for each text of its sources."""
+    """All that the code can say of a script, a line for each text of its sources."""
     paths = [path for name in REFUSE_IN for path in sorted((ROOT / "deeprec_ext" / name).rglob("*.py"))]
     nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
     return "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
