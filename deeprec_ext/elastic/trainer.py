@@ -33,6 +33,7 @@ from deeprec_ext.elastic.inputs import Inputs
 from deeprec_ext.elastic.losses import unreachable
 from deeprec_ext.elastic.noticing import Noticing
 from deeprec_ext.elastic.placed import Placed, retire
+from deeprec_ext.elastic.plain import Watch
 from deeprec_ext.elastic.runner import Runner
 from deeprec_ext.elastic.session import LOST, ElasticSession
 from deeprec_ext.elastic.shelf import Shelf
@@ -78,6 +79,7 @@ class Trainer:
         self.declaring = Declaring(self.agent.send, lambda: self._situation.generation)
         self.telling = Telling(self.agent, self.clock, self.declaring, self.gazer.note_pause)
         self.noticing = Noticing(self.agent.send)
+        self.plain = Watch(self.noticing, lambda: self.clock.steps > 0, self.soon)
         self.holding = Holding(target, self.agent, lambda: self._settings.copy_chunk_bytes or 8 << 20)
         self._builder = Builder(self.agent.ack)
         self.had_session = False
@@ -330,6 +332,7 @@ class Trainer:
         self.inputs.tell(known)
 
     def beat(self) -> pb.Heartbeat:
+        self.plain.beat()
         self.telling.pauses()
         steps, examples = self.clock.rates()
         return pb.Heartbeat(

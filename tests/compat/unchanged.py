@@ -15,7 +15,7 @@ from tests.behaviour.losses import Losses
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 FLAGS = (
-    "--ps", "1", "--workers", "1", "--max-ps", "2", "--backup", "peer",
+    "--strict", "--ps", "1", "--workers", "1", "--max-ps", "2", "--backup", "peer",
     "--setting", "peer_backup_seconds=0.5", "--setting", "ps_heartbeat_limit_seconds=30",
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ Trains for as long as the file is there, and at least twenty steps.
 import argparse
 import json
 import os
+import tempfile
 import time
 
 import numpy as np
@@ -55,7 +56,7 @@ def train_in(make_session, setter=None, beside=None):
         train = v1.train.GradientDescentOptimizer(0.01).minimize(loss, global_step=step)
     with make_session() as session:
         for _ in going_on():
-            session.run(train)
+            session.run([train, loss])
 
 
 def sessions_of(server, is_chief):
@@ -68,7 +69,11 @@ def session_of_its_own():
     return session
 
 
-if way == "eager":
+if way == "fit":
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(4,))])
+    model.compile(optimizer="sgd", loss="mse")
+    model.fit(np.ones((64, 4), np.float32), np.ones((64, 1), np.float32), batch_size=8, verbose=0)
+elif way == "eager":
     weights = tf.Variable(tf.zeros([4, 1]))
     optimizer = tf.keras.optimizers.SGD(0.01)
 
@@ -112,6 +117,22 @@ elif way == "raw session":
         session.run(v1.global_variables_initializer())
         for _ in going_on():
             session.run(train)
+elif way in ("estimator", "estimator of its own"):
+    options = {"model_dir": tempfile.mkdtemp()} if way == "estimator of its own" else {}
+    column = tf.feature_column.numeric_column("x", [4])
+    estimator = tf.estimator.LinearRegressor(
+        [column], config=tf.estimator.RunConfig(save_checkpoints_steps=20), **options
+    )
+
+    def input_fn():
+        data = {"x": np.ones((8, 4), np.float32)}, np.ones((8, 1), np.float32)
+        return tf.data.Dataset.from_tensors(data).repeat()
+
+    train = tf.estimator.TrainSpec(input_fn, max_steps=100)
+    tf.estimator.train_and_evaluate(
+        estimator, train, tf.estimator.EvalSpec(input_fn, steps=2, start_delay_secs=0, throttle_secs=0)
+    )
+    print(f"global step of the last checkpoint: {estimator.get_variable_value('global_step')}")
 elif way == "looks first":
     with tf.Graph().as_default(), v1.Session() as session:
         counted = v1.get_variable("counted", [], initializer=v1.zeros_initializer(), trainable=False)

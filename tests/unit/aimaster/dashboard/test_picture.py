@@ -147,3 +147,12 @@ def test_numbers_are_short_and_always_numbers():
 def test_without_a_rate_or_an_end_nothing_is_left_to_say():
     assert left_seconds(1, 0, 5) is None and left_seconds(1, 10, 0) is None
     assert left_seconds(20, 10, 5) == 0
+
+
+def test_notices_are_in_the_message_with_what_to_do():
+    reply = status()
+    assert message(reply)["notices"] == []
+    reply.notices.add(notice=pb.Notice(code="x", text="nothing is on a PS", remedy="use a setter"), roles=["chief-0"])
+    assert message(reply)["notices"] == [
+        {"text": "nothing is on a PS", "remedy": "use a setter", "mended": False, "roles": ["chief-0"]}
+    ]
