@@ -117,6 +117,7 @@ class Inbox:
     def _on_finished(self, member: Member, finished: pb.Finished) -> None:
         code = finished.exit_code if finished.HasField("exit_code") else None
         self._job.members.goodbye(member, code)
+        member.error = finished.error[:TEXT_MAX]
         member.outbox.resign()
         self._job.ledger.release(member.incarnation, "the script has ended", clean=True)
         self._job.event(

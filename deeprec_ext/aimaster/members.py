@@ -40,6 +40,7 @@ class Member:
     admitted: bool = False  # Register was answered: it takes part
     said_goodbye: bool = False  # Finished
     exit_code: int | None = None  # that it is going to have, as it said then
+    error: str = ""  # with which its script has ended
     outstays: float | None = None  # monotonic: from when on its process should be gone
     stream_lost: float | None = None  # monotonic
     heartbeat: pb.Heartbeat = field(default_factory=pb.Heartbeat)

@@ -155,7 +155,8 @@ class Pods:
         expected = not record.wanted or state.deleted or ends_well or bool(job.ending)
         if state.deleted and record.wanted and name not in self._restarting:
             job.stopping = True  # not at our word: the backend takes everything down
-        job.event("exited", name, cause=cause, restarting=state.restarting, last_line=state.last_line)
+        error = (member.error if member is not None and state.exit_code else "") or state.last_line
+        job.event("exited", name, cause=cause, restarting=state.restarting, last_line=error)
         if registered:
             self._healing.died(name, cause, count=not expected)
         final = "starting" if state.restarting else "exited" if expected else "failed"
@@ -167,7 +168,7 @@ class Pods:
         if record.role == pb.CHIEF and ends_well:
             self._finish()
         elif not expected and not state.restarting and name not in job.acquiring:
-            line = f": {state.last_line}" if state.last_line else ""
+            line = f": {error}" if error else ""
             job.end("failed", f"{name} {cause} and is not started again{line}")
 
     def _finish(self) -> None:

@@ -93,7 +93,7 @@ def _at_last(one: Trainer) -> None:
     if trained_nothing and one.refusal is None:
         one.refused(beside or NO_SESSION)
     deadline = time.monotonic() + LAST_SECONDS
-    one.finish(2 if trained_nothing else code)
+    one.finish(2 if trained_nothing else code, SCRIPT.error)
     one.settle(max(0.0, deadline - time.monotonic()))
     background.outlive()
     if left := background.wait_for_threads(longest_seconds=max(0.0, deadline - time.monotonic())):

@@ -19,9 +19,12 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
+
+from deeprec_ext.tracebacks import error_line
 
 UNKNOWN_EXIT_CODE = 1
 """Told of a process that had to be ended after a `raise SystemExit(…)`, whose argument nobody can ask for: not a success."""
@@ -171,6 +174,14 @@ class Script:
         if error is not None and not issubclass(error, SystemExit):
             return 128 + signal.SIGINT if issubclass(error, KeyboardInterrupt) else 1
         return None if self._main is not None and not _returned(self._main) else 0
+
+    @property
+    def error(self) -> str:
+        """The exception that has ended it, in one line."""
+        error = getattr(sys, "last_value", None)
+        if error is None or isinstance(error, SystemExit):
+            return ""
+        return error_line("".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines())
 
     @property
     def failed(self) -> bool:

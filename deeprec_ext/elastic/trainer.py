@@ -291,7 +291,7 @@ class Trainer:
         """How long this process may live after the end of its script."""
         return self._settings.end_limit_seconds or Settings.end_limit_seconds
 
-    def finish(self, exit_code: int | None) -> None:
+    def finish(self, exit_code: int | None, error: str = "") -> None:
         """The script has ended; None: nobody knows with which exit code."""
         self._builder.ended = True
         self.gazer.sampler.stop()
@@ -299,7 +299,9 @@ class Trainer:
         self.inputs.finish()
         self.telling.pauses(flush=True)
         self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
-        finished = pb.Finished(left=self.leaving.is_set(), had_session=self.had_session, exit_code=exit_code)
+        finished = pb.Finished(
+            left=self.leaving.is_set(), had_session=self.had_session, exit_code=exit_code, error=error
+        )
         self.agent.send(pb.AgentMessage(finished=finished))
         self.agent.close()
 

@@ -822,14 +822,16 @@ class Notice(_message.Message):
     def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ..., remedy: _Optional[str] = ..., mended: bool = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("left", "had_session", "exit_code")
+    __slots__ = ("left", "had_session", "exit_code", "error")
     LEFT_FIELD_NUMBER: _ClassVar[int]
     HAD_SESSION_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     left: bool
     had_session: bool
     exit_code: int
-    def __init__(self, left: bool = ..., had_session: bool = ..., exit_code: _Optional[int] = ...) -> None: ...
+    error: str
+    def __init__(self, left: bool = ..., had_session: bool = ..., exit_code: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
 
 class LogLine(_message.Message):
     __slots__ = ("text",)

@@ -72,3 +72,16 @@ def test_a_setting_that_was_given_wins_with_its_usual_value_too(tmp_path: Path) 
     _, spec = parse([*words, "--setting", f"disk-backup-seconds={Settings.disk_backup_seconds}"])
     assert spec.given == {"disk_backup_seconds"}
     play(tmp_path, scenario, disk_backup_seconds=spec.settings.disk_backup_seconds)
+
+
+def test_the_error_that_a_script_tells_is_the_reason_where_the_log_was_cut(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await it.agent("chief-0").say(
+            finished=pb.Finished(had_session=True, exit_code=1, error="ValueError: no column")
+        )
+        await it.until(lambda: it.master.job.members.get("chief-0").said_goodbye)
+        it.backend.exit("chief-0", 1)
+        await it.until(lambda: it.master.job.ending == "failed")
+        assert it.master.job.failure == "chief-0 exited with code 1 and is not started again: ValueError: no column"
+
+    play(tmp_path, scenario)

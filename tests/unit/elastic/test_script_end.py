@@ -57,6 +57,17 @@ def test_the_exit_code_is_known_when_the_script_has_ended(script: str, code: int
     assert (returned, said) == (code, f"code {known}\n")
 
 
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"), ("sys.exit(3)", ""), ("raise SystemExit('no')", ""), ("", ""),
+        ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    pass", ""),
+    ],
+)  # fmt: skip
+def test_the_error_that_has_ended_it_is_known(script: str, error: str) -> None:
+    assert run("SCRIPT.at_last(lambda: print(SCRIPT.error, flush=True))\n" + script)[1] == f"{error}\n"
+
+
 def test_the_script_has_ended_after_its_threads_and_its_own_handlers() -> None:
     code, said, _ = run(
         "atexit.register(lambda: print('handler'))\n"
