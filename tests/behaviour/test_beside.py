@@ -120,7 +120,8 @@ def test_an_estimator_without_a_directory_shares_one_with_its_evaluator(begin, t
     assert notice["code"] == "model-dir" and notice["mended"] and str(job.directory / "model") in notice["text"]
     assert set(notice["roles"]) == {"chief-0", "worker-0", "evaluator-0"}
     assert (job.directory / "model" / "checkpoint").exists()
-    assert re.search(r"Saving dict for global step 1\d\d:", job.log("evaluator-0")), "of the last checkpoint"
+    assert re.search(r"global step of the last checkpoint: 1\d\d", job.log("evaluator-0"))
+    assert list((job.directory / "model" / "eval").glob("events.*")), "it has evaluated"
     own = begin("--strict", "--ps", "1", "--workers", "0", command=(*command[:2], "estimator of its own"))
     assert own.end() == 1, own.output
     assert "temporary directory" in own.summary()["reason"]
