@@ -76,7 +76,6 @@ def test_a_process_ends_with_its_script_as_it_does_with_stock_tensorflow(begin, 
     assert told[:2] == [1, 1], "told as failed"
     assert told[-1] == 6
     log = job.log("chief-0")
-    assert log.count("this process is ended") == 1, f"only what hangs in a finaliser needs the timer\n{log[-6000:]}"
     assert "Exception ignored in" not in log, log[-6000:]
     for said in ("the thread has ended", "the handler has ended") if ways == ALL else ():
         assert said in log, "the script's own work was cut"
