@@ -90,7 +90,6 @@ class PsChange:
         await self._acquire()
         if self._run.scaling.outcome:
             return
-        await self._job.holding.ready_for(len(self._run.scaling.targets), self._job.settings.acquire_limit_seconds)
         await self._prepare()
         await self._pause()
         await self._final_copy()
@@ -107,8 +106,13 @@ class PsChange:
             )
         job.notice(s.id, pb.ScalingNotice.BEGUN)
         await run.acquire(limit_seconds(State.ACQUIRE, job.settings) or 0.0)
+        count = len([ps for ps in job.cluster.ps if ps.name not in s.drained]) + len(s.added)
+        await job.holding.ready_for(count, job.settings.acquire_limit_seconds)
+        job.hold_views = True  # a view that came between this one and its commit would be the newer one
         planned = await wanted_map(job, s.added, s.drained, s.replace, s.weights)  # now with the real task numbers
         if not planned.moves and not s.added and not s.drained:
+            job.hold_views = False
+            job.publish_soon()
             job.notice(s.id, pb.ScalingNotice.ROLLED_BACK)
             run.finish("committed", "already balanced: nothing to move")
             return
@@ -129,7 +133,6 @@ class PsChange:
 
     async def _prepare(self) -> None:
         run, job = self._run, self._job
-        job.hold_views = True
         limit = limit_seconds(State.PREPARE, job.settings) or 0.0
         self._prepare_end = run.now() + limit
         run.enter(State.PREPARE, "targets make their variables", armed=True)
@@ -248,6 +251,8 @@ class PsChange:
             raise StepError("the model is not live any more")
         if any(self._ps(ps.task) is None for ps in s.targets):
             raise StepError("a PS of the new view is gone")
+        if s.epoch <= job.cluster.epoch:  # nobody would follow an older view
+            raise StepError(f"view {job.cluster.epoch} was published while view {s.epoch} was being prepared")
         if self._lease_end - run.now() < job.settings.commit_margin_seconds:
             raise StepError(f"less than {job.settings.commit_margin_seconds:g} s of the pause's lease were left")
         decided = dataclasses.replace(

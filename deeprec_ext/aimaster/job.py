@@ -64,7 +64,7 @@ class Job:
         self.failure: str = store.get("failure", "")
         self.changed = Signal()
         self.gate_closed = False  # PAUSE to COMMIT: nobody new may take part
-        self.hold_views = False  # PREPARE to COMMIT: the next epoch belongs to the scaling
+        self.hold_views = False  # end of ACQUIRE to COMMIT: the next epoch belongs to the scaling
         self.acquiring: frozenset[str] = frozenset()  # new pods of a scaling: their failure is not the job's
         self.stopping = False  # the backend takes the pods away: nothing is to be healed
         self.marking = False  # marks are being turned on: no scaling begins

@@ -188,6 +188,29 @@ def test_a_change_to_one_ps_begins_with_its_holder(tmp_path: Path) -> None:
     play(tmp_path, scenario, ps=2)
 
 
+def test_a_worker_that_comes_while_a_change_waits_for_the_holder_makes_no_older_view_of_the_change(tmp_path: Path) -> None:
+    """The change took its epoch before it waited: its commit was then older than the worker's view, and nobody followed."""
+
+    async def scenario(it: World) -> None:
+        await it.until(lambda: len(it.master.job.backup_map) == 8)
+        it.agent("chief-0").mute.add("report")
+        await it.scale(ps=1)
+        await it.until(lambda: "guard" in it.agent("chief-0").told)
+        before = it.master.job.cluster.epoch
+        it.backend.exit("worker-0", 1, restarting=True)
+        await it.until(lambda: it.master.job.cluster.epoch > before)
+        await it.backend.kill("worker-0")
+        await it.until(lambda: it.agent("worker-0").view.epoch > before + 1)
+        between = it.master.job.cluster.epoch
+        chief = it.agent("chief-0")
+        await chief.say(backup=pb.BackupReport(guard=chief.command("guard").guard.id, slots=ALL, age_seconds=0.01))
+        assert (await it.ended()).outcome == "committed"
+        committed = it.agent("worker-0").command("commit").commit.view
+        assert len(committed.ps) == 1 and committed.epoch > between
+
+    play(tmp_path, scenario, ps=2)
+
+
 def test_the_next_aimaster_learns_from_the_holder_what_it_has(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         await held(it)
