@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from deeprec_ext.elastic.collector import all_bitmaps
 from deeprec_ext.elastic.ops import INT64, Ops, Program
-from deeprec_ext.elastic.variables import Facts, Located, bitmap_of
+from deeprec_ext.elastic.variables import Facts, Located, bitmap_of, present
 from deeprec_ext.elastic.view import elastic_config
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.graph.attributes import kind, shape
@@ -58,13 +58,9 @@ def become_backups(target: str, own: int, variables: Sequence[pb.Variable]) -> N
     """The variables of this PS become the backups. Idempotent. Raises DeepRecError when there is neither of some."""
     program = local_program(target, own)
     try:
-        look, facts = Ops("look"), [Facts.from_proto(variable) for variable in variables]
-        there = [Located(look, one, own).initialized() for one in facts]
-        there += [Located(look, backup_of(one), own).initialized() for one in facts]
-        program.load(look)
-        found = [bool(value) for value in program.compile(fetches=there)()]
+        facts = [Facts.from_proto(variable) for variable in variables]
+        found = present(program, [(one, own) for one in (*facts, *map(backup_of, facts))])
         here, kept = found[: len(facts)], found[len(facts) :]
-        here = [good and not gone for good, gone in zip(here, _without_rows(program, own, facts, here))]
         ops, done = Ops("keep"), []
         for one, good in zip(facts, here):
             if good:
@@ -79,20 +75,6 @@ def become_backups(target: str, own: int, variables: Sequence[pb.Variable]) -> N
             raise DeepRecError(f"{', '.join(missing[:3])} ({len(missing)} variables) were not here")
     finally:
         program.close()
-
-
-def _without_rows(program: Program, own: int, variables: Sequence[Facts], here: Sequence[bool]) -> list[bool]:
-    """Reference variables that were destroyed: they are there, without rows (`Located.destroy`)."""
-    ops, sizes = Ops("size"), {}
-    for number, facts in enumerate(variables):
-        if facts.reference and here[number] and facts.bytes:
-            one = Located(ops, facts, own)
-            sizes[number] = ops.add("Size", [one.read()], one.device, T=kind(facts.dtype), out_type=INT64)
-    if not sizes:
-        return [False] * len(variables)
-    program.load(ops)
-    found = dict(zip(sizes, program.compile(fetches=list(sizes.values()))()))
-    return [number in found and not int(found[number]) for number in range(len(variables))]
 
 
 def destroy_backups(target: str, own: int, variables: Sequence[pb.Variable], with_bitmaps: Sequence[bool]) -> None:

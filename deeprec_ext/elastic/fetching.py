@@ -19,7 +19,7 @@ from deeprec_ext.elastic.copies import at_least, backup_of
 from deeprec_ext.elastic.keeper import RUN_LIMIT_SECONDS
 from deeprec_ext.elastic.migration import copy_in_chunks
 from deeprec_ext.elastic.ops import Ops, Program
-from deeprec_ext.elastic.variables import Facts, Located, ps_device
+from deeprec_ext.elastic.variables import Facts, Located, present, ps_device
 from deeprec_ext.elastic.view import elastic_config
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -76,10 +76,7 @@ class _Fetch:
         return Located(ops, backup_of(facts), self._source)
 
     def _check(self) -> None:
-        ops = self._ops()
-        there = [self._backup(ops, facts).initialized() for facts in self._variables]
-        self._program.load(ops)
-        found = self._program.compile(fetches=there)()
+        found = present(self._program, [(backup_of(facts), self._source) for facts in self._variables])
         missing = [facts.name for facts, good in zip(self._variables, found) if not good]
         if missing:
             raise DeepRecError(f"the holder has no copy of {', '.join(missing[:3])} ({len(missing)} variables)")

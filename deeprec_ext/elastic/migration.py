@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from deeprec_ext.elastic.collector import Marks, all_bitmaps
 from deeprec_ext.elastic.ops import INT64, Ops, Program
-from deeprec_ext.elastic.variables import Facts, Located, bitmap_of, ps_device
+from deeprec_ext.elastic.variables import Facts, Located, bitmap_of, present, ps_device
 from deeprec_ext.elastic.view import elastic_config
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.graph.attributes import integer, kind, shape
@@ -118,14 +118,13 @@ class Mover:
         """
         if not self._moved:
             return 0
-        look = Ops("look")
-        there = [Located(look, moved.facts, moved.source_task).initialized() for moved in self._moved]
-        here = [Located(look, self._renamed(moved.facts), self._own).initialized() for moved in self._moved]
-        self._program.load(look)
-        ready, kept = (self._program.compile(fetches=some)() for some in (there, here))
+        there = [(moved.facts, moved.source_task) for moved in self._moved]
+        found = present(self._program, [*there, *((self._renamed(facts), self._own) for facts, _ in there)])
+        ready, kept = found[: len(there)], found[len(there) :]
         self.skipped = [moved.facts.name for moved, good in zip(self._moved, ready) if not good]
         if self.skipped:
-            self._late = self._program.compile(fetches=[one for one, good in zip(there, ready) if not good])
+            missing = [one for one, good in zip(there, ready) if not good]
+            self._late = lambda: present(self._program, missing)
         kept_names = {moved.facts.name for moved, known in zip(self._moved, kept) if known and self._suffix}
         ops = Ops("copy")
         pairs = [
@@ -332,10 +331,7 @@ def absent(target: str, own_task: int, address: str, variables: Sequence[pb.Vari
     """Names of those that are not initialised on this PS."""
     if not variables:
         return []
-    ops = Ops()
-    there = [Located(ops, Facts.from_proto(variable), own_task).initialized() for variable in variables]
     program = Program(target, elastic_config({own_task: address}))
-    program.load(ops)
-    found = program.compile(fetches=there)()
+    found = present(program, [(Facts.from_proto(variable), own_task) for variable in variables])
     program.close()
     return [variable.name for variable, good in zip(variables, found) if not good]

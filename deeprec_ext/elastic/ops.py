@@ -58,11 +58,13 @@ class Program:
 
     def __init__(self, target: str, config: v1.ConfigProto) -> None:
         config.graph_options.rewrite_options.disable_meta_optimizer = True
+        self.loads = 0
         self._graph = tf.Graph()
         self._session = OwnSession(target, graph=self._graph, config=config)
 
     def load(self, ops: Ops) -> None:
         """Adds nodes; their names must be new (another prefix)."""
+        self.loads += 1
         import_definition(self._graph, ops.definition)
 
     def compile(self, targets: Sequence[str] = (), fetches: Sequence[str] = (), feeds: Sequence[str] = ()) -> Any:

@@ -6,12 +6,13 @@ Two families behave alike here: resource variables (a handle op with a shared na
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
-from deeprec_ext.elastic.ops import BOOL, INT64, Ops
+from deeprec_ext.elastic.ops import BOOL, INT64, Ops, Program
 from deeprec_ext.graph.attributes import flag, kind, shape, text
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -130,6 +131,27 @@ class Located:
         weight = ops.binary("FloorMod", place, ops.constant(65521, tf.int64, device), device)
         weighed = ops.binary("Mul", wide, ops.binary("AddV2", weight, one, device), device)
         return ops.add("Sum", [weighed, ops.constant((0,), tf.int64, device)], device, T=INT64, Tidx=INT64)
+
+
+def present(program: Program, wanted: Sequence[tuple[Facts, int]]) -> list[bool]:
+    """Which of these (variable, task) are there, with their rows.
+
+    A reference variable that was destroyed counts as initialised for TensorFlow; it has no rows (`Located.destroy`).
+    """
+    ops = Ops(f"look{program.loads}_")
+    located = [Located(ops, facts, task) for facts, task in wanted]
+    there = [one.initialized() for one in located]
+    program.load(ops)
+    found = [bool(good) for good in program.compile(fetches=there)()] if there else []
+    doubtful = [n for n, good in enumerate(found) if good and located[n].facts.reference and located[n].facts.bytes]
+    if doubtful:
+        ops = Ops(f"look{program.loads}_")
+        some = [Located(ops, *wanted[number]) for number in doubtful]
+        sizes = [ops.add("Size", [one.read()], one.device, T=kind(one.facts.dtype), out_type=INT64) for one in some]
+        program.load(ops)
+        for number, size in zip(doubtful, program.compile(fetches=sizes)()):
+            found[number] = bool(size)
+    return found
 
 
 def _zero(dtype: tf.DType) -> object:

@@ -188,7 +188,9 @@ def test_a_change_to_one_ps_begins_with_its_holder(tmp_path: Path) -> None:
     play(tmp_path, scenario, ps=2)
 
 
-def test_a_worker_that_comes_while_a_change_waits_for_the_holder_makes_no_older_view_of_the_change(tmp_path: Path) -> None:
+def test_a_worker_that_comes_while_a_change_waits_for_the_holder_makes_no_older_view_of_the_change(
+    tmp_path: Path,
+) -> None:
     """The change took its epoch before it waited: its commit was then older than the worker's view, and nobody followed."""
 
     async def scenario(it: World) -> None:

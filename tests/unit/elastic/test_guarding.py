@@ -11,10 +11,11 @@ import tensorflow as tf
 from deeprec_ext.elastic import guarding
 from deeprec_ext.elastic.collecting import Collecting
 from deeprec_ext.elastic.collector import Marks, make_bitmaps
+from deeprec_ext.elastic.copies import backup_of
 from deeprec_ext.elastic.guarding import Guarding
 from deeprec_ext.elastic.migration import Mover, destroy
 from deeprec_ext.elastic.ops import Ops, Program
-from deeprec_ext.elastic.variables import Facts, Located, bitmap_of
+from deeprec_ext.elastic.variables import Facts, Located, bitmap_of, present
 from deeprec_ext.elastic.view import elastic_config
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -33,7 +34,8 @@ VARIABLES = (TABLE, DENSE, STEP)
 class World:
     """PS 0 owns the slot, PS 1 guards it."""
 
-    def __init__(self) -> None:
+    def __init__(self, reference: bool = False) -> None:
+        self.variables = tuple(of_kind(variable, reference) for variable in VARIABLES)
         self.cluster = LocalCluster(2)
         self.reports: list[pb.BackupReport] = []
         self.changed = threading.Condition()
@@ -46,7 +48,16 @@ class World:
         self.write("table", np.zeros((ROWS, DIM), np.float32))
         self.write("w", np.zeros(4, np.float32))
         self.write(STEP.name, np.int64(5))
-        make_bitmaps("grpc://" + self.cluster.ps[0], 0, VARIABLES)
+        make_bitmaps("grpc://" + self.cluster.ps[0], 0, self.variables)
+
+    def facts(self, name: str) -> Facts:
+        return next(Facts.from_proto(variable) for variable in self.variables if variable.name == name)
+
+    def has(self, task: int, facts: Facts) -> bool:
+        program = Program("grpc://" + self.cluster.ps[task], elastic_config(self.cluster.ps))
+        found = present(program, [(facts, task)])
+        program.close()
+        return found == [True]
 
     def receive(self, message: pb.AgentMessage) -> None:
         with self.changed:
@@ -63,7 +74,7 @@ class World:
         return result[0] if fetch else None
 
     def write(self, name: str, value: object) -> None:
-        facts = next(Facts.from_proto(v) for v in VARIABLES if v.name == name)
+        facts = self.facts(name)
 
         def build(ops: Ops) -> str:
             one = Located(ops, facts, 0)
@@ -75,7 +86,7 @@ class World:
         """What a training step does: write the row, then mark it."""
 
         def build(ops: Ops) -> str:
-            facts = Facts.from_proto(TABLE)
+            facts = self.facts("table")
             table, bitmap = Located(ops, facts, task), Located(ops, bitmap_of(facts), task)
             index = ops.constant((row,), tf.int64, table.device)
             values = ops.constant(np.full((1, DIM), value, np.float32), tf.float32, table.device)
@@ -84,13 +95,13 @@ class World:
         self.run(task, build)
 
     def read(self, task: int, name: str) -> object:
-        facts = next(Facts.from_proto(v) for v in VARIABLES if v.name == name)
+        facts = self.facts(name)
         return self.run(task, lambda ops: Located(ops, facts, task).read(), fetch=True)
 
     def guard(self, number: int = 1, seconds: float = 0.0) -> None:
         self.guarding.guard(
             pb.Guard(
-                id=number, moves=[pb.Move(variable=v, source_task=0) for v in VARIABLES], seconds=seconds,
+                id=number, moves=[pb.Move(variable=v, source_task=0) for v in self.variables], seconds=seconds,
                 global_step=STEP.name,
                 ps=[pb.PsMember(task=task, address=address) for task, address in self.cluster.ps.items()],
             )
@@ -102,9 +113,15 @@ class World:
             return self.reports[count - 1]
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
+def of_kind(variable: pb.Variable, reference: bool) -> pb.Variable:
+    changed = pb.Variable(reference=reference)
+    changed.MergeFrom(variable)
+    return changed
+
+
+@pytest.fixture(params=[False, True], ids=["resource", "reference"])
+def world(request: pytest.FixtureRequest) -> World:
+    return World(request.param)
 
 
 def test_a_refresh_sends_only_the_rows_touched_and_a_promotion_brings_all_of_them(world: World) -> None:
@@ -157,13 +174,10 @@ def test_a_slot_that_is_not_guarded_any_more_frees_its_memory_and_its_bitmaps(wo
     world.guard()
     world.next_report(1)
     world.guarding.guard(pb.Guard(id=2))
-    copy = Facts.from_proto(pb.Variable(name="table@backup", dtype=TABLE.dtype, shape=TABLE.shape))
-    bitmap = bitmap_of(Facts.from_proto(TABLE))
+    copy, bitmap = backup_of(world.facts("table")), bitmap_of(world.facts("table"))
 
     def there() -> bool:
-        return any(
-            world.run(1, lambda ops, one=one: Located(ops, one, 1).initialized(), fetch=True) for one in (copy, bitmap)
-        )
+        return world.has(1, copy) or world.has(1, bitmap)
 
     for _ in range(200):
         if not there():
@@ -179,21 +193,20 @@ def test_the_old_owner_of_a_slot_that_moved_has_the_backup_and_goes_on_by_dirty_
     source = Guarding(own, lambda: 0, lambda: 10_000, Collecting(), world.receive)
     world.update(7, 1.5)
     mover = Mover(
-        new, 1, world.cluster.ps, [pb.Move(variable=v, source_task=0) for v in VARIABLES], 10_000,
+        new, 1, world.cluster.ps, [pb.Move(variable=v, source_task=0) for v in world.variables], 10_000,
     )  # fmt: skip
     mover.arm(verify=True, tracked=True, guarded=True)
     mover.first()
     mover.final()
     keep = pb.Guard(
-        id=5, moves=[pb.Move(variable=v, source_task=1) for v in VARIABLES], global_step=STEP.name,
+        id=5, moves=[pb.Move(variable=v, source_task=1) for v in world.variables], global_step=STEP.name,
         ps=[pb.PsMember(task=task, address=address) for task, address in world.cluster.ps.items()],
     )  # fmt: skip
     source.keep(keep)
-    destroy(own, 0, world.cluster.ps[0], VARIABLES)
+    destroy(own, 0, world.cluster.ps[0], world.variables)
     told = world.next_report(1)
     assert (told.guard, list(told.slots), told.first) == (5, [3], False)
-    there = world.run(0, lambda ops: Located(ops, Facts.from_proto(TABLE), 0).initialized(), fetch=True)
-    assert not there, "there is one owner"
+    assert not world.has(0, world.facts("table")), "there is one owner"
 
     world.update(8, 2.5, task=1)  # as soon as training goes on; and a disk backup is the first to read the marks
     bitmap = bitmap_of(Facts.from_proto(TABLE))
@@ -218,7 +231,7 @@ def test_what_was_owned_until_just_now_can_be_promoted_at_once(world: World) -> 
     source = Guarding("grpc://" + world.cluster.ps[0], lambda: 0, lambda: 10_000, Collecting(), world.receive)
     world.update(7, 1.5)
     keep = pb.Guard(
-        id=5, moves=[pb.Move(variable=v, source_task=9) for v in VARIABLES], global_step=STEP.name,
+        id=5, moves=[pb.Move(variable=v, source_task=9) for v in world.variables], global_step=STEP.name,
         ps=[pb.PsMember(task=9, address="127.0.0.1:1")],  # the new owner is dead already
     )  # fmt: skip
     source.keep(keep)
