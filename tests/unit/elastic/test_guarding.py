@@ -170,7 +170,7 @@ def test_refreshes_come_by_themselves_and_are_kept_out_by_a_hold(world: World) -
     world.next_report(count + 2)
 
 
-def test_a_slot_that_is_not_guarded_any_more_frees_its_memory_and_its_bitmaps(world: World) -> None:
+def test_a_slot_that_is_not_guarded_any_more_frees_its_memory_and_its_bitmaps_and_can_be_again(world: World) -> None:
     world.guard()
     world.next_report(1)
     world.guarding.guard(pb.Guard(id=2))
@@ -186,6 +186,14 @@ def test_a_slot_that_is_not_guarded_any_more_frees_its_memory_and_its_bitmaps(wo
     assert not there()
     with pytest.raises(DeepRecError):
         world.guarding.promote([3], step=1)
+    world.update(7, 1.5)
+    with world.changed:
+        heard = len(world.reports)
+    world.guard(3)  # and guarded again
+    report = world.next_report(heard + 1)
+    assert report.first and not report.error
+    world.guarding.promote([3], step=1)
+    assert world.read(1, "table")[7][0] == 1.5  # type: ignore[index]
 
 
 def test_the_old_owner_of_a_slot_that_moved_has_the_backup_and_goes_on_by_dirty_rows(world: World) -> None:
