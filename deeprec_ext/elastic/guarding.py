@@ -85,21 +85,30 @@ class Guarding:
             now, gone = self._now, [one for slot, one in old.items() if slots.get(slot) is not one]
         self._hand_over(now, gone)
 
-    def keep(self, command: pb.Guard) -> None:
+    def keep(self, command: pb.Guard) -> frozenset[int]:
         """Variables of this PS that have moved away become backups of what they are now on their new owners, in addition to
-        what is guarded here. Idempotent. Raises DeepRecError when some are not here."""
+        what is guarded here. Idempotent. Raises DeepRecError when some are not here.
+
+        Carried out late, after the assignment that followed it, it makes no backups: what is to be kept is being copied from
+        the new owner, which has been trained on since. Returns the slots that are owned here again by then.
+        """
         wanted, moment = self._slots_of(command), time.monotonic()
         with self._copying:
-            become_backups(self._target, self._own_task(), [move.variable for move in command.moves])
             with self._lock:
-                slots, kept, gone = dict(self._now.slots), [], []
-                for slot, fresh in wanted.items():
-                    known = slots.get(slot)
-                    if known is not None and known.key == fresh.key:
-                        kept.append(known)  # said again, by another AIMaster
-                        continue
-                    if known is not None:
-                        gone.append(known)
+                late = command.id < self._now.guard
+                same = {slot for slot, one in wanted.items() if slot in self._now.slots
+                        and self._now.slots[slot].key == one.key}  # fmt: skip
+                again = frozenset(wanted) & (self._promoted | self._now.owned) if late else frozenset()
+            due = () if late else wanted.keys() - same
+            become_backups(self._target, self._own_task(), [v for slot in due for v in wanted[slot].variables])
+            with self._lock:
+                if late or command.id < self._now.guard:
+                    return again
+                slots, kept, gone = dict(self._now.slots), [self._now.slots[slot] for slot in same], []
+                for slot in due:
+                    if slot in slots:
+                        gone.append(slots[slot])
+                    fresh = wanted[slot]
                     fresh.began, fresh.exact = moment, True
                     slots[slot] = fresh
                     kept.append(fresh)
@@ -110,6 +119,7 @@ class Guarding:
         for one in kept:
             if one.began is not None:
                 self.report_copies([one], guard=command.id, age_seconds=time.monotonic() - one.began)
+        return again
 
     def _slots_of(self, command: pb.Guard) -> dict[int, Guarded]:
         ps = {member.task: member.address for member in command.ps}
@@ -247,6 +257,11 @@ class Guarding:
     @property
     def collecting(self) -> Collecting:
         return self._collecting
+
+    @property
+    def copying(self) -> threading.Lock:
+        """Held while copies of ours are made of variables, or freed: a first copy begins after that."""
+        return self._copying
 
     @property
     def lock(self) -> threading.Lock:

@@ -197,7 +197,10 @@ class Keeper:
 
     def _first_copy(self, one: Guarded) -> int:
         """Or, where our copy was exact when the source became the owner, the first of its dirty rows."""
-        mover, exact = self._owner.mover_for(one), one.exact
+        with (
+            self._owner.copying
+        ):  # what is becoming a backup just now would overwrite it; who comes later leaves it alone
+            mover, exact = self._owner.mover_for(one), one.exact
         try:
             with without_collections():
                 mover.arm(verify=False, tracked=True, begins=not exact)

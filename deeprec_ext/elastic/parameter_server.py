@@ -141,9 +141,9 @@ class ParameterServer:
                 return
             if kind == "destroy":
                 self.disk.forget(command.destroy.variables)
-                if command.destroy.keep.moves:
-                    self.guarding.keep(command.destroy.keep)
-                destroy(self._target, self._task, self.identity.address, command.destroy.variables)
+                again = self.guarding.keep(command.destroy.keep) if command.destroy.keep.moves else frozenset()
+                gone = [variable for variable in command.destroy.variables if variable.slot not in again]
+                destroy(self._target, self._task, self.identity.address, gone)
             elif kind == "track":
                 make_bitmaps(self._target, self._task, command.track.variables)
             elif kind == "guard":

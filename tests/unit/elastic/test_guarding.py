@@ -235,6 +235,29 @@ def test_the_old_owner_of_a_slot_that_moved_has_the_backup_and_goes_on_by_dirty_
     source.close()
 
 
+def test_a_late_order_to_keep_what_moved_does_not_overwrite_the_copy_of_its_new_owner(world: World) -> None:
+    """A PS that got no processor carries the order out after the assignment that followed it."""
+    own, new = "grpc://" + world.cluster.ps[0], "grpc://" + world.cluster.ps[1]
+    source = Guarding(own, lambda: 0, lambda: 10_000, Collecting(), world.receive)
+    mover = Mover(new, 1, world.cluster.ps, [pb.Move(variable=v, source_task=0) for v in world.variables], 10_000)
+    mover.arm(verify=False, tracked=True, guarded=True)
+    mover.first()
+    mover.final()
+    world.update(8, 2.5, task=1)  # training goes on at the new owner
+    facts = {
+        "moves": [pb.Move(variable=v, source_task=1) for v in world.variables], "global_step": STEP.name,
+        "ps": [pb.PsMember(task=task, address=address) for task, address in world.cluster.ps.items()],
+    }  # fmt: skip
+    source.guard(pb.Guard(id=9, **facts))
+    assert not world.next_report(1).error
+    assert source.keep(pb.Guard(id=5, **facts)) == frozenset()
+    destroy(own, 0, world.cluster.ps[0], world.variables)
+    source.promote([3], step=42)
+    assert world.read(0, "table")[8][0] == 2.5  # type: ignore[index]
+    assert source.keep(pb.Guard(id=5, **facts)) == {3}, "it is owned here again: nothing is to be destroyed"
+    source.close()
+
+
 def test_what_was_owned_until_just_now_can_be_promoted_at_once(world: World) -> None:
     source = Guarding("grpc://" + world.cluster.ps[0], lambda: 0, lambda: 10_000, Collecting(), world.receive)
     world.update(7, 1.5)
