@@ -349,4 +349,10 @@ class PsChange:
         if whole:
             job.guards.tell()
         self._hold_no_more()
-        await run.insist(commits, job.settings.lease_seconds, "Commit")
+        told = asyncio.ensure_future(run.insist(commits, job.settings.lease_seconds, "Commit"))
+        told.add_done_callback(lambda _: job.changed.notify())
+        try:  # a PS that is lost now has to be taken over: who has not answered gets both
+            await job.changed.until(lambda: told.done() or bool(job.cluster.lost), None)
+        finally:
+            if not told.cancel() and not told.cancelled():
+                told.result()

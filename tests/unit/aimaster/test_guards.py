@@ -287,6 +287,25 @@ def test_a_ps_that_dies_right_after_a_commit_is_taken_over_by_those_who_had_its_
     play(tmp_path, scenario)
 
 
+def test_a_trainer_that_does_not_answer_the_commit_holds_up_no_promotion(tmp_path: Path) -> None:
+    """It was waited for as long as the lease of a pause, and the others' runs end with the error of the lost PS meanwhile."""
+
+    async def scenario(it: World) -> None:
+        await protected(it)
+        it.agent("worker-0").mute.add("commit")
+        await it.scale(ps=3)
+        await it.until(lambda: "commit" in it.agent("worker-0").told and "commit" in it.agent("chief-0").told)
+        await it.backend.kill("ps-1")
+        await it.until(lambda: bool(it.master.job.store.failures()), 5)
+        it.agent("worker-0").mute.discard("commit")  # it answers what follows
+        await it.until(lambda: "promote" in it.agent("ps-0").told + it.agent("ps-2").told, 10)
+        assert (await it.ended()).outcome == "committed"
+        assert it.master.job.cluster.generation == 1
+
+    settings = dataclasses.replace(GUARDED, lease_seconds=60.0, worker_heartbeat_limit_seconds=60.0)
+    play(tmp_path, scenario, settings=settings)
+
+
 def test_a_ps_that_leaves_stays_until_others_have_its_copies_and_those_can_be_fetched(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         await protected(it)
