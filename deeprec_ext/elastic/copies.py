@@ -16,7 +16,6 @@ from deeprec_ext.elastic.collector import all_bitmaps
 from deeprec_ext.elastic.ops import INT64, Ops, Program
 from deeprec_ext.elastic.variables import Facts, Located, bitmap_of, present
 from deeprec_ext.elastic.view import elastic_config
-from deeprec_ext.errors import DeepRecError
 from deeprec_ext.graph.attributes import kind, shape
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -54,8 +53,8 @@ def at_least(ops: Ops, value: str, step: str, facts: Facts, device: str) -> str:
     return ops.add("Maximum", [value, cast], device, T=number)
 
 
-def become_backups(target: str, own: int, variables: Sequence[pb.Variable]) -> None:
-    """The variables of this PS become the backups. Idempotent. Raises DeepRecError when there is neither of some."""
+def become_backups(target: str, own: int, variables: Sequence[pb.Variable]) -> frozenset[str]:
+    """The variables of this PS become the backups. Idempotent. Returns the names of those of which there is neither."""
     program = local_program(target, own)
     try:
         facts = [Facts.from_proto(variable) for variable in variables]
@@ -70,9 +69,7 @@ def become_backups(target: str, own: int, variables: Sequence[pb.Variable]) -> N
         if done:
             program.load(ops)
             program.compile(targets=done)()
-        missing = [one.name for one, *good in zip(facts, here, kept) if not any(good)]
-        if missing:
-            raise DeepRecError(f"{', '.join(missing[:3])} ({len(missing)} variables) were not here")
+        return frozenset(one.name for one, *good in zip(facts, here, kept) if not any(good))
     finally:
         program.close()
 

@@ -76,10 +76,12 @@ class _Fetch:
         return Located(ops, backup_of(facts), self._source)
 
     def _check(self) -> None:
+        """What nobody had initialised has no copy, and is left out."""
         found = present(self._program, [(backup_of(facts), self._source) for facts in self._variables])
-        missing = [facts.name for facts, good in zip(self._variables, found) if not good]
-        if missing:
-            raise DeepRecError(f"the holder has no copy of {', '.join(missing[:3])} ({len(missing)} variables)")
+        if not any(found):
+            names = [facts.name for facts in self._variables]
+            raise DeepRecError(f"the holder has no copy of {', '.join(names[:3])} ({len(names)} variables)")
+        self._variables = [facts for facts, good in zip(self._variables, found) if good]
 
     def _copy_whole(self, some: Sequence[Facts], command: pb.Fetch) -> None:
         ops = self._ops()

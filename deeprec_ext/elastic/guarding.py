@@ -78,6 +78,8 @@ class Guarding:
                 elif known is not None and known.generation == fresh.generation:
                     fresh.began, fresh.full_bytes = known.began, known.full_bytes
                     fresh.promote, fresh.program = known.promote, known.program
+                    copied = {variable.name for variable in known.copied}
+                    fresh.left_out = frozenset(v.name for v in fresh.variables if v.name not in copied)
                 slots[slot] = fresh
             self._now = Assignment(command.id, slots, command.seconds, frozenset(command.owned))
             self._promoted.clear()
@@ -87,7 +89,7 @@ class Guarding:
 
     def keep(self, command: pb.Guard) -> frozenset[int]:
         """Variables of this PS that have moved away become backups of what they are now on their new owners, in addition to
-        what is guarded here. Idempotent. Raises DeepRecError when some are not here.
+        what is guarded here. Idempotent. A slot of which nothing is here is not kept, and not reported.
 
         Carried out late, after the assignment that followed it, it makes no backups: what is to be kept is being copied from
         the new owner, which has been trained on since. Returns the slots that are owned here again by then.
@@ -100,12 +102,16 @@ class Guarding:
                         and self._now.slots[slot].key == one.key}  # fmt: skip
                 again = frozenset(wanted) & (self._promoted | self._now.owned) if late else frozenset()
             due = () if late else wanted.keys() - same
-            become_backups(self._target, self._own_task(), [v for slot in due for v in wanted[slot].variables])
+            variables = [variable for slot in due for variable in wanted[slot].variables]
+            missing = become_backups(self._target, self._own_task(), variables)
+            for slot in due:
+                wanted[slot].left_out = missing & {variable.name for variable in wanted[slot].variables}
+            bare = [slot for slot in due if not wanted[slot].copied]
             with self._lock:
                 if late or command.id < self._now.guard:
                     return again
                 slots, kept, gone = dict(self._now.slots), [self._now.slots[slot] for slot in same], []
-                for slot in due:
+                for slot in [slot for slot in due if slot not in bare]:
                     if slot in slots:
                         gone.append(slots[slot])
                     fresh = wanted[slot]
@@ -119,6 +125,8 @@ class Guarding:
         for one in kept:
             if one.began is not None:
                 self.report_copies([one], guard=command.id, age_seconds=time.monotonic() - one.began)
+        if bare:
+            log.warning("no variable of the slots %s was here to be kept", sorted(bare))
         return again
 
     def _slots_of(self, command: pb.Guard) -> dict[int, Guarded]:
@@ -213,9 +221,9 @@ class Guarding:
                 self._compiled = 0
             self._compiled += 1
             program, ops = self._programs[-1], Ops(f"promote{self._compiled}_")
-        step, done = add_promotion(ops, own, one.variables, one.global_step)
+        step, done = add_promotion(ops, own, one.copied, one.global_step)
         program.load(ops)
-        promote = program.compile(targets=done, feeds=[step])
+        promote = program.compile(targets=done, feeds=[step]) if done else lambda step: None
         with self._lock:
             one.promote, one.program = promote, program
         self.close_programs()

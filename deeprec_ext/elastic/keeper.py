@@ -27,8 +27,14 @@ log = logging.getLogger("deeprec_ext")
 RUN_LIMIT_SECONDS = 60.0
 """Longest single run of a refresh: a PS whose node vanished sends no error."""
 
-RETRY_SECONDS = 1.0
-"""After a refresh that failed, how long until the whole copy is made anew."""
+RETRY_SECONDS, RETRIES_SOON = 1.0, 3
+"""After a refresh that failed, how long until the copy that failed is made anew; after so many it waits as long as others."""
+
+OF_ONE_SLOT = (
+    DeepRecError, tf.errors.NotFoundError, tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError,
+    tf.errors.ResourceExhaustedError,
+)  # fmt: skip
+"""What concerns one slot alone: the PS that owns it answers."""
 
 
 @dataclass
@@ -48,7 +54,14 @@ class Guarded:
     program: Program | None = None  # where `promote` is compiled
     began: float | None = None  # monotonic, of the last complete copy or refresh; None: there is none yet
     full_bytes: int = 0
+    left_out: frozenset[str] = (
+        frozenset()
+    )  # variables that the copy has not: nobody had initialised them, or they are new
     retired: bool = False  # not to be kept any more; a thread that was left behind must not make a mover for it
+
+    @property
+    def copied(self) -> list[pb.Variable]:
+        return [variable for variable in self.variables if variable.name not in self.left_out]
 
     @property
     def key(self) -> object:
@@ -100,7 +113,7 @@ class Keeper:
             self._inbox.put_nowait(why)
 
     def _work(self) -> None:
-        now, due = Assignment(0), 0.0
+        now, due, failed = Assignment(0), 0.0, 0
         while not self._abandoned:
             pause = due - time.monotonic() if now.slots and now.seconds > 0 else RUN_LIMIT_SECONDS
             why = ""
@@ -116,8 +129,9 @@ class Keeper:
             elif not why and pause > 0 and now.seconds <= 0:
                 continue
             started = time.monotonic()
-            good = self._cycle(now)
-            due = started + (now.seconds or RUN_LIMIT_SECONDS) if good else time.monotonic() + RETRY_SECONDS
+            failed = 0 if self._cycle(now) else failed + 1
+            usual = now.seconds or RUN_LIMIT_SECONDS
+            due = time.monotonic() + RETRY_SECONDS if 0 < failed <= RETRIES_SOON else started + usual
 
     def _retire(self, gone: list[Guarded]) -> None:
         for one in gone:
@@ -157,18 +171,22 @@ class Keeper:
                 began = time.monotonic()
                 mover = one.mover
                 if mover is None:
-                    first = first or not one.exact
                     sent += self._first_copy(one)
+                    first = first or not one.exact
                 else:
                     sent += mover.refresh(self._turn)
+                    if mover.appeared():
+                        raise DeepRecError(f"slot {one.slot}: a variable was initialised that the copy has not")
                 one.began = began
                 done.append(one)
             except (tf.errors.OpError, DeepRecError) as caught:
-                moved = isinstance(caught, (DeepRecError, tf.errors.NotFoundError, tf.errors.FailedPreconditionError))
-                for bad in [one] if moved else some:  # rows may have been taken and not arrived: everything again;
+                alone = isinstance(caught, OF_ONE_SLOT)
+                for bad in [one] if alone else some:  # rows may have been taken and not arrived: everything again;
                     self._discard(bad)  # and a session that names a dead PS may hang at any further run
-                error = "" if owner.frozen or any(guarded.retired for guarded in some) else one_line(caught)
-                break
+                quiet = owner.frozen or any(guarded.retired for guarded in some)
+                error = error or ("" if quiet else one_line(caught))
+                if not alone or quiet or self._abandoned:
+                    break
         if done:
             age = time.monotonic() - min((one.began for one in done if one.began is not None), default=started)
             owner.report_copies(
@@ -206,12 +224,13 @@ class Keeper:
                 mover.arm(verify=False, tracked=True, begins=not exact)
             if self._owner.frozen:
                 raise DeepRecError("the copies are to stay as they are")
-            if mover.skipped:  # moved away meanwhile, or not restored yet: no complete copy of the slot
-                names = ", ".join(mover.skipped[:3])
-                raise DeepRecError(f"slot {one.slot}: {names} are not (any more) on the PS with task {one.source}")
             sent = 0 if exact else mover.first()
             sent += mover.refresh(self._turn)
             one.full_bytes = sum(variable.bytes for variable in one.variables)
+            left_out = frozenset(mover.skipped)
+            with self._owner.lock:
+                if left_out != one.left_out:
+                    one.left_out, one.promote = left_out, None
             if self._owner.promotes and one.promote is None:
                 self._owner.compile_promotion(one)
             with self._owner.lock:

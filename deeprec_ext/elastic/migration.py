@@ -255,13 +255,17 @@ class Mover:
                 break
         return sent
 
+    def appeared(self) -> list[str]:
+        """Variables that were left out and have been initialised since."""
+        found = self._late() if self._late is not None else ()
+        return [name for name, good in zip(self.skipped, found) if good]
+
     def final(self) -> tuple[int, int]:
         """While training stands still: (dense bytes, bytes of the dirty rows).
 
         Raises DeepRecError when a variable that was left out has been initialised since.
         """
-        if self._late is not None and any(appeared := self._late()):
-            names = [name for name, good in zip(self.skipped, appeared) if good]
+        if names := self.appeared():
             raise DeepRecError(f"{', '.join(names[:3])} was initialised while its slot was being moved")
         if self._dense is not None:
             self._dense()

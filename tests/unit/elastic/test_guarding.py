@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -120,8 +121,10 @@ def of_kind(variable: pb.Variable, reference: bool) -> pb.Variable:
 
 
 @pytest.fixture(params=[False, True], ids=["resource", "reference"])
-def world(request: pytest.FixtureRequest) -> World:
-    return World(request.param)
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    it = World(request.param)
+    yield it
+    it.guarding.close()
 
 
 def test_a_refresh_sends_only_the_rows_touched_and_a_promotion_brings_all_of_them(world: World) -> None:
@@ -268,9 +271,58 @@ def test_what_was_owned_until_just_now_can_be_promoted_at_once(world: World) -> 
     source.keep(keep)
     source.promote([3], step=42)
     assert world.read(0, "table")[7][0] == 1.5  # type: ignore[index]
-    with pytest.raises(DeepRecError, match="not here"):
-        source.keep(pb.Guard(id=6, moves=[pb.Move(variable=pb.Variable(name="x", dtype=1, shape=[2], slot=5), source_task=9)],
-                             ps=keep.ps))  # fmt: skip
+    heard = len(world.reports)
+    absent = pb.Move(variable=pb.Variable(name="x", dtype=1, shape=[2], slot=5), source_task=9)
+    source.keep(pb.Guard(id=6, moves=[absent], ps=keep.ps))
+    assert len(world.reports) == heard, "it was not here: there is no copy of it"
+
+
+NEVER = pb.Variable(name="never", dtype=1, shape=[3], slot=3, update=pb.Variable.DENSE, bytes=12)
+
+
+def test_what_nobody_has_initialised_takes_the_backup_of_nothing_else(world: World) -> None:
+    alone = pb.Variable(name="alone", dtype=1, shape=[3], slot=2, update=pb.Variable.DENSE, bytes=12)
+    world.variables = tuple(of_kind(one, world.variables[0].reference) for one in (alone, NEVER, *VARIABLES))
+    world.update(7, 1.5)
+    world.guard(seconds=0.2)
+    report = world.next_report(1)
+    assert sorted(report.slots) == [2, 3] and not report.error
+    world.write("never", np.arange(3, dtype=np.float32))  # now somebody has: copied with the next refreshes
+    with world.changed:
+        assert world.changed.wait_for(lambda: any(one.first and not one.error for one in world.reports[1:]), 30)
+    world.guarding.promote([2, 3], step=42)
+    assert list(world.read(1, "never")) == [0, 1, 2]  # type: ignore[call-overload]
+    assert world.read(1, "table")[7][0] == 1.5  # type: ignore[index]
+
+
+def test_a_slot_that_cannot_be_copied_keeps_the_backup_of_no_other(world: World) -> None:
+    """It is whole on the owner under another shape: no copy of it can be made."""
+    wrong = pb.Variable(
+        name="w", dtype=1, shape=[5, 1000], slot=2, update=pb.Variable.ROWS, bytes=20_000, bitmap="wrong@dirty"
+    )
+    kind = world.variables[0].reference
+    world.variables = (of_kind(wrong, kind), *(one for one in world.variables if one.name != "w"))
+    make_bitmaps("grpc://" + world.cluster.ps[0], 0, world.variables)
+    world.guard(seconds=0.1)
+    with world.changed:
+        assert world.changed.wait_for(lambda: sum(list(one.slots) == [3] for one in world.reports) > 2, 30), (
+            world.reports
+        )
+        assert all(2 not in one.slots for one in world.reports) and any(one.error for one in world.reports)
+        assert sum(one.first and bool(one.slots) for one in world.reports) == 1, "the other one is copied whole once"
+
+
+def test_a_variable_that_the_catalogue_gets_later_is_promoted_too(world: World) -> None:
+    late = of_kind(NEVER, world.variables[0].reference)
+    world.guard()
+    world.next_report(1)
+    world.variables = (*world.variables, late)
+    world.write("never", np.arange(3, dtype=np.float32))
+    world.guard(2)
+    with world.changed:
+        assert world.changed.wait_for(lambda: any(one.guard == 2 and one.slots for one in world.reports), 30)
+    world.guarding.promote([3], step=42)
+    assert list(world.read(1, "never")) == [0, 1, 2]  # type: ignore[call-overload]
 
 
 def test_a_hold_does_not_wait_for_a_collection_that_hangs_on_a_dead_ps() -> None:
