@@ -79,6 +79,8 @@ class Admission:
 
     def _may_enter(self, member: Member) -> bool:
         job = self._job
+        if job.undecided:
+            return False
         if member.admitted:
             return True
         if not job.cluster.formed or job.gate_closed:

@@ -128,7 +128,7 @@ class PsChange:
             job.set_cluster(cluster)
             run.update(
                 old_map=job.cluster.slot_map, new_map=planned.slot_map, targets=(*staying, *infos), epoch=epoch,
-                slots_moved=len(planned.moves), moved=self._moved.SerializeToString(),
+                slots_moved=len(planned.moves), old_ps=job.cluster.ps, moved=self._moved.SerializeToString(),
             )  # fmt: skip
 
     async def _prepare(self) -> None:

@@ -149,6 +149,7 @@ class Scaling:
     old_map: tuple[int, ...] = ()
     new_map: tuple[int, ...] = ()
     targets: tuple[PsInfo, ...] = ()  # the PS of the new view
+    old_ps: tuple[PsInfo, ...] = ()  # and of the old one; unknown where the store was lost
     marked: bool = False  # Mark was, or may have been, sent
     armed: bool = False  # Copy was, or may have been, sent
     bytes_moved: int = 0
@@ -176,7 +177,8 @@ class Scaling:
         values: dict[str, Any] = json.loads(text)
         for name in ("added", "drained", "old_map", "new_map", "pause_seconds", "weights"):
             values[name] = tuple(values.get(name, ()))
-        values["targets"] = tuple(PsInfo(**ps) for ps in values["targets"])
+        for name in ("targets", "old_ps"):
+            values[name] = tuple(PsInfo(**ps) for ps in values.get(name, ()))
         return Scaling(**values)
 
     def to_proto(self) -> pb.ScalingStatus:

@@ -67,6 +67,7 @@ class Job:
         self.hold_views = False  # end of ACQUIRE to COMMIT: the next epoch belongs to the scaling
         self.acquiring: frozenset[str] = frozenset()  # new pods of a scaling: their failure is not the job's
         self.stopping = False  # the backend takes the pods away: nothing is to be healed
+        self.undecided = False  # it is being found out whether anybody has heard of a decision: nobody gets a view
         self.marking = False  # marks are being turned on: no scaling begins
         self._marked_for: str = store.get("marks", "")  # fingerprint of the tables that are marked; asked often
         self._tables = self.catalogue, tables_fingerprint(self.catalogue)

@@ -1,7 +1,8 @@
 """The states of a scaling: one table of allowed edges, and per state its time limit and its way back.
 
 The state is persisted before anything of it is done. COMMIT is the point of no return: every state before it rolls back
-on an error, a time limit or the death of the AIMaster, every state from it on goes forward.
+on an error, a time limit or the death of the AIMaster, every state from it on goes forward. But for a decision that nobody has
+heard of, because the AIMaster died at once (`unheard`): trainers go on with the old view when their lease ends.
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ EDGES: dict[tuple[State, State], str] = {
     (State.FINAL_COPY, State.COMMIT): "all state is on the targets, and every lease lasts long enough",
     (State.FINAL_COPY, State.STEADY): "rolled back: a copy failed, or the lease ran out",
     (State.COMMIT, State.RELEASE): "the new view is in use",
+    (
+        State.COMMIT,
+        State.FINAL_COPY,
+    ): "the AIMaster died at once: nobody has heard of the decision, and it is taken back",
     (State.RELEASE, State.STEADY): "drained pods are gone",
 }
 

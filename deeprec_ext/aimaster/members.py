@@ -47,6 +47,7 @@ class Member:
     heartbeat_at: float | None = None
     cpu_percent: float = 0.0
     known_epoch: int = 0
+    resident: frozenset[int] = frozenset()  # slots that a PS held whole when it registered
     host: str = ""
     machine: str = ""  # the same for all that run on one kernel
     pid_namespace: str = ""
@@ -138,6 +139,7 @@ class Members:
         old = self._members.get(name)
         if old is not None and old.incarnation == request.incarnation:
             old.seen, old.address, old.known_epoch = now, request.address, request.known_epoch
+            old.resident = frozenset(request.resident_slots)
             return old
         if old is not None:
             self.drop(name, "replaced by a new incarnation")
@@ -147,8 +149,8 @@ class Members:
         member = Member(
             name=name, role=request.role, incarnation=request.incarnation, address=request.address,
             outbox=Outbox(name), seen=now, pod_pid=record.pod_pid, task=record.task if known else -1,
-            known_epoch=request.known_epoch, host=request.host, machine=request.machine, pid_namespace=request.pid_namespace,
-            admitted=known and record.takes_part,
+            known_epoch=request.known_epoch, resident=frozenset(request.resident_slots), host=request.host,
+            machine=request.machine, pid_namespace=request.pid_namespace, admitted=known and record.takes_part,
         )  # fmt: skip
         self._members[name] = member
         state = record.state if known and not record.ended else "starting" if record.wanted else "leaving"

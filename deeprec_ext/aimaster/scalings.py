@@ -7,10 +7,11 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
+from deeprec_ext.aimaster import unheard
 from deeprec_ext.aimaster.changes import CAUGHT, PsChange
 from deeprec_ext.aimaster.facts import Scaling
 from deeprec_ext.aimaster.job import Job
-from deeprec_ext.aimaster.machine import RULES, Recovery, State, before_commit
+from deeprec_ext.aimaster.machine import RULES, Recovery, State, before_commit, check_edge
 from deeprec_ext.aimaster.planner import Plan
 from deeprec_ext.aimaster.planning import wanted_map
 from deeprec_ext.aimaster.pods import Pods
@@ -39,6 +40,7 @@ class Scalings:
         self.queue: list[Scaling] = [s for s in known if not s.outcome and s.state == State.STEADY.value]
         self.interrupted: list[Scaling] = [s for s in known if not s.outcome and s.state != State.STEADY.value]
         self.running: Run | None = None
+        job.undecided = bool(self.interrupted) and unheard.may_be(self.interrupted[0])
         self.recovering: Callable[[], bool] = lambda: False
         """Whether trainers are not through with the loss of a PS: no change begins then."""
         self._attempt: asyncio.Task[None] | None = None
@@ -164,6 +166,28 @@ class Scalings:
             return bool(self.queue) and bool(job.ending)  # its dirty rows have to be marked first
         live = job.cluster.live and not job.cluster.lost and bool(job.catalogue.variables or job.catalogue.fingerprint)
         return bool(self.queue) and (bool(job.ending) or (live and not self.recovering()))
+
+    async def take_back_unheard(self, seconds: float) -> None:
+        """A decision that the AIMaster before has persisted and told nobody; waits for those who would know. Before `run`."""
+        job = self._job
+        if not job.undecided:
+            return
+        scaling = self.interrupted[0]
+        known = [r.name for r in job.members.records.values() if r.takes_part and r.incarnation]
+
+        def here() -> bool:
+            return all(job.members.get(name) is not None or self._pods.exited(name) for name in known)
+
+        await job.changed.until(here, seconds)
+        if unheard.by_all(scaling, job.members):
+            detail = check_edge(State.COMMIT, State.FINAL_COPY)
+            self.interrupted[0] = dataclasses.replace(scaling, state=State.FINAL_COPY.value, detail=detail)
+            with job.store.transaction(durable=True):
+                job.set_cluster(unheard.old_view(job.cluster, scaling))
+                job.store.save_scaling(self.interrupted[0])
+            job.event("scaling_state", scaling=scaling.id, state=State.FINAL_COPY.value, detail=detail)
+        job.undecided = False
+        job.changed.notify()
 
     async def run(self) -> None:
         """Runs for ever. What an earlier AIMaster left half-done comes first."""

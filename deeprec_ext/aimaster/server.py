@@ -110,6 +110,7 @@ class AIMaster:
         if self.job.spec.resume and self.job.members.records:
             await recovery.start_again(self.job, self.pods)
         elif self.job.resumed and self.job.members.records:
+            await self.scalings.take_back_unheard(self._settle_seconds * self._healing.silence.stretch())
             await recovery.settle(self.job, self.pods, self._healing, self._settle_seconds)
             self.job.ledger.keep_only(member.incarnation for member in self.job.members)
         else:

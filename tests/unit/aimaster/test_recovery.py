@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext.aimaster.machine import State
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import World, world
 
@@ -94,6 +95,52 @@ def test_after_the_decision_it_goes_forward(tmp_path: Path, name: str, command: 
             assert it.agent("ps-0").told.count("destroy") == 2, "destroyed again: it may not have happened"
             assert sorted(set((await it.status()).slot_map)) == [0, 1, 2]
             assert len(it.agent("worker-0").view.ps) == 3
+
+    asyncio.run(main())
+
+
+async def decided_and_told_nobody(it: World, ps: int) -> None:
+    """The AIMaster dies between a decision and its first effect."""
+    it.master.job.keep = asyncio.Event().wait  # type: ignore[assignment]
+    await it.scale(ps=ps)
+    running = lambda: it.master.scalings.running  # noqa: E731
+    await it.until(lambda: (run := running()) is not None and run.state is State.COMMIT)
+    await it.crash()
+    assert not any("destroy" in agent.told or "commit" in agent.told for agent in it.backend.agents.values())
+
+
+@pytest.mark.parametrize("ps", [1, 3])
+def test_a_decision_that_nobody_has_heard_is_taken_back(tmp_path: Path, ps: int) -> None:
+    """The trainers go on with the old view when their pause has lasted for its lease: what they train would be lost."""
+
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            before = await it.status()
+            await decided_and_told_nobody(it, ps)
+            await it.start()
+            ended = await it.ended()
+            assert ended.outcome == "rolled_back", ended
+            status = await it.status()
+            assert list(status.slot_map) == list(before.slot_map) and status.epoch > ended.epoch
+            assert not any("destroy" in agent.told for agent in it.backend.everybody.values())
+            await it.until(lambda: it.agent("worker-0").view.epoch == status.epoch)
+            assert len(it.agent("worker-0").view.ps) == 2
+            await it.scale(ps=3)
+            assert (await it.ended(2)).outcome == "committed"
+
+    asyncio.run(main())
+
+
+def test_a_decision_goes_forward_when_a_ps_that_gave_slots_away_is_gone(tmp_path: Path) -> None:
+    """What it had is on its successor alone."""
+
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            await decided_and_told_nobody(it, 3)
+            it.backend.exit("ps-0", 137)
+            await it.start()
+            await it.until(lambda: len(it.master.job.cluster.ps) == 3 or bool(it.master.job.cluster.lost))
+            assert (await it.ended(seconds=15)).outcome == "committed"
 
     asyncio.run(main())
 
