@@ -11,6 +11,8 @@ from deeprec_ext.aimaster.members import Member
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 OPEN_MAX = 100
+LOOK_SECONDS = 0.1
+"""How often it is looked whether all trainers have made a step since a loss; when each did is told by itself."""
 
 ONE_TROUBLE_SECONDS = 10.0
 """Complaints about a PS that are further apart are about two losses."""
@@ -47,6 +49,7 @@ class Failures:
         self._recovered: list[_Open] = []  # of lost PS, the last ones that `recovered_by` was told of
         self._epoch = 0  # trainers must be here to count as recovered from a lost PS; 0: no such view yet
         self._replaced_at = job.clock.monotonic()  # when that view came
+        self._look_at = 0.0  # monotonic, when it is next looked whether all train
         self._trouble: dict[int, tuple[float, float]] = {}  # task -> first and last complaint of trainers, monotonic
         if not job.spec.resume:  # else another run has ended with what it left open
             self._take_over()
@@ -137,11 +140,13 @@ class Failures:
         """A trainer's heartbeat: has everybody made a step again?"""
         if not self._open or not member.is_trainer:
             return
+        wanted = self._wanted()
         for entry in list(self._open):
             role = parse_name(entry.failure.name)[0]
             now = self._job.clock.monotonic()
             if role == pb.PS:
-                done = self._all_train(entry, member, now)
+                self._trains(entry, member, now)
+                done = wanted is not None and entry.trained.keys() >= wanted and self._healed
                 now = max(entry.trained.values(), default=now)
             else:
                 done = member.name == entry.failure.name and member.heartbeat.training
@@ -158,12 +163,22 @@ class Failures:
                 )  # fmt: skip
                 self._job.changed.notify()
 
-    def _all_train(self, entry: _Open, member: Member, now: float) -> bool:
-        heartbeat, job = member.heartbeat, self._job
-        if not self._epoch or heartbeat.step_epoch < self._epoch or not job.cluster.live or job.cluster.lost:
-            return False
-        entry.trained.setdefault(member.name, now - heartbeat.step_age_seconds)
-        return entry.trained.keys() >= {name for name in job.members.trainers() if job.members.records[name].wanted}
+    @property
+    def _healed(self) -> bool:
+        return bool(self._epoch) and self._job.cluster.live and not self._job.cluster.lost
+
+    def _trains(self, entry: _Open, member: Member, now: float) -> None:
+        if self._healed and member.heartbeat.step_epoch >= self._epoch:
+            entry.trained.setdefault(member.name, now - member.heartbeat.step_age_seconds)
+
+    def _wanted(self) -> set[str] | None:
+        """All trainers that have to make a step. None: it was looked at just now (a thousand trainers say twice a second that
+        they are alive, and one that is stuck keeps a failure open)."""
+        now, members = self._job.clock.monotonic(), self._job.members
+        if now < self._look_at:
+            return None
+        self._look_at = now + LOOK_SECONDS
+        return {name for name in members.trainers() if members.records[name].wanted}
 
     @property
     def open(self) -> bool:

@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 TASKS_FROM = 1_000_000
 """Task numbers of holders: PS never get so far. The chief's, then the workers' by their index."""
 
-ANSWER_SECONDS = 10.0
-"""How long a trainer may take to answer; one that does not is no holder."""
+ANSWER_SECONDS, UNFIT_SECONDS = 30.0, 60.0
+"""How long a trainer may take to answer, on a machine that may be busy; one that does not is no holder for a while."""
 
 READY_SECONDS = 60.0
 """How long a change that leaves one PS waits for the holder's first copy; then it goes on, and the job says so."""
@@ -101,7 +101,8 @@ class Holding:
         self._guard_id = 0
         self._sent_for: object = None  # what the present assignment was made for
         self._before: tuple[str, str] | None = None  # (name, incarnation) of the holder before, until this one has all
-        self._unfit: set[str] = set()  # incarnations that did not do as they were told
+        self._unfit: dict[str, float] = {}  # incarnations that did not do as they were told -> until when, monotonic
+        self._stopped: dict[str, int] = {}  # incarnations that were told to keep nothing -> by which Guard
         self._leaving: dict[str, asyncio.Future[pb.Ack]] = {}  # told to stop; done when they have, or are gone
         self._awaited = False  # a change that leaves one PS waits for the copies
         self._complete = False
@@ -188,6 +189,8 @@ class Holding:
             if report.slots:
                 self._tell_to_stop(member)
             return
+        if report.guard and report.guard < self._stopped.get(member.incarnation, 0):
+            return  # of what it has been told to drop since
         self.bytes_sent += report.bytes
         if report.error:
             expected = self._situation(member.name) != self._sent_for or bool(job.cluster.lost)
@@ -249,8 +252,9 @@ class Holding:
 
     def _candidates(self) -> list[Candidate]:
         job, found = self._job, []
+        now = job.clock.monotonic()
         for member in job.members.trainers().values():
-            if job.members.records[member.name].wanted and member.incarnation not in self._unfit:
+            if job.members.records[member.name].wanted and self._unfit.get(member.incarnation, now) <= now:
                 used = job.gazing.process(member.name)
                 limit = used.memory_limit_bytes if used is not None else 0
                 room = ROOM * limit - used.working_set_bytes if used is not None and limit else math.inf
@@ -269,12 +273,14 @@ class Holding:
         hosts = {m.place for ps in job.cluster.ps if (m := job.members.get(ps.name)) is not None}
         needed = sum(variable.bytes for variable in job.catalogue.variables)
         present = self.holder if any(copy.holder == self.holder for copy in self.copies.values()) else ""
-        chosen = choose_holder(self._candidates(), hosts, needed, present)
+        candidates = self._candidates()
+        chosen = choose_holder(candidates, hosts, needed, present)
         if not chosen:
             if not self._no_room and job.members.trainers():
                 self._no_room = True
                 job.event("warning", text=f"no trainer has room for the backups of the PS ({needed / 1e6:.0f} MB): "
-                          "give trainers more memory, or use two PS")  # fmt: skip
+                          "give trainers more memory, or use two PS" if candidates else
+                          "the PS has no backups for a while: no trainer did as it was told")  # fmt: skip
             return
         self._no_room = False
         if self._situation(chosen) != self._sent_for:
@@ -310,7 +316,7 @@ class Holding:
         try:
             await self._guard(member, moves, seconds)
         except CommandError:
-            self._unfit.add(member.incarnation)
+            self._unfit[member.incarnation] = job.clock.monotonic() + UNFIT_SECONDS
             self._tell_to_stop(member)  # it may have begun all the same
             raise
         self._refreshed_step = job.members.step
@@ -329,7 +335,7 @@ class Holding:
             self._tell_to_stop(old)  # the one before it has more
             return
         self._send_away()
-        if old.incarnation in self._unfit:  # it has been told to stop
+        if old.incarnation in self._unfit:
             return
         try:
             await self._freeze(old)
@@ -365,6 +371,7 @@ class Holding:
         if member.name in self._still_leaving():
             return
         self._guard_id = max(self._guard_id + 1, self._job.incarnation * 1_000_000)
+        self._stopped[member.incarnation] = self._guard_id
         guard = pb.Guard(id=self._guard_id, own_task=task_of(member.name))
         self._leaving[member.name] = self._job.commander.send(member.outbox, guard=guard)
 

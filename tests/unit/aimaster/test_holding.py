@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from deeprec_ext.aimaster import healing
+from deeprec_ext.aimaster import holding as holding_module
 from deeprec_ext.aimaster.holding import TASKS_FROM, Candidate, choose_holder, task_of
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, World, world
@@ -271,7 +273,7 @@ def test_a_holder_that_does_not_answer_is_told_to_stop_and_none_is_chosen_before
         chief.mute |= {"freeze", "guard"}
         holding, member = it.master.job.holding, it.master.job.members.get("chief-0")
         assert member is not None
-        holding._unfit.add(chief.incarnation)
+        holding._unfit[chief.incarnation] = math.inf
         holding._tell_to_stop(member)
         await it.until(lambda: not chief.command("guard").guard.moves)
         await asyncio.sleep(0.7)
@@ -293,6 +295,33 @@ def test_who_is_not_the_holder_and_tells_of_copies_is_told_to_stop(tmp_path: Pat
         await it.until(lambda: "guard" in worker.told)
         assert not worker.command("guard").guard.moves
         assert {copy.holder for copy in it.master.job.holding.copies.values()} == {"chief-0"}
+
+    play(tmp_path, scenario)
+
+
+def test_a_trainer_that_answers_late_is_a_holder_again_after_a_while_and_what_it_dropped_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding_module, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(holding_module, "UNFIT_SECONDS", 2.0)
+
+    async def scenario(it: World) -> None:
+        chief = it.agent("chief-0")
+        await held(it)
+        holding, member = it.master.job.holding, it.master.job.members.get("chief-0")
+        assert member is not None
+        late = pb.BackupReport(guard=chief.command("guard").guard.id, slots=ALL, age_seconds=0.0)
+        chief.mute.add("guard")
+        holding._sent_for = None  # another assignment is due, which it does not answer in time
+        await it.until(lambda: chief.incarnation in holding._unfit)
+        await chief.say(backup=late)  # of the assignment before, which it drops just now
+        await it.until(lambda: not chief.command("guard").guard.moves)
+        assert not {slot for slot, copy in holding.copies.items() if copy.holder == "chief-0"}
+        chief.mute.clear()
+        for command in [one for one in chief.commands if one.WhichOneof("command") == "guard"]:
+            await chief.say(ack=pb.Ack(command_id=command.id, ok=True))
+        await held(it, "worker-0")
+        await it.until(lambda: {one.name for one in holding._candidates()} == {"chief-0", "worker-0"})
 
     play(tmp_path, scenario)
 
