@@ -30,6 +30,10 @@ RUN_LIMIT_SECONDS = 60.0
 RETRY_SECONDS, RETRIES_SOON = 1.0, 3
 """After a refresh that failed, how long until the copy that failed is made anew; after so many it waits as long as others."""
 
+BUSY_SHARE = 0.5
+"""Most of the time that refreshes may take: what is updated densely is copied whole each time, and may take longer than the
+interval. Then the copies are as old as they are told to be."""
+
 OF_ONE_SLOT = (
     DeepRecError, tf.errors.NotFoundError, tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError,
     tf.errors.ResourceExhaustedError,
@@ -130,8 +134,9 @@ class Keeper:
                 continue
             started = time.monotonic()
             failed = 0 if self._cycle(now) else failed + 1
-            usual = now.seconds or RUN_LIMIT_SECONDS
-            due = time.monotonic() + RETRY_SECONDS if 0 < failed <= RETRIES_SOON else started + usual
+            ended = time.monotonic()
+            usual = max(now.seconds or RUN_LIMIT_SECONDS, (ended - started) / BUSY_SHARE)
+            due = ended + RETRY_SECONDS if 0 < failed <= RETRIES_SOON else started + usual
 
     def _retire(self, gone: list[Guarded]) -> None:
         for one in gone:

@@ -325,6 +325,15 @@ def test_a_variable_that_the_catalogue_gets_later_is_promoted_too(world: World) 
     assert list(world.read(1, "never")) == [0, 1, 2]  # type: ignore[call-overload]
 
 
+def test_what_was_never_initialised_is_not_there_after_it_was_destroyed(world: World) -> None:
+    never = of_kind(NEVER, world.variables[0].reference)
+    destroy("grpc://" + world.cluster.ps[0], 0, world.cluster.ps[0], [never])
+    facts = Facts.from_proto(never)
+    assert not world.run(0, lambda ops: Located(ops, facts, 0).initialized(), fetch=True)
+    destroy("grpc://" + world.cluster.ps[0], 0, world.cluster.ps[0], world.variables)
+    assert not world.has(0, world.facts("table"))
+
+
 def test_a_hold_does_not_wait_for_a_collection_that_hangs_on_a_dead_ps() -> None:
     collecting, inside, over = Collecting(), threading.Event(), threading.Event()
 
