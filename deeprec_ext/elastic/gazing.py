@@ -72,9 +72,12 @@ class Sampler:
     def follow(self, seconds: float) -> None:
         """The job's interval, 0: no reports. Starts the thread when it is needed."""
         self._seconds = seconds
-        if self._thread is None and self._interval > 0:
-            self._thread = threading.Thread(target=self._work, name="deeprec-gazer", daemon=True)
-            self._thread.start()
+        if self._thread is None and self._interval > 0 and not self._stopped:
+            thread = threading.Thread(target=self._work, name="deeprec-gazer", daemon=True)
+            thread.start()
+            self._thread = (
+                thread  # only now: a script that fails at once stops it meanwhile, and cannot join one that is starting
+            )
         self._wake.set()
 
     def stop(self) -> None:

@@ -51,8 +51,9 @@ class Holding:
             self._guarding.freeze()  # at once
         self._jobs.put(lambda: self._obey(command))
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="deeprec-holder", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="deeprec-holder", daemon=True)
+            thread.start()
+            self._thread = thread  # only now: the end of the script joins it
 
     def report_again(self) -> None:
         """To an AIMaster that may be new."""
