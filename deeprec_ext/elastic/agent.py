@@ -126,8 +126,9 @@ class Agent:
         """
         reply = self._register_patiently(REGISTER_LIMIT_SECONDS)
         self._handler.registered(reply)
-        self._thread = threading.Thread(target=self._work, name="deeprec-agent", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._work, name="deeprec-agent", daemon=True)
+        thread.start()
+        self._thread = thread  # only now: the end of the script joins it
         return reply
 
     def send(self, message: pb.AgentMessage) -> None:
