@@ -238,7 +238,7 @@ class Holding:
 
     def _ready(self) -> bool:
         job = self._job
-        if not job.cluster.live or job.cluster.lost or job.hold_views or job.gate_closed or job.ending:
+        if not job.cluster.live or job.cluster.lost or job.gate_closed or job.ending:
             return False
         return job.marks_on and job.settled
 
@@ -264,9 +264,10 @@ class Holding:
     async def _once(self) -> None:
         job = self._job
         if not self._ready():
-            if job.hold_views and not job.gate_closed and not job.cluster.lost:
-                self._refresh_by_steps(self.holder)
             return
+        if job.hold_views and not (self.alone and job.members.get(self.holder) is None):
+            self._refresh_by_steps(self.holder)
+            return  # a change is being prepared: only a holder that is gone is followed by another
         if not self.wanted:
             await self._dismiss()
             return

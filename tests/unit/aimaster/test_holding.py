@@ -177,6 +177,24 @@ def test_with_a_second_ps_the_guards_take_over_and_the_holder_is_dismissed(tmp_p
     play(tmp_path, scenario, max_ps=2)
 
 
+def test_a_holder_that_dies_while_a_change_is_being_prepared_is_followed_at_once(tmp_path: Path) -> None:
+    """Preparing the sessions of large graphs takes minutes."""
+
+    async def scenario(it: World) -> None:
+        await held(it)
+        it.agent("worker-0").mute.add("prepare")
+        await it.scale(ps=2)
+        await it.until(lambda: "prepare" in it.agent("worker-0").told)
+        it.backend.exit("chief-0", 137, restarting=True)
+        await held(it, "worker-0")
+        assert it.master.job.hold_views, "the change is still being prepared"
+        worker = it.agent("worker-0")
+        await worker.say(ack=pb.Ack(command_id=worker.command("prepare").id, ok=True))
+        assert (await it.ended()).outcome == "committed"
+
+    play(tmp_path, scenario, settings=dataclasses.replace(HELD, prepare_limit_seconds=30), max_ps=2)
+
+
 def test_a_change_to_one_ps_begins_with_its_holder(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         await it.until(lambda: len(it.master.job.backup_map) == 8)
