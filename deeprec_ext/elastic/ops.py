@@ -50,7 +50,17 @@ class Ops:
 
 
 class OwnSession(v1.Session):
-    """Of this package: what scripts may not do with a session, and what is counted of theirs, does not concern it."""
+    """Of this package: what scripts may not do with a session, and what is counted of theirs, does not concern it.
+
+    It can be left behind: then its C session is never deleted, and runs under way stay safe. One with a cluster that nobody has
+    closed is left behind as well: a finaliser must not wait for a PS, which may be gone.
+    """
+
+    left_behind = False
+
+    def __del__(self) -> None:
+        if not self.left_behind and (self._closed or not getattr(self, "_target", b"")):
+            super().__del__()
 
 
 class Program:

@@ -52,19 +52,6 @@ class ExchangedError(Exception):
     """The run came too late: the session has been exchanged. Nothing was run; it belongs into the present one."""
 
 
-class _Private(OwnSession):
-    """A session that can be left behind: then its C session is never deleted, and runs under way stay safe.
-
-    One with a cluster that nobody has closed is left behind as well: a finaliser must not wait for a PS, which may be gone.
-    """
-
-    left_behind = False
-
-    def __del__(self) -> None:
-        if not self.left_behind and (self._closed or not getattr(self, "_target", b"")):
-            super().__del__()
-
-
 class Placed:
     """A session on a rewritten graph.
 
@@ -100,7 +87,7 @@ class Placed:
         self._callables: OrderedDict[Signature, Callable[..., list[Any]]] = OrderedDict()
         self._graph = tf.Graph()
         import_definition(self._graph, rewritten.definition)
-        self._session = _Private(target, graph=self._graph, config=_quick(config) if quick else config)
+        self._session = OwnSession(target, graph=self._graph, config=_quick(config) if quick else config)
 
     def callable(self, signature: Signature) -> Callable[..., list[Any]]:
         """The compiled run: placed, optimised, partitioned and registered, but not run."""

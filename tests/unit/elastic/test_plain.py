@@ -141,7 +141,7 @@ from tensorflow.python.training import optimizer as optimizers
 from deeprec_ext.elastic import plain
 from deeprec_ext.elastic.noticing import Noticing
 from deeprec_ext.elastic.ops import Program
-from deeprec_ext.elastic.placed import _Private
+from deeprec_ext.elastic.ops import OwnSession
 from deeprec_ext.errors import RefusedError
 v1, sent, way = tf.compat.v1, [], sys.argv[1]
 server = v1.train.Server({"localhost": ["127.0.0.1:0"]}, job_name="localhost", task_index=0) if way == "raw" else None
@@ -187,7 +187,7 @@ elif way == "raw":
         assert reasons == [str(error)]
         print(error)
     Program(server.target, v1.ConfigProto())
-    _Private(server.target).close()
+    OwnSession(server.target).close()
     v1.Session().close()
 print("concluded", watch.conclude())
 """
