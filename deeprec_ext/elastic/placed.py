@@ -121,6 +121,11 @@ class Placed:
                 self._callables.popitem(last=False)
         return made
 
+    @property
+    def usable(self) -> bool:
+        """Whether some run is compiled; the most frequent one is the first."""
+        return bool(self._callables)
+
     def is_compiled(self, signature: Signature) -> bool:
         return signature in self._callables
 

@@ -6,17 +6,18 @@ threads prepare others meanwhile and exchange them. What the training thread fin
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
-from deeprec_ext.elastic.background import politely, without_collections
+from deeprec_ext.elastic.background import hasten, politely, without_collections
 from deeprec_ext.elastic.causes import SESSION, causes
 from deeprec_ext.elastic.home import Home, Wanted
 from deeprec_ext.elastic.placed import ExchangedError, Placed, Signature
@@ -35,7 +36,24 @@ DEAR_NODES = 4000
 """From that size of the user's graph on (compiling a step takes a second of a core) what is made beside training, or while it
 stands still, is made in two goes: first without TensorFlow's graph optimiser, and once that is in use, with it."""
 
+HURRY_SECONDS, UNDER_WAY_LIMIT_SECONDS = 0.1, 120.0
+"""How often a run that waits for a session which is being made hastens it (its threads start others), and how long it waits
+for it at most before it makes one itself."""
+
 _numbers = itertools.count()
+
+
+class _UnderWay:
+    """A session that is being made, or completed, beside training."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.hurried = False
+        """Training stands still and waits for it: no more is compiled than it needs to go on."""
+
+    def hurry(self) -> None:
+        self.hurried = True
+        hasten()
 
 
 class Shelf:
@@ -56,6 +74,7 @@ class Shelf:
         self._made_version = -1  # of the user's graph
         self._prepared: dict[object, Placed] = {}
         self._standby: dict[object, Placed] = {}  # for views that come only when a PS dies
+        self._under_way: dict[object, _UnderWay] = {}
         self._better: Placed | None = None  # optimised, to take the place of the present one
         self._uncompilable: set[Signature] = set()  # of those that were run once
         self._kept: list[Placed] = []  # sessions in which an iterator was initialised
@@ -73,6 +92,7 @@ class Shelf:
         wanted = self._home.wanted() if self._home is not None else _ON_THE_SPOT
         if placed is not None and (self.made_for is wanted and self._made_version == exported.version):
             return placed
+        self._wait_for((wanted.key, exported.version))
         with self._building:
             placed = self.present
             if placed is not None and placed.key == (wanted.key, exported.version):
@@ -89,6 +109,19 @@ class Shelf:
         if old is not None and self._home is not None:
             self._home.retire([old])
         return fresh
+
+    def _wait_for(self, key: object) -> None:
+        """A session that is being made beside training is sooner there than another one begun now."""
+        under_way = self._under_way.get(key)
+        ready = key in self._prepared or key in self._standby or (self.present is not None and self.present.key == key)
+        if under_way is None or ready:
+            return
+        began = time.monotonic()
+        with causes.during(SESSION):
+            while not under_way.ended.is_set() and time.monotonic() - began < UNDER_WAY_LIMIT_SECONDS:
+                under_way.hurry()
+                under_way.ended.wait(HURRY_SECONDS)
+        log.info("waited %.2f s for a session that was being prepared", time.monotonic() - began)
 
     def _context(self, wanted: Wanted) -> passes.Context:
         """With names that no other copy has."""
@@ -126,22 +159,25 @@ class Shelf:
 
         `standby`: for a view that may never come; kept until `drop_standby`. It can be used once the most frequent run is
         compiled; the others are by `complete`. `hurry`: training stands still and waits for it, so only that run is compiled.
-        Raises GivenUpError when one of its PS dies.
+        A standby session serves any view that it fits. Raises GivenUpError when one of its PS dies.
         """
         exported = self._user.exported()
         key = (wanted.key, exported.version)
-        where = self._standby if standby else self._prepared
-        if key not in where:
-            began = time.monotonic()
-            fresh = self._build(wanted, exported, quick=_dear(exported))
+        found = self._standby.get(key)
+        if key in self._prepared or (found is not None and (standby or hurry)):
+            return
+        began = time.monotonic()
+        with self._making(key) as under_way:
+            placed = found if found is not None else self._build(wanted, exported, quick=_dear(exported))
             expected = self._user.expected()
-            self._compile(fresh, wanted, expected[:1] if standby or hurry else expected)
-            where[key] = fresh
-            log.info(
-                "prepared a session of %d operations for %s in %.1f s; %d of %d runs that it may need are compiled",
-                len(exported.definition.node), "the loss of a PS" if standby else "another view", time.monotonic() - began,
-                sum(map(fresh.is_compiled, expected)), len(expected),
-            )  # fmt: skip
+            self._compile(placed, wanted, expected[:1] if standby or hurry else expected, under_way)
+            if found is None:
+                (self._standby if standby else self._prepared)[key] = placed
+        log.info(
+            "prepared a session of %d operations for %s in %.1f s; %d of %d runs that it may need are compiled",
+            len(exported.definition.node), "the loss of a PS" if standby else "another view", time.monotonic() - began,
+            sum(map(placed.is_compiled, expected)), len(expected),
+        )  # fmt: skip
 
     def complete(self, wanted: Wanted) -> bool:
         """Compiles one more run in the standby session for this view; False: there is none, or it has them all."""
@@ -150,12 +186,22 @@ class Shelf:
         missing = self._missing(placed) if placed is not None else None
         if placed is None or missing is None:
             return False
+        with self._making(key) as under_way:
+            self._compile(placed, wanted, [missing], under_way)
+        return True
+
+    @contextlib.contextmanager
+    def _making(self, key: object) -> Iterator[_UnderWay]:
+        """Whoever needs the session finds that it is under way. One that could not be finished is nobody's standby session."""
+        under_way = self._under_way[key] = _UnderWay()
         try:
-            self._compile(placed, wanted, [missing])
-        except Exception:
+            yield under_way
+        except BaseException:
             self._standby.pop(key, None)
             raise
-        return True
+        finally:
+            self._under_way.pop(key, None)
+            under_way.ended.set()
 
     def improve(self) -> list[Placed] | None:
         """One piece of the work on an optimised session, where the present one is not; the last one exchanges them.
@@ -174,7 +220,7 @@ class Shelf:
             return [better] if better is not None else []
         missing = self._missing(better)
         if missing is not None:
-            self._compile(better, wanted, [missing])
+            self._compile(better, wanted, [missing], _UnderWay())
             self._better = better
             return []
         with self._building:
@@ -188,12 +234,14 @@ class Shelf:
         expected = (one for one in self._user.expected() if one not in self._uncompilable)
         return next((one for one in expected if not placed.is_compiled(one)), None)
 
-    def _compile(self, placed: Placed, wanted: Wanted, signatures: Iterable[Signature]) -> None:
+    def _compile(self, placed: Placed, wanted: Wanted, signatures: Iterable[Signature], under_way: _UnderWay) -> None:
         """Beside training, one after another. When that fails the session is left behind; GivenUpError: one of its PS died."""
         home, recurring = self._home, self._user.recurring()
 
         def work() -> None:
             for signature in signatures:
+                if under_way.hurried and placed.usable:
+                    return
                 try:
                     placed.callable(signature)
                 except tf.errors.InvalidArgumentError as error:
@@ -209,7 +257,8 @@ class Shelf:
             raise
 
     def has_standby(self, wanted: Wanted) -> bool:
-        return (wanted.key, self._user.exported().version) in self._standby
+        key = (wanted.key, self._user.exported().version)
+        return key in self._standby or key in self._prepared
 
     def drop_standby(self, keep: Iterable[Wanted]) -> list[Placed]:
         """Forgets the standby sessions but for these views (and the present graph); to be closed by the caller."""
@@ -219,6 +268,9 @@ class Shelf:
             return [self._standby.pop(key) for key in list(self._standby) if key not in kept]
 
     def _take_prepared(self, key: object) -> Placed | None:
+        """The session that stands ready, to be used now: also what is still being compiled in it holds up its runs."""
+        if (under_way := self._under_way.get(key)) is not None:
+            under_way.hurry()
         found = self._prepared.pop(key, None)
         return found if found is not None else self._standby.pop(key, None)
 

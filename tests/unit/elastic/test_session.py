@@ -276,6 +276,147 @@ def test_a_standby_session_is_usable_with_its_most_frequent_run_and_completed_on
         session.close()
 
 
+@pytest.fixture
+def held(monkeypatch):
+    """What is compiled beside training waits for a word: (it has begun, the word)."""
+    begun, go_on = threading.Event(), threading.Event()
+    politely = shelf.politely
+
+    def held(work, give_up):
+        begun.set()
+        assert go_on.wait(30)
+        return politely(work, give_up=give_up)
+
+    monkeypatch.setattr(shelf, "politely", held)
+    return begun, go_on
+
+
+@pytest.mark.parametrize("standby", [True, False])
+def test_a_run_waits_for_the_session_that_is_being_prepared_instead_of_making_another(monkeypatch, held, standby):
+    begun, go_on = held
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, loss = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        session.run([train, record, loss])
+        for _ in range(3):
+            session.run([train, record])
+        builds, hurried = [], threading.Event()
+        build_one = session.shelf._build
+        monkeypatch.setattr(session.shelf, "_build", lambda *a, **k: builds.append(a) or build_one(*a, **k))
+        monkeypatch.setattr(shelf, "hasten", lambda: hurried.set())
+        wanted = home.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        preparing = threading.Thread(target=session.shelf.prepare, args=(wanted,), kwargs={"standby": standby})
+        preparing.start()
+        assert begun.wait(30)
+        home.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        assert session.shelf.exchange(home.wanted()) == []
+        records = []
+        running = threading.Thread(target=lambda: records.append(session.run([train, record])[1]))
+        running.start()
+        assert hurried.wait(30)
+        go_on.set()
+        running.join(30)
+        preparing.join(30)
+        assert records == [4] and len(builds) == 1
+        assert compiled(session.shelf.present) == {2}, "no more than the run that is waited for"
+        assert not session.shelf._prepared and not session.shelf._standby and not session.shelf._under_way
+        session.close()
+
+
+def test_a_session_whose_rare_runs_are_being_compiled_is_used_at_once(monkeypatch, held):
+    begun, go_on = held
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, loss = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        session.run([train, record, loss])
+        for _ in range(3):
+            session.run([train, record])
+        wanted = home.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        go_on.set()
+        session.shelf.prepare(wanted, standby=True)
+        begun.clear()
+        go_on.clear()
+        completing = threading.Thread(target=session.shelf.complete, args=(wanted,))
+        completing.start()
+        assert begun.wait(30)
+        home.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})  # and nobody has exchanged it yet
+        assert session.run([train, record])[1] == 4
+        go_on.set()
+        completing.join(30)
+        session.close()
+
+
+def test_a_session_that_is_given_up_is_not_waited_for(monkeypatch, held):
+    begun, go_on = held
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, _ = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        for _ in range(3):
+            session.run([train, record])
+        wanted = home.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        hurried, failed = threading.Event(), []
+        monkeypatch.setattr(shelf, "hasten", lambda: hurried.set())
+        one = Raised(RuntimeError("gone"), go_on, begun)
+        monkeypatch.setattr(shelf, "politely", one)
+
+        def prepare():
+            try:
+                session.shelf.prepare(wanted, standby=True)
+            except RuntimeError as error:
+                failed.append(str(error))
+
+        preparing = threading.Thread(target=prepare)
+        preparing.start()
+        assert begun.wait(30)
+        home.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        records = []
+        running = threading.Thread(target=lambda: records.append(session.run([train, record])[1]))
+        running.start()
+        assert hurried.wait(30)
+        go_on.set()
+        running.join(30)
+        preparing.join(30)
+        assert failed == ["gone"] and records == [3]
+        session.close()
+
+
+class Raised:
+    def __init__(self, error, go_on, begun):
+        self.error, self.go_on, self.begun = error, go_on, begun
+
+    def __call__(self, work, give_up):
+        self.begun.set()
+        assert self.go_on.wait(30)
+        raise self.error
+
+
+def test_a_standby_session_serves_a_change_to_the_view_it_was_made_for():
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, loss = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        session.run([train, record, loss])
+        for _ in range(3):
+            session.run([train, record])
+        two = cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"}
+        session.shelf.prepare(home.make(*two), standby=True)
+        [standby] = session.shelf._standby.values()
+        session.shelf.prepare(home.make(*two))
+        assert compiled(standby) == {2, 3}
+        home.set(*two)
+        retire(session.shelf.exchange(home.wanted()))
+        assert session.shelf.present is standby and not session.shelf.drop_prepared()
+        assert session.run([train, record])[1] == 4
+        session.close()
+
+
 def compiled(placed):
     """How many results the runs of that session have that are compiled (an operation counts as one)."""
     return {len(signature.fetches) + len(signature.targets) for signature in placed._callables}
