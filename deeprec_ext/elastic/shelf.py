@@ -12,12 +12,13 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
-from deeprec_ext.elastic.background import hasten, politely, without_collections
+from deeprec_ext.elastic.background import IDLE_NICENESS, Polite, hasten, politely, without_collections
 from deeprec_ext.elastic.causes import SESSION, causes
 from deeprec_ext.elastic.home import Home, Wanted
 from deeprec_ext.elastic.placed import ExchangedError, Placed, Signature
@@ -56,6 +57,14 @@ class _UnderWay:
         hasten()
 
 
+class _Better(NamedTuple):
+    """An optimised session in which a run is being compiled."""
+
+    placed: Placed
+    wanted: Wanted
+    work: Polite[None]
+
+
 class Shelf:
     """Of one `ElasticSession`.
 
@@ -75,7 +84,7 @@ class Shelf:
         self._prepared: dict[object, Placed] = {}
         self._standby: dict[object, Placed] = {}  # for views that come only when a PS dies
         self._under_way: dict[object, _UnderWay] = {}
-        self._better: Placed | None = None  # optimised, to take the place of the present one
+        self._better: _Better | None = None  # optimised, to take the place of the present one
         self._uncompilable: set[Signature] = set()  # of those that were run once
         self._kept: list[Placed] = []  # sessions in which an iterator was initialised
         self._left_behind = threading.Event()  # some session could not be closed
@@ -203,26 +212,31 @@ class Shelf:
             self._under_way.pop(key, None)
             under_way.ended.set()
 
-    def improve(self) -> list[Placed] | None:
+    def improve(self, again: Callable[[], None]) -> list[Placed] | None:
         """One piece of the work on an optimised session, where the present one is not; the last one exchanges them.
 
-        Returns the sessions that nobody needs any more; None: nothing is to be done.
+        With the optimiser compiling a run takes long, and no command shall wait for it: `again` is called, by another thread,
+        when the next piece can be done. Returns the sessions that nobody needs any more; None: nothing is to be done now.
         """
+        better = self._compiled_better()
+        if self._better is not None:
+            return None
         with self._building:
             placed, wanted, exported = self.present, self.made_for, self._user.known
-            better, self._better = self._better, None
-        if placed is None or wanted is None or exported is None or not placed.quick:
+        if (
+            placed is None or wanted is None or exported is None or not placed.quick
+            or placed.key != (wanted.key, exported.version)
+        ):  # fmt: skip
             return [better] if better is not None else None
-        if placed.key != (wanted.key, exported.version):
-            return [better] if better is not None else None
+        unneeded = []
         if better is None or better.key != placed.key:
-            self._better = self._build(wanted, exported)
-            return [better] if better is not None else []
+            unneeded = [better] if better is not None else []
+            better = self._build(wanted, exported)
         missing = self._missing(better)
         if missing is not None:
-            self._compile(better, wanted, [missing], _UnderWay())
-            self._better = better
-            return []
+            work = Polite(self._compiling(better, [missing]), niceness=IDLE_NICENESS, then=again)
+            self._better = _Better(better, wanted, work)
+            return unneeded
         with self._building:
             if self.present is not placed:
                 return [better]
@@ -230,17 +244,47 @@ class Shelf:
             old = self._install(better, wanted)
         return [old] if old is not None else []
 
+    def _compiled_better(self) -> Placed | None:
+        """The optimised session, as far as it has come, unless it is still being compiled, or one of its PS is gone."""
+        better = self._better
+        if better is None:
+            return None
+        if not better.work.ended:
+            if self._home is not None and self._home.dead(better.wanted):
+                self._better = None
+                better.placed.leak()
+            return None
+        self._better = None
+        try:
+            better.work.result()
+        except Exception:
+            better.placed.leak()
+            raise
+        return better.placed
+
     def _missing(self, placed: Placed) -> Signature | None:
         expected = (one for one in self._user.expected() if one not in self._uncompilable)
         return next((one for one in expected if not placed.is_compiled(one)), None)
 
     def _compile(self, placed: Placed, wanted: Wanted, signatures: Iterable[Signature], under_way: _UnderWay) -> None:
         """Beside training, one after another. When that fails the session is left behind; GivenUpError: one of its PS died."""
-        home, recurring = self._home, self._user.recurring()
+        home = self._home
+        try:
+            politely(
+                self._compiling(placed, signatures, under_way), give_up=lambda: home is not None and home.dead(wanted)
+            )
+        except Exception:
+            placed.leak()
+            raise
+
+    def _compiling(
+        self, placed: Placed, signatures: Iterable[Signature], under_way: _UnderWay | None = None
+    ) -> Callable[[], None]:
+        recurring = self._user.recurring()
 
         def work() -> None:
             for signature in signatures:
-                if under_way.hurried and placed.usable:
+                if under_way is not None and under_way.hurried and placed.usable:
                     return
                 try:
                     placed.callable(signature)
@@ -250,11 +294,7 @@ class Shelf:
                     self._uncompilable.add(signature)
                     log.info("a run that was made once is not prepared: %s", str(error)[:200])
 
-        try:
-            politely(work, give_up=lambda: home is not None and home.dead(wanted))
-        except Exception:
-            placed.leak()
-            raise
+        return work
 
     def has_standby(self, wanted: Wanted) -> bool:
         key = (wanted.key, self._user.exported().version)
@@ -313,7 +353,7 @@ class Shelf:
         """Forgets all of them without closing any: where there is no time, or no way, to close them. Waits for nobody, not even
         for who is building one."""
         here = [self.present] if self.present is not None else []
-        better = [self._better] if self._better is not None else []
+        better = [self._better.placed] if self._better is not None else []
         for one in [*self._kept, *list(self._prepared.values()), *list(self._standby.values()), *better, *here]:
             one.leak()
 
@@ -355,7 +395,11 @@ class Shelf:
             self._kept.append(placed)
             placed = None
         better, self._better = self._better, None
-        rest = [one for one in (better, placed) if one is not None]
+        rest = [placed] if placed is not None else []
+        if better is not None and not better.work.ended:
+            better.placed.leak()
+        elif better is not None:
+            rest.insert(0, better.placed)
         for one in [*self.drop_prepared(), *self.drop_standby(()), *rest]:
             one.close()
         # An iterator holds the devices of the session that started it, and the kernels of every session hold the iterator:

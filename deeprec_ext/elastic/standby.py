@@ -2,9 +2,9 @@
 
 They are built in the thread that prepares sessions, one run compiled at a time, so that commands never wait for more than one:
 first every standby session with its most frequent run, then their other runs, last an optimised session in place of a present
-one that was made in haste. That one also waits until it is known what standby sessions are for: begun before, its first piece
-would hold them up for as long as all of them take. After a change of the PS the first of them waits a while where the next
-change is likely to come soon (`standby_delay_seconds`).
+one that was made in haste. Its runs are compiled in a thread of their own, at a still lower priority, and it is not begun
+before it is known what standby sessions are for: they come first. After a change of the PS the first of them waits a while
+where the next change is likely to come soon (`standby_delay_seconds`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Shelf(Protocol):
     def has_standby(self, wanted: Any) -> bool: ...
     def prepare(self, wanted: Any, *, standby: bool) -> None: ...
     def complete(self, wanted: Any) -> bool: ...
-    def improve(self) -> list[Any] | None: ...
+    def improve(self, again: Callable[[], None]) -> list[Any] | None: ...
 
 
 class Standby:
@@ -99,7 +99,7 @@ class Standby:
         if available_memory_share() < MEMORY_SHARE:
             return False
         for shelf in shelves:
-            done = shelf.improve()
+            done = shelf.improve(self.soon)
             if done is not None:
                 self._retire(done)
                 return True

@@ -230,7 +230,8 @@ def test_a_large_graph_goes_over_in_a_session_made_in_haste_which_an_optimised_o
             session.run([train, record])
         session.run([train, record, loss])  # as with summaries: so far only once
         monkeypatch.setattr(shelf, "DEAR_NODES", 0)
-        assert session.shelf.improve() is None and not session.shelf.present.quick
+        done = threading.Event()
+        assert session.shelf.improve(done.set) is None and not session.shelf.present.quick
         wanted = home.make(two, {"nothing": "nothing@dirty"})
         session.shelf.prepare(wanted)
         home.set(two, {"nothing": "nothing@dirty"})
@@ -242,12 +243,51 @@ def test_a_large_graph_goes_over_in_a_session_made_in_haste_which_an_optimised_o
         assert hasty.late == 0
         pieces = 0
         while session.shelf.present is hasty:
-            retire(session.shelf.improve())
+            done.clear()
+            retire(session.shelf.improve(done.set))
             pieces += 1
+            assert done.wait(30) or session.shelf.present is not hasty
         better = session.shelf.present
-        assert pieces == 4 and not better.quick and compiled(better) == {2, 3} and hasty.closed
-        assert session.shelf.improve() is None
+        assert pieces == 3 and not better.quick and compiled(better) == {2, 3} and hasty.closed
+        assert session.shelf.improve(done.set) is None
         assert session.run([train, record])[1] == 6
+        session.close()
+
+
+def test_nobody_waits_for_an_optimised_session_and_it_is_dropped_where_the_view_changes_meanwhile(monkeypatch):
+    cluster = LocalCluster(1)
+    begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
+    with tf.Graph().as_default() as graph:
+        train, record, _ = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        for _ in range(3):
+            session.run([train, record])
+        monkeypatch.setattr(shelf, "DEAR_NODES", 0)
+        for epoch in (2, 3):
+            tracked = {"nothing": f"nothing@{epoch}"}
+            session.shelf.prepare(home.make(cluster.view(0, 0, 0, 0, epoch=epoch), tracked))
+            retire(session.shelf.exchange(home.set(cluster.view(0, 0, 0, 0, epoch=epoch), tracked)))
+            if epoch == 2:
+
+                def held(*arguments, compiling=session.shelf._compiling):
+                    work = compiling(*arguments)
+                    return lambda: (begun.set(), go_on.wait(30), work())
+
+                with monkeypatch.context() as slow:
+                    slow.setattr(session.shelf, "_compiling", held)
+                    assert session.shelf.improve(done.set) == []
+                assert begun.wait(30) and session.shelf.improve(done.set) is None, "it is still being compiled"
+        better = session.shelf._better.placed
+        assert session.shelf.improve(done.set) is None, "not to be closed either"
+        go_on.set()
+        assert done.wait(30)
+        done.clear()
+        assert session.shelf.improve(done.set) == [better]
+        assert done.wait(30)
+        [hasty] = session.shelf.improve(done.set)
+        assert hasty.quick and not session.shelf.present.quick and session.run([train, record])[1] == 3
+        retire([better, hasty])
         session.close()
 
 

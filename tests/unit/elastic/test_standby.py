@@ -40,7 +40,7 @@ class Shelf:
         self.done.append(f"complete {wanted}")
         return True
 
-    def improve(self) -> list[str] | None:
+    def improve(self, again: Callable[[], None]) -> list[str] | None:
         if not self.haste:
             return None
         self.haste -= 1
