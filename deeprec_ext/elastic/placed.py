@@ -123,7 +123,7 @@ class Placed:
 
     @property
     def usable(self) -> bool:
-        """Whether some run is compiled; the most frequent one is the first."""
+        """Whether some run is compiled; the first is the one that costs most."""
         return bool(self._callables)
 
     def is_compiled(self, signature: Signature) -> bool:

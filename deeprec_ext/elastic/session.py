@@ -8,7 +8,6 @@ Flattening, feeding and error texts are the base class's; only the last step, `_
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -45,10 +44,6 @@ that says so has executed nothing then, and the step is run again at once."""
 
 TWICE_MAX = 5
 """One after the other: chance does not do that."""
-
-
-LATE_SECONDS = 0.5
-"""A run that is compiled when it is to be made, and takes longer, is told in the log."""
 
 
 def _cutting(home: Home) -> passes.Cutting:
@@ -292,9 +287,6 @@ def _abandonable(
     seconds, must not run after all. It would take a batch from the run that is repeated.
     """
     if to_compile is not None:
-        began = time.monotonic()
         with causes.during(COMPILING):
             runner.call(to_compile.callable, signature)
-        if (took := time.monotonic() - began) >= LATE_SECONDS:
-            log.info("a run that nobody had prepared was compiled when it was to be made, in %.2f s", took)
     return runner.call(function, signature, *arguments)

@@ -166,8 +166,8 @@ class Shelf:
     def prepare(self, wanted: Wanted, *, standby: bool = False, hurry: bool = False) -> None:
         """Builds the session for another view and compiles the runs to be expected. Slow; runs nothing.
 
-        `standby`: for a view that may never come; kept until `drop_standby`. It can be used once the most frequent run is
-        compiled; the others are by `complete`. `hurry`: training stands still and waits for it, so only that run is compiled.
+        `standby`: for a view that may never come; kept until `drop_standby`. It can be used once the runs of every step are
+        compiled; the others are by `complete`. `hurry`: training stands still and waits for it, so only those are compiled.
         A standby session serves any view that it fits. Raises GivenUpError when one of its PS dies.
         """
         exported = self._user.exported()
@@ -179,7 +179,7 @@ class Shelf:
         with self._making(key) as under_way:
             placed = found if found is not None else self._build(wanted, exported, quick=_dear(exported))
             expected = self._user.expected()
-            self._compile(placed, wanted, expected[:1] if standby or hurry else expected, under_way)
+            self._compile(placed, wanted, self._user.each_step() if standby or hurry else expected, under_way)
             if found is None:
                 (self._standby if standby else self._prepared)[key] = placed
         log.info(

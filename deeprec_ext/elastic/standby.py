@@ -1,7 +1,7 @@
 """Standby sessions: prepared for the loss of each PS, so that training goes on at once with the survivors.
 
 They are built in the thread that prepares sessions, one run compiled at a time, so that commands never wait for more than one:
-first every standby session with its most frequent run, then their other runs, last an optimised session in place of a present
+first every standby session with the runs of every step, then their other runs, last an optimised session in place of a present
 one that was made in haste. Its runs are compiled in a thread of their own, at a still lower priority, and it is not begun
 before it is known what standby sessions are for: they come first. After a change of the PS the first of them waits a while
 where the next change is likely to come soon (`standby_delay_seconds`).

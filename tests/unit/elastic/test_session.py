@@ -11,7 +11,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from deeprec_ext.elastic import shelf  # noqa: E402
+from deeprec_ext.elastic import shelf, usergraph  # noqa: E402
 from deeprec_ext.elastic.background import GivenUpError  # noqa: E402
 from deeprec_ext.elastic.placed import retire  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
@@ -291,7 +291,8 @@ def test_nobody_waits_for_an_optimised_session_and_it_is_dropped_where_the_view_
         session.close()
 
 
-def test_a_standby_session_is_usable_with_its_most_frequent_run_and_completed_one_by_one():
+def test_a_standby_session_is_usable_with_the_runs_of_every_step_and_completed_one_by_one(monkeypatch):
+    monkeypatch.setattr(usergraph, "OFTEN", 2)
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
         train, record, loss = build()
@@ -333,6 +334,7 @@ def held(monkeypatch):
 
 @pytest.mark.parametrize("standby", [True, False])
 def test_a_run_waits_for_the_session_that_is_being_prepared_instead_of_making_another(monkeypatch, held, standby):
+    monkeypatch.setattr(usergraph, "OFTEN", 2)
     begun, go_on = held
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
@@ -366,6 +368,7 @@ def test_a_run_waits_for_the_session_that_is_being_prepared_instead_of_making_an
 
 
 def test_a_session_whose_rare_runs_are_being_compiled_is_used_at_once(monkeypatch, held):
+    monkeypatch.setattr(usergraph, "OFTEN", 2)
     begun, go_on = held
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
@@ -436,7 +439,8 @@ class Raised:
         raise self.error
 
 
-def test_a_standby_session_serves_a_change_to_the_view_it_was_made_for():
+def test_a_standby_session_serves_a_change_to_the_view_it_was_made_for(monkeypatch):
+    monkeypatch.setattr(usergraph, "OFTEN", 2)
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
         train, record, loss = build()
