@@ -49,7 +49,7 @@ def test_a_run_of_a_hook_is_not_taken_for_the_step_although_it_is_made_more_ofte
             step = v1.get_variable("global_step", [], use_resource=True)
             weight = v1.get_variable("weight", [], use_resource=True)
         with v1.device("/job:chief/task:0"):
-            tf.identity(step.read_value(), name="read")
+            tf.identity(step.read_value(), name="hook")
             with tf.control_dependencies([v1.assign_add(step, 1.0)]):
                 tf.group(v1.assign_add(weight, weight * 2.0 + 1.0), name="train")
             tf.group(made.get_operation_by_name("train"), weight.read_value(), name="summary")
@@ -57,10 +57,10 @@ def test_a_run_of_a_hook_is_not_taken_for_the_step_although_it_is_made_more_ofte
     user = UserGraph(made)
     assert not user.each_step()
     run(user, "local", 300)
-    run(user, "read", 110)
+    run(user, "hook", 110)
     run(user, "train", 100)
     run(user, "summary", 2)
-    assert [one.targets[0] for one in user.each_step()] == ["train", "read"]
+    assert [one.targets[0] for one in user.each_step()] == ["train", "hook"]
     assert next(one.targets[0] for one in user.expected()) == "train"
 
 
