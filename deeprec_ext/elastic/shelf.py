@@ -267,14 +267,16 @@ class Shelf:
         return next((one for one in expected if not placed.is_compiled(one)), None)
 
     def _compile(self, placed: Placed, wanted: Wanted, signatures: Iterable[Signature], under_way: _UnderWay) -> None:
-        """Beside training, one after another. When that fails the session is left behind; GivenUpError: one of its PS died."""
+        """Beside training, one after another. When that fails the session is left behind, unless it is in use by now;
+        GivenUpError: one of its PS died."""
         home = self._home
         try:
             politely(
                 self._compiling(placed, signatures, under_way), give_up=lambda: home is not None and home.dead(wanted)
             )
         except Exception:
-            placed.leak()
+            if placed is not self.present:
+                placed.leak()
             raise
 
     def _compiling(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -288,6 +289,23 @@ def test_nobody_waits_for_an_optimised_session_and_it_is_dropped_where_the_view_
         [hasty] = session.shelf.improve(done.set)
         assert hasty.quick and not session.shelf.present.quick and session.run([train, record])[1] == 3
         retire([better, hasty])
+        session.close()
+
+
+def test_an_optimised_session_of_a_ps_that_is_gone_is_left_behind():
+    """Compiling it may never end, and the next one would not be begun."""
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, _ = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        session.run([train, record])
+        hanging = session.shelf._build(home.wanted(), session._user.exported())
+        session.shelf._better = shelf._Better(hanging, home.wanted(), SimpleNamespace(ended=False))
+        assert session.shelf.improve(lambda: None) is None and not hanging.closed
+        home.gone = True
+        assert session.shelf.improve(lambda: None) is None and hanging.closed and session.shelf._better is None
+        home.gone = False
         session.close()
 
 
