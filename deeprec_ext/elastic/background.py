@@ -2,7 +2,7 @@
 
 Only the thread is made nicer, and what TensorFlow starts from it (placing and optimising a graph); kernels run in
 TensorFlow's own threads as always, which must have been started before (`starting.start_server`). A thread cannot take its
-niceness back without privileges, hence one thread a task.
+niceness back without privileges, hence one thread a task. Where there are privileges, `hasten` takes it back for who waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from deeprec_ext.errors import DeepRecError
 
@@ -66,6 +66,8 @@ model.cc, cancellation.cc), and who looks in between sleeps on until its next tu
 NICENESS = 10
 """About a tenth of the processor time of a step, where both want it."""
 
+IDLE_NICENESS = 12
+"""Of what nobody waits for at all: less than that, and never hastened."""
 
 GIVE_UP_SECONDS = 0.1
 """How often somebody who waits looks whether the wait has become pointless."""
@@ -75,33 +77,74 @@ class GivenUpError(DeepRecError):
     """What was done in the background hangs on a PS that is dead; its thread is left behind."""
 
 
+class Polite(Generic[T]):
+    """`function(*arguments)`, under way in a nicer thread.
+
+    then: called in that thread when it has ended.
+    """
+
+    def __init__(
+        self, function: Callable[..., T], *arguments: object, niceness: int = NICENESS,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._results: list[T] = []
+        self._errors: list[BaseException] = []
+
+        def work() -> None:
+            with contextlib.suppress(OSError, AttributeError):  # not Linux: at the usual priority
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+            try:
+                self._results.append(function(*arguments))
+            except BaseException as error:  # raised again by who asks for the result
+                self._errors.append(error)
+            then()
+
+        self._thread = threading.Thread(target=work, name="deeprec-background", daemon=True)
+        self._thread.start()
+
+    @property
+    def ended(self) -> bool:
+        return bool(self._results or self._errors)
+
+    def result(self, give_up: Callable[[], bool] | None = None) -> T:
+        """Its result or its error, once it has ended.
+
+        `give_up`: when it says so, the thread is left behind, and GivenUpError raised.
+        """
+        while self._thread.is_alive() and not self.ended:
+            self._thread.join(GIVE_UP_SECONDS if give_up is not None else None)
+            if give_up is not None and not self.ended and give_up():
+                self._thread.name = "deeprec-left-behind"
+                raise GivenUpError("a PS that it needs is gone")
+        if self._errors:
+            raise self._errors[0]
+        return self._results[0]
+
+
 def politely(function: Callable[..., T], *arguments: object, give_up: Callable[[], bool] | None = None) -> T:
     """`function(*arguments)` in a nicer thread; its result or its error.
 
     `give_up`: when it says so, the thread is left behind, and GivenUpError raised. A session that is being opened on a PS that
     dies at this moment waits for ever.
     """
-    results: list[T] = []
-    errors: list[BaseException] = []
+    return Polite(function, *arguments).result(give_up)
 
-    def work() -> None:
-        with contextlib.suppress(OSError, AttributeError):  # not Linux: at the usual priority
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        try:
-            results.append(function(*arguments))
-        except BaseException as error:  # raised again by the caller
-            errors.append(error)
 
-    thread = threading.Thread(target=work, name="deeprec-background", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(GIVE_UP_SECONDS if give_up is not None else None)
-        if give_up is not None and thread.is_alive() and give_up():
-            thread.name = "deeprec-left-behind"
-            raise GivenUpError("a PS that it needs is gone")
-    if errors:
-        raise errors[0]
-    return results[0]
+def hasten() -> bool:
+    """Somebody waits for what is done politely in this process: its threads get the usual priority. Also those that TensorFlow
+    has started from them, in which most of the work is done; they are known by their niceness.
+
+    Returns whether the system allows it: it takes privileges, and without them they go on as they are.
+    """
+    try:
+        usual = os.getpriority(os.PRIO_PROCESS, os.getpid())
+        for thread in map(int, os.listdir("/proc/self/task")):
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                if os.getpriority(os.PRIO_PROCESS, thread) == NICENESS:
+                    os.setpriority(os.PRIO_PROCESS, thread, usual)
+    except (OSError, AttributeError):  # not allowed; not Linux
+        return False
+    return True
 
 
 def wait_for_threads(limits: Mapping[str, float] = PASSING, longest_seconds: float = math.inf) -> list[str]:

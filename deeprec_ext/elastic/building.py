@@ -45,7 +45,11 @@ class Builder:
 
     def obey(self, command_id: int, work: Callable[[], None]) -> None:
         """A command, after the commands that wait and before all jobs of our own; answered when it is done."""
-        self._commands.put(lambda: self._answered(command_id, work))
+        self.urge(lambda: self._answered(command_id, work))
+
+    def urge(self, job: Callable[[], None]) -> None:
+        """Of our own, but training stands still for it: as a command, with nobody to answer to."""
+        self._commands.put(job)
         self._jobs.put(_look)
 
     def obey_beside(self, command_id: int, work: Callable[[], None]) -> None:

@@ -108,6 +108,11 @@ class Placed:
                 self._callables.popitem(last=False)
         return made
 
+    @property
+    def usable(self) -> bool:
+        """Whether some run is compiled; the first is the one that costs most."""
+        return bool(self._callables)
+
     def is_compiled(self, signature: Signature) -> bool:
         return signature in self._callables
 

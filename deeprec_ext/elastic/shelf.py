@@ -6,17 +6,19 @@ threads prepare others meanwhile and exchange them. What the training thread fin
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
-from deeprec_ext.elastic.background import politely, without_collections
+from deeprec_ext.elastic.background import IDLE_NICENESS, Polite, hasten, politely, without_collections
 from deeprec_ext.elastic.causes import SESSION, causes
 from deeprec_ext.elastic.home import Home, Wanted
 from deeprec_ext.elastic.placed import ExchangedError, Placed, Signature
@@ -35,7 +37,32 @@ DEAR_NODES = 4000
 """From that size of the user's graph on (compiling a step takes a second of a core) what is made beside training, or while it
 stands still, is made in two goes: first without TensorFlow's graph optimiser, and once that is in use, with it."""
 
+HURRY_SECONDS, UNDER_WAY_LIMIT_SECONDS = 0.1, 120.0
+"""How often a run that waits for a session which is being made hastens it (its threads start others), and how long it waits
+for it at most before it makes one itself."""
+
 _numbers = itertools.count()
+
+
+class _UnderWay:
+    """A session that is being made, or completed, beside training."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.hurried = False
+        """Training stands still and waits for it: no more is compiled than it needs to go on."""
+
+    def hurry(self) -> None:
+        self.hurried = True
+        hasten()
+
+
+class _Better(NamedTuple):
+    """An optimised session in which a run is being compiled."""
+
+    placed: Placed
+    wanted: Wanted
+    work: Polite[None]
 
 
 class Shelf:
@@ -56,7 +83,8 @@ class Shelf:
         self._made_version = -1  # of the user's graph
         self._prepared: dict[object, Placed] = {}
         self._standby: dict[object, Placed] = {}  # for views that come only when a PS dies
-        self._better: Placed | None = None  # optimised, to take the place of the present one
+        self._under_way: dict[object, _UnderWay] = {}
+        self._better: _Better | None = None  # optimised, to take the place of the present one
         self._uncompilable: set[Signature] = set()  # of those that were run once
         self._kept: list[Placed] = []  # sessions in which an iterator was initialised
         self._left_behind = threading.Event()  # some session could not be closed
@@ -73,6 +101,7 @@ class Shelf:
         wanted = self._home.wanted() if self._home is not None else _ON_THE_SPOT
         if placed is not None and (self.made_for is wanted and self._made_version == exported.version):
             return placed
+        self._wait_for((wanted.key, exported.version))
         with self._building:
             placed = self.present
             if placed is not None and placed.key == (wanted.key, exported.version):
@@ -89,6 +118,19 @@ class Shelf:
         if old is not None and self._home is not None:
             self._home.retire([old])
         return fresh
+
+    def _wait_for(self, key: object) -> None:
+        """A session that is being made beside training is sooner there than another one begun now."""
+        under_way = self._under_way.get(key)
+        ready = key in self._prepared or key in self._standby or (self.present is not None and self.present.key == key)
+        if under_way is None or ready:
+            return
+        began = time.monotonic()
+        with causes.during(SESSION):
+            while not under_way.ended.is_set() and time.monotonic() - began < UNDER_WAY_LIMIT_SECONDS:
+                under_way.hurry()
+                under_way.ended.wait(HURRY_SECONDS)
+        log.info("waited %.2f s for a session that was being prepared", time.monotonic() - began)
 
     def _context(self, wanted: Wanted) -> passes.Context:
         """With names that no other copy has."""
@@ -124,24 +166,27 @@ class Shelf:
     def prepare(self, wanted: Wanted, *, standby: bool = False, hurry: bool = False) -> None:
         """Builds the session for another view and compiles the runs to be expected. Slow; runs nothing.
 
-        `standby`: for a view that may never come; kept until `drop_standby`. It can be used once the most frequent run is
-        compiled; the others are by `complete`. `hurry`: training stands still and waits for it, so only that run is compiled.
-        Raises GivenUpError when one of its PS dies.
+        `standby`: for a view that may never come; kept until `drop_standby`. It can be used once the runs of every step are
+        compiled; the others are by `complete`. `hurry`: training stands still and waits for it, so only those are compiled.
+        A standby session serves any view that it fits. Raises GivenUpError when one of its PS dies.
         """
         exported = self._user.exported()
         key = (wanted.key, exported.version)
-        where = self._standby if standby else self._prepared
-        if key not in where:
-            began = time.monotonic()
-            fresh = self._build(wanted, exported, quick=_dear(exported))
+        found = self._standby.get(key)
+        if key in self._prepared or (found is not None and (standby or hurry)):
+            return
+        began = time.monotonic()
+        with self._making(key) as under_way:
+            placed = found if found is not None else self._build(wanted, exported, quick=_dear(exported))
             expected = self._user.expected()
-            self._compile(fresh, wanted, expected[:1] if standby or hurry else expected)
-            where[key] = fresh
-            log.info(
-                "prepared a session of %d operations for %s in %.1f s; %d of %d runs that it may need are compiled",
-                len(exported.definition.node), "the loss of a PS" if standby else "another view", time.monotonic() - began,
-                sum(map(fresh.is_compiled, expected)), len(expected),
-            )  # fmt: skip
+            self._compile(placed, wanted, self._user.each_step() if standby or hurry else expected, under_way)
+            if found is None:
+                (self._standby if standby else self._prepared)[key] = placed
+        log.info(
+            "prepared a session of %d operations for %s in %.1f s; %d of %d runs that it may need are compiled",
+            len(exported.definition.node), "the loss of a PS" if standby else "another view", time.monotonic() - began,
+            sum(map(placed.is_compiled, expected)), len(expected),
+        )  # fmt: skip
 
     def complete(self, wanted: Wanted) -> bool:
         """Compiles one more run in the standby session for this view; False: there is none, or it has them all."""
@@ -150,33 +195,48 @@ class Shelf:
         missing = self._missing(placed) if placed is not None else None
         if placed is None or missing is None:
             return False
-        try:
-            self._compile(placed, wanted, [missing])
-        except Exception:
-            self._standby.pop(key, None)
-            raise
+        with self._making(key) as under_way:
+            self._compile(placed, wanted, [missing], under_way)
         return True
 
-    def improve(self) -> list[Placed] | None:
+    @contextlib.contextmanager
+    def _making(self, key: object) -> Iterator[_UnderWay]:
+        """Whoever needs the session finds that it is under way. One that could not be finished is nobody's standby session."""
+        under_way = self._under_way[key] = _UnderWay()
+        try:
+            yield under_way
+        except BaseException:
+            self._standby.pop(key, None)
+            raise
+        finally:
+            self._under_way.pop(key, None)
+            under_way.ended.set()
+
+    def improve(self, again: Callable[[], None]) -> list[Placed] | None:
         """One piece of the work on an optimised session, where the present one is not; the last one exchanges them.
 
-        Returns the sessions that nobody needs any more; None: nothing is to be done.
+        With the optimiser compiling a run takes long, and no command shall wait for it: `again` is called, by another thread,
+        when the next piece can be done. Returns the sessions that nobody needs any more; None: nothing is to be done now.
         """
+        better = self._compiled_better()
+        if self._better is not None:
+            return None
         with self._building:
             placed, wanted, exported = self.present, self.made_for, self._user.known
-            better, self._better = self._better, None
-        if placed is None or wanted is None or exported is None or not placed.quick:
+        if (
+            placed is None or wanted is None or exported is None or not placed.quick
+            or placed.key != (wanted.key, exported.version)
+        ):  # fmt: skip
             return [better] if better is not None else None
-        if placed.key != (wanted.key, exported.version):
-            return [better] if better is not None else None
+        unneeded = []
         if better is None or better.key != placed.key:
-            self._better = self._build(wanted, exported)
-            return [better] if better is not None else []
+            unneeded = [better] if better is not None else []
+            better = self._build(wanted, exported)
         missing = self._missing(better)
         if missing is not None:
-            self._compile(better, wanted, [missing])
-            self._better = better
-            return []
+            work = Polite(self._compiling(better, [missing]), niceness=IDLE_NICENESS, then=again)
+            self._better = _Better(better, wanted, work)
+            return unneeded
         with self._building:
             if self.present is not placed:
                 return [better]
@@ -184,16 +244,50 @@ class Shelf:
             old = self._install(better, wanted)
         return [old] if old is not None else []
 
+    def _compiled_better(self) -> Placed | None:
+        """The optimised session, as far as it has come, unless it is still being compiled, or one of its PS is gone."""
+        better = self._better
+        if better is None:
+            return None
+        if not better.work.ended:
+            if self._home is not None and self._home.dead(better.wanted):
+                self._better = None
+                better.placed.leak()
+            return None
+        self._better = None
+        try:
+            better.work.result()
+        except Exception:
+            better.placed.leak()
+            raise
+        return better.placed
+
     def _missing(self, placed: Placed) -> Signature | None:
         expected = (one for one in self._user.expected() if one not in self._uncompilable)
         return next((one for one in expected if not placed.is_compiled(one)), None)
 
-    def _compile(self, placed: Placed, wanted: Wanted, signatures: Iterable[Signature]) -> None:
-        """Beside training, one after another. When that fails the session is left behind; GivenUpError: one of its PS died."""
-        home, recurring = self._home, self._user.recurring()
+    def _compile(self, placed: Placed, wanted: Wanted, signatures: Iterable[Signature], under_way: _UnderWay) -> None:
+        """Beside training, one after another. When that fails the session is left behind, unless it is in use by now;
+        GivenUpError: one of its PS died."""
+        home = self._home
+        try:
+            politely(
+                self._compiling(placed, signatures, under_way), give_up=lambda: home is not None and home.dead(wanted)
+            )
+        except Exception:
+            if placed is not self.present:
+                placed.leak()
+            raise
+
+    def _compiling(
+        self, placed: Placed, signatures: Iterable[Signature], under_way: _UnderWay | None = None
+    ) -> Callable[[], None]:
+        recurring = self._user.recurring()
 
         def work() -> None:
             for signature in signatures:
+                if under_way is not None and under_way.hurried and placed.usable:
+                    return
                 try:
                     placed.callable(signature)
                 except tf.errors.InvalidArgumentError as error:
@@ -202,14 +296,11 @@ class Shelf:
                     self._uncompilable.add(signature)
                     log.info("a run that was made once is not prepared: %s", str(error)[:200])
 
-        try:
-            politely(work, give_up=lambda: home is not None and home.dead(wanted))
-        except Exception:
-            placed.leak()
-            raise
+        return work
 
     def has_standby(self, wanted: Wanted) -> bool:
-        return (wanted.key, self._user.exported().version) in self._standby
+        key = (wanted.key, self._user.exported().version)
+        return key in self._standby or key in self._prepared
 
     def drop_standby(self, keep: Iterable[Wanted]) -> list[Placed]:
         """Forgets the standby sessions but for these views (and the present graph); to be closed by the caller."""
@@ -219,6 +310,9 @@ class Shelf:
             return [self._standby.pop(key) for key in list(self._standby) if key not in kept]
 
     def _take_prepared(self, key: object) -> Placed | None:
+        """The session that stands ready, to be used now: also what is still being compiled in it holds up its runs."""
+        if (under_way := self._under_way.get(key)) is not None:
+            under_way.hurry()
         found = self._prepared.pop(key, None)
         return found if found is not None else self._standby.pop(key, None)
 
@@ -261,7 +355,7 @@ class Shelf:
         """Forgets all of them without closing any: where there is no time, or no way, to close them. Waits for nobody, not even
         for who is building one."""
         here = [self.present] if self.present is not None else []
-        better = [self._better] if self._better is not None else []
+        better = [self._better.placed] if self._better is not None else []
         for one in [*self._kept, *list(self._prepared.values()), *list(self._standby.values()), *better, *here]:
             one.leak()
 
@@ -303,7 +397,11 @@ class Shelf:
             self._kept.append(placed)
             placed = None
         better, self._better = self._better, None
-        rest = [one for one in (better, placed) if one is not None]
+        rest = [placed] if placed is not None else []
+        if better is not None and not better.work.ended:
+            better.placed.leak()
+        elif better is not None:
+            rest.insert(0, better.placed)
         for one in [*self.drop_prepared(), *self.drop_standby(()), *rest]:
             one.close()
         # An iterator holds the devices of the session that started it, and the kernels of every session hold the iterator:

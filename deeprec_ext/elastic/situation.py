@@ -5,6 +5,7 @@ The agent's thread changes it, the thread that prepares sessions reads it, and t
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,9 @@ from deeprec_ext.elastic.view import ClusterView, elastic_config
 
 SERVING_LIMIT_SECONDS = 900.0
 """How long a run waits for a view in which every slot has a PS: a replacement may have to pull its image."""
+
+GUARDS_LIMIT_SECONDS = 60.0
+"""How long after a change of PS or marks it is expected that a view will name who has the backups."""
 
 LOST_LIMIT_SECONDS = 10.0
 """How long a failed run waits for word that a PS was lost; after that the error is the user's."""
@@ -50,6 +54,7 @@ class Situation:
         """Slots of whose tables every run marks the dirty rows."""
         self.marks_sure = True
         """No run is under way that began with other marks."""
+        self._unguarded_since = -math.inf
         self._wanted: Wanted | None = None
         self._failure: Exception | None = None
         self._changed = threading.Condition(threading.RLock())
@@ -121,6 +126,18 @@ class Situation:
         """Whether sessions for other PS than those of the view have been asked for: the present ones will go."""
         return bool(self.coming) and (self.view is None or self.coming != frozenset(self.view.ps))
 
+    @property
+    def halted(self) -> bool:
+        """Whether training stands still for the loss of a PS."""
+        return self.lost_until > time.monotonic()
+
+    def guards_expected_seconds(self) -> float:
+        """How long it is still worth waiting to hear who would take the slots of a lost PS; 0: it is known, or nobody will."""
+        view = self.view
+        if view is None or len(set(view.slot_map)) < 2 or view.backup_map or not self.tracked:
+            return 0.0
+        return max(0.0, self._unguarded_since + GUARDS_LIMIT_SECONDS - time.monotonic())
+
     def gone(self, wanted: Wanted) -> bool:
         """Whether a PS that it names is lost, or neither in the view nor coming: it may never answer."""
         view = self.view
@@ -175,6 +192,7 @@ class Situation:
         """From now on sessions are made so."""
         with self._changed:
             self.tracked, self._wanted = dict(tracked), wanted
+            self._unguarded_since = time.monotonic()
 
     def forget_marks(self) -> None:
         with self._changed:
@@ -188,6 +206,7 @@ class Situation:
                 return False, old
             if old is None or view.placement != old.placement:
                 self._moved()
+                self._unguarded_since = time.monotonic()
             self.view, self._wanted = view, None
             self.names.update(view.names)
             if old is not None and view.generation != old.generation:

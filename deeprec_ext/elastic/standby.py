@@ -1,13 +1,15 @@
 """Standby sessions: prepared for the loss of each PS, so that training goes on at once with the survivors.
 
 They are built in the thread that prepares sessions, one run compiled at a time, so that commands never wait for more than one:
-first every standby session with its most frequent run, then their other runs, last an optimised session in place of a present
-one that was made in haste. After a change of the PS the first of them waits a while where the next change is likely to come
-soon (`standby_delay_seconds`).
+first every standby session with the runs of every step, then their other runs, last an optimised session in place of a present
+one that was made in haste. Its runs are compiled in a thread of their own, at a still lower priority, and it is not begun
+before it is known what standby sessions are for: they come first. After a change of the PS the first of them waits a while
+where the next change is likely to come soon (`standby_delay_seconds`).
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -24,7 +26,7 @@ class _Shelf(Protocol):
     def has_standby(self, wanted: Any) -> bool: ...
     def prepare(self, wanted: Any, *, standby: bool) -> None: ...
     def complete(self, wanted: Any) -> bool: ...
-    def improve(self) -> list[Any] | None: ...
+    def improve(self, again: Callable[[], None]) -> list[Any] | None: ...
 
 
 class Standby:
@@ -35,15 +37,16 @@ class Standby:
       shelves: of the sessions that are open now.
       wanted: for what they should be prepared; empty: for nothing; None: nothing is to be touched now.
       retire: closes what is not needed any more.
-      changing: whether a scaling goes on: a session that is improved now may be exchanged before it is done.
+      hold_seconds: for how long no session is to be improved: it may be exchanged before that is done, or standby sessions
+        will be wanted. Infinite: until `soon` is called again.
     """
 
     def __init__(
         self, put: Callable[[Callable[[], None]], None], shelves: Callable[[], Collection[_Shelf]],
         wanted: Callable[[], list[Any] | None], retire: Callable[[list[Any]], None],
-        changing: Callable[[], bool] = lambda: False,
+        hold_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
-        self._changing = changing
+        self._hold_seconds = hold_seconds
         self._put, self._shelves, self._wanted, self._retire = put, shelves, wanted, retire
         self.delay_seconds = 0.0
         self._due = False
@@ -68,12 +71,16 @@ class Standby:
             self._retire(shelf.drop_standby(wanted))
         early = self._placed_at + self.delay_seconds - time.monotonic()
         if wanted and early > 0:
-            timer = threading.Timer(early, self.soon)
-            timer.daemon = True  # the end of the process does not wait for it
-            timer.start()
+            self._after(early)
             return
         if self._piece(shelves, wanted):
             self.soon()
+
+    def _after(self, seconds: float) -> None:
+        if seconds < math.inf:
+            timer = threading.Timer(seconds, self.soon)
+            timer.daemon = True  # the end of the process does not wait for it
+            timer.start()
 
     def _piece(self, shelves: Collection[_Shelf], wanted: list[Any]) -> bool:
         """The next piece of work; whether there may be another."""
@@ -86,10 +93,13 @@ class Standby:
                     return True
         if any(shelf.complete(one) for shelf in shelves for one in wanted):
             return True
-        if self._changing() or available_memory_share() < MEMORY_SHARE:
+        if (hold := self._hold_seconds()) > 0:
+            self._after(hold)
+            return False
+        if available_memory_share() < MEMORY_SHARE:
             return False
         for shelf in shelves:
-            done = shelf.improve()
+            done = shelf.improve(self.soon)
             if done is not None:
                 self._retire(done)
                 return True

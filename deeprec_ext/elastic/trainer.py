@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import sys
 import threading
@@ -95,9 +96,7 @@ class Trainer:
         self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
         self._live_generation = 0  # of which it was said that the model is live
         self._frozen = False
-        self._standby = Standby(
-            self._builder.put, self.shelves, self._standby_wanted, retire, lambda: self.clock.changing
-        )
+        self._standby = Standby(self._builder.put, self.shelves, self._standby_wanted, retire, self._hold_seconds)
 
     def start(self) -> None:
         """Registers and serves in the background; the first elastic session waits for the result."""
@@ -385,6 +384,7 @@ class Trainer:
             self._situation.lost_until = time.monotonic() + command.lost.lease_seconds
             self.gate.close(command.lost.lease_seconds)
             threading.Thread(target=self._lost, args=(command.id,), name="deeprec-lost", daemon=True).start()
+            self._builder.urge(self._prepare_for_loss)
         elif kind == "mark":
             tracked, slots = dict(command.mark.tracked), frozenset(command.mark.slots)
             self._builder.obey(command.id, lambda: self._mark(tracked, slots))
@@ -435,7 +435,7 @@ class Trainer:
     def _prepare(self, view: ClusterView, keep_marks: bool) -> None:
         wanted = self._situation.wanted_for(view, self._situation.tracked if keep_marks else {})
         for shelf in self.shelves():
-            shelf.prepare(wanted, hurry=self._situation.lost_until > time.monotonic())
+            shelf.prepare(wanted, hurry=self._situation.halted)
 
     def _lost(self, command_id: int) -> None:
         """A PS is gone for good: no run goes on, none begins before the next view; answers with the highest step."""
@@ -443,11 +443,23 @@ class Trainer:
             self.runner.abandon("a PS was lost")
         self.agent.ack(command_id, step=self.clock.global_step)
 
+    def _prepare_for_loss(self) -> None:
+        """Begun before the AIMaster has said who takes over: the view tells who will, and the first run waits for the session
+        that is under way."""
+        for view in self.view.after_losses() if self._situation.halted else ():
+            wanted = self._situation.wanted_for(view, self._situation.tracked)
+            if not self.dead(wanted):
+                for shelf in self.shelves():
+                    shelf.prepare(wanted, hurry=True)
+
     def _standby_wanted(self) -> list[Wanted] | None:
-        if self._builder.ended or self._situation.moving:
+        if self._builder.ended or self._situation.moving or self._situation.halted:
             return None
         views = self.view.after_losses()[: self._settings.standby_sessions_max]
         return [self._situation.wanted_for(one, self._situation.tracked) for one in views]
+
+    def _hold_seconds(self) -> float:
+        return math.inf if self.clock.changing else self._situation.guards_expected_seconds()
 
     def _commit(self, command_id: int, view: ClusterView, keep_marks: bool) -> None:
         """In the agent's thread: nothing here takes long when the session was prepared."""

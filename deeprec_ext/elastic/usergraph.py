@@ -25,6 +25,9 @@ SIGNATURES_MAX = 256
 RECURRING = 2
 """A signature used so often is a step, or belongs to one."""
 
+OFTEN = 8
+"""A run that is made so many times more seldom than the most frequent one is no part of every step."""
+
 EXPECTED_MAX, EXPECTED_ONCE_MAX = 64, 8
 """Signatures that are compiled in advance at most, and of those at most so many that were run only once, the newest: a script
 may make new fetches for ever."""
@@ -138,15 +141,30 @@ class UserGraph:
             return [signature for signature, count in self._uses.items() if count >= RECURRING]
 
     def expected(self) -> list[Signature]:
-        """What may be run again, those first that reach a PS, and of these the most frequent: recurring runs, and the newest
-        that were made once, but for those with which training began."""
+        """What may be run again, those first that reach a PS, and of these first what costs most (ops × uses): recurring runs,
+        and the newest that were made once, but for those with which training began."""
+        return [signature for signature, _ in self._expected()]
+
+    def each_step(self) -> list[Signature]:
+        """Of these, in the same order, what training cannot go on without: that reaches a PS and is run in every eighth step at
+        least. Of the runs of a step the one that trains is not always the most frequent: hooks read the global step."""
+        expected = [(signature, uses) for signature, uses in self._expected() if self.facts_of(signature).remote]
+        most = max((uses for _, uses in expected), default=0)
+        return [signature for signature, uses in expected if uses * OFTEN >= most]
+
+    def _expected(self) -> list[tuple[Signature, int]]:
+        """With their uses."""
         with self._counting:
             uses = list(self._uses.items())
         once = [signature for signature, count in uses if count < RECURRING and not self.facts_of(signature).begins]
         chosen = {signature: count for signature, count in uses if count >= RECURRING}
         chosen.update(dict.fromkeys(once[-EXPECTED_ONCE_MAX:], 1))
-        order = sorted(chosen, key=lambda signature: (not self.facts_of(signature).remote, -chosen[signature]))
-        return order[:EXPECTED_MAX]
+
+        def rank(one: tuple[Signature, int]) -> tuple[bool, int]:
+            facts = self.facts_of(one[0])
+            return not facts.remote, -one[1] * facts.nodes
+
+        return sorted(chosen.items(), key=rank)[:EXPECTED_MAX]
 
     def costliest(self) -> Signature | None:
         """Of the recurring runs that reach a PS, the one that costs most (ops × uses since the graph has grown); None where

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -29,6 +30,32 @@ def test_what_hangs_on_a_dead_ps_is_left_behind() -> None:
     over.set()
     for thread in left:
         thread.join(5)
+
+
+def test_polite_work_that_somebody_waits_for_gets_the_usual_priority_where_that_is_allowed() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    found: list[tuple[int, int]] = []
+
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    def work() -> None:
+        before, of_another = priority(), []
+        begun.set()
+        assert go_on.wait(30)
+        another = threading.Thread(target=lambda: of_another.append(priority()))  # as TensorFlow does
+        another.start()
+        another.join(30)
+        found.append((before, *of_another))
+
+    thread = threading.Thread(target=politely, args=(work,))
+    thread.start()
+    assert begun.wait(30)
+    allowed = background.hasten()
+    go_on.set()
+    thread.join(30)
+    usual = os.getpriority(os.PRIO_PROCESS, os.getpid())
+    assert found == [(background.NICENESS, usual if allowed else background.NICENESS)]
 
 
 def test_nobody_gives_up_while_there_is_hope() -> None:

@@ -29,11 +29,12 @@ def test_commands_go_before_jobs_of_our_own_and_both_keep_their_order() -> None:
     builder.put(lambda: done.append("job 2"))
     builder.obey(1, lambda: done.append("command 1"))
     builder.obey(2, lambda: done.append("command 2"))
+    builder.urge(lambda: done.append("urgent"))
     builder.put(ended.set)
     assert builder.busy
     go_on.set()
     assert ended.wait(30)
-    assert done == ["under way", "command 1", "command 2", "job 1", "job 2"]
+    assert done == ["under way", "command 1", "command 2", "urgent", "job 1", "job 2"]
     assert acks == [(1, ""), (2, "")]
     builder.settle(30)
 

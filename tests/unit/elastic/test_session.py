@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from deeprec_ext.elastic import shelf  # noqa: E402
+from deeprec_ext.elastic import shelf, usergraph  # noqa: E402
 from deeprec_ext.elastic.background import GivenUpError  # noqa: E402
 from deeprec_ext.elastic.placed import retire  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
@@ -230,7 +231,8 @@ def test_a_large_graph_goes_over_in_a_session_made_in_haste_which_an_optimised_o
             session.run([train, record])
         session.run([train, record, loss])  # as with summaries: so far only once
         monkeypatch.setattr(shelf, "DEAR_NODES", 0)
-        assert session.shelf.improve() is None and not session.shelf.present.quick
+        done = threading.Event()
+        assert session.shelf.improve(done.set) is None and not session.shelf.present.quick
         wanted = home.make(two, {"nothing": "nothing@dirty"})
         session.shelf.prepare(wanted)
         home.set(two, {"nothing": "nothing@dirty"})
@@ -242,16 +244,73 @@ def test_a_large_graph_goes_over_in_a_session_made_in_haste_which_an_optimised_o
         assert hasty.late == 0
         pieces = 0
         while session.shelf.present is hasty:
-            retire(session.shelf.improve())
+            done.clear()
+            retire(session.shelf.improve(done.set))
             pieces += 1
+            assert done.wait(30) or session.shelf.present is not hasty
         better = session.shelf.present
-        assert pieces == 4 and not better.quick and compiled(better) == {2, 3} and hasty.closed
-        assert session.shelf.improve() is None
+        assert pieces == 3 and not better.quick and compiled(better) == {2, 3} and hasty.closed
+        assert session.shelf.improve(done.set) is None
         assert session.run([train, record])[1] == 6
         session.close()
 
 
-def test_a_standby_session_is_usable_with_its_most_frequent_run_and_completed_one_by_one():
+def test_nobody_waits_for_an_optimised_session_and_it_is_dropped_where_the_view_changes_meanwhile(monkeypatch):
+    cluster = LocalCluster(1)
+    begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
+    with tf.Graph().as_default() as graph:
+        train, record, _ = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        for _ in range(3):
+            session.run([train, record])
+        monkeypatch.setattr(shelf, "DEAR_NODES", 0)
+        for epoch in (2, 3):
+            tracked = {"nothing": f"nothing@{epoch}"}
+            session.shelf.prepare(home.make(cluster.view(0, 0, 0, 0, epoch=epoch), tracked))
+            retire(session.shelf.exchange(home.set(cluster.view(0, 0, 0, 0, epoch=epoch), tracked)))
+            if epoch == 2:
+
+                def held(*arguments, compiling=session.shelf._compiling):
+                    work = compiling(*arguments)
+                    return lambda: (begun.set(), go_on.wait(30), work())
+
+                with monkeypatch.context() as slow:
+                    slow.setattr(session.shelf, "_compiling", held)
+                    assert session.shelf.improve(done.set) == []
+                assert begun.wait(30) and session.shelf.improve(done.set) is None, "it is still being compiled"
+        better = session.shelf._better.placed
+        assert session.shelf.improve(done.set) is None, "not to be closed either"
+        go_on.set()
+        assert done.wait(30)
+        done.clear()
+        assert session.shelf.improve(done.set) == [better]
+        assert done.wait(30)
+        [hasty] = session.shelf.improve(done.set)
+        assert hasty.quick and not session.shelf.present.quick and session.run([train, record])[1] == 3
+        retire([better, hasty])
+        session.close()
+
+
+def test_an_optimised_session_of_a_ps_that_is_gone_is_left_behind():
+    """Compiling it may never end, and the next one would not be begun."""
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, _ = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        session.run([train, record])
+        hanging = session.shelf._build(home.wanted(), session._user.exported())
+        session.shelf._better = shelf._Better(hanging, home.wanted(), SimpleNamespace(ended=False))
+        assert session.shelf.improve(lambda: None) is None and not hanging.closed
+        home.gone = True
+        assert session.shelf.improve(lambda: None) is None and hanging.closed and session.shelf._better is None
+        home.gone = False
+        session.close()
+
+
+def test_a_standby_session_is_usable_with_the_runs_of_every_step_and_completed_one_by_one(monkeypatch):
+    monkeypatch.setattr(usergraph, "OFTEN", 2)
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
         train, record, loss = build()
@@ -273,6 +332,150 @@ def test_a_standby_session_is_usable_with_its_most_frequent_run_and_completed_on
         home.set(cluster.view(0, 0, 0, 0, epoch=3), {"nothing": "nothing@other"})
         session.shelf.exchange(home.wanted())
         assert compiled(session.shelf.present) == {2}
+        session.close()
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """What is compiled beside training waits for a word: (it has begun, the word)."""
+    begun, go_on = threading.Event(), threading.Event()
+    politely = shelf.politely
+
+    def held(work, give_up):
+        begun.set()
+        assert go_on.wait(30)
+        return politely(work, give_up=give_up)
+
+    monkeypatch.setattr(shelf, "politely", held)
+    return begun, go_on
+
+
+@pytest.mark.parametrize("standby", [True, False])
+def test_a_run_waits_for_the_session_that_is_being_prepared_instead_of_making_another(monkeypatch, held, standby):
+    monkeypatch.setattr(usergraph, "OFTEN", 2)
+    begun, go_on = held
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, loss = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        session.run([train, record, loss])
+        for _ in range(3):
+            session.run([train, record])
+        builds, hurried = [], threading.Event()
+        build_one = session.shelf._build
+        monkeypatch.setattr(session.shelf, "_build", lambda *a, **k: builds.append(a) or build_one(*a, **k))
+        monkeypatch.setattr(shelf, "hasten", lambda: hurried.set())
+        wanted = home.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        preparing = threading.Thread(target=session.shelf.prepare, args=(wanted,), kwargs={"standby": standby})
+        preparing.start()
+        assert begun.wait(30)
+        home.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        assert session.shelf.exchange(home.wanted()) == []
+        records = []
+        running = threading.Thread(target=lambda: records.append(session.run([train, record])[1]))
+        running.start()
+        assert hurried.wait(30)
+        go_on.set()
+        running.join(30)
+        preparing.join(30)
+        assert records == [4] and len(builds) == 1
+        assert compiled(session.shelf.present) == {2}, "no more than the run that is waited for"
+        assert not session.shelf._prepared and not session.shelf._standby and not session.shelf._under_way
+        session.close()
+
+
+def test_a_session_whose_rare_runs_are_being_compiled_is_used_at_once(monkeypatch, held):
+    monkeypatch.setattr(usergraph, "OFTEN", 2)
+    begun, go_on = held
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, loss = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        session.run([train, record, loss])
+        for _ in range(3):
+            session.run([train, record])
+        wanted = home.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        go_on.set()
+        session.shelf.prepare(wanted, standby=True)
+        begun.clear()
+        go_on.clear()
+        completing = threading.Thread(target=session.shelf.complete, args=(wanted,))
+        completing.start()
+        assert begun.wait(30)
+        home.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})  # and nobody has exchanged it yet
+        assert session.run([train, record])[1] == 4
+        go_on.set()
+        completing.join(30)
+        session.close()
+
+
+def test_a_session_that_is_given_up_is_not_waited_for(monkeypatch, held):
+    begun, go_on = held
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, _ = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        for _ in range(3):
+            session.run([train, record])
+        wanted = home.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        hurried, failed = threading.Event(), []
+        monkeypatch.setattr(shelf, "hasten", lambda: hurried.set())
+        one = Raised(RuntimeError("gone"), go_on, begun)
+        monkeypatch.setattr(shelf, "politely", one)
+
+        def prepare():
+            try:
+                session.shelf.prepare(wanted, standby=True)
+            except RuntimeError as error:
+                failed.append(str(error))
+
+        preparing = threading.Thread(target=prepare)
+        preparing.start()
+        assert begun.wait(30)
+        home.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        records = []
+        running = threading.Thread(target=lambda: records.append(session.run([train, record])[1]))
+        running.start()
+        assert hurried.wait(30)
+        go_on.set()
+        running.join(30)
+        preparing.join(30)
+        assert failed == ["gone"] and records == [3]
+        session.close()
+
+
+class Raised:
+    def __init__(self, error, go_on, begun):
+        self.error, self.go_on, self.begun = error, go_on, begun
+
+    def __call__(self, work, give_up):
+        self.begun.set()
+        assert self.go_on.wait(30)
+        raise self.error
+
+
+def test_a_standby_session_serves_a_change_to_the_view_it_was_made_for(monkeypatch):
+    monkeypatch.setattr(usergraph, "OFTEN", 2)
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, loss = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        session.run([train, record, loss])
+        for _ in range(3):
+            session.run([train, record])
+        two = cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"}
+        session.shelf.prepare(home.make(*two), standby=True)
+        [standby] = session.shelf._standby.values()
+        session.shelf.prepare(home.make(*two))
+        assert compiled(standby) == {2, 3}
+        home.set(*two)
+        retire(session.shelf.exchange(home.wanted()))
+        assert session.shelf.present is standby and not session.shelf.drop_prepared()
+        assert session.run([train, record])[1] == 4
         session.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 
 import pytest
@@ -87,3 +88,35 @@ def test_while_sessions_for_other_ps_are_asked_for_the_present_ones_are_not_need
     assert not situation.moving, "it has come"
     situation.coming = frozenset()
     assert not situation.moving, "rolled back"
+
+
+def test_guards_are_waited_for_while_writes_are_marked_and_nobody_is_named_yet(
+    situation: Situation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    assert not situation.guards_expected_seconds(), "without marks there are no backups"
+    situation.track({"table": "table@dirty"}, situation.wanted())
+    assert situation.guards_expected_seconds() == module.GUARDS_LIMIT_SECONDS
+    now[0] += 20.0
+    assert situation.guards_expected_seconds() == module.GUARDS_LIMIT_SECONDS - 20.0
+    now[0] += module.GUARDS_LIMIT_SECONDS
+    assert not situation.guards_expected_seconds(), "marks are for something else"
+    situation.set(view(6, 0, 2))
+    assert situation.guards_expected_seconds() == module.GUARDS_LIMIT_SECONDS
+    situation.set(dataclasses.replace(view(7, 0, 2), backup_map=(2, 0)))
+    assert not situation.guards_expected_seconds()
+    situation.set(view(8, 0, 0))
+    assert not situation.guards_expected_seconds(), "one PS alone has no peer"
+
+
+def test_training_stands_still_from_the_word_of_a_loss_as_long_as_its_lease(
+    situation: Situation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    assert not situation.halted
+    situation.lost_until = 1003.0
+    assert situation.halted
+    now[0] = 1004.0
+    assert not situation.halted

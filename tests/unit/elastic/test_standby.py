@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 import threading
 from collections.abc import Callable, Iterable
 
@@ -39,7 +40,7 @@ class Shelf:
         self.done.append(f"complete {wanted}")
         return True
 
-    def improve(self) -> list[str] | None:
+    def improve(self, again: Callable[[], None]) -> list[str] | None:
         if not self.haste:
             return None
         self.haste -= 1
@@ -70,10 +71,11 @@ class Rig:
                 rig.timers.append(self._due)
 
         monkeypatch.setattr(module, "threading", type("threading", (), {"Timer": Timer, "Thread": threading.Thread}))
-        self.changing = False
+        self.hold_until = 0.0
         self.standby = Standby(
-            self.queue.append, lambda: [self.shelf], lambda: self.wanted, self.retired.extend, lambda: self.changing
-        )
+            self.queue.append, lambda: [self.shelf], lambda: self.wanted, self.retired.extend,
+            lambda: self.hold_until - self.now,
+        )  # fmt: skip
         self.standby.delay_seconds = delay_seconds
 
     def work(self) -> None:
@@ -120,10 +122,11 @@ def test_the_present_session_is_not_improved_while_a_change_goes_on_or_memory_is
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig = Rig(monkeypatch)
-    rig.wanted, rig.shelf.haste, rig.changing = [], 1, True
+    rig.wanted, rig.shelf.haste, rig.hold_until = [], 1, math.inf
     rig.standby.soon()
     rig.work()
-    rig.changing, rig.memory = False, 0.1
+    assert not rig.timers, "who ends the change says so"
+    rig.hold_until, rig.memory = 0.0, 0.1
     rig.standby.soon()
     rig.work()
     assert not rig.shelf.done and not rig.queue
@@ -131,6 +134,25 @@ def test_the_present_session_is_not_improved_while_a_change_goes_on_or_memory_is
     rig.standby.soon()
     rig.work()
     assert rig.shelf.done == ["improve"]
+
+
+def test_the_present_session_is_not_improved_as_long_as_standby_sessions_are_still_to_be_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(monkeypatch)
+    rig.wanted, rig.shelf.haste, rig.hold_until = [], 1, rig.now + 60.0  # nobody has a backup yet
+    rig.standby.soon()
+    rig.work()
+    assert not rig.shelf.done and not rig.queue
+    rig.wanted = ["a"]
+    rig.standby.soon()
+    rig.work()
+    rig.work()
+    assert rig.shelf.done == ["prepare a"]
+    rig.sleep(60.0)  # both timers
+    assert len(rig.queue) == 1
+    rig.work()
+    assert rig.shelf.done == ["prepare a", "improve"]
 
 
 def test_after_a_change_of_the_ps_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("tensorflow")
@@ -60,3 +62,24 @@ def test_the_step_of_a_run_that_has_just_ended_is_known_before_its_hooks_are_cal
     trainer._lost(7)
     (ack,) = (message.ack for message in list(trainer.agent._outbox.queue) if message.HasField("ack"))
     assert (ack.command_id, ack.step) == (7, 301)
+
+
+def test_when_a_ps_is_lost_the_session_of_the_survivors_is_begun_before_the_aimaster_says_who_takes_over(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[tuple[frozenset[int], bool]] = []
+    shelf = SimpleNamespace(prepare=lambda wanted, *, hurry: prepared.append((wanted.tasks, hurry)))
+    monkeypatch.setattr(trainer, "shelves", lambda: [shelf])
+    trainer._settings.standby_sessions_max = 4
+    guarded = view(2, 0, 1)
+    guarded.backup_map.extend((1, 0))
+    trainer._set_view(ClusterView.from_proto(guarded))
+    trainer._prepare_for_loss()
+    assert not prepared and len(trainer._standby_wanted() or ()) == 2
+    tell(trainer, lost=pb.Lost(tasks=[0], lease_seconds=60))
+    trainer._prepare_for_loss()
+    assert prepared == [(frozenset({1}), True)]
+    assert trainer._standby_wanted() is None, "nothing else is begun while training stands still"
+    trainer._set_view(ClusterView.from_proto(view(3, 1, 1)))
+    trainer._prepare_for_loss()
+    assert len(prepared) == 1 and trainer._standby_wanted() == []

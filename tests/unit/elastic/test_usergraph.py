@@ -34,12 +34,34 @@ def run(user: UserGraph, name: str, times: int = 1) -> Signature:
     return signature
 
 
-def test_the_most_frequent_run_comes_first_and_those_that_reach_no_ps_last():
+def test_what_costs_most_comes_first_and_what_reaches_no_ps_last():
     user = UserGraph(graph())
     run(user, "local", 200)
     run(user, "summary", 2)
     run(user, "step", 100)
     assert [one.targets[0] for one in user.expected()] == ["step", "summary", "local"]
+
+
+def test_a_run_of_a_hook_is_not_taken_for_the_step_although_it_is_made_more_often():
+    made = tf.Graph()
+    with made.as_default():
+        with v1.device("/job:ps/task:0"):
+            step = v1.get_variable("global_step", [], use_resource=True)
+            weight = v1.get_variable("weight", [], use_resource=True)
+        with v1.device("/job:chief/task:0"):
+            tf.identity(step.read_value(), name="hook")
+            with tf.control_dependencies([v1.assign_add(step, 1.0)]):
+                tf.group(v1.assign_add(weight, weight * 2.0 + 1.0), name="train")
+            tf.group(made.get_operation_by_name("train"), weight.read_value(), name="summary")
+            tf.constant(1.0, name="local")
+    user = UserGraph(made)
+    assert not user.each_step()
+    run(user, "local", 300)
+    run(user, "hook", 110)
+    run(user, "train", 100)
+    run(user, "summary", 2)
+    assert [one.targets[0] for one in user.each_step()] == ["train", "hook"]
+    assert next(one.targets[0] for one in user.expected()) == "train"
 
 
 def test_a_run_made_once_is_expected_again_unless_training_began_with_it():
