@@ -5,12 +5,16 @@
 3. The new view is persisted and committed, of the same generation: no session ends, nothing is restored.
 
 What is forgotten: updates of the lost slots since the last refresh of their copies began.
+
+A `Fetch` that has outlived its limit may go on, and so may the restore of a disk backup; what comes after it would have old
+values written over it. So nothing comes after it before everybody concerned has said that it writes no more (`call_off`), or
+has been killed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from deeprec_ext.aimaster import commands
@@ -24,6 +28,9 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 PREPARE_SECONDS = 10.0
 """How long the commit waits for a trainer's session to be prepared; then the trainer builds it itself."""
+
+CALL_OFF_SECONDS = 30.0
+"""How long a PS may take to end the one run that is under way, of some megabytes, when it is told to write no more."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,26 @@ def fetch_of(job: Job, sources: Mapping[int, Source], step: int) -> pb.Fetch:
     addresses = {one.task: one.address for one in sources.values()}
     holders = [pb.PsMember(task=task, address=address) for task, address in addresses.items()]
     return pb.Fetch(moves=moves, ps=holders, step=step, global_step=job.catalogue.global_step)
+
+
+async def call_off(job: Job, names: Iterable[str]) -> list[str]:
+    """No Fetch or restore of a disk backup that these PS were told before is written any more. Returns those that have not
+    said so in time: they may be writing as long as they live."""
+    told = {
+        name: job.commander.send(member.outbox, call_off=pb.CallOff())
+        for name in names
+        if (member := job.members.get(name)) is not None
+    }
+    if told:
+        await asyncio.wait(told.values(), timeout=CALL_OFF_SECONDS)
+    late = []
+    for name, future in told.items():
+        if not future.done():
+            future.cancel()
+            late.append(name)
+        elif future.exception() is None and not future.result().ok:  # else it is gone, and writes nothing
+            late.append(name)
+    return late
 
 
 async def carry_out(

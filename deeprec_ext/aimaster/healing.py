@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from deeprec_ext.aimaster import fetching, promotion
 from deeprec_ext.aimaster.commands import CommandError
@@ -210,9 +210,21 @@ class Healing:
         except CommandError as error:
             job.event("warning", text=f"the copies of {', '.join(lost)} could not be fetched: {error}")
             self._failed_fetches += 1
+            await self._call_off(found)
             return job.cluster.lost != lost or self._failed_fetches < FETCHES_MAX
         self._failed_fetches = 0
         return True
+
+    async def _call_off(self, names: Iterable[str]) -> bool:
+        """Before anything else is written on these PS: what they were told to pull or to restore has ended. False: some
+
+        did not say so and have been killed."""
+        late = await fetching.call_off(self._job, names)
+        for name in late:
+            self._job.event("warning", name, text="it was told to write no more and did not say that it has stopped")
+            self.died(name, "did not stop writing")
+            self.restart(name)
+        return not late
 
     async def _begin_anew(self) -> None:
         job, missing = self._job, self._missing
@@ -234,7 +246,11 @@ class Healing:
         is lost meanwhile, or, if `hopeful`, somebody tells of copies after all: then everything is looked at again."""
         job, lease = self._job, self._job.settings.lease_seconds
         tasks = [ps.task for ps in job.cluster.ps if ps.name in lost]
-        while (found := self._replacements()) is None:
+        while (
+            (found := self._replacements()) is None
+            or not await self._call_off(found)
+            or found != self._replacements()  # since
+        ):
             copies_came = self._failed_fetches < FETCHES_MAX and fetching.plan_fetch(job) is not None
             if job.cluster.lost != lost or (copies_came and hopeful):
                 return
@@ -248,6 +264,8 @@ class Healing:
                 restored = await job.disk.restore(replace_lost(job.cluster, found))
             except CommandError as error:
                 job.event("warning", text=f"the disk backup could not be restored: {error}")
+            if restored is None and not await self._call_off(ps.name for ps in job.cluster.ps):
+                return
             if job.cluster.lost != lost:
                 return
         job.backup_map = ()

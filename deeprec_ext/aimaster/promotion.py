@@ -99,9 +99,9 @@ async def _fetch(job: Job, promotion: Promotion, step: int) -> None:
     """Survivors pull what no survivor has. Raises NothingDoneError."""
     if not promotion.fetched:
         return
+    futures: dict[str, asyncio.Future[pb.Ack]] = {}
     try:
         await job.holding.freeze()
-        futures: dict[str, asyncio.Future[pb.Ack]] = {}
         for task in sorted({promotion.slots[slot] for slot in promotion.fetched}):
             member = next((m for m in job.members if m.role == pb.PS and m.admitted and m.task == task), None)
             if member is None:
@@ -112,6 +112,9 @@ async def _fetch(job: Job, promotion: Promotion, step: int) -> None:
         if job.cluster.lost != promotion.lost:
             raise CommandError("another PS was lost meanwhile")
     except CommandError as error:
+        for name in futures:  # not waited for: what they write are slots that nobody has from them
+            if (member := job.members.get(name)) is not None:
+                job.commander.send(member.outbox, call_off=pb.CallOff())
         raise NothingDoneError(str(error)) from error
 
 

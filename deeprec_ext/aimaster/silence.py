@@ -5,7 +5,9 @@ hangs, and waited for longer when there is another explanation:
 
 - **The AIMaster can see it** (same machine, same pids): the kernel tells. Stopped by a signal, or all threads asleep: it hangs.
   Threads that stand in line for a processor, that work, or that wait for a disk: it is busy, and has `busy_limit_seconds`.
-- **It runs elsewhere**: its limit grows with the run queue of its machine, as those who run there have told.
+  In line is also who could run and may not: its container has used its quota up.
+- **It runs elsewhere**: its limit grows with the run queue of its machine, as those who run there have told, and with how late
+  its own last heartbeats were: a container may be throttled on a machine that has nothing to do.
 - **Of several at once only one is given up**, and the next a whole limit later, unless they are seen to hang or trainers fail
   because of them: what silences several in one moment is more likely here, or between here and there, than in all of them.
 """
@@ -36,6 +38,9 @@ LOOK_FROM_SHARE = 0.5
 LOOK_SECONDS_SHARE = 0.25
 """... for so long at least, before what was seen counts."""
 
+LATE_TIMES = 4.0
+"""A process whose words were late lately is allowed so many times as long a delay beyond its limit: it may go on."""
+
 USUAL_CROWD = 2.0
 """Threads a processor that a machine with a training process has at times; more of them make everybody wait."""
 
@@ -49,15 +54,16 @@ class Watched:
     queued_seconds: float
     stopped: bool
     blocked: bool = False
+    ready_seconds: float = 0.0
+    """Between two looks that both saw a thread which could run."""
 
     @property
     def hangs(self) -> bool:
         """Seen to hang: nothing keeps it from talking but itself."""
         if self.blocked and not self.stopped:
             return False
-        return self.stopped or not (
-            self.queued_seconds > STARVED_SHARE * self.seconds or self.worked_seconds > WORKING_SHARE * self.seconds
-        )
+        in_line = max(self.queued_seconds, self.ready_seconds) > STARVED_SHARE * self.seconds
+        return self.stopped or not (in_line or self.worked_seconds > WORKING_SHARE * self.seconds)
 
 
 def stretch(crowd: float) -> float:
@@ -65,7 +71,7 @@ def stretch(crowd: float) -> float:
     return max(1.0, crowd / USUAL_CROWD)
 
 
-def patience(limit: float, busy_limit: float, crowd: float, watched: Watched | None) -> float:
+def patience(limit: float, busy_limit: float, crowd: float, watched: Watched | None, late: float = 0.0) -> float:
     """How many seconds a process may be silent. Pure.
 
     Args:
@@ -73,11 +79,12 @@ def patience(limit: float, busy_limit: float, crowd: float, watched: Watched | N
       busy_limit: the most, whatever the reason is.
       crowd: threads a processor on its machine.
       watched: what was seen of it, None where it cannot be seen.
+      late: by how many seconds its latest word was late lately, as it told last.
     """
     if watched is not None and watched.seconds < LOOK_SECONDS_SHARE * limit and not watched.stopped:
         return math.inf  # not looked at for long enough to tell
     if watched is None:
-        return max(limit, min(busy_limit, limit * stretch(crowd)))
+        return max(limit, min(busy_limit, limit * stretch(crowd) + LATE_TIMES * late))
     return limit if watched.hangs else max(limit, busy_limit)
 
 
@@ -86,9 +93,11 @@ class _Looks:
     """At one silent process, again and again: what it did between them. Totals can shrink, when a thread has ended."""
 
     began: float
+    at: float
     last: hostload.Look
     worked_seconds: float = 0.0
     queued_seconds: float = 0.0
+    ready_seconds: float = 0.0
 
 
 class Silence:
@@ -111,7 +120,8 @@ class Silence:
         found = []
         for member, seconds, limit in late:
             watched = self._watch(member, now)
-            if seconds <= patience(limit, busy_limit, 0.0 if watched else self._crowd_around(member), watched):
+            crowd = 0.0 if watched else self._crowd_around(member)
+            if seconds <= patience(limit, busy_limit, crowd, watched, member.heartbeat.late_seconds):
                 continue
             if member.role == pb.PS and not self._proven(member, watched, now - seconds):
                 if now - self._unproven_at <= limit:
@@ -141,8 +151,12 @@ class Silence:
         look = hostload.look(record.pid)
         if look is None:
             return None
-        looks = self._looks.setdefault(member.incarnation, _Looks(now, look))
+        looks = self._looks.setdefault(member.incarnation, _Looks(now, now, look))
         looks.worked_seconds += max(0.0, look.worked_seconds - looks.last.worked_seconds)
         looks.queued_seconds += max(0.0, look.queued_seconds - looks.last.queued_seconds)
-        looks.last = look
-        return Watched(now - looks.began, looks.worked_seconds, looks.queued_seconds, look.stopped, look.blocked)
+        looks.ready_seconds += now - looks.at if look.ready and looks.last.ready else 0.0
+        looks.at, looks.last = now, look
+        return Watched(
+            now - looks.began, looks.worked_seconds, looks.queued_seconds, look.stopped, look.blocked,
+            looks.ready_seconds,
+        )  # fmt: skip

@@ -105,7 +105,7 @@ class Agent:
         self._closing = threading.Event()
         self._commands: OrderedDict[int, pb.AgentMessage | None] = OrderedDict()  # with the ack, once there is one
         self._standing: dict[str, pb.AgentMessage] = {}  # the last of each kind that is said once and counts for good
-        self._crowd = hostload.Crowd()
+        self._crowd, self._lateness = hostload.Crowd(), hostload.Lateness()
         self._thread: threading.Thread | None = None
         self._reply: pb.RegisterReply | None = None
         self.memory = Memory(identity.incarnation)
@@ -232,8 +232,8 @@ class Agent:
         while not ended.is_set():
             now = time.monotonic()
             if now >= due:
-                due = now + self.heartbeat_seconds
-                yield pb.AgentMessage(heartbeat=self._heartbeat())
+                late, due = self._lateness.add(now, now - due), now + self.heartbeat_seconds
+                yield pb.AgentMessage(heartbeat=self._heartbeat(late))
             try:
                 message = self._outbox.get(timeout=max(0.0, due - now))
             except queue.Empty:
@@ -247,8 +247,9 @@ class Agent:
             if self._closing.is_set() and self._outbox.empty():
                 return
 
-    def _heartbeat(self) -> pb.Heartbeat:
+    def _heartbeat(self, late_seconds: float) -> pb.Heartbeat:
         beat = self._handler.beat()
+        beat.late_seconds = late_seconds
         sample = process_sample()
         beat.rss_bytes, beat.cpu_seconds, beat.crowd = sample.rss_bytes, sample.cpu_seconds, self._crowd.sample()
         return beat

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Protocol
 
 from deeprec_ext.backup import sealing
@@ -20,6 +21,7 @@ from deeprec_ext.backup.errors import DamagedError
 from deeprec_ext.backup.files import Directory, directory
 from deeprec_ext.backup.manifest import data_name, loads, manifest_name
 from deeprec_ext.elastic.background import politely
+from deeprec_ext.elastic.calling_off import CallingOff, still_wanted
 from deeprec_ext.elastic.collector import make_bitmaps
 from deeprec_ext.elastic.disk_cut import CancelledCutError, Source, deltas_of
 from deeprec_ext.elastic.disk_restore import restore
@@ -52,11 +54,16 @@ class Disk:
         self._source: tuple[object, Source] | None = None
         self._last: tuple[Directory, str, list[str]] | None = None  # id and files of the cut written last
         self._written: dict[str, str] = {}  # bitmap -> id of the cut its table was last written for
+        self._restores = CallingOff()
+        self._present = 0  # id of the command that is carried out
 
     # -- called from the agent's threads
 
     def put(self, command: pb.Command) -> None:
-        """Takes one of COMMANDS; the answer comes from another thread."""
+        """Takes one of COMMANDS, or a CallOff, which is answered when nothing given before is done any more; the answer comes
+        from another thread."""
+        if command.WhichOneof("command") == "restore_backup":
+            self._restores.begins(command.id)
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="deeprec-disk", daemon=True)
             self._thread.start()
@@ -68,6 +75,10 @@ class Disk:
         except queue.Full:
             self._answer(command.id, "too many disk backup commands are waiting")
 
+    def call_off(self, number: int) -> None:
+        """Of no restore with a lower number anything is written any more, but by the run that is under way."""
+        self._restores.call_off(number)
+
     def forget(self, variables: Iterable[pb.Variable]) -> None:
         """They have left this PS: should they come back, they are written whole."""
         for variable in variables:
@@ -78,6 +89,7 @@ class Disk:
     def _work(self) -> None:
         while True:
             command = self._waiting.get()
+            self._present = command.id
             kind = str(command.WhichOneof("command"))
             try:
                 self._answer(command.id, **getattr(self, f"_{kind}")(getattr(command, kind)))
@@ -165,6 +177,9 @@ class Disk:
         text = sealing.answer(found, command.path, command.fingerprint, command.job, command.before)
         return {"backup_json": text}
 
+    def _call_off(self, _: pb.CallOff) -> dict[str, Any]:
+        return {}
+
     def _restore_backup(self, command: pb.RestoreBackup) -> dict[str, Any]:
         started = time.monotonic()
         place = directory(command.path)
@@ -174,7 +189,9 @@ class Disk:
         except FileNotFoundError as error:
             raise DamagedError(name, "missing", f"in {place.path}") from error
         self._written = {}
-        count = restore(self._target, self._task(), place, manifest, command.variables)
+        called_off = partial(self._restores.is_off, self._present)
+        count = restore(self._target, self._task(), place, manifest, command.variables, called_off)
+        still_wanted(called_off)
         make_bitmaps(self._target, self._task(), command.variables)
         seconds = time.monotonic() - started
         log.info(

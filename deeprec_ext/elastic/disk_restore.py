@@ -6,7 +6,7 @@ compared; an error leaves variables half-written, and whoever asked takes an ear
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,6 +17,7 @@ from deeprec_ext.backup import blocks
 from deeprec_ext.backup.errors import DamagedError, WrongBackupError
 from deeprec_ext.backup.files import Directory
 from deeprec_ext.backup.manifest import DataFile, Manifest
+from deeprec_ext.elastic.calling_off import still_wanted
 from deeprec_ext.elastic.ops import INT64, Ops, Program
 from deeprec_ext.elastic.variables import Facts, Located, ps_device
 from deeprec_ext.elastic.view import elastic_config
@@ -29,9 +30,10 @@ PACK_BYTES = 64 << 20
 
 
 def restore(
-    target: str, own_task: int, directory: Directory, manifest: Manifest, variables: Sequence[pb.Variable]
-) -> int:
-    """Returns the bytes read. Raises DamagedError, WrongBackupError, OSError."""
+    target: str, own_task: int, directory: Directory, manifest: Manifest, variables: Sequence[pb.Variable],
+    called_off: Callable[[], bool] = lambda: False,
+) -> int:  # fmt: skip
+    """Returns the bytes read. Raises DamagedError, WrongBackupError, OSError, CalledOffError once `called_off` says so."""
     known = {v.name: v for v in manifest.variables}
     unknown = sorted(v.name for v in variables if v.name not in known)
     if unknown:
@@ -45,16 +47,17 @@ def restore(
     needed = manifest.needed()
     with ThreadPoolExecutor(max(1, min(SLOTS_AT_ONCE, len(slots))), "deeprec-restore") as pool:
         jobs = [
-            pool.submit(_restore_slot, target, own_task, directory, needed.get(slot, []), members)
+            pool.submit(_restore_slot, target, own_task, directory, needed.get(slot, []), members, called_off)
             for slot, members in slots.items()
         ]
         return sum(job.result() for job in jobs)
 
 
 def _restore_slot(
-    target: str, own_task: int, directory: Directory, files: Sequence[DataFile], variables: Sequence[pb.Variable]
-) -> int:
-    one = _SlotRestore(target, own_task, variables)
+    target: str, own_task: int, directory: Directory, files: Sequence[DataFile], variables: Sequence[pb.Variable],
+    called_off: Callable[[], bool],
+) -> int:  # fmt: skip
+    one = _SlotRestore(target, own_task, variables, called_off)
     try:
         for number, file in enumerate(files):
             one.apply(directory, file, number == 0)
@@ -66,8 +69,10 @@ def _restore_slot(
 class _SlotRestore:
     """One session on this PS; ops are added and compiled when their variable comes."""
 
-    def __init__(self, target: str, own_task: int, variables: Sequence[pb.Variable]) -> None:
-        self._own = own_task
+    def __init__(
+        self, target: str, own_task: int, variables: Sequence[pb.Variable], called_off: Callable[[], bool]
+    ) -> None:
+        self._own, self._called_off = own_task, called_off
         self._facts = {v.name: Facts.from_proto(v) for v in variables}
         self._program = Program(target, elastic_config({own_task: target.removeprefix("grpc://")}))
         self._scatters: dict[str, Any] = {}
@@ -119,7 +124,9 @@ class _SlotRestore:
                 self._run_once([Located(ops := self._ops(), facts, self._own).zeros()], ops)
             covered[facts.name] += info.rows
             rows = np.arange(info.first, info.last + 1, dtype=np.int64)
-        self._scatter(facts)(rows, values)
+        scatter = self._scatter(facts)
+        still_wanted(self._called_off)
+        scatter(rows, values)
 
     def _ops(self) -> Ops:
         self._count += 1
@@ -129,6 +136,7 @@ class _SlotRestore:
         self, targets: Sequence[str], ops: Ops, feeds: Sequence[str] = (), values: Sequence[Any] = ()
     ) -> None:
         self._program.load(ops)
+        still_wanted(self._called_off)
         self._program.compile(targets=targets, feeds=feeds)(*values)
 
     def _placeholder(self, ops: Ops, dtype: tf.DType) -> str:

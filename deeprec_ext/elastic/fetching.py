@@ -2,18 +2,21 @@
 
 Nobody trains meanwhile, and the holder's copies do not change (`Freeze`), so nothing has to be marked or looked at twice:
 small variables are copied whole, large ones in chunks of rows. An error leaves variables half-written; whoever asked asks
-again or restores something older.
+again or restores something older. Before that it calls a fetch off that has outlived its limit, else old values would go on
+being written over newer ones: no run begins after that.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
+from deeprec_ext.elastic.calling_off import still_wanted
 from deeprec_ext.elastic.collector import make_bitmaps
 from deeprec_ext.elastic.copies import at_least, backup_of
 from deeprec_ext.elastic.keeper import RUN_LIMIT_SECONDS
@@ -30,8 +33,14 @@ PACK_BYTES = 64 << 20
 """Small variables are copied together, about so much in one run: bounds the memory of both sides."""
 
 
-def fetch(target: str, own_task: int, command: pb.Fetch, chunk_bytes: int) -> int:
-    """Returns the bytes copied. Raises DeepRecError when a copy is missing, tf.errors.OpError when a holder has gone."""
+def fetch(
+    target: str, own_task: int, command: pb.Fetch, chunk_bytes: int, called_off: Callable[[], bool] = lambda: False
+) -> int:
+    """Returns the bytes copied. Raises DeepRecError when a copy is missing, tf.errors.OpError when a holder has gone.
+
+    Args:
+      called_off: asked before each run; once it says so nothing is written any more, and CalledOffError raised.
+    """
     started, sent = time.monotonic(), 0
     addresses = {member.task: member.address for member in command.ps}
     for source in sorted({move.source_task for move in command.moves}):
@@ -40,9 +49,13 @@ def fetch(target: str, own_task: int, command: pb.Fetch, chunk_bytes: int) -> in
         config.operation_timeout_in_ms = int(1000 * RUN_LIMIT_SECONDS)
         program = Program(target, config)
         try:
-            sent += _Fetch(program, own_task, source, variables).run(command, chunk_bytes)
-        finally:
-            program.close()
+            sent += _Fetch(program, own_task, source, variables, called_off).run(command, chunk_bytes)
+        except BaseException:
+            # Where the holder is gone this may never end, and a CallOff waits for us.
+            threading.Thread(target=program.close, name="deeprec-close", daemon=True).start()
+            raise
+        program.close()
+    still_wanted(called_off)
     make_bitmaps(target, own_task, [move.variable for move in command.moves])
     log.info(
         "fetched the backups of %d variables, %d bytes, in %.3f s",
@@ -54,8 +67,11 @@ def fetch(target: str, own_task: int, command: pb.Fetch, chunk_bytes: int) -> in
 class _Fetch:
     """From one holder, in one session."""
 
-    def __init__(self, program: Program, own_task: int, source: int, variables: Sequence[pb.Variable]) -> None:
-        self._program, self._own, self._source = program, own_task, source
+    def __init__(
+        self, program: Program, own_task: int, source: int, variables: Sequence[pb.Variable],
+        called_off: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self._program, self._own, self._source, self._called_off = program, own_task, source, called_off
         self._variables = [Facts.from_proto(variable) for variable in variables]
         self._runs = 0
 
@@ -94,7 +110,9 @@ class _Fetch:
                 value = at_least(ops, value, step, facts, backup.device)
             copies.append(Located(ops, facts, self._own).assign(value))
         self._program.load(ops)
-        self._program.compile(targets=copies)()
+        copy = self._program.compile(targets=copies)
+        still_wanted(self._called_off)
+        copy()
 
     def _copy_rows(self, tables: Sequence[Facts], chunk_bytes: int) -> None:
         ops = self._ops()
@@ -103,9 +121,11 @@ class _Fetch:
         chunks = max(1, math.ceil(sum(facts.bytes for facts in tables) / chunk_bytes))
         chunk, copies = copy_in_chunks(ops, pairs, chunks, ps_device(self._own))
         self._program.load(ops)
+        still_wanted(self._called_off)
         self._program.compile(targets=make)()
         copy = self._program.compile(targets=copies, feeds=[chunk])
         for number in range(chunks):
+            still_wanted(self._called_off)
             copy(number)
 
 

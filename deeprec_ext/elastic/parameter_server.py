@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from deeprec_ext.elastic.agent import Agent, Identity
 from deeprec_ext.elastic.background import politely
+from deeprec_ext.elastic.calling_off import CalledOffError, CallingOff
 from deeprec_ext.elastic.collecting import Collecting
 from deeprec_ext.elastic.collector import make_bitmaps
 from deeprec_ext.elastic.disk import COMMANDS, Disk
@@ -39,7 +40,7 @@ HOLD_LIMIT_SECONDS = 5.0
 CLOSE_LIMIT_SECONDS = 3.0
 """How long a PS that leaves closes its sessions: where another PS has gone as well, that never ends."""
 
-COPIES = ("copy", "destroy", "fetch", "leave")
+COPIES = ("copy", "destroy", "fetch", "call_off", "leave")
 """Commands that may take long and follow one another; the others must not wait behind them."""
 
 
@@ -59,6 +60,7 @@ class ParameterServer:
         self._task = -1
         self._settings = pb.AgentSettings()
         self._movers: dict[int, Mover] = {}  # by scaling
+        self._fetches = CallingOff()
         self.collecting = Collecting()
         self.guarding = Guarding(
             self._target, lambda: self._task, lambda: self._settings.copy_chunk_bytes or 8 << 20, self.collecting,
@@ -95,13 +97,18 @@ class ParameterServer:
             self.touched.follow(message.publish.view)
         if message.WhichOneof("message") == "command":
             command = message.command
-            if command.WhichOneof("command") in COMMANDS:
+            kind = command.WhichOneof("command")
+            if kind in COMMANDS:
                 self.disk.put(command)
                 return
+            if kind in ("fetch", "call_off"):
+                self._fetches.call_off(command.id)
+            if kind == "call_off":
+                self.disk.call_off(command.id)
             if command.copy.phase == pb.Copy.ABORT:
                 for mover in list(self._movers.values()):
                     mover.cancelled = True
-            which = self._jobs if command.WhichOneof("command") in COPIES else self._urgent
+            which = self._jobs if kind in COPIES else self._urgent
             which.put(lambda: self._carry_out(command))
 
     # -- commands: copies in the main thread, what must not wait for them in another
@@ -154,7 +161,13 @@ class ParameterServer:
             elif kind == "promote":
                 self.guarding.promote(command.promote.slots, command.promote.step)
             elif kind == "fetch":
-                fetch(self._target, self._task, command.fetch, self._settings.copy_chunk_bytes or 8 << 20)
+                fetch(
+                    self._target, self._task, command.fetch, self._settings.copy_chunk_bytes or 8 << 20,
+                    partial(self._fetches.is_off, command.id),
+                )  # fmt: skip
+            elif kind == "call_off":  # whatever fetched has ended, since its turn was before; who restores answers next
+                self.disk.put(command)
+                return
             elif kind == "hold":
                 if not self.collecting.hold(command.hold.lease_seconds, HOLD_LIMIT_SECONDS):
                     raise DeepRecError(f"a backup of {self.identity.name} did not end within {HOLD_LIMIT_SECONDS:g} s")
@@ -163,6 +176,9 @@ class ParameterServer:
                 self.stop()
             else:
                 raise DeepRecError(f"a PS does not know the command {kind!r}")
+        except CalledOffError as error:
+            log.warning("%s: %s", kind, error)
+            self.agent.ack(command.id, str(error))
         except Exception as error:
             log.exception("command %s failed", kind)
             self.agent.ack(command.id, one_line(error))

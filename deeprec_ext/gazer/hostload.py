@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import deque
 from dataclasses import dataclass
 
 from deeprec_ext.gazer.cgroup import read
@@ -53,6 +54,24 @@ class Crowd:
         return self._average
 
 
+class Lateness:
+    """The most that something which is due again and again was late by, in the last seconds."""
+
+    KEPT_SECONDS = 10.0
+
+    def __init__(self) -> None:
+        self._late: deque[tuple[float, float]] = deque()  # (when, seconds), of which no later one is as long
+
+    def add(self, now: float, seconds: float) -> float:
+        """What was due `seconds` ago is done now; returns the longest."""
+        while self._late and (self._late[0][0] < now - self.KEPT_SECONDS):
+            self._late.popleft()
+        while self._late and self._late[-1][1] <= seconds:
+            self._late.pop()
+        self._late.append((now, seconds))
+        return self._late[0][1]
+
+
 @dataclass(frozen=True)
 class Look:
     """One look at a process: totals over its living threads, in seconds."""
@@ -64,6 +83,9 @@ class Look:
     """By a signal (SIGSTOP) or a debugger: it will not go on by itself."""
     blocked: bool = False
     """A thread is in the kernel and cannot be woken: a page comes from a slow disk, a file system does not answer."""
+    ready: bool = False
+    """A thread runs or could. The kernel counts a wait when it is over; until then this alone shows it, as in a container whose
+    quota is used up."""
 
 
 def look(pid: int, proc: str = "/proc") -> Look | None:
@@ -76,8 +98,8 @@ def look(pid: int, proc: str = "/proc") -> Look | None:
     fields = stat_fields(f"{proc}/{pid}/stat")
     queued = sum(queued_seconds(f"{folder}/{thread}") for thread in threads)
     stopped = _state(f"{proc}/{pid}") in ("T", "t")
-    blocked = any(_state(f"{folder}/{thread}") == "D" for thread in threads)
-    return Look((fields[14] + fields[15]) / TICKS_A_SECOND, queued, stopped, blocked)
+    states = {_state(f"{folder}/{thread}") for thread in threads}
+    return Look((fields[14] + fields[15]) / TICKS_A_SECOND, queued, stopped, "D" in states, "R" in states)
 
 
 def _state(folder: str) -> str:

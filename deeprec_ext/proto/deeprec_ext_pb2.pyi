@@ -273,7 +273,7 @@ class Catalogue(_message.Message):
     def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., fingerprint: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., global_step: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("step", "steps_per_second", "examples_per_second", "step_seconds", "rss_bytes", "cpu_seconds", "gate_waits", "training", "examples", "last_step", "epoch", "step_epoch", "step_age_seconds", "crowd", "preparing")
+    __slots__ = ("step", "steps_per_second", "examples_per_second", "step_seconds", "rss_bytes", "cpu_seconds", "gate_waits", "training", "examples", "last_step", "epoch", "step_epoch", "step_age_seconds", "crowd", "late_seconds", "preparing")
     STEP_FIELD_NUMBER: _ClassVar[int]
     STEPS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     EXAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
@@ -288,6 +288,7 @@ class Heartbeat(_message.Message):
     STEP_EPOCH_FIELD_NUMBER: _ClassVar[int]
     STEP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CROWD_FIELD_NUMBER: _ClassVar[int]
+    LATE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PREPARING_FIELD_NUMBER: _ClassVar[int]
     step: int
     steps_per_second: float
@@ -303,8 +304,9 @@ class Heartbeat(_message.Message):
     step_epoch: int
     step_age_seconds: float
     crowd: float
+    late_seconds: float
     preparing: bool
-    def __init__(self, step: _Optional[int] = ..., steps_per_second: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., training: bool = ..., examples: _Optional[int] = ..., last_step: _Optional[int] = ..., epoch: _Optional[int] = ..., step_epoch: _Optional[int] = ..., step_age_seconds: _Optional[float] = ..., crowd: _Optional[float] = ..., preparing: bool = ...) -> None: ...
+    def __init__(self, step: _Optional[int] = ..., steps_per_second: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., training: bool = ..., examples: _Optional[int] = ..., last_step: _Optional[int] = ..., epoch: _Optional[int] = ..., step_epoch: _Optional[int] = ..., step_age_seconds: _Optional[float] = ..., crowd: _Optional[float] = ..., late_seconds: _Optional[float] = ..., preparing: bool = ...) -> None: ...
 
 class CopyResult(_message.Message):
     __slots__ = ("bytes", "remaining_bytes", "seconds", "variables", "checksummed", "skipped")
@@ -1052,6 +1054,10 @@ class Fetch(_message.Message):
     global_step: str
     def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., step: _Optional[int] = ..., global_step: _Optional[str] = ...) -> None: ...
 
+class CallOff(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class Look(_message.Message):
     __slots__ = ("variables",)
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
@@ -1139,7 +1145,7 @@ class Leave(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("id", "mark", "prepare", "pause", "resume", "commit", "copy", "destroy", "leave", "lost", "track", "guard", "refresh", "hold", "promote", "write_backup", "seal_backup", "restore_backup", "find_backup", "fetch", "freeze", "look")
+    __slots__ = ("id", "mark", "prepare", "pause", "resume", "commit", "copy", "destroy", "leave", "lost", "track", "guard", "refresh", "hold", "promote", "write_backup", "seal_backup", "restore_backup", "find_backup", "fetch", "freeze", "call_off", "look")
     ID_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
@@ -1161,6 +1167,7 @@ class Command(_message.Message):
     FIND_BACKUP_FIELD_NUMBER: _ClassVar[int]
     FETCH_FIELD_NUMBER: _ClassVar[int]
     FREEZE_FIELD_NUMBER: _ClassVar[int]
+    CALL_OFF_FIELD_NUMBER: _ClassVar[int]
     LOOK_FIELD_NUMBER: _ClassVar[int]
     id: int
     mark: Mark
@@ -1183,8 +1190,9 @@ class Command(_message.Message):
     find_backup: FindBackup
     fetch: Fetch
     freeze: Freeze
+    call_off: CallOff
     look: Look
-    def __init__(self, id: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., copy: _Optional[_Union[Copy, _Mapping]] = ..., destroy: _Optional[_Union[Destroy, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., lost: _Optional[_Union[Lost, _Mapping]] = ..., track: _Optional[_Union[Track, _Mapping]] = ..., guard: _Optional[_Union[Guard, _Mapping]] = ..., refresh: _Optional[_Union[Refresh, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., promote: _Optional[_Union[Promote, _Mapping]] = ..., write_backup: _Optional[_Union[WriteBackup, _Mapping]] = ..., seal_backup: _Optional[_Union[SealBackup, _Mapping]] = ..., restore_backup: _Optional[_Union[RestoreBackup, _Mapping]] = ..., find_backup: _Optional[_Union[FindBackup, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., freeze: _Optional[_Union[Freeze, _Mapping]] = ..., look: _Optional[_Union[Look, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., copy: _Optional[_Union[Copy, _Mapping]] = ..., destroy: _Optional[_Union[Destroy, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., lost: _Optional[_Union[Lost, _Mapping]] = ..., track: _Optional[_Union[Track, _Mapping]] = ..., guard: _Optional[_Union[Guard, _Mapping]] = ..., refresh: _Optional[_Union[Refresh, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., promote: _Optional[_Union[Promote, _Mapping]] = ..., write_backup: _Optional[_Union[WriteBackup, _Mapping]] = ..., seal_backup: _Optional[_Union[SealBackup, _Mapping]] = ..., restore_backup: _Optional[_Union[RestoreBackup, _Mapping]] = ..., find_backup: _Optional[_Union[FindBackup, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., freeze: _Optional[_Union[Freeze, _Mapping]] = ..., call_off: _Optional[_Union[CallOff, _Mapping]] = ..., look: _Optional[_Union[Look, _Mapping]] = ...) -> None: ...
 
 class Remember(_message.Message):
     __slots__ = ("key", "number", "value")

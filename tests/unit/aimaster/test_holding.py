@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster import healing
+from deeprec_ext.aimaster import fetching, healing
 from deeprec_ext.aimaster import holding as holding_module
 from deeprec_ext.aimaster.holding import TASKS_FROM, Candidate, choose_holder, task_of
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -116,6 +116,72 @@ def test_copies_that_cannot_be_fetched_lead_to_a_restore(tmp_path: Path) -> None
         await it.backend.kill("ps-0")
         await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
         assert it.master.job.store.failures()[0].recovered_by == "checkpoint"
+
+    play(tmp_path, scenario)
+
+
+def test_a_fetch_that_outlives_its_limit_is_called_off_before_anything_older_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healing, "FETCHES_MAX", 1)
+
+    async def scenario(it: World) -> None:
+        await held(it)
+        it.mute["ps-0"] = {"fetch", "call_off"}  # it is still copying
+        await it.backend.kill("ps-0")
+        replacement = it.agent("ps-0")
+        await it.until(lambda: "call_off" in replacement.told)
+        await asyncio.sleep(0.3)
+        assert it.master.job.cluster.generation == 1, "it may be writing"
+        replacement.mute.clear()
+        for number in [c.id for c in replacement.commands if c.WhichOneof("command") == "call_off"]:
+            await replacement.say(ack=pb.Ack(command_id=number, ok=True))
+        await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
+        assert it.agent("ps-0") is replacement and replacement.told.index("fetch") < replacement.told.index("call_off")
+        assert it.master.job.store.failures()[0].recovered_by == "checkpoint"
+
+    play(tmp_path, scenario, settings=dataclasses.replace(HELD, prepare_limit_seconds=0.5))
+
+
+def test_a_ps_that_does_not_stop_writing_is_killed_before_anything_older_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healing, "FETCHES_MAX", 1)
+    monkeypatch.setattr(fetching, "CALL_OFF_SECONDS", 0.3)
+
+    async def scenario(it: World) -> None:
+        await held(it)
+        it.mute["ps-0"] = {"fetch", "call_off"}
+        await it.backend.kill("ps-0")
+        writing = it.agent("ps-0")
+        await it.until(lambda: "call_off" in writing.told)
+        it.mute.clear()
+        await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
+        assert it.agent("ps-0") is not writing
+        assert it.master.job.cluster.ps[0].incarnation == it.agent("ps-0").incarnation
+        assert it.master.job.store.failures()[1].cause == "did not stop writing"
+
+    play(tmp_path, scenario, settings=dataclasses.replace(HELD, prepare_limit_seconds=0.5))
+
+
+def test_the_next_aimaster_calls_off_what_the_one_before_it_had_begun(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await held(it)
+        it.mute["ps-0"] = {"fetch"}
+        await it.backend.kill("ps-0")
+        replacement = it.agent("ps-0")
+        await it.until(lambda: "fetch" in replacement.told)
+        chief = it.agent("chief-0")
+        chief.away = True
+        await it.crash()
+        it.backend.stillborn.add("chief-0")
+        it.backend.exit("chief-0", 137, restarting=True)  # with the copies
+        await it.start()
+        await it.until(lambda: "call_off" in replacement.told)
+        it.backend.stillborn.clear()
+        await it.backend.kill("chief-0")
+        await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
+        assert it.agent("ps-0") is replacement
 
     play(tmp_path, scenario)
 

@@ -18,6 +18,8 @@ ASLEEP = Watched(1.5, worked_seconds=0.01, queued_seconds=0.02, stopped=False)
 STARVED = Watched(1.5, worked_seconds=0.01, queued_seconds=30.0, stopped=False)
 WORKING = Watched(1.5, worked_seconds=1.2, queued_seconds=0.0, stopped=False)
 STOPPED = Watched(0.0, worked_seconds=0.0, queued_seconds=0.0, stopped=True)
+THROTTLED = Watched(1.5, worked_seconds=0.01, queued_seconds=0.0, stopped=False, ready_seconds=1.4)
+SEEN_READY_AT_TIMES = Watched(1.5, worked_seconds=0.01, queued_seconds=0.0, stopped=False, ready_seconds=0.2)
 JUST_SEEN = Watched(0.1, worked_seconds=0.0, queued_seconds=0.0, stopped=False)
 
 
@@ -25,11 +27,22 @@ JUST_SEEN = Watched(0.1, worked_seconds=0.0, queued_seconds=0.0, stopped=False)
     ("watched", "crowd", "seconds"),
     [
         (None, 0.0, 3.0), (None, 2.0, 3.0), (None, 8.0, 12.0), (None, 1e6, 60.0),
-        (ASLEEP, 8.0, 3.0), (STARVED, 1.0, 60.0), (WORKING, 1.0, 60.0), (STOPPED, 8.0, 3.0), (JUST_SEEN, 1.0, math.inf),
+        (ASLEEP, 8.0, 3.0), (STARVED, 1.0, 60.0), (WORKING, 1.0, 60.0), (STOPPED, 8.0, 3.0), (THROTTLED, 0.0, 60.0),
+        (SEEN_READY_AT_TIMES, 0.0, 3.0), (JUST_SEEN, 1.0, math.inf),
     ],
 )  # fmt: skip
 def test_how_long_a_silence_is_borne(watched: Watched | None, crowd: float, seconds: float) -> None:
     assert patience(LIMIT, BUSY, crowd, watched) == seconds
+
+
+@pytest.mark.parametrize(
+    ("watched", "late", "seconds"),
+    [(None, 0.01, 3.04), (None, 2.0, 11.0), (None, 100.0, 60.0), (ASLEEP, 2.0, 3.0), (STARVED, 0.0, 60.0)],
+)
+def test_who_was_late_lately_is_waited_for_longer_where_it_cannot_be_seen(
+    watched: Watched | None, late: float, seconds: float
+) -> None:
+    assert patience(LIMIT, BUSY, 0.0, watched, late) == pytest.approx(seconds)
 
 
 def test_a_limit_that_is_longer_than_the_busy_one_stays() -> None:
@@ -51,12 +64,12 @@ class Here:
             member.machine, member.pid_namespace = "m", "m pid:1"
             job.members.update(name, pid=pid)
 
-    def elsewhere(self, *names: str, crowd: float = 0.0) -> None:
+    def elsewhere(self, *names: str, crowd: float = 0.0, late: float = 0.0) -> None:
         for name in names:
             member = self.job.members.get(name)
             assert member is not None
             member.machine, member.pid_namespace = "another", "another pid:1"
-            self.job.members.beat(member, pb.Heartbeat(crowd=crowd))
+            self.job.members.beat(member, pb.Heartbeat(crowd=crowd, late_seconds=late))
 
     def speaks(self, *names: str) -> None:
         for name in names:
@@ -94,6 +107,18 @@ def test_a_starved_ps_has_until_the_busy_limit_and_a_sleeping_one_three_seconds(
     assert given_up == {"ps-0": pytest.approx(60, abs=0.2), "ps-1": pytest.approx(3, abs=0.2)}
 
 
+def test_a_ps_whose_quota_is_used_up_has_until_the_busy_limit_though_no_wait_of_it_has_ended(here: Here) -> None:
+    here.looks[100] = lambda: Look(1.0, 2.0, False, ready=True)
+    given_up = here.given_up(70, "ps-1", watch=Silence(here.job, here.failures))
+    assert given_up == {"ps-0": pytest.approx(60, abs=0.2)}
+
+
+def test_a_hung_ps_with_a_thread_that_wakes_up_now_and_then_is_given_up(here: Here) -> None:
+    here.looks[100] = lambda: Look(1.0, 2.0, False, ready=round(10 * here.clock.now) % 4 == 0)
+    given_up = here.given_up(10, "ps-1", watch=Silence(here.job, here.failures))
+    assert given_up == {"ps-0": pytest.approx(3, abs=0.2)}
+
+
 def test_who_waits_for_a_disk_does_not_hang(here: Here) -> None:
     here.looks[100] = lambda: Look(0.0, 0.0, False, True)
     assert here.given_up(30, "ps-1", watch=Silence(here.job, here.failures)) == {}
@@ -127,6 +152,12 @@ def test_two_that_trainers_fail_because_of_are_given_up_at_once(here: Here) -> N
 def test_on_another_machine_the_limit_follows_what_its_neighbours_tell_of_the_run_queue(here: Here) -> None:
     here.elsewhere("ps-0", "worker-0", crowd=10.0)
     assert here.given_up(30, "ps-1", watch=Silence(here.job, here.failures)) == {"ps-0": pytest.approx(15, abs=0.2)}
+
+
+def test_on_another_machine_the_limit_follows_how_late_it_was_itself_whatever_its_neighbours_say(here: Here) -> None:
+    here.elsewhere("ps-0", late=2.0)
+    here.elsewhere("worker-0", crowd=0.1)
+    assert here.given_up(30, "ps-1", watch=Silence(here.job, here.failures)) == {"ps-0": pytest.approx(11, abs=0.2)}
 
 
 def test_who_speaks_again_is_looked_at_anew(here: Here) -> None:

@@ -48,7 +48,7 @@ def test_a_look_tells_a_stopped_process_from_a_sleeping_and_a_working_one() -> N
         os.kill(child.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
         look = hostload.look(child.pid)
-        assert look is not None and look.stopped
+        assert look is not None and look.stopped and not look.ready
     finally:
         child.kill()
         child.wait()
@@ -58,5 +58,11 @@ def test_a_look_tells_a_stopped_process_from_a_sleeping_and_a_working_one() -> N
         (after := hostload.look(os.getpid())) is not None and before and after.worked_seconds == before.worked_seconds
     ):
         pass  # it works
-    assert after is not None and before is not None and not after.stopped
+    assert after is not None and before is not None and not after.stopped and after.ready
     assert after.queued_seconds >= before.queued_seconds
+
+
+def test_the_most_that_something_was_late_by_is_known_for_ten_seconds() -> None:
+    lateness = hostload.Lateness()
+    assert [lateness.add(now, late) for now, late in ((0, 0.1), (1, 3.0), (2, 0.5), (9, 1.0))] == [0.1, 3.0, 3.0, 3.0]
+    assert [lateness.add(now, 0.0) for now in (11, 12, 19, 30)] == [3.0, 1.0, 1.0, 0.0]
