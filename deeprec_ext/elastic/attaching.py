@@ -89,6 +89,26 @@ def await_order(error: Exception, failed: Wanted, agent: Agent, situation: Situa
     return False
 
 
+def new_variables(names: Collection[str], agent: Agent, situation: Situation) -> frozenset[str]:
+    """Of variables that nobody has initialised on the PS, those that the chief initialises now.
+
+    Raises AbortedError when the model has lost them, and begins anew.
+    """
+    deadline = time.monotonic() + RUN_LIMIT_SECONDS
+    while time.monotonic() < deadline:
+        generation = situation.generation
+        reply = ask(agent, names, generation, situation.epoch)
+        if reply.verdict == pb.MissingReply.INITIALISE:
+            log.info("initialised on the PS, since the model has never had them: %s", _few(reply.variables))
+            return frozenset(reply.variables)
+        if reply.verdict == pb.MissingReply.RESTORE and situation.wait_generation(generation, ORDER_SECONDS):
+            raise tf.errors.AbortedError(None, None, f"the model has lost {_few(names)}: the session is recovered")
+        if reply.verdict == pb.MissingReply.THERE:
+            break
+        time.sleep(LOOK_AGAIN_SECONDS)
+    return frozenset()
+
+
 class Attaching:
     """One attempt of a chief's SessionManager. `trainer`: of this process (`elastic.trainer.Trainer`)."""
 
@@ -160,7 +180,7 @@ class Attaching:
             log.info(
                 "initialised here, since they were lost with the process before: %s", _few(v.op.name for v in here)
             )
-            session.run([variable.initializer for variable in here])
+            session.initialise(here)
         elif there:
             return self._ask(session, there)
         else:
@@ -178,7 +198,7 @@ class Attaching:
         if reply.verdict == pb.MissingReply.INITIALISE:
             new = {id(there[name]): there[name] for name in reply.variables if name in there}
             log.info("initialised on the PS, since the model has never had them: %s", _few(reply.variables))
-            session.run([variable.initializer for variable in new.values()])
+            session.initialise(new.values())
             return True
         return False
 

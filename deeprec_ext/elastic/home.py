@@ -51,6 +51,14 @@ class Home(Protocol):
     inputs: Inputs
 
     @property
+    def chief(self) -> bool:
+        """Whether this process initialises the model."""
+
+    @property
+    def model_lives(self) -> bool:
+        """Whether it is initialised, or another process is to do that: no script sets it back."""
+
+    @property
     def generation(self) -> int:
         """Grows when variables were lost: older sessions end with AbortedError, and MonitoredSession makes a new one."""
 
@@ -68,6 +76,12 @@ class Home(Protocol):
 
     def declare(self, catalogue: pb.Catalogue) -> None:
         """Runs that may make these variables on the PS follow."""
+
+    def new_variables(self, names: Sequence[str]) -> frozenset[str]:
+        """Of what nobody has initialised on the PS, that which this process may: by order of the AIMaster, which is asked."""
+
+    def notice(self, code: str, text: str, remedy: str, *, mended: bool = False) -> None:
+        """Tells the user, once of each code."""
 
     def dead(self, wanted: Wanted) -> bool:
         """Whether a PS that it names is gone for good, lost or scaled away: it may never answer who opens a session."""

@@ -4,7 +4,8 @@
 
 - `SessionManager` makes `ElasticSession`s, polls for readiness every half second instead of every 30 s, and attaches a chief
   that comes back to the live model instead of restoring a checkpoint over it;
-- `MonitoredSession` gets the `ElasticTrainingHook` and the `DataShardHook` if the script has not added them;
+- `MonitoredSession` gets the `ElasticTrainingHook` and the `DataShardHook` if the script has not added them, and the
+  `LiveHook`;
 - `CheckpointSaverHook` writes the data ledger's position beside each checkpoint;
 - `tf.compat.v1.train.Server` and Estimator's own server give the elastic server's target, and tell how the script calls this
   process;
@@ -225,7 +226,7 @@ def _patch_monitored_session(module: Any) -> None:
 
     @functools.wraps(make)
     def __init__(self: Any, session_creator: Any, hooks: Any, *args: Any, **kwargs: Any) -> None:
-        from deeprec_ext.hooks import DataShardHook, ElasticTrainingHook
+        from deeprec_ext.hooks import DataShardHook, ElasticTrainingHook, LiveHook
 
         hooks = list(hooks or [])
         trains = bool(getattr(session_creator, "_master", ""))
@@ -234,6 +235,7 @@ def _patch_monitored_session(module: Any) -> None:
         if trains and not any(isinstance(hook, DataShardHook) for hook in hooks):
             hooks.append(DataShardHook())
         if trains:
+            hooks.append(LiveHook())
             _note_last_step(hooks)
             _note_model_directory(session_creator)
         make(self, session_creator, hooks, *args, **kwargs)

@@ -8,7 +8,7 @@ Flattening, feeding and error texts are the base class's; only the last step, `_
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from deeprec_ext.elastic.causes import COMPILING, INPUT, SAVING, STEP, causes
 from deeprec_ext.elastic.feeding import Feeding, Run
 from deeprec_ext.elastic.home import Home
 from deeprec_ext.elastic.iterators import Iterators
+from deeprec_ext.elastic.overwriting import restrained
 from deeprec_ext.elastic.placed import ExchangedError, Placed, Signature
 from deeprec_ext.elastic.probe import TraceFailedError
 from deeprec_ext.elastic.runner import AbandonedError, Runner
@@ -73,6 +74,7 @@ class ElasticSession(v1.Session):
         self.shelf = Shelf(self._user, home, config)
         self._iterators = Iterators()
         self._declared: Exported | None = None
+        self._ordered = False  # what is run overwrites by order
         self._feeding = Feeding(home.inputs) if home is not None else None
         if home is not None:
             home.opened(self)
@@ -81,6 +83,14 @@ class ElasticSession(v1.Session):
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         return self._run(None, fetches, feed_dict, options, run_metadata)
+
+    def initialise(self, variables: Iterable[Any]) -> None:
+        """By order: also in a model that lives."""
+        self._ordered = True
+        try:
+            self.run([variable.initializer for variable in variables])
+        finally:
+            self._ordered = False
 
     def make_callable(self, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Callable[..., Any]:
         del accept_options
@@ -132,6 +142,13 @@ class ElasticSession(v1.Session):
         if self._home is None:
             return self._execute(self.shelf.current(), signature, values, options, run_metadata, tracing, None)
         facts = self._user.facts_of(signature)
+        if facts.overwrites is not None and not self._ordered and self._home.model_lives:
+            self._check_generation()
+            left = restrained(facts.overwrites, signature, self._user, self._home, self._ask)
+            if not left.fetches and not left.targets:
+                return []
+            given = dict(zip(signature.feeds, values))
+            signature, values, facts = left, [given[feed] for feed in left.feeds], self._user.facts_of(left)
         if facts.remote:
             self._declare()
         with causes.during(SAVING if facts.saves else STEP):
@@ -207,6 +224,11 @@ class ElasticSession(v1.Session):
                     raise tf.errors.AbortedError(None, None, str(failure))
                 raise failure
             log.info("a step is run again in another view, after %s: %s", type(failure).__name__, str(failure)[:200])
+
+    def _ask(self, tensors: Sequence[str]) -> Any:
+        """Their values."""
+        signature = Signature((), tuple(tensors), ())
+        return self._run_placed(self._user.facts_of(signature), signature, [], None, None, False)
 
     def _declare(self) -> None:
         """Before any run can make a variable on a PS the AIMaster is told of it: a change would not move it else."""

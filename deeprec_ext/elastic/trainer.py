@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext.elastic.agent import Agent, Identity
-from deeprec_ext.elastic.attaching import await_order
+from deeprec_ext.elastic.attaching import await_order, new_variables
 from deeprec_ext.elastic.building import Builder
 from deeprec_ext.elastic.calling import Calling
 from deeprec_ext.elastic.causes import LOST as LOST_PS
@@ -131,6 +131,12 @@ class Trainer:
         return self._situation.member[0] == "chief"
 
     @property
+    def model_lives(self) -> bool:
+        """Also while the AIMaster has not yet heard it from this chief. Who is no chief initialises nothing at any time."""
+        situation = self._situation
+        return not self.chief or situation.live or 0 < self._live_generation == situation.generation
+
+    @property
     def target(self) -> str:
         return self._situation.target
 
@@ -173,6 +179,12 @@ class Trainer:
 
     def declare(self, catalogue: pb.Catalogue) -> None:
         self.declaring.declare(catalogue)
+
+    def new_variables(self, names: Sequence[str]) -> frozenset[str]:
+        return new_variables(names, self.agent, self._situation) if self.chief else frozenset()
+
+    def notice(self, code: str, text: str, remedy: str, *, mended: bool = False) -> None:
+        self.noticing.say(code, text, remedy, mended=mended)
 
     def dead(self, wanted: Wanted) -> bool:
         return self._situation.gone(wanted)

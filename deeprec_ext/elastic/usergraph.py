@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,8 @@ class Facts:
     readers: Mapping[str, str] = field(default_factory=dict)  # op that reads a batch of any other dataset, its iterator
     starts: tuple[tuple[str, str], ...] = ()  # iterator, MakeIterator op that starts it
     saves: bool = False  # it writes a checkpoint
+    overwrites: passes.Overwrite | None = None
+    """What of a live model it would set back."""
     begins: bool = False
     """It makes, restores or asks for what training begins with; not made again in a live model."""
 
@@ -67,6 +69,8 @@ class Exported:
     feeds: Mapping[str, passes.Feed]  # iterators that read elastic datasets
     cuts: passes.Cuts
     """What was cut in `definition`."""
+    model: passes.Model | None = None
+    """Once it was asked for."""
 
 
 class UserGraph:
@@ -81,7 +85,7 @@ class UserGraph:
         self, graph: tf.Graph, refused: Callable[[str], None] | None = None, names: Callable[[], Names] | None = None,
         cutting: Callable[[], passes.Cutting] | None = None,
     ) -> None:  # fmt: skip
-        self._graph, self._refused, self._names, self._cutting = graph, refused, names, cutting
+        self.graph, self._refused, self._names, self._cutting = graph, refused, names, cutting
         self._lock, self._counting = threading.RLock(), threading.Lock()
         self._facts: dict[Signature, Facts] = {}
         self._uses: OrderedDict[Signature, int] = OrderedDict()
@@ -91,18 +95,18 @@ class UserGraph:
     def exported(self) -> Exported:
         """The GraphDef of the user's graph, again only when it grew (hooks and savers add ops). Raises RefusedError."""
         known = self.known
-        if known is not None and known.version == self._graph.version:
+        if known is not None and known.version == self.graph.version:
             return known
         with self._lock:
-            shared: Exported | None = getattr(self._graph, "_deeprec_ext_exported", None)  # by an earlier session on it
-            if shared is None or shared.version != self._graph.version:
-                shared = self._graph._deeprec_ext_exported = self._export()
+            shared: Exported | None = getattr(self.graph, "_deeprec_ext_exported", None)  # by an earlier session on it
+            if shared is None or shared.version != self.graph.version:
+                shared = self.graph._deeprec_ext_exported = self._export()
             self.known, self._facts = shared, {}
             return shared
 
     def _export(self) -> Exported:
-        version = self._graph.version
-        definition = self._graph.as_graph_def()
+        version = self.graph.version
+        definition = self.graph.as_graph_def()
         cuts, index = passes.Cuts(), None
         feeds: Mapping[str, passes.Feed] = {}
         if self._refused is not None:
@@ -112,7 +116,7 @@ class UserGraph:
                 passes.check(definition)
                 index = passes.GraphIndex(definition)
                 if self._cutting is not None:
-                    divided = passes.divided_of(passes.saved_names(self._graph).names)
+                    divided = passes.divided_of(passes.saved_names(self.graph).names)
                     cuts = passes.cut(index, dataclasses.replace(self._cutting(), divided=divided))
                 feeds = passes.feeds(index)
             except RefusedError as error:
@@ -175,7 +179,7 @@ class UserGraph:
         if not known:
             return None
         signature = max(known)[1]
-        tensors = map(self._graph.get_tensor_by_name, (*signature.feeds, *signature.fetches))
+        tensors = map(self.graph.get_tensor_by_name, (*signature.feeds, *signature.fetches))
         return signature if all(tensor.dtype.base_dtype in PLAIN for tensor in tensors) else None
 
     def catalogue(self) -> Any:
@@ -197,8 +201,19 @@ class UserGraph:
         there = {node.name for node in passes.variables_on_ps(exported.index).values()}
         return tuple(part for part in exported.cuts.saved({name: ("", "")}) if part in there)
 
+    def overwrites(self, signature: Signature, spared: Collection[str] = ()) -> passes.Overwrite | None:
+        """What of a live model this run would set back, but for these variables (names of their nodes)."""
+        exported = self.exported()
+        if exported.model is None:
+            exported.model = passes.model_of(self.graph, exported.cuts)
+        return passes.overwriting(exported.index, signature.fetches, signature.targets, exported.model, spared)
+
+    def upstream(self, names: Iterable[str]) -> set[str]:
+        """All ops that these need."""
+        return self.exported().index.upstream(names)
+
     def _saved(self, exported: Exported) -> passes.Saved:
-        saved = passes.saved_names(self._graph)
+        saved = passes.saved_names(self.graph)
         return dataclasses.replace(saved, names=exported.cuts.saved(saved.names))
 
     def trains(self) -> tuple[passes.GraphIndex, set[str]] | None:
@@ -217,11 +232,12 @@ class UserGraph:
         return Facts(
             remote=any(node.device.startswith("/job:ps") for node in reached),
             one_shot=any(node.op == "OneShotIterator" for node in reached),
+            overwrites=self.overwrites(signature) if any(node.op in passes.ASSIGNMENTS for node in reached) else None,
             saves=any(node.op == "SaveV2" for node in reached),
             begins=any(node.op in BEGINNINGS for node in reached),
             nodes=len(reached),
             pulls=tuple(pulls.items()),
-            records=passes.record_tensors(self._graph, index, feeds, pulls, set(names)),
+            records=passes.record_tensors(self.graph, index, feeds, pulls, set(names)),
             readers=passes.readers(index, feeds, names),
             starts=tuple((node.input[1].split(":")[0], node.name) for node in makers),
             makes=tuple(

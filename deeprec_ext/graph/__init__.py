@@ -17,6 +17,7 @@ from deeprec_ext.graph.context import Context, Report, Rewritten
 from deeprec_ext.graph.cutting import Cuts, Cutting, cut, divided_of
 from deeprec_ext.graph.index import GraphIndex, on_ps
 from deeprec_ext.graph.naming import name_devices
+from deeprec_ext.graph.overwriting import ASSIGNMENTS, Model, Overwrite, model_of, overwriting
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
 from deeprec_ext.graph.rewriting import Rewriting
 from deeprec_ext.graph.sites import Site, sites
@@ -33,11 +34,14 @@ def touches_ps(graph_def: GraphDef | GraphIndex, names: Collection[str]) -> bool
 
 
 __all__ = [
+    "ASSIGNMENTS",
     "Context",
     "Cuts",
     "Cutting",
     "Feed",
     "GraphIndex",
+    "Model",
+    "Overwrite",
     "Pass",
     "Report",
     "Rewriting",
@@ -52,7 +56,9 @@ __all__ = [
     "declare",
     "divided_of",
     "feeds",
+    "model_of",
     "name_devices",
+    "overwriting",
     "pulls",
     "read_trace",
     "readers",

@@ -17,7 +17,7 @@ log = logging.getLogger("deeprec_ext")
 
 
 class ElasticTrainingHook(v1.train.SessionRunHook):
-    """Reports steps to the agent, says when the model is live, and ends the loop of a worker that leaves.
+    """Reports steps to the agent, and ends the loop of a worker that leaves.
 
     Adds one fetch, the global step, which Estimator's own hooks fetch anyway; no further run. MonitoredSession gets
     this hook by itself when the process is elastic; adding it changes nothing but the options.
@@ -46,8 +46,6 @@ class ElasticTrainingHook(v1.train.SessionRunHook):
             return
         trainer.clock.begin_session()
         trainer.telling.examples_given = self._examples_per_step
-        if trainer.chief:
-            trainer.model_live(int(session.run(self._global_step)))
 
     def before_run(self, run_context: Any) -> Any:
         return None if self._trainer is None else v1.train.SessionRunArgs(self._global_step)
@@ -64,6 +62,25 @@ class ElasticTrainingHook(v1.train.SessionRunHook):
         """Not called when training ends with an error."""
         if self._trainer is not None:
             self._trainer.clock.reached(int(session.run(self._global_step)))
+
+
+class LiveHook(v1.train.SessionRunHook):
+    """Says that the model is live once the session of the chief is made, as the last of all hooks: others may initialise or
+    restore something in their `after_create_session`. From then on trainers attach, and no script sets the model back.
+    """
+
+    def __init__(self) -> None:
+        self._trainer = process.trainer()
+        self._global_step: Any = None
+
+    def begin(self) -> None:
+        if self._trainer is not None:
+            training_util.get_or_create_global_step()
+            self._global_step = training_util._get_or_create_global_step_read()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        if self._trainer is not None and self._trainer.chief:
+            self._trainer.model_live(int(session.run(self._global_step)))
 
 
 def default_hooks() -> list[v1.train.SessionRunHook]:

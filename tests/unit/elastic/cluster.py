@@ -70,6 +70,8 @@ class FakeHome:
 
     generation = 0
     gone = False
+    chief = True
+    model_lives = False
 
     def __init__(self, cluster: LocalCluster, view: ClusterView) -> None:
         self.cluster, self.gate, self.runner = cluster, Gate(), Runner()
@@ -77,6 +79,9 @@ class FakeHome:
         self.sessions: list[ElasticSession] = []
         self.declared: list[pb.Catalogue] = []
         self.refusals: list[str] = []
+        self.notices: list[str] = []
+        self.new: frozenset[str] = frozenset()  # what the AIMaster says may be initialised
+        self.asked: list[list[str]] = []
         self.retired: list[object] = []
         self.forgotten: list[object] = []
         self.runs: deque[tuple[Sequence[str], Sequence[object], bool]] = deque(
@@ -120,6 +125,13 @@ class FakeHome:
 
     def declare(self, catalogue: pb.Catalogue) -> None:
         self.declared.append(catalogue)
+
+    def new_variables(self, names: Sequence[str]) -> frozenset[str]:
+        self.asked.append(sorted(names))
+        return self.new
+
+    def notice(self, code: str, text: str, remedy: str, *, mended: bool = False) -> None:
+        self.notices.append(f"{code}: {text}: {remedy}")
 
     def dead(self, wanted: Wanted) -> bool:
         return self.gone

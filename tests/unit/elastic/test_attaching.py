@@ -27,6 +27,7 @@ class Chief(FakeHome):
     def __init__(self, cluster: LocalCluster) -> None:
         self.view = cluster.view(0, 1)
         super().__init__(cluster, self.view)
+        self.model_lives = True
 
     def wait_generation(self, generation: int, timeout_seconds: float) -> bool:
         self.generation = generation + 1
@@ -169,6 +170,23 @@ def order(monkeypatch, situation, *verdicts):
 def test_a_run_whose_variable_is_lost_ends_so_that_its_session_is_made_again(monkeypatch):
     with pytest.raises(tf.errors.AbortedError, match="has lost history"):
         order(monkeypatch, Waits(), pb.MissingReply.LATER, pb.MissingReply.RESTORE)
+
+
+def test_what_the_model_has_never_had_is_initialised_when_the_aimaster_says_so(monkeypatch):
+    answers = iter([
+        pb.MissingReply(verdict=pb.MissingReply.LATER), pb.MissingReply(verdict=pb.MissingReply.INITIALISE, variables=["a"])
+    ])  # fmt: skip
+    monkeypatch.setattr(attaching, "ask", lambda *_: next(answers))
+    monkeypatch.setattr(attaching, "LOOK_AGAIN_SECONDS", 0.01)
+    assert attaching.new_variables(["a", "b"], SimpleNamespace(), Waits()) == {"a"}
+
+
+def test_what_the_model_has_or_has_lost_is_not(monkeypatch):
+    monkeypatch.setattr(attaching, "ask", lambda *_: pb.MissingReply(verdict=pb.MissingReply.THERE))
+    assert not attaching.new_variables(["a"], SimpleNamespace(), Waits())
+    monkeypatch.setattr(attaching, "ask", lambda *_: pb.MissingReply(verdict=pb.MissingReply.RESTORE))
+    with pytest.raises(tf.errors.AbortedError, match="has lost a"):
+        attaching.new_variables(["a"], SimpleNamespace(), Waits())
 
 
 def test_a_run_whose_variable_has_moved_waits_for_the_view_and_one_that_errs_gets_its_error(monkeypatch):

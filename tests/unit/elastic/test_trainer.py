@@ -83,3 +83,25 @@ def test_when_a_ps_is_lost_the_session_of_the_survivors_is_begun_before_the_aima
     trainer._set_view(ClusterView.from_proto(view(3, 1, 1)))
     trainer._prepare_for_loss()
     assert len(prepared) == 1 and trainer._standby_wanted() == []
+
+
+def test_a_model_lives_for_its_chief_as_soon_as_it_has_said_so_and_no_more_in_another_generation(
+    trainer: Trainer,
+) -> None:
+    def see(generation: int, live: bool) -> bool:
+        trainer._set_view(ClusterView.from_proto(pb.View(epoch=generation + 1, generation=generation, live=live)))
+        return trainer.model_lives
+
+    assert not see(1, False)
+    trainer.model_live(5)  # the AIMaster has not heard it yet
+    assert trainer.model_lives
+    assert see(1, True)
+    assert not see(2, False), "the chief restores, by order"
+    assert see(2, True)
+
+
+def test_who_is_no_chief_initialises_nothing(trainer: Trainer) -> None:
+    trainer._situation.member = ("worker", 0)
+    trainer._set_view(ClusterView.from_proto(pb.View(epoch=2, generation=1, live=False)))
+    assert trainer.model_lives
+    assert not trainer.new_variables(["a"])
