@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from deeprec_ext.layout import LAYOUTS
+from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, layout_called
 from deeprec_ext.settings import OBJECTIVES
 from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
 from tfjob import names
@@ -99,11 +99,13 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
     package = given.text("package") or PACKAGES[0]
     if package not in PACKAGES:
         raise given.error("package", f"write {' or '.join(PACKAGES)}")
-    layout = given.text("layout")
+    layout = layout_called(given.text("layout"))
     if layout in ("auto", ""):
         layout = ""
     elif layout not in LAYOUTS:
-        raise given.error("layout", f"write auto, {', '.join(LAYOUTS[:-1])} or {LAYOUTS[-1]}")
+        raise given.error(
+            "layout", f"write auto, {', '.join((*LAYOUTS, *OTHER_NAMES)[:-1])} or {(*LAYOUTS, *OTHER_NAMES)[-1]}"
+        )
     claim = given.text("state-volume")
     if claim and not _CLAIM.fullmatch(claim):
         raise given.error("state-volume", "must be the name of a PersistentVolumeClaim")

@@ -28,8 +28,8 @@ BLOB, TOLD = "catalogue", "catalogues_told"
 class Catalogues:
     """All that was told (`known`), in the store. `present` is what everybody else works with."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, slots: int) -> None:
+        self._store, self._slots = store, slots
         self.known = pb.Catalogue.FromString(store.blob(BLOB))
         told = store.get(TOLD) or {}
         self._generation, self._fingerprints = int(told.get("generation", 0)), list(told.get("fingerprints", ()))
@@ -52,7 +52,7 @@ class Catalogues:
         """
         if told.fingerprint in self.told(generation):
             return False
-        found = merged(self.known, told, teller, generation)
+        found = merged(self.known, told, teller, generation, self._slots)
         known = self._fingerprints if self._generation == generation else []
         self._generation, self._fingerprints = generation, [*known, told.fingerprint][-FINGERPRINTS_MAX:]
         changed = found.SerializeToString(deterministic=True) != self.known.SerializeToString(deterministic=True)
@@ -64,15 +64,17 @@ class Catalogues:
         return changed
 
 
-def merged(known: pb.Catalogue, told: pb.Catalogue, teller: str, generation: int) -> pb.Catalogue:
+def merged(known: pb.Catalogue, told: pb.Catalogue, teller: str, generation: int, slots: int) -> pb.Catalogue:
     """Both together. Raises RefusedError. Pure.
 
-    What was told in an earlier generation gives way to what is told now, and goes when the chief has told everything.
+    Nobody behind this looks again whether a slot is one: maps are asked by it. What was told in an earlier generation gives way
+    to what is told now, and goes when the chief has told everything.
     """
     complete = is_complete(told)
     begins = teller.startswith("chief") and complete
     variables = {one.name: one for one in known.variables if not begins or one.generation >= generation}
     for new in told.variables:
+        _refuse_no_slot(new, teller, slots)
         old = variables.get(new.name)
         if old is not None and old.generation >= generation:
             _refuse_difference(old, new, teller)
@@ -153,6 +155,14 @@ def _aspects(old: pb.Variable, new: pb.Variable) -> Iterable[_Aspect]:
 
 def _kind(variable: pb.Variable) -> str:
     return "reference" if variable.reference else "resource"
+
+
+def _refuse_no_slot(new: pb.Variable, teller: str, slots: int) -> None:
+    if not 0 <= new.slot < slots:
+        raise RefusedError(
+            f"the variable {new.name} of {teller} is on slot {new.slot}, but the job has the slots 0 to {slots - 1}; take the "
+            "number of parameter servers from TF_CONFIG, or run with more --slots"
+        )
 
 
 def _refuse_difference(old: pb.Variable, new: pb.Variable, teller: str) -> None:

@@ -13,6 +13,8 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 OPEN_MAX = 100
 LOOK_SECONDS = 0.1
 """How often it is looked whether all trainers have made a step since a loss; when each did is told by itself."""
+DATASETS_MAX = 100
+"""Whose positions stand in one event."""
 
 ONE_TROUBLE_SECONDS = 10.0
 """Complaints about a PS that are further apart are about two losses."""
@@ -129,12 +131,26 @@ class Failures:
                 more = entry.failure.stale_records + records
                 entry.failure = self._job.store.save_failure(dataclasses.replace(entry.failure, stale_records=more))
 
-    def restored(self, step: int) -> None:
-        """The model is live again, from this step."""
+    def restored(self, step: int, source: str) -> None:
+        """The model is live, from this step, and the data ledger has been rewound to it. In the first generation that is a
+        beginning; every other goes back to something older, and that is told.
+
+        Args:
+          source: `checkpoint`, `disk backup`, or `nothing` where there was none and the model was initialised.
+        """
+        job, lost = self._job, []
         for entry in self._open:
             if parse_name(entry.failure.name)[0] == pb.PS:
-                lost = max(0, entry.step - step)
-                entry.failure = self._job.store.save_failure(dataclasses.replace(entry.failure, steps_lost=lost))
+                lost.append(max(0, entry.step - step))
+                entry.failure = job.store.save_failure(dataclasses.replace(entry.failure, steps_lost=lost[-1]))
+        if job.cluster.generation > 1:
+            data = [one for one in job.ledger.status() if one.purpose == "train"][:DATASETS_MAX]
+            job.event(
+                "restored", source=source, step=step, steps_lost=max(lost or [0, job.members.step - step]),
+                generation=job.cluster.generation,
+                data={one.name: {"epoch": one.epoch, "trained": one.trained} for one in data},
+            )  # fmt: skip
+        job.members.restored(step)
 
     def observe(self, member: Member) -> None:
         """A trainer's heartbeat: has everybody made a step again?"""

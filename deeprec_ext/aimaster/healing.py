@@ -276,8 +276,7 @@ class Healing:
         self._failures.replaced(job.cluster.epoch)
         self._failures.recovered_by("disk backup" if restored is not None else "checkpoint")
         if restored is not None:  # the chief attaches, and says nothing about the step
-            self._failures.restored(restored.step)
-            job.members.restored(restored.step)
+            self._failures.restored(restored.step, "disk backup")
         job.publish()
 
     async def bring_lost_back(self) -> None:

@@ -88,9 +88,8 @@ class Inbox:
         job = self._job
         if live.generation != job.cluster.generation or job.cluster.lost or job.cluster.live:
             return  # of a generation that is over, or said again
-        self._failures.restored(live.step)
-        job.members.restored(live.step)
         self._rewind(live)
+        self._failures.restored(live.step, "nothing" if live.fresh else "checkpoint")
         job.event("model_live", member.name, step=live.step, generation=live.generation)
         if live.cut:
             job.set_cluster(dataclasses.replace(job.cluster, cut=tuple(live.cut)))

@@ -58,7 +58,7 @@ class Job:
         self.events = EventLog(store, spec.workdir / "events.jsonl", self.clock)
         self.members = Members(store, spec.settings, self.clock)
         self.cluster = Cluster.from_json(text) if (text := store.get("cluster")) else Cluster()
-        self.catalogues = Catalogues(store)
+        self.catalogues = Catalogues(store, spec.slots)
         self.catalogue = self.catalogues.present
         self.ending: str = store.get("ending", "")  # finishing, finished, failed
         self.failure: str = store.get("failure", "")

@@ -19,6 +19,8 @@ KEPT_MAX = 20
 ROLES_MAX = 20
 TEXT_MAX = 1000
 KEY = "notices"
+UNUSED_PS = frozenset({"no-variable-on-ps", "local-training"})
+"""What is trained reaches no PS at all; told by an event of its own as well."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Notices:
         if known is None:
             known = Notice(*key, said.remedy[:TEXT_MAX], said.mended, (), self._job.clock.wall())
             self._job.event("notice", role, code=key[0], text=key[1], remedy=known.remedy, mended=known.mended)
+            if known.code in UNUSED_PS:
+                self._job.event("unused_ps", role, code=known.code, text=known.text, remedy=known.remedy)
         found[key] = dataclasses.replace(known, roles=tuple(sorted({*known.roles, role})))
         self._keep(tuple(found.values()))
         if self._job.settings.strict and not known.mended:

@@ -26,7 +26,7 @@ from deeprec_ext.launch.plan import RunPlan, autoscale_settings, backup_settings
 from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, parse_requests
 from deeprec_ext.launch.rundir import check_directory, default_directory
-from deeprec_ext.layout import LAYOUTS, choose, facts_of_command
+from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, choose, facts_of_command, layout_called
 from deeprec_ext.settings import split_setting, values_given
 
 INTERRUPTED = 130
@@ -93,9 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="finished jobs, from which --autoscale estimates the first size; off: none (default: one file per user)",
     )  # fmt: skip
     parser.add_argument(
-        "--layout", choices=("auto", *LAYOUTS), default="auto",
+        "--layout", choices=("auto", *LAYOUTS, *OTHER_NAMES), default="auto",
         help="what the script's TF_CONFIG calls the chief: chief, master, or workers alone, of which worker 0 is the chief "
-        "(default: by the script's text)",
+        "(also written worker0) (default: by the script's text)",
     )  # fmt: skip
     parser.add_argument(
         "--strict", action="store_true", help="fail where something trains beside the PS, instead of saying so"
@@ -129,7 +129,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     if arguments.autoscale:
         require_autoscale("--autoscale")
     words = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
-    layout = choose(facts_of_command(words), resolve_command(words), arguments.layout)
+    layout = choose(facts_of_command(words), resolve_command(words), layout_called(arguments.layout))
     events = load_events(arguments.events) if arguments.events else ()
     first_ps, first_workers = (1, 0) if arguments.autoscale else (2, 1)  # what nobody has measured starts small
     first_ps = max(arguments.min_ps or 1, first_ps) if arguments.ps is None else arguments.ps

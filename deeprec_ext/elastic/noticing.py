@@ -7,7 +7,9 @@ after each registration, since the AIMaster may have lost it.
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
@@ -20,6 +22,15 @@ log = logging.getLogger("deeprec_ext")
 
 SETTER = "with tf.compat.v1.device(tf.compat.v1.train.replica_device_setter(cluster=cluster)):"
 
+LOOK_STEPS = (3, 50)
+"""Steps after which it is looked at what they train: a script may do something else first, so twice."""
+
+LOOK_SECONDS = 30.0
+"""After the first step it is looked at as well, however slow the others are: it is to be told within a minute."""
+
+AGAIN_SECONDS = 5.0
+"""After which it is looked at again where nothing had recurred yet, that being the training loop."""
+
 NAMED_MAX = 3
 """Variables that are named in a notice."""
 
@@ -27,10 +38,13 @@ NAMED_MAX = 3
 class Noticing:
     """Args:
     send: takes a message to the AIMaster, at any time.
+    clock: seconds.
     """
 
-    def __init__(self, send: Callable[[pb.AgentMessage], None]) -> None:
-        self._send, self._lock = send, threading.Lock()
+    def __init__(self, send: Callable[[pb.AgentMessage], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._send, self._clock, self._lock = send, clock, threading.Lock()
+        self._steps_left: tuple[int, ...] = LOOK_STEPS
+        self._look_at: float | None = None  # by time; None: no step has been made yet
         self._said: dict[str, pb.Notice] = {}
 
     def say(self, code: str, text: str, remedy: str, *, mended: bool = False) -> None:
@@ -49,13 +63,35 @@ class Noticing:
         for notice in said:
             self._send(pb.AgentMessage(notice=notice))
 
+    def due(self, steps: int) -> bool:
+        """Whether to look now, after so many steps; asked after each, and now and then between two. Any thread."""
+        if not self._steps_left or not steps:
+            return False
+        with self._lock:
+            now = self._clock()
+            if self._look_at is None:
+                self._look_at = now + LOOK_SECONDS
+            left = tuple(one for one in self._steps_left if one > steps)
+            if left == self._steps_left and now < self._look_at:
+                return False
+            self._steps_left = left
+            if now >= self._look_at:
+                self._look_at = now + AGAIN_SECONDS
+            return True
+
     def look(self, sessions: Iterable[ElasticSession]) -> None:
         """After some steps: whether what they train is on the PS."""
         for session in sessions:
             if (known := session.trains()) is not None:
+                self._looked()
                 found = training(*known, trainable_in(session.graph))
                 if found.beside:
                     self._beside(found.on_ps, found.beside)
+
+    def _looked(self) -> None:
+        with self._lock:
+            if self._look_at is not None and self._clock() >= self._look_at - AGAIN_SECONDS:  # it was time
+                self._look_at = math.inf
 
     def _beside(self, on_ps: Sequence[str], beside: Sequence[str]) -> None:
         if not on_ps:

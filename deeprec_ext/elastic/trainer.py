@@ -276,9 +276,12 @@ class Trainer:
             self._builder.put(self._freeze)
         if self.clock.steps in (3, 50) or self.clock.steps % 1000 == 0:
             self._builder.put(self.send_catalogue)
-            if self.clock.steps <= 50:
-                self._builder.put(lambda: self.noticing.look(list(self._sessions)))
             self._standby.soon()  # hooks and savers may have added to the graph
+        self._notice()
+
+    def _notice(self) -> None:
+        if self.noticing.due(self.clock.steps):
+            self._builder.put(lambda: self.noticing.look(list(self._sessions)))
 
     def _freeze(self) -> None:
         """The user's graph lives as long as the job; with it, each full garbage collection stops the process for 0.2 s."""
@@ -346,6 +349,7 @@ class Trainer:
 
     def beat(self) -> pb.Heartbeat:
         self.plain.beat()
+        self._notice()
         self.telling.pauses()
         steps, examples = self.clock.rates()
         return pb.Heartbeat(

@@ -207,7 +207,7 @@ class Job:
             if event.get("type") == "notice":  # whole: it says what to do
                 remedy = f": {event['remedy']}" if event.get("remedy") else ""
                 self._display.say(f"notice of {event.get('role')}: {event.get('text')}{remedy}")
-            else:
+            elif event.get("type") != "unused_ps":  # a notice says the same
                 self._display.event(event)
 
     def _refresh(self, script: Script) -> None:

@@ -4,7 +4,7 @@ The job itself has a chief, workers and PS, whatever the script calls them. Publ
 `chief`, `master`, or `worker` 0. This folder knows neither side of the project and no TensorFlow.
 """
 
-from deeprec_ext.layout.choice import CHIEF, LAYOUTS, MASTER, WORKERS, Choice, choose
+from deeprec_ext.layout.choice import CHIEF, LAYOUTS, MASTER, OTHER_NAMES, WORKERS, Choice, choose, layout_called
 from deeprec_ext.layout.cluster import filled, user_tf_config
 from deeprec_ext.layout.names import Given, Names, names_of
 from deeprec_ext.layout.script import Facts, facts_of_command
@@ -13,6 +13,7 @@ __all__ = [
     "CHIEF",
     "LAYOUTS",
     "MASTER",
+    "OTHER_NAMES",
     "WORKERS",
     "Choice",
     "Facts",
@@ -21,6 +22,7 @@ __all__ = [
     "choose",
     "facts_of_command",
     "filled",
+    "layout_called",
     "names_of",
     "user_tf_config",
 ]

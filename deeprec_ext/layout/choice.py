@@ -11,6 +11,9 @@ CHIEF, WORKERS, MASTER = "chief", "workers", "master"
 LAYOUTS = (CHIEF, WORKERS, MASTER)
 """`chief` and workers; workers alone, of which worker 0 is the chief; `master` and workers."""
 
+OTHER_NAMES = {"worker0": WORKERS}
+"""Names that users may write as well."""
+
 _MEANING = {CHIEF: "chief and workers", WORKERS: "workers only, worker 0 is the chief", MASTER: "master and workers"}
 
 
@@ -26,6 +29,11 @@ class Choice:
 
     def __str__(self) -> str:
         return f"{_MEANING[self.layout]} ({self.reason})"
+
+
+def layout_called(name: str) -> str:
+    """One of LAYOUTS by each of its names; anything else stays as it is."""
+    return OTHER_NAMES.get(name, name)
 
 
 def choose(facts: Facts | None, command: Sequence[str] = (), wanted: str = "auto") -> Choice:

@@ -47,6 +47,7 @@ def test_a_model_without_a_device_setter_is_told_and_strict_ends_it(begin, tmp_p
     line = "no variable that is trained is on a PS"
     assert job.end() == 0, job.output
     assert [one["code"] for one in job.summary()["notices"]] == ["no-variable-on-ps"]
+    assert [one["code"] for one in job.events("unused_ps")] == ["no-variable-on-ps"]
     assert line in shown(job) and line in (job.directory / "report.html").read_text() and line in job.log("chief-0")
     assert "replica_device_setter(cluster=cluster)" in job.output
     assert strict.end() == 1, strict.output

@@ -95,6 +95,8 @@ def test_what_was_trained_comes_back_from_the_disk(begin, tmp_path, v1):
     job.wait_training("chief-0", "worker-0")
     assert "Restoring parameters" not in job.log("chief-0")
     restored_at = job.events("disk_restored")[0]["sequence"]
+    [told] = job.events("restored")
+    assert (told["source"], told["generation"]) == ("disk backup", 2)
 
     def later():
         return [one for one in cuts(job) if one["sequence"] > restored_at]
@@ -103,6 +105,7 @@ def test_what_was_trained_comes_back_from_the_disk(begin, tmp_path, v1):
     assert later()[0]["base"]
     assert job.finish() == 0, job.output
     job.check_counts(kills=STUCK)
+    assert told["steps_lost"] == max(one["steps_lost"] for one in job.summary()["failures"])
 
     # A flipped byte is named, and the cut before it is used.
     listed = backup("list", place)["cuts"]

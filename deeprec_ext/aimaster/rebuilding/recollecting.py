@@ -85,7 +85,7 @@ def recollect(
         view = stored.view
     remembered = keepsakes.newest([*stored.remembered, *(one for claim in claims for one in claim.known.remembered)])
     kept = keepsakes.unpack(remembered.get(keepsakes.JOB, b""))
-    catalogue = _catalogue(claims, remembered.get(keepsakes.CATALOGUE, b""), view.generation)
+    catalogue = _catalogue(claims, remembered.get(keepsakes.CATALOGUE, b""), view.generation, len(view.slot_map))
     cluster = _cluster(view, claims)
     cluster = dataclasses.replace(
         cluster, next_epoch=max(cluster.next_epoch, stored.cluster.next_epoch, view.epoch + 1),
@@ -145,7 +145,7 @@ def _marks_all(claim: Claim, cluster: Cluster) -> bool:
     return set(claim.known.marked_slots) >= set(range(len(cluster.slot_map)))
 
 
-def _catalogue(claims: Sequence[Claim], kept: bytes, generation: int) -> pb.Catalogue:
+def _catalogue(claims: Sequence[Claim], kept: bytes, generation: int, slots: int) -> pb.Catalogue:
     """What PS have kept, and what trainers tell beside, the chief first. Empty: nobody who would know it is there."""
     try:
         found = pb.Catalogue.FromString(kept)
@@ -154,7 +154,7 @@ def _catalogue(claims: Sequence[Claim], kept: bytes, generation: int) -> pb.Cata
     told = [claim for claim in claims if claim.known.catalogue.fingerprint]
     for claim in sorted(told, key=lambda claim: (claim.request.role != pb.CHIEF, claim.name)):
         try:
-            found = merged(found, claim.known.catalogue, claim.name, generation)
+            found = merged(found, claim.known.catalogue, claim.name, generation, slots)
         except RefusedError as error:
             log.warning("what %s tells of its variables is not taken: %s", claim.name, error)
     return found

@@ -13,6 +13,7 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.test_scalings import play
 from tests.unit.aimaster.world import World
 
+SLOTS = 8
 DENSE, ROWS, UNKNOWN = pb.Variable.DENSE, pb.Variable.ROWS, pb.Variable.UPDATE_UNSPECIFIED
 
 
@@ -33,7 +34,7 @@ def names(catalogue: pb.Catalogue) -> list[str]:
 
 @pytest.fixture
 def catalogues(tmp_path: Path) -> Catalogues:
-    return Catalogues(Store(tmp_path / "store.db"))
+    return Catalogues(Store(tmp_path / "store.db"), SLOTS)
 
 
 SHARED, OWN = variable("shared"), variable("history", slot=2)
@@ -79,9 +80,9 @@ def test_two_variables_of_one_name_are_refused_by_name(catalogues, difference, w
 
 
 def test_a_shape_that_is_not_known_before_the_run_is_no_difference():
-    known = merged(pb.Catalogue(), told(variable("table", shape=[], bytes=0)), "worker-0", 1)
-    known = merged(known, told(variable("table", shape=[9, 2], bytes=72)), "chief-0", 1)
-    known = merged(known, told(variable("table", shape=[], bytes=0)), "worker-1", 1)
+    known = merged(pb.Catalogue(), told(variable("table", shape=[], bytes=0)), "worker-0", 1, SLOTS)
+    known = merged(known, told(variable("table", shape=[9, 2], bytes=72)), "chief-0", 1, SLOTS)
+    known = merged(known, told(variable("table", shape=[], bytes=0)), "worker-1", 1, SLOTS)
     assert (list(known.variables[0].shape), known.variables[0].bytes) == ([9, 2], 72)
 
 
@@ -123,13 +124,36 @@ def test_a_model_that_begins_anew_may_be_another_one(catalogues):
 
 
 def test_the_store_keeps_it_and_what_need_not_be_told_again(tmp_path):
-    first = Catalogues(Store(tmp_path / "store.db"))
+    first = Catalogues(Store(tmp_path / "store.db"), SLOTS)
     for number in range(FINGERPRINTS_MAX + 5):
         first.add("chief-0", told(SHARED, OWN, fingerprint=f"f{number}"), 1)
-    again = Catalogues(Store(tmp_path / "store.db"))
+    again = Catalogues(Store(tmp_path / "store.db"), SLOTS)
     assert again.known == first.known
     assert list(again.told(1)) == [f"f{number}" for number in range(5, FINGERPRINTS_MAX + 5)]
     assert not again.told(2)
+
+
+@pytest.mark.parametrize("slot", [-1, SLOTS])
+def test_a_slot_that_the_job_does_not_have_is_refused_by_name(catalogues, slot):
+    with pytest.raises(
+        RefusedError, match=rf"the variable x of worker-0 is on slot {slot}, but the job has the slots 0 to 7;"
+    ):
+        catalogues.add("worker-0", told(SHARED, variable("x", slot=slot)), 1)
+    assert not catalogues.present.variables and not catalogues.told(1)
+
+
+def test_a_slot_that_the_job_does_not_have_ends_the_job_and_no_aimaster(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await it.until(lambda: it.master.job.cluster.live)
+        await it.agent("worker-0").say(catalogue=told(variable("x", slot=99)))
+        await it.until(lambda: it.master.job.ending == "failed")
+        assert it.master.job.failure.startswith("the variable x of worker-0 is on slot 99, but")
+        assert not it.master.broken.is_set()
+        await it.crash()
+        await it.start()
+        assert "x" not in names(it.master.job.catalogues.known) and not it.master.broken.is_set()
+
+    play(tmp_path, scenario)
 
 
 def test_a_trainer_that_comes_and_goes_takes_no_variable_away(tmp_path: Path) -> None:
@@ -140,6 +164,7 @@ def test_a_trainer_that_comes_and_goes_takes_no_variable_away(tmp_path: Path) ->
         await it.until(lambda: len(it.master.job.catalogue.variables) == 17)
         await it.scale(workers=2)
         await it.ended()
+        await it.until(lambda: it.agent("worker-1").call is not None)
         await it.agent("worker-1").say(catalogue=it.catalogue)
         await it.agent("worker-1").say(catalogue=pb.Catalogue(variables=[own], fingerprint="other"))
         await it.until(lambda: "other" in it.master.job.catalogues.told(1))

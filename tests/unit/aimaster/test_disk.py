@@ -255,6 +255,17 @@ async def test_nothing_is_restored_of_other_slots_or_another_job_and_the_reason_
 
 
 @played
+async def test_a_restore_after_the_loss_of_all_ps_is_told_as_one(tmp_path):
+    async with job(tmp_path) as world:
+        await world.until(lambda: bool(events(world, "disk_backup")), 10)
+        await asyncio.gather(world.backend.kill("ps-0"), world.backend.kill("ps-1"))
+        await world.until(lambda: bool(events(world, "restored")), 10)
+        [told], [loaded] = events(world, "restored"), events(world, "disk_restored")
+        assert (told["source"], told["step"], told["generation"]) == ("disk backup", loaded["step"], 2)
+        assert told["steps_lost"] == max(one.steps_lost for one in world.master.job.store.failures()) >= 0
+
+
+@played
 async def test_a_restore_raises_when_a_ps_is_lost_meanwhile(tmp_path):
     async with job(tmp_path) as world:
         await world.until(lambda: bool(events(world, "disk_backup")), 10)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -38,6 +40,26 @@ def test_a_killed_ps_comes_back_with_a_new_task_and_the_next_generation(tmp_path
         failure = it.master.job.store.failures()[0]
         assert (failure.name, failure.cause) == ("ps-1", "killed by signal 9") and failure.steps_lost > 0
         assert len(it.master.job.store.failures()) == 1
+        [told] = restores(it)
+        expected = {"source": "checkpoint", "step": 5, "steps_lost": failure.steps_lost, "generation": 2, "data": {}}
+        assert {key: told[key] for key in expected} == expected
+
+    play(tmp_path, scenario)
+
+
+def restores(it: World) -> list[dict[str, Any]]:
+    return [json.loads(row[0]) for row in it.master.job.store.rows("SELECT json FROM events WHERE type = 'restored'")]
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_the_first_start_of_a_job_goes_back_from_nothing(tmp_path: Path, fresh: bool) -> None:
+    async def scenario(it: World) -> None:
+        await it.until(lambda: it.master.job.cluster.live)
+        assert not restores(it)
+        it.agent("chief-0").restored = pb.ModelLive(fresh=fresh)
+        await it.backend.kill("ps-1")
+        await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
+        assert [one["source"] for one in restores(it)] == ["nothing" if fresh else "checkpoint"]
 
     play(tmp_path, scenario)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from deeprec_ext.aimaster.notices import KEPT_MAX, TEXT_MAX
@@ -62,5 +63,20 @@ def test_a_notice_is_a_field_of_its_own_in_the_event(tmp_path: Path) -> None:
         it.master.job.notices.add("worker-0", NOTICE)
         rows = it.master.job.store.rows("SELECT role, json FROM events WHERE type = 'notice'")
         assert len(rows) == 1 and rows[0][0] == "chief-0" and NOTICE.remedy in rows[0][1]
+
+    play(tmp_path, scenario)
+
+
+def test_training_that_reaches_no_ps_is_an_event_of_its_own_once(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        for code in ("no-variable-on-ps", "local-training", "variables-beside-ps", "model-dir"):
+            for name in ("chief-0", "worker-0"):
+                it.master.job.notices.add(name, pb.Notice(code=code, text=f"what {code} says", remedy="use a setter"))
+        rows = it.master.job.store.rows("SELECT role, json FROM events WHERE type = 'unused_ps' ORDER BY sequence")
+        assert [role for role, _ in rows] == ["chief-0", "chief-0"]
+        assert [json.loads(text) for _, text in rows] == [
+            {"code": code, "text": f"what {code} says", "remedy": "use a setter"}
+            for code in ("no-variable-on-ps", "local-training")
+        ]
 
     play(tmp_path, scenario)

@@ -59,6 +59,12 @@ def test_a_dry_run_says_what_would_start_and_starts_nothing(capsys, tmp_path):
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize("name", ["workers", "worker0"])
+def test_a_layout_has_each_of_its_names(name, capsys, tmp_path):
+    assert main(["run", "--dry-run", "--json", "--layout", name, *RUN]) == 0
+    assert json.loads(capsys.readouterr().out)["layout"] == "workers"
+
+
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "aimaster"])
 def test_every_command_has_help(command, capsys):
     with pytest.raises(SystemExit) as end:

@@ -70,6 +70,10 @@ def test_everything_that_can_be_said_is_read() -> None:
     )  # fmt: skip
 
 
+def test_a_layout_has_each_of_its_names() -> None:
+    assert _parse(_job(layout="worker0")).layout == "workers"
+
+
 def test_a_job_without_workers_stays_without_them() -> None:
     found = _parse(_job({"Chief": 1, "PS": 1}))
     assert (found.workers, found.min_workers, found.max_workers) == (0, 0, 0)
@@ -121,6 +125,7 @@ REFUSED: list[tuple[str, Any, Any, dict[str, str], str, str]] = [
     ("a deadline with a unit", None, {}, {"autoscale": "true", "deadline": "90"}, "deadline", "30m or 2h"),
     ("a known backup", None, {}, {"backup": "tape"}, "backup", "peer,disk=DIR"),
     ("a backup where every pod sees it", None, {}, {"backup": "disk=here"}, "backup", "absolute"),
+    ("a known layout", None, {}, {"layout": "worker1"}, "layout", "auto, chief, workers, master or worker0"),
     ("a known package", None, {}, {"package": "pip"}, "package", "inject or image"),
     ("the name of a claim", None, {}, {"state_volume": "My/Claim"}, "state-volume", "PersistentVolumeClaim"),
     ("cores", None, {}, {"max_ps_cpu": "many"}, "max-ps-cpu", "number of cores"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Coroutine
 from pathlib import Path
 
@@ -117,6 +118,10 @@ def test_a_restored_checkpoint_takes_the_ledger_back(tmp_path: Path) -> None:
             await it.until(lambda: worker.replies[-1].rewinds == 1)
             assert worker.replies[-1].sequence == 0, "it is told at once"
             assert (await it.status()).data[0].trained == 4
+            [told] = map(json.loads, events(it, "restored"))
+            assert told["data"] == {"train": {"epoch": 0, "trained": 4}}, (
+                "of the model that is live, not of the one before"
+            )
             assert not (await ask(it, worker, 5, progress=done(held))).leases, "it did not know yet"
             [again] = (await ask(it, worker, 1, rewinds=1)).leases
             assert (again.shard, again.done) == (lease.shard, 4)
