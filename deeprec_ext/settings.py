@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -186,4 +187,6 @@ def values_given(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
         except (KeyError, ValueError):
             example = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "text")
             raise UsageError(f"--setting {name}={text}: must be {example}") from None
+        if kind in (int, float) and not 0 <= values[name] < math.inf:
+            raise UsageError(f"--setting {name}={text}: must be a number of 0 or more")
     return values

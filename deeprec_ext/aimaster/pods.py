@@ -21,6 +21,12 @@ UNKNOWN_EXIT_CODE = 1
 """Of a process that had to be killed after its script had ended nobody knows how: not a success."""
 
 
+NOTHING_TRAINED = pb.Notice(
+    code="nothing-trained", text="the script has ended well, and no process of it has trained on the parameter servers",
+    remedy="look at the command, and at the chief's log, whether it is the training script that was run",
+)  # fmt: skip
+
+
 class Pods:
     def __init__(self, job: Job, backend: PodBackend, healing: Healing) -> None:
         self._job, self.backend, self._healing = job, backend, healing
@@ -174,6 +180,8 @@ class Pods:
     def _finish(self) -> None:
         """The chief has ended: the job is done, the workers may go."""
         job = self._job
+        if not job.ending and not job.cluster.live and not job.members.step:
+            job.notices.add("chief-0", NOTHING_TRAINED)
         if job.ending:
             return
         job.end("finishing")

@@ -124,7 +124,9 @@ async def carry_out(job: Job, promotion: Promotion) -> None:
     tasks = [ps.task for ps in cluster.ps if ps.name in promotion.lost]
     job.gate_closed = True
     try:
-        step = await stop_trainers(job, tasks, job.settings.lease_seconds)
+        settings = job.settings  # copies that are pulled first take as long as their bytes
+        lease = settings.prepare_limit_seconds if promotion.fetched else settings.lease_seconds
+        step = await stop_trainers(job, tasks, lease)
         await _fetch(job, promotion, step)
         members = {m.task: m for m in job.members if m.role == pb.PS and m.admitted}
         futures: dict[str, asyncio.Future[pb.Ack]] = {}

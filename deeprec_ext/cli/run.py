@@ -196,7 +196,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         print_dry_run(plan, arguments.json)
         return 0
-    plan.directory.path.mkdir(parents=True, exist_ok=True)
+    try:
+        plan.directory.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(
+            f"the directory {plan.directory.path} cannot be made ({reason}): give another with --workdir"
+        ) from error
     with plan.directory.lock():
         plan.directory.make()
         display = make_display(plan, quiet=arguments.quiet, json_on_stdout=arguments.json)

@@ -115,6 +115,20 @@ def test_last_lines_of_a_file_longer_than_one_block(tmp_path):
     assert end == 61 * 5000
 
 
+@pytest.mark.parametrize("value", ["-4", "nan", "inf", "-inf"])
+def test_a_setting_that_is_no_number_of_zero_or_more_is_refused(value, capsys, tmp_path):
+    setting = f"peer_backup_seconds={value}"
+    words = ["run", "--workdir", str(tmp_path), "--setting", setting, "--dry-run", "--", "python", __file__]
+    assert main(words) == 2
+    assert "must be a number of 0 or more" in capsys.readouterr().err
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(capsys, tmp_path):
+    (tmp_path / "file").touch()
+    assert main(["run", "--workdir", str(tmp_path / "file" / "run"), "--", "python", __file__]) == 2
+    assert "cannot be made" in capsys.readouterr().err
+
+
 def test_the_command_line_does_not_import_tensorflow():
     code = "import sys, deeprec_ext.cli.main as m; m.build_parser(); sys.exit('tensorflow' in sys.modules)"
     assert (
