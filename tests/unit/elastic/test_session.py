@@ -411,6 +411,30 @@ def test_a_session_whose_rare_runs_are_being_compiled_is_used_at_once(monkeypatc
         session.close()
 
 
+def test_a_session_in_use_is_not_left_behind_when_one_of_its_rare_runs_cannot_be_compiled(monkeypatch):
+    monkeypatch.setattr(usergraph, "OFTEN", 2)
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, loss = build()
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(home, graph)
+        session.run([train, record, loss])
+        for _ in range(3):
+            session.run([train, record])
+        two = cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"}
+        session.shelf.prepare(home.make(*two), standby=True)
+
+        def fail(work, give_up):
+            retire(session.shelf.exchange(home.set(*two)))
+            raise RuntimeError("no")
+
+        monkeypatch.setattr(shelf, "politely", fail)
+        with pytest.raises(RuntimeError):
+            session.shelf.complete(home.make(*two))
+        assert session.run([train, record])[1] == 4
+        session.close()
+
+
 def test_a_session_that_is_given_up_is_not_waited_for(monkeypatch, held):
     begun, go_on = held
     cluster = LocalCluster(1)
