@@ -99,6 +99,9 @@ class PsChange:
         run, job, s = self._run, self._job, self._run.scaling
         planned = await wanted_map(job, s.added, s.drained, s.replace, s.weights)
         available, needed = run.pods.backend.available_memory(), planned.bytes + job.settings.copy_chunk_bytes
+        alone = len(job.cluster.ps) + len(s.added) - len(s.drained) == 1
+        if alone and job.holding.allowed and not job.holding.complete():
+            needed += job.holding.needed_bytes  # a trainer makes copies of everything
         if available is not None and planned.bytes and needed > available:
             raise RefusedScalingError(
                 f"the targets need {needed / 1e6:.0f} MB for the copies and {available / 1e6:.0f} MB are available: "

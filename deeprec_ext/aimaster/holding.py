@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from deeprec_ext.aimaster import commands
 from deeprec_ext.aimaster.commands import CommandError
+from deeprec_ext.aimaster.estimator.memory import HOLDER_ROOM, Layout, of_holder
 from deeprec_ext.aimaster.facts import parse_name
 from deeprec_ext.aimaster.guards import EVENT_SECONDS, TICK_SECONDS
 from deeprec_ext.aimaster.members import Member
@@ -43,9 +44,6 @@ READY_SECONDS = 60.0
 
 STORE_KEY = "holder"
 """Its name, for the next AIMaster."""
-
-ROOM = 0.9
-"""Share of a container's memory that may be in use with the copies."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +144,22 @@ class Holding:
 
     def complete(self) -> bool:
         return all(self.usable(slot) is not None for slot in self._job.guards.needed())
+
+    @property
+    def needed_bytes(self) -> int:
+        """Of a trainer, beside its own, while it keeps everything."""
+        return of_holder(Layout.of(self._job.catalogue, len(self._job.cluster.slot_map)))
+
+    def copying(self, name: str) -> bool:
+        """Whether this trainer is making copies that it has not yet."""
+        return self.wanted and name == self.holder and not (
+            self.complete() and all(copy.holder == name for copy in self.copies.values())
+        )  # fmt: skip
+
+    def bytes_with(self, name: str) -> int:
+        """Of the complete copies that this trainer keeps."""
+        slots = {slot for slot, copy in self.copies.items() if copy.holder == name}
+        return sum(variable.bytes for variable in self._job.catalogue.variables if variable.slot in slots)
 
     def age_seconds(self, slots: Iterable[int]) -> float:
         """How old the oldest of these copies is."""
@@ -257,7 +271,7 @@ class Holding:
             if job.members.records[member.name].wanted and self._unfit.get(member.incarnation, now) <= now:
                 used = job.gazing.process(member.name)
                 limit = used.memory_limit_bytes if used is not None else 0
-                room = ROOM * limit - used.working_set_bytes if used is not None and limit else math.inf
+                room = HOLDER_ROOM * limit - used.working_set_bytes if used is not None and limit else math.inf
                 found.append(Candidate(member.name, member.place, room))
         return found
 
@@ -272,7 +286,7 @@ class Holding:
             await self._dismiss()
             return
         hosts = {m.place for ps in job.cluster.ps if (m := job.members.get(ps.name)) is not None}
-        needed = sum(variable.bytes for variable in job.catalogue.variables)
+        needed = self.needed_bytes
         present = self.holder if any(copy.holder == self.holder for copy in self.copies.values()) else ""
         candidates = self._candidates()
         chosen = choose_holder(candidates, hosts, needed, present)

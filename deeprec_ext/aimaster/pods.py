@@ -74,10 +74,16 @@ class Pods:
             log.error("%s could not be started again: %s", name, error)
 
     def end(self, member: Member) -> None:
-        """Its script has ended, its process has not: it is killed, in the background, with the exit code that was told."""
+        """Its script has ended, its pod has not. A process that is the pod's own is killed, in the background, with the exit
+        code that was told. One that the pod's command has started has ended by its own timer, or is killed where it can be; the
+        command is the user's own and goes on."""
         record = self._job.members.records[member.name]
         code = UNKNOWN_EXIT_CODE if member.exit_code is None else member.exit_code
-        self._job.event("outstayed", member.name, exit_code=code)
+        goes_on = record.pid not in (1, record.pod_pid)
+        self._job.event("outstayed", member.name, exit_code=code, goes_on=goes_on)
+        if goes_on:
+            more = "its pod goes on with what else its command does, and is waited for"
+            self._job.event("warning", member.name, text=f"its script has ended with exit code {code}; {more}")
         task = asyncio.get_running_loop().create_task(self._end(member.name, record.pid, code))
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)

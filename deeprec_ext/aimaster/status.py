@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from deeprec_ext.aimaster.facts import RoleRecord
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.members import Member
@@ -21,7 +23,9 @@ def job_state(job: Job, scalings: Scalings) -> str:
 
 
 def _ending(member: Member) -> str:
-    """Of a process that is there after the end of its script."""
+    """Of a pod that is there after the end of its script."""
+    if member.outstays == math.inf:  # its command does something else
+        return "ended"
     return "ending" if member.exit_code in (0, None) else "failed"
 
 

@@ -29,7 +29,7 @@ COLUMNS = (
 )
 STATE_STYLE = {
     "running": "green", "training": "green", "starting": "yellow", "requested": "yellow", "restarting": "yellow",
-    "ending": "yellow",
+    "ending": "yellow", "ended": "dim",
     "leaving": "yellow", "scaling": "cyan", "finishing": "cyan", "exited": "dim", "finished": "green", "failed": "bold red",
     "succeeded": "bold green", "stopped": "yellow",
 }  # fmt: skip

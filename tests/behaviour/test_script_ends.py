@@ -8,9 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.behaviour.jobs import SCRIPTS, RealJob
+from tests.behaviour.jobs import COUNT, SCRIPTS, RealJob
 
 pytestmark = pytest.mark.slow
 
@@ -79,3 +80,27 @@ def test_a_process_ends_with_its_script_as_it_does_with_stock_tensorflow(begin, 
     assert "Exception ignored in" not in log, log[-6000:]
     for said in ("the thread has ended", "the handler has ended") if ways == ALL else ():
         assert said in log, "the script's own work was cut"
+
+
+@pytest.mark.timeout(300)
+def test_a_pod_whose_command_does_something_after_the_script_is_waited_for_and_that_is_told(begin, tmp_path):
+    go_on = tmp_path / "go on"
+    count, after = (
+        f"{sys.executable} {COUNT[1]}",
+        f"echo what comes after; while ! test -e '{go_on}'; do sleep 0.2; done; exit 0",
+    )
+    job: RealJob = begin(
+        "--ps", "1", "--workers", "0", "--setting", "end_limit_seconds=1",
+        command=("bash", "-c", f"{count}; {after}"),
+    )  # fmt: skip
+    job.wait_training("chief-0")
+    trainer = job.role("chief-0").pid
+    job.put("stop", json.dumps(["chief-0"]))
+    [told] = job.until(lambda: job.events("outstayed"), "that the pod lives on")
+    assert told["goes_on"] and told["exit_code"] == 0
+    job.until(lambda: (role := job.role("chief-0")) and role.state == "ended", "status to say so")
+    assert any("goes on with what else its command does" in event["text"] for event in job.events("warning"))
+    assert not psutil.pid_exists(trainer), "the trainer has ended"
+    assert "what comes after" in job.log("chief-0") and job.process.poll() is None
+    go_on.touch()
+    assert job.end() == 0, job.output

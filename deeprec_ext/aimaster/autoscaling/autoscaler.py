@@ -110,7 +110,12 @@ class Autoscaler:
         """One tick for the windows and the growth of memory."""
         job = self._job
         self._growth.observe(
-            self._now(), {m.incarnation: memory_of(m, self._latest(m.name)) for m in job.members if m.admitted}
+            self._now(),
+            {
+                m.incarnation: memory_of(m, self._latest(m.name))
+                for m in job.members
+                if m.admitted and not job.holding.copying(m.name)  # that it fills up now says nothing of later
+            },
         )
         trainers = job.members.trainers().values()
         ps = [self._latest(name).get("busy_share", 0.0) for name in job.members.wanted(pb.PS)]

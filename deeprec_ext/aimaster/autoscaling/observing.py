@@ -70,7 +70,8 @@ def observe(
         windows=tuple(windows), roles=tuple(roles_of(job, latest, growth)), slots=tuple(slots_of(job, latest)),
         changes=tuple(changes_of(scalings.records(), job.started))[-CHANGES_KEPT:],
         losses=tuple(losses_of(job.store.failures(), job.started))[-LOSSES_KEPT:], progress=progress_of(job),
-        backups=job.peer_backup, hold=hold, busy=scalings.running is not None or bool(scalings.queue),
+        backups=job.peer_backup, copies_bytes=copies_of(job), hold=hold,
+        busy=scalings.running is not None or bool(scalings.queue),
     )  # fmt: skip
 
 
@@ -82,6 +83,11 @@ def model_of(catalogue: pb.Catalogue) -> Model:
     return Model(
         table_bytes=tables, dense_bytes=dense, largest_slot_bytes=max(slot_bytes(catalogue.variables, slots), default=0)
     )
+
+
+def copies_of(job: Job) -> int:
+    """What a trainer needs for the copies of a single PS."""
+    return job.holding.needed_bytes if job.holding.allowed else 0
 
 
 def roles_of(job: Job, latest: Latest, growth: Growth) -> list[RoleUse]:
@@ -106,6 +112,7 @@ def roles_of(job: Job, latest: Latest, growth: Growth) -> list[RoleUse]:
                 busy_share=values.get("busy_share", 0.0) if traced else 0.0,
                 age_seconds=member.heartbeat.step_age_seconds,
                 oom_kills=int(values.get("oom_kills", 0)),
+                copies_bytes=job.holding.bytes_with(member.name),
             )
         )
     return found

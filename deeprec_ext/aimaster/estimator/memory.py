@@ -1,4 +1,4 @@
-"""Memory of a parameter server, from the variables that are on it. Pure.
+"""Memory of a parameter server, from the variables that are on it, and of a trainer that keeps copies of them. Pure.
 
     PS = process + variables + backups + marks + buffers
 
@@ -39,6 +39,9 @@ CHUNK_BYTES = 8 << 20
 
 DIRTY_ROUND_BYTES = 256 << 20
 """Most that one round of dirty rows takes (`deeprec_ext.elastic.migration`)."""
+
+HOLDER_ROOM = 0.9
+"""Share of a trainer's memory that may be in use with the copies of a single PS; with more it keeps none."""
 
 DIRTY_SHARE = 0.1
 """Of a table's bytes, dirty between two refreshes: most steps touch the same rows."""
@@ -142,6 +145,22 @@ def moving(layout: Layout, before: dict[int, PsMemory], old: Sequence[int], new:
         kernels = VARIABLE_BYTES * sum(layout.counts[slot] for slot in incoming)
         found[task] = before.get(task, PsMemory()).total + copies + kernels + rows + (CHUNK_BYTES if rows else 0)
     return found
+
+
+def of_holder(layout: Layout) -> int:
+    """Of a trainer, beside its own: copies of all variables of a single PS, optimizer slots included, and what keeps them up.
+
+    Not GUARDING_BYTES: with half a megabyte of variables a chief took 13 MB more than without, most of which is a chunk."""
+    if not any(layout.counts):
+        return 0
+    dirty = min(DIRTY_SHARE * sum(layout.tables), DIRTY_ROUND_BYTES)
+    return sum(layout.sizes) + VARIABLE_BYTES * sum(layout.counts) + round(dirty) + CHUNK_BYTES
+
+
+def of_holder_of(model: Model) -> int:
+    """The same, where only features of the model are known; 0 where none is."""
+    variables = model.table_bytes + model.dense_bytes
+    return variables + CHUNK_BYTES + round(min(DIRTY_SHARE * model.table_bytes, DIRTY_ROUND_BYTES)) if variables else 0
 
 
 def even_share(model: Model, ps: int, backups: bool) -> float:

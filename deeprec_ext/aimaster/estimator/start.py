@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from deeprec_ext.aimaster.estimator.formula import NAMES
 from deeprec_ext.aimaster.estimator.history import Finished
-from deeprec_ext.aimaster.estimator.memory import even_share
+from deeprec_ext.aimaster.estimator.memory import even_share, of_holder_of
 from deeprec_ext.aimaster.estimator.throughput import ThroughputModel, fit
 from deeprec_ext.aimaster.policy.observed import Limits, Model, Size
 from deeprec_ext.units import counted, format_bytes
@@ -221,9 +221,7 @@ def _sized(size: Size, model: Model, limits: Limits, given: Size, similar: Simil
     wanted = {
         "ps_cpu": _used(similar, "ps_cpu_cores"), "worker_cpu": _used(similar, "trainer_cpu_cores"),
         "ps_memory_bytes": HEADROOM * even_share(model, size.ps, backups),
-        "worker_memory_bytes": HEADROOM * max(
-            (job.worker_memory_bytes for _, job, _ in similar), default=WORKER_BYTES + 4 * model.dense_bytes
-        ),
+        "worker_memory_bytes": HEADROOM * _trainer(size, model, similar, backups),
     }  # fmt: skip
     chosen = {}
     for name, value in wanted.items():
@@ -236,6 +234,18 @@ def _sized(size: Size, model: Model, limits: Limits, given: Size, similar: Simil
         size.ps, size.workers, round(chosen["ps_cpu"], 2), round(chosen["worker_cpu"], 2), int(chosen["ps_memory_bytes"]),
         int(chosen["worker_memory_bytes"]),
     )  # fmt: skip
+
+
+def _trainer(size: Size, model: Model, similar: Similar, backups: bool) -> float:
+    """Bytes of a trainer. Each may have to keep the copies of a single PS; those of a job that had one have done so."""
+    holds = backups and size.ps == 1
+    fresh = WORKER_BYTES + 4 * model.dense_bytes + (of_holder_of(model) if holds else 0)
+    return max((_needed(job, holds) for _, job, _ in similar), default=fresh)
+
+
+def _needed(job: Finished, holds: bool) -> int:
+    held = job.backups and any(window.size.ps == 1 for window in job.windows)
+    return job.worker_memory_bytes + (of_holder_of(job.model) if holds and not held else 0)
 
 
 def _used(similar: Similar, name: str) -> float:

@@ -117,6 +117,8 @@ def _memory(evidence: Evidence) -> dict[str, float]:
             continue
         horizon = min(evidence.seconds_left, policy.horizon_seconds)
         need = max(use.working_set_bytes + max(0.0, use.memory_slope_bytes_per_second) * horizon for use in uses)
+        if role == "worker" and evidence.size.ps == 1:
+            need = max(need, memory.trainer_with_copies(evidence))
         need *= max(policy.memory_headroom, _after_a_loss(evidence) if role == "ps" else 1.0)
         if need <= policy.shrink_below * now and not memory.killed_lately(evidence, role):
             found[f"{role}_memory_bytes"] = memory.rounded(need)

@@ -71,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     ending,
     memory.killed,
     memory.growing,
+    memory.homeless,
     replacement.reclaimed,
     sizing.outside,
     replacement.hung,

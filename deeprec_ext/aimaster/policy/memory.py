@@ -10,6 +10,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
+from deeprec_ext.aimaster.estimator.memory import HOLDER_ROOM
 from deeprec_ext.aimaster.policy import cost, hysteresis
 from deeprec_ext.aimaster.policy.evidence import HOUR, Evidence
 from deeprec_ext.aimaster.policy.limits import fits
@@ -65,9 +66,18 @@ def ps_memory(evidence: Evidence) -> PsMemory | None:
 
 
 def with_memory_for(evidence: Evidence, known: PsMemory | None, size: Size) -> Size | None:
-    """The size, with as much memory per PS as its PS count needs; None where that cannot be had."""
+    """The size, with as much memory per PS as its PS count needs, and per trainer where it leaves one PS; None where that
+    cannot be had."""
     if known is None or size.ps >= evidence.size.ps:
         return size
+    if size.ps == 1:
+        need = trainer_with_copies(evidence) * evidence.policy.memory_headroom
+        if not _fits_a_trainer(evidence):
+            if not evidence.limits.resizable or not size.worker_memory_bytes:
+                return None
+            size = dataclasses.replace(size, worker_memory_bytes=max(size.worker_memory_bytes, rounded(need)))
+            if not fits(size, evidence.limits):
+                return None
     need = known.need(size.ps, evidence.observed.backups) * evidence.policy.memory_headroom
     if need <= known.limit:
         return size
@@ -77,7 +87,37 @@ def with_memory_for(evidence: Evidence, known: PsMemory | None, size: Size) -> S
     return larger if fits(larger, evidence.limits) else None
 
 
+def trainer_with_copies(evidence: Evidence) -> float:
+    """Bytes of the largest trainer once it keeps the copies of a single PS, as each of them may have to."""
+    needed = evidence.observed.copies_bytes
+    return max(
+        (use.working_set_bytes + (0 if use.copies_bytes else needed) for use in evidence.of_role("worker")), default=0
+    )
+
+
+def _fits_a_trainer(evidence: Evidence) -> bool:
+    """Whether a trainer has the copies of a single PS, or room for them, or none is needed."""
+    needed = evidence.observed.copies_bytes
+    return not needed or any(
+        use.copies_bytes or not (limit := limit_of(evidence, use, "worker"))
+        or use.working_set_bytes + needed <= HOLDER_ROOM * limit
+        for use in evidence.of_role("worker")
+    )  # fmt: skip
+
+
 # ----------------------------------------------------------------------------------------------------------- rules
+
+
+def homeless(evidence: Evidence) -> Answer:
+    """The copies of a single PS fit no trainer, so that it has no backup."""
+    uses = evidence.of_role("worker")
+    if evidence.size.ps != 1 or not evidence.limits.resizable or not uses or not all(u.working_set_bytes for u in uses):
+        return None
+    if _fits_a_trainer(evidence) or any(0 < use.age_seconds < evidence.policy.memory_age_seconds for use in uses):
+        return None
+    need, had = trainer_with_copies(evidence) * evidence.policy.memory_headroom, request_of(evidence.size, "worker")
+    what = f"no trainer has room for the copies of the single PS ({format_bytes(evidence.observed.copies_bytes)})"
+    return _more(evidence, "worker", need, need / had if had else 1.0, what)
 
 
 def killed(evidence: Evidence) -> Answer:

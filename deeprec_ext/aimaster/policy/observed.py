@@ -95,6 +95,7 @@ class RoleUse:
     busy_share: float = 0.0  # PS
     age_seconds: float = 0.0  # since it began to work
     oom_kills: int = 0
+    copies_bytes: int = 0  # trainers: complete copies of a single PS' variables, in the working set
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,9 @@ class Observed:
     losses: tuple[Loss, ...] = ()
     progress: Progress = field(default_factory=Progress)
     backups: bool = True  # peer backups: every variable is held twice
+    copies_bytes: int = (
+        0  # memory of the trainer that keeps the copies, beside its own, when there is one PS; 0: none does
+    )
     hold: bool = False  # the user does not want to be decided for
     busy: bool = False  # a scaling is under way or queued
     reclaimed: tuple[str, ...] = ()  # roles whose node will be taken away

@@ -18,7 +18,7 @@ from deeprec_ext.aimaster.scaling import PAUSES_KEPT, pause_changes
 from deeprec_ext.aimaster.summary import summarize
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from tests.unit.aimaster.world import SLOT_BYTES, World, world
+from tests.unit.aimaster.world import SETTINGS, SLOT_BYTES, World, world
 
 Scenario = Callable[[World], Awaitable[None]]
 
@@ -260,6 +260,19 @@ def test_too_little_memory_is_refused_with_the_figures(tmp_path: Path) -> None:
         assert "ps-2" not in it.backend.pods and "BEGUN" not in it.agent("worker-0").told
 
     play(tmp_path, scenario)
+
+
+def test_a_change_to_one_ps_needs_memory_for_the_copies_of_its_holder_too(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        it.backend.memory = 5_000_000 + SETTINGS.copy_chunk_bytes  # enough for the eight kilobytes that move
+        await it.scale(ps=1)
+        ended = await it.ended()
+        assert ended.outcome == "refused" and "MB" in ended.reason
+        it.backend.memory = 50_000_000
+        await it.scale(ps=1)
+        assert (await it.ended(2)).outcome == "committed"
+
+    play(tmp_path, scenario, settings=dataclasses.replace(SETTINGS, peer_backup="auto", peer_backup_seconds=0.2))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Observed
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from tests.unit.aimaster.world import SETTINGS, World, world
+from tests.unit.aimaster.world import SETTINGS, SLOT_BYTES, World, world
 
 
 class Script:
@@ -61,9 +61,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def play(
     tmp_path: Path, script: Script, scenario: Callable[[World, Autoscaler], Awaitable[None]], *, in_place: bool = True,
-    **spec: object,
+    changed: dict[str, object] | None = None, **spec: object,
 ) -> None:  # fmt: skip
-    settings = dataclasses.replace(SETTINGS, decide_seconds=0.05, window_seconds=0.3)
+    settings = dataclasses.replace(SETTINGS, decide_seconds=0.05, window_seconds=0.3, **(changed or {}))
 
     async def main() -> None:
         async with world(tmp_path, settings=settings, **spec) as it:
@@ -121,6 +121,39 @@ def test_no_window_is_of_a_time_in_which_a_trainer_builds_sessions(tmp_path: Pat
         await it.until(lambda: scaler._windows._open is not None)
 
     play(tmp_path, script, scenario)
+
+
+def test_the_copies_of_a_single_ps_reach_the_policy_with_the_trainer_that_keeps_them(tmp_path: Path) -> None:
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        chief = it.agent("chief-0")
+        chief.mute.add("report")
+        await it.until(lambda: "guard" in chief.told)
+        await asyncio.sleep(0.2)
+        assert chief.incarnation not in scaler._growth._points, "it fills up now"
+        assert it.agent("worker-0").incarnation in scaler._growth._points
+        assert script.seen[-1].copies_bytes == it.master.job.holding.needed_bytes > 8 * SLOT_BYTES
+        assert not any(use.copies_bytes for use in script.seen[-1].roles)
+        await chief.say(backup=pb.BackupReport(guard=chief.command("guard").guard.id, slots=range(8), age_seconds=0.01))
+        await it.until(lambda: any(use.copies_bytes for use in script.seen[-1].roles))
+        assert {use.name: use.copies_bytes for use in script.seen[-1].roles} == {
+            "ps-0": 0, "chief-0": 8 * SLOT_BYTES, "worker-0": 0
+        }  # fmt: skip
+        await it.until(lambda: chief.incarnation in scaler._growth._points)
+
+    play(tmp_path, script, scenario, ps=1, changed={"peer_backup": "auto", "peer_backup_seconds": 0.2})
+
+
+@pytest.mark.parametrize("changed", [{"peer_backup_holder": "off"}, {"peer_backup": "off"}])
+def test_where_no_trainer_keeps_copies_none_is_planned_for(tmp_path: Path, changed: dict[str, object]) -> None:
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(script.seen))
+        assert not script.seen[-1].copies_bytes
+
+    play(tmp_path, script, scenario, ps=1, changed={"peer_backup": "auto", **changed})
 
 
 def test_nothing_is_decided_while_the_user_holds(tmp_path: Path) -> None:

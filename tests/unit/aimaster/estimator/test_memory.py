@@ -100,3 +100,12 @@ def test_features_alone_give_a_share_that_falls_with_ps_but_not_below_the_larges
     assert memory.even_share(model, 2, False) == PROCESS_BYTES + 500 * MB
     assert memory.even_share(model, 2, True) == PROCESS_BYTES + 1000 * MB + 2 * CHUNK_BYTES + memory.GUARDING_BYTES
     assert memory.even_share(model, 10, False) == PROCESS_BYTES + 400 * MB
+
+
+def test_a_trainer_that_keeps_the_copies_of_a_single_ps_needs_all_its_variables_optimizer_slots_included():
+    needed = memory.of_holder(LAYOUT)
+    assert needed == 9 * MB + 8 + 10 * VARIABLE_BYTES + CHUNK_BYTES + 8 * MB // 10
+    assert memory.of_holder(Layout.of(pb.Catalogue(), 8)) == 0
+    assert memory.of_holder_of(Model()) == 0
+    model = Model(table_bytes=8 * MB, dense_bytes=MB + 8)
+    assert memory.of_holder_of(model) == needed - 10 * VARIABLE_BYTES

@@ -135,6 +135,20 @@ def test_limits_are_never_left():
     assert (size.ps_cpu, size.worker_cpu) == (1.0, 1.0)
 
 
+def test_a_trainer_beside_a_single_ps_gets_memory_for_its_copies():
+    cloud = dataclasses.replace(LIMITS, resizable=True, max_ps=1)
+    with_copies, without = (first_size(MODEL, cloud, [], backups=backups).size for backups in (True, False))
+    assert with_copies.worker_memory_bytes - without.worker_memory_bytes > MODEL.table_bytes
+    two = dataclasses.replace(LIMITS, resizable=True, min_ps=2, max_ps=2)
+    assert first_size(MODEL, two, []).size.worker_memory_bytes == without.worker_memory_bytes
+    # A job that had one PS for a while has shown what that takes; one that never had has not.
+    had = finished()
+    never = dataclasses.replace(had, windows=tuple(window for window in had.windows if window.size.ps > 1))
+    bytes_of = {len(job.windows): first_size(MODEL, cloud, [job], script="train.py").size.worker_memory_bytes
+                for job in (had, never)}  # fmt: skip
+    assert bytes_of[len(never.windows)] - bytes_of[len(had.windows)] > MODEL.table_bytes
+
+
 def test_requests_are_made_where_they_can_be_and_are_not_named_otherwise():
     history = [finished(seed=seed) for seed in range(3)]
     assert first_size(MODEL, LIMITS, history, script="train.py").size.cpu == 0

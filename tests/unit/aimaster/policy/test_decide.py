@@ -6,8 +6,12 @@ import dataclasses
 
 import pytest
 
+from deeprec_ext.aimaster.policy.cpu import unused
 from deeprec_ext.aimaster.policy.decide import decide
+from deeprec_ext.aimaster.policy.evidence import Evidence
+from deeprec_ext.aimaster.policy.memory import ps_memory, with_memory_for
 from deeprec_ext.aimaster.policy.observed import Change, Limits, Loss, Progress, Size, Window
+from deeprec_ext.aimaster.policy.proposal import Proposal
 from tests.unit.aimaster.policy.jobs import LIMITS, POLICY, seen, uses, windows
 
 SIZE = Size(2, 3, 1.0, 1.0, 1 << 30, 1 << 30)
@@ -99,6 +103,45 @@ def test_a_worker_killed_for_lack_of_memory_is_not_answered_with_more_workers():
     decision = decide(seen(SIZE, limits=dataclasses.replace(LIMITS, max_workers=3), **killed("worker-1")), POLICY)
     assert decision.size.workers == 3
     assert decide(seen(SIZE, limits=RESIZABLE, **killed("worker-1")), POLICY).size.worker_memory_bytes == 3 << 29
+
+
+ALONE = Size(1, 1, 1.0, 1.0, 2 << 30, 2 << 30)
+TO_ONE = dataclasses.replace(ALONE, ps=2)
+COPIES = {"copies_bytes": 900 << 20}
+
+
+def test_where_no_trainer_has_room_for_the_copies_of_a_single_ps_trainers_get_it():
+    full = uses(ALONE, chief_0={"working_set_bytes": 1 << 30}, worker_0={"working_set_bytes": 1 << 30})
+    decision = decide(seen(ALONE, limits=RESIZABLE, roles=full, **COPIES), POLICY)
+    assert decision.action == "resize" and decision.size.worker_memory_bytes >= (1924 << 20) / 0.9
+    assert "no trainer has room for the copies of the single PS" in decision.reason
+    held = uses(ALONE, chief_0={"working_set_bytes": 1900 << 20, **COPIES}, worker_0={"working_set_bytes": 1 << 30})
+    assert "has room" not in decide(seen(ALONE, limits=RESIZABLE, roles=held, **COPIES), POLICY).reason
+    assert "has room" not in decide(seen(ALONE, limits=RESIZABLE, roles=full), POLICY).reason, "none is to be kept"
+
+
+def test_memory_that_any_trainer_may_need_for_the_copies_is_not_given_back():
+    generous = dataclasses.replace(ALONE, worker_memory_bytes=4 << 30, ps_memory_bytes=1200 << 20)
+    small = uses(generous, chief_0={"working_set_bytes": 500 << 20}, worker_0={"working_set_bytes": 500 << 20})
+    more = {"limits": RESIZABLE, "roles": small, "time": 400.0, "windows": tuple(windows(generous, 1000.0, 340.0, 6))}
+    without, with_copies = (unused(Evidence(seen(generous, **more, **copies), POLICY)) for copies in ({}, COPIES))
+    assert isinstance(without, Proposal) and isinstance(with_copies, Proposal)
+    assert without.size.worker_memory_bytes < 1400 << 20 <= with_copies.size.worker_memory_bytes
+
+
+def test_one_ps_is_not_scaled_down_to_where_no_trainer_has_room_for_its_copies():
+    busy = {"working_set_bytes": 1800 << 20}
+    roles = uses(TO_ONE, ps_0={"working_set_bytes": 500 << 20}, ps_1={"working_set_bytes": 500 << 20},
+                 chief_0=busy, worker_0=busy)  # fmt: skip
+    sizes = {}
+    for limits in (LIMITS, RESIZABLE):
+        for copies in (0, 900 << 20):
+            evidence = Evidence(seen(TO_ONE, limits=limits, roles=roles, copies_bytes=copies), POLICY)
+            sizes[limits.resizable, copies] = with_memory_for(evidence, ps_memory(evidence), ALONE)
+    assert sizes[False, 0] == sizes[True, 0] == ALONE
+    assert sizes[False, 900 << 20] is None
+    more = sizes[True, 900 << 20]
+    assert more is not None and more.worker_memory_bytes >= 2700 << 20
 
 
 def test_growth_is_answered_before_the_limit_is_reached():
