@@ -73,8 +73,9 @@ class Sampler:
         """The job's interval, 0: no reports. Starts the thread when it is needed."""
         self._seconds = seconds
         if self._thread is None and self._interval > 0:
-            self._thread = threading.Thread(target=self._work, name="deeprec-gazer", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="deeprec-gazer", daemon=True)
+            thread.start()
+            self._thread = thread  # `stop`, in another thread, joins one that has begun
         self._wake.set()
 
     def stop(self) -> None:
