@@ -16,6 +16,17 @@ from deeprec_ext.layout import CHIEF, Given, Names, names_of, user_tf_config
 log = logging.getLogger("deeprec_ext")
 
 
+def few_ps(count: int, slots: int) -> tuple[str, str] | None:
+    """Text and remedy where a script's own cluster has fewer PS than there are slots; None: it has not, or has none."""
+    if not 0 < count < slots:
+        return None
+    return (
+        f"the script's cluster has {count} PS and the job {slots} slots: the others stay empty, and more than {count} PS are "
+        "of no use",
+        "take as many as TF_CONFIG has, or --ps_hosts={ps_hosts}",
+    )
+
+
 class Calling:
     """Args:
     role, index: of this trainer, as the AIMaster counts.
@@ -26,6 +37,8 @@ class Calling:
         self._config = user_tf_config(role, index, env.slots(), env.layout() or CHIEF)
         self._lock = threading.Lock()
         self._server: Names | None = None
+        self.made: tuple[str, int] | None = None
+        """Job and task as which the script has made its server."""
 
     def names(self) -> Names:
         """As far as the script has said by now."""
@@ -37,17 +50,17 @@ class Calling:
         cluster = {job.name: dict(job.tasks) for job in definition.cluster.job}
         names = self._of(Given(cluster, definition.job_name, definition.task_index))
         with self._lock:
-            self._server = names
+            self._server, self.made = names, (definition.job_name, definition.task_index)
         log.info(
             "the script calls this process '%s' %d: what it places there runs here", definition.job_name,
             definition.task_index,
         )  # fmt: skip
-        if 0 < names.ps < env.slots():
-            log.warning(
-                "the script's cluster has %d parameter servers and the job %d slots: the others stay empty, and of PS beyond "
-                "%d nothing is had; take as many as TF_CONFIG has, or --ps_hosts={ps_hosts}", names.ps, env.slots(), names.ps,
-            )  # fmt: skip
         return names
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Names of the jobs in the TF_CONFIG that it was given."""
+        return frozenset(self._config["cluster"])
 
     def _from_environment(self) -> Names:
         try:

@@ -75,9 +75,7 @@ class Sampler:
         if self._thread is None and self._interval > 0 and not self._stopped:
             thread = threading.Thread(target=self._work, name="deeprec-gazer", daemon=True)
             thread.start()
-            self._thread = (
-                thread  # only now: a script that fails at once stops it meanwhile, and cannot join one that is starting
-            )
+            self._thread = thread  # `stop`, in another thread, joins one that has begun
         self._wake.set()
 
     def stop(self) -> None:

@@ -110,6 +110,10 @@ class Noticing:
 
 
 def trainable_in(graph: tf.Graph) -> frozenset[str]:
-    """Names of the nodes of its trainable variables."""
-    found = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
-    return frozenset(variable.op.name for variable in found if getattr(variable, "op", None) is not None)
+    """Names of the nodes of its trainable variables; of local ones each process is to have its own."""
+    keys = tf.compat.v1.GraphKeys
+    trainable, local, shared = (
+        {variable.op.name for variable in graph.get_collection(key) if getattr(variable, "op", None) is not None}
+        for key in (keys.TRAINABLE_VARIABLES, keys.LOCAL_VARIABLES, keys.GLOBAL_VARIABLES)
+    )
+    return frozenset(trainable - (local - shared))

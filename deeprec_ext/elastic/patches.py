@@ -27,6 +27,7 @@ from deeprec_ext import env
 from deeprec_ext.elastic import beside, plain, process, sidecar
 from deeprec_ext.elastic.attaching import Attaching
 from deeprec_ext.elastic.beside import keras_imported, keras_optimizers_imported
+from deeprec_ext.elastic.calling import few_ps
 from deeprec_ext.elastic.session import ElasticSession
 from deeprec_ext.elastic.starting import original_server_class
 from deeprec_ext.errors import RefusedError
@@ -92,10 +93,12 @@ class ElasticServer:
         assert trainer is not None
         self.server_def = server_lib._make_server_def(server_or_cluster_def, job_name, task_index, protocol, config)
         try:
-            trainer.calling.server(self.server_def)
+            names = trainer.calling.server(self.server_def)
         except RefusedError as error:
             trainer.refused(str(error))
             raise
+        if (few := few_ps(names.ps, env.slots())) is not None:
+            trainer.notice("few-ps", *few, mended=True)  # it trains as it was written
 
     @property
     def target(self) -> str:

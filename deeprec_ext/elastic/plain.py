@@ -78,6 +78,8 @@ class Watch:
         self._updates: Counter[int] = Counter()
         self._looked = 0.0
         self._since, self._what = 0.0, SESSION
+        self.opened = False
+        """MonitoredSession has made a session on the spot."""
         self.over = False
         """Nothing is watched any more: it was told, or the script trains on the PS."""
 
@@ -182,6 +184,7 @@ class LocalSession(ElasticSession):
 
     def __init__(self, graph: Any, config: Any, watch: Watch) -> None:
         self._watch = watch
+        watch.opened = True
         super().__init__("", graph, config)
 
     def _do_run(self, handle: Any, target_list: Any, fetch_list: Any, *more: Any) -> Any:

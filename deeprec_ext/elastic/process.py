@@ -20,6 +20,7 @@ from deeprec_ext.elastic.agent import Identity
 from deeprec_ext.elastic.script_end import SCRIPT, UNKNOWN_EXIT_CODE, Guard
 from deeprec_ext.elastic.starting import setup_logging, start_server
 from deeprec_ext.elastic.trainer import Trainer
+from deeprec_ext.elastic.unopened import text_of_script, why_no_session
 
 log = logging.getLogger("deeprec_ext")
 
@@ -33,11 +34,6 @@ CLOSE_SECONDS = 5.0
 LAST_SECONDS = 8.0
 """How long the end of the process waits for the last word to the AIMaster, a session that is being prepared, and others
 that are being closed. What takes longer is left behind, which costs nothing at the end."""
-
-NO_SESSION = (
-    "the script ended without opening a session on the parameter servers: eager TensorFlow 2 training cannot be made elastic; "
-    "train with tf.estimator, tf.compat.v1.train.MonitoredTrainingSession or tf.keras.estimator.model_to_estimator"
-)
 
 
 def trainer() -> Trainer | None:
@@ -91,7 +87,8 @@ def _at_last(one: Trainer) -> None:
     trained_nothing = not one.had_session and not expected and code == 0
     beside = one.plain.conclude()
     if trained_nothing and one.refusal is None:
-        one.refused(beside or NO_SESSION)
+        calling = one.calling
+        one.refused(beside or why_no_session(calling.made, one.plain.opened, calling.given, text_of_script()))
     deadline = time.monotonic() + LAST_SECONDS
     one.finish(2 if trained_nothing else code, SCRIPT.error)
     one.settle(max(0.0, deadline - time.monotonic()))

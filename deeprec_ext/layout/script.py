@@ -1,17 +1,18 @@
 """What a script says of its cluster, read from its text: nothing of it is run.
 
-Also read are the modules beside it that it imports, since many scripts have their cluster in one of them.
+Also read are the modules of its own that it imports, since many scripts have their cluster in one of them. A name that a script
+or such a module has made itself means nothing: its own `train_and_evaluate` is not Estimator's.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 FILES_MAX = 60
-"""Modules beside the script that are read at most."""
+"""Modules of the script's own that are read at most."""
 
 FILE_BYTES_MAX = 2 << 20
 """Larger files are tables of something, not programs."""
@@ -45,6 +46,13 @@ def facts_of_command(words: Sequence[str], directory: Path | None = None) -> Fac
     if path is None:
         return None
     found, waiting, seen = Facts(), [path], {path}
+    places = dict.fromkeys((path.parent, directory or Path.cwd()) if "-m" in words else (path.parent,))
+
+    def files_of(name: str) -> list[Path]:
+        """Of a module of the script's own, by its path."""
+        files = [file for place in places for file in (place / f"{name}.py", place / name / "__init__.py")]
+        return [file for file in files if file.is_file()]
+
     while waiting:
         try:
             one = waiting.pop(0)
@@ -55,12 +63,11 @@ def facts_of_command(words: Sequence[str], directory: Path | None = None) -> Fac
             if one == path:
                 return None
             continue
-        found = _joined(found, _facts(tree))
-        for name in _imported(tree):
-            for module in (path.parent / f"{name}.py", path.parent / name / "__init__.py"):
-                if module not in seen and len(seen) < FILES_MAX and module.is_file():
-                    seen.add(module)
-                    waiting.append(module)
+        found = _joined(found, _facts(tree, lambda name: bool(files_of(name))))
+        for module in (file for name in _imported(tree) for file in files_of(name)):
+            if module not in seen and len(seen) < FILES_MAX:
+                seen.add(module)
+                waiting.append(module)
     return found
 
 
@@ -93,7 +100,7 @@ def _joined(one: Facts, other: Facts) -> Facts:
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
-    """Paths of modules as they would lie beside the script."""
+    """Paths of modules as they would lie beside the script, or where it is run."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (name.name.replace(".", "/") for name in node.names)
@@ -104,7 +111,47 @@ def _imported(tree: ast.AST) -> Iterator[str]:
             yield from (f"{base}/{name.name}".lstrip("/") for name in node.names if name.name != "*")
 
 
-def _facts(tree: ast.AST) -> Facts:
+def _made_here(tree: ast.AST, is_own: Callable[[str], bool]) -> set[str]:
+    """Names that the module has made, or has from a module of the script's own, and from nowhere else."""
+    made, foreign = {"self", "cls"}, {"tensorflow"}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            made.add(node.name)
+        elif isinstance(node, ast.arg):
+            made.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in _ESTIMATOR:
+            made.add(node.id)
+        elif isinstance(node, ast.Import):
+            for name in node.names:
+                own = is_own(name.name.replace(".", "/"))
+                (made if own else foreign).add(name.asname or name.name.split(".")[0])
+        elif isinstance(node, ast.ImportFrom):
+            (made if _from_own(node, is_own) else foreign).update(name.asname or name.name for name in node.names)
+    return made - foreign
+
+
+def _from_own(node: ast.ImportFrom, is_own: Callable[[str], bool]) -> bool:
+    base = (node.module or "").replace(".", "/")
+    return node.level > 0 or is_own(base) or any(is_own(f"{base}/{name.name}") for name in node.names)
+
+
+def _is_estimators(node: ast.AST, made: Collection[str], is_own: Callable[[str], bool]) -> bool:
+    """Whether something is a name of `_ESTIMATOR`, and TensorFlow's."""
+    if isinstance(node, ast.ImportFrom):
+        return not _from_own(node, is_own) and any(name.name in _ESTIMATOR for name in node.names)
+    if isinstance(node, ast.Name):
+        return node.id in _ESTIMATOR and node.id not in made
+    if not isinstance(node, ast.Attribute) or node.attr not in _ESTIMATOR:
+        return False
+    root: ast.AST = node
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return not (isinstance(root, ast.Name) and root.id in made)
+
+
+def _facts(tree: ast.AST, is_own: Callable[[str], bool]) -> Facts:
+    """`is_own`: whether a module, by its path, is the script's own."""
+    made = _made_here(tree, is_own)
     jobs, flags, tf_config, estimator = set(), set(), False, False
     passed: set[int] = set()  # words that are handed to some function: DEFINE_string("master", …) names no job
     for node in ast.walk(tree):
@@ -119,8 +166,8 @@ def _facts(tree: ast.AST) -> Facts:
                 node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else node.name
             )
             tf_config |= name == "TFConfigClusterResolver"
-            estimator |= name in _ESTIMATOR
     for node in ast.walk(tree):
+        estimator |= _is_estimators(node, made, is_own)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             tf_config |= node.value == "TF_CONFIG"
             if node.value.lower() in JOBS and (node.value.lower() != "master" or id(node) not in passed):

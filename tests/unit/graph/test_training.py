@@ -125,3 +125,13 @@ def test_an_update_inside_a_function():
 
         out = step()
     assert found(graph, out.op) == training_of((), ("weights",))
+
+
+def test_a_local_copy_that_each_process_trains_is_none_of_the_model():
+    graph = tf.Graph()
+    with graph.as_default():
+        copy = v1.get_variable(
+            "copy", [3], collections=[v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.TRAINABLE_VARIABLES]
+        )
+        step = v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(copy))
+    assert found(graph, step) == training_of((), ())

@@ -57,6 +57,59 @@ def test_modules_beside_the_script_are_read_too(tmp_path):
     assert layout_of(tmp_path, "import cluster\nfrom tools import roles").layout == "chief"
 
 
+OWN = READS + "if config['task']['type'] in ('master', 'worker'): "
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OWN + "train_and_evaluate(args)\ndef train_and_evaluate(args): pass",
+        OWN + "RunConfig()\nclass RunConfig: pass",
+        OWN + "train_and_evaluate()\ntrain_and_evaluate = lambda: 0",
+        OWN + "from own import train_and_evaluate; train_and_evaluate()",
+        OWN + "from own import train_and_evaluate as t; t()",
+        OWN + "import own; own.train_and_evaluate()",
+        OWN + "import own as model; model.RunConfig()",
+        OWN + "from .own import train_and_evaluate",
+        OWN + "from package import part; part.train_and_evaluate()",
+        OWN + "self.train_and_evaluate()",
+        OWN + "pass\ndef main(trainer): trainer.train_and_evaluate()",
+    ],
+)
+def test_what_a_script_calls_like_estimators_is_not_estimators(tmp_path, text):
+    (tmp_path / "own.py").write_text("def train_and_evaluate(): pass\nclass RunConfig: pass")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "part.py").write_text("def train_and_evaluate(): pass")
+    assert layout_of(tmp_path, text).layout == "master"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OWN + "tf.estimator.train_and_evaluate(a, b, c)",
+        OWN + "from tensorflow.estimator import train_and_evaluate as t; t(a, b, c)",
+        OWN + "from tensorflow_estimator import estimator as e; e.RunConfig()",
+        OWN + "learn = tf.contrib.learn; learn.RunConfig()",
+        OWN + "from tensorflow.estimator import *; train_and_evaluate(a, b, c)",
+        OWN + "tf.estimator.train_and_evaluate(a, b, c)\ndef train_and_evaluate(args): pass",
+        OWN + "from tensorflow import estimator; estimator.RunConfig()\ndef export(estimator): pass",
+        OWN + "from own import estimator_of\nRunConfig = tf.estimator.RunConfig",
+    ],
+)
+def test_estimators_own_are(tmp_path, text):
+    (tmp_path / "own.py").write_text("def estimator_of(): pass")
+    choice = layout_of(tmp_path, text)
+    assert (choice.layout, choice.reason) == ("chief", "Estimator wants one called chief")
+
+
+def test_a_package_is_read_where_the_command_runs(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "task.py").write_text("import package.cluster as cluster\ncluster.train_and_evaluate()")
+    (tmp_path / "package" / "cluster.py").write_text(OWN + "pass\ndef train_and_evaluate(): pass")
+    facts = facts_of_command(["python", "-m", "package.task"], tmp_path)
+    assert choose(facts).layout == "master"
+
+
 def test_a_module_is_found_where_the_command_runs(tmp_path):
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "train.py").write_text(READS + "job == 'master'")
@@ -80,7 +133,7 @@ def test_a_script_that_takes_its_cluster_from_flags_gets_them(tmp_path):
 
 
 def test_what_the_scripts_of_the_compatibility_course_get():
-    names = {"knows_master": "master", "hosts_in_flags": "workers"}
+    names = {"knows_master": "master", "hosts_in_flags": "workers", "init_everywhere": "workers"}
     for script in sorted(COMPAT.glob("*.py")):
         layout = choose(facts_of_command(["python", str(script)])).layout
         assert layout == names.get(script.stem, layout) and (script.stem in names or layout == "chief"), script
