@@ -87,7 +87,7 @@ test-all: lint  ## The same with the long tests, about a minute each
 	$(BIN)/python -m pytest $(AT_ONCE) tests/cluster tests/chaos tests/compat tests/behaviour $(PYTEST_ARGS)
 
 .PHONY: compat
-compat: $(VENV)/installed-test $(VENV)/installed-tf  ## Run scripts in the style of TensorFlow's tutorials, unchanged, scaled, with a PS killed
+compat: $(VENV)/installed-test $(VENV)/installed-tf  ## Run scripts in the style of TensorFlow's tutorials, unchanged, scaled, with kills
 	$(BIN)/python -m pytest tests/compat $(PYTEST_ARGS)
 
 .PHONY: test-quick

@@ -2,13 +2,15 @@
 
     python -m benchmarks.kills --kills 300                 # jobs of 1 to 4 PS, 25 kills each; over an hour on 2 cores
     python -m benchmarks.kills --kills 20 --seed 7 --json
+    python -m benchmarks.kills --pending-seconds 120       # one kill, of a scaling that has waited for a pod so long
 
 The script counts its own updates on every slot (benchmarks/updates.py), so what a kill has cost is counted exactly: the most
 updates of one trainer that a slot misses, and how old the oldest of them was. Each change begins when the job is at full
 strength: all PS there and with slots, every slot with a backup, no scaling under way.
 
-Counted: how each loss was recovered from, and what is missing beyond the interval of the backups and one second. The
-directory of a job with such a loss is kept, and its seed and number printed.
+Counted: how each loss was recovered from, and what is missing beyond the interval of the backups and one second; by the
+state that the scaling was in when the signal was sent, as `events.jsonl` has it: what was wanted is often over by then.
+The directory of a job with such a loss is kept, and its seed and number printed.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -65,8 +67,11 @@ class Kill:
 
 @dataclass
 class Outcome:
+    """`wanted` is the moment that was drawn, `moment` the one that it was: see `moment_of`."""
+
     number: int
     kind: str
+    wanted: str
     moment: str
     victim: str
     ps: int
@@ -101,6 +106,15 @@ def draw(random_: random.Random, ps: int, workers: int, names: list[str]) -> Kil
     if random_.random() < 0.5:
         return Kill(change, after_seconds=random_.choice(AFTER_SECONDS))
     return Kill(change, state=random_.choice(WORKER_STATES if change.kind == "worker" else STATES))
+
+
+def moment_of(events: Sequence[Mapping[str, Any]], scaling: int, struck: float) -> str:
+    """The state that a scaling was in at that time (Unix seconds), by what the AIMaster has told; `ended`: in none any more."""
+    before = [event for event in events if event.get("scaling") == scaling and event["time"] <= struck]
+    if any(event["type"] == "scaling_ended" for event in before):
+        return "ended"
+    states = [event["state"] for event in before if event["type"] == "scaling_state"]
+    return states[-1] if states else "queued" if scaling else "none"
 
 
 class Killing:
@@ -159,16 +173,46 @@ class Killing:
             scaling = self.job.ask(**kill.change.request)
         except grpc.RpcError as error:
             raise RuntimeError(f"{kill}: {error}") from error
-        moment = self._wait(kill, scaling)
+        wanted = self._wait(kill, scaling)
         alive = self._alive()
         victim = alive[min(len(alive) - 1, int(choice * len(alive)))]
         view = {one.name: one for one in self.job.until(self.job.status, "status").roles}
         struck = self.job.send(victim, signal.SIGKILL)
-        outcome = Outcome(number, kill.change.kind, moment, victim, len(view[victim].slots) and len(ps))
-        began = time.monotonic()
+        outcome = Outcome(number, kill.change.kind, wanted, "", victim, len(view[victim].slots) and len(ps))
         self.job.until(
             lambda: len(self._of("failure")) > failures or self._gone(victim), "the failure to be noticed", 60
         )
+        return self._concluded(outcome, scaling, struck, recovered)
+
+    def strike_pending(self, seconds: float) -> Outcome:
+        """A worker is asked for and its process stopped before it has registered, like a pod without a node; then a PS dies."""
+        self.wait_strong()
+        self.job.wait_steps(5, time.time())
+        recovered, name = len(self._of("recovered")), f"worker-{len(self.job.trainers) - 1}"
+        scaling = self.job.ask(workers=len(self.job.trainers))
+        self.job.until(lambda: (role := self._role(name)) and role.pid, f"a process of {name}", every=0.01)
+        pid, began = self.job.pid(name), time.monotonic()
+        self.job.send(name, signal.SIGSTOP)
+        say(f"{name} is pending for {seconds:g} s")
+        while time.monotonic() - began < seconds:
+            time.sleep(0.1)
+        role = self._role(name)
+        if role is None or role.heartbeat.training or moment_of(self.events(), scaling, time.time()) != "ACQUIRE":
+            raise RuntimeError(f"the scaling does not wait for {name}; see {self.job.base}")
+        *others, victim = self.job.servers()
+        struck = self.job.send(victim, signal.SIGKILL)
+        self.job.until(lambda: len(self._of("recovered")) > recovered, "the recovery", every=0.05)
+        self.job.go_on(pid)
+        outcome = Outcome(0, "worker", f"pending for {seconds:g} s", "", victim, 1 + len(others))
+        return self._concluded(outcome, scaling, struck, recovered)
+
+    def _role(self, name: str) -> pb.RoleStatus | None:
+        status = self.job.status()
+        return next((role for role in status.roles if role.name == name), None) if status is not None else None
+
+    def _concluded(self, outcome: Outcome, scaling: int, struck: float, recovered: int) -> Outcome:
+        """When the job is at full strength again: what the kill has cost. `recovered`: events of that kind before it."""
+        began, victim = time.monotonic(), outcome.victim
         self.job.wait_steps(5, struck + 0.5)
         self.wait_strong()
         self.job.wait_steps(5, time.time())
@@ -178,6 +222,7 @@ class Killing:
                 outcome.by = event["by"] or "restart"
                 outcome.told_age_seconds, outcome.told_steps = event["backup_age_seconds"], event["steps_missing"]
         outcome.by = outcome.by or ("nothing to recover" if len(self._of("recovered")) == recovered else "?")
+        outcome.moment = moment_of(self.events(), scaling, struck)
         ended = self._of("scaling_ended", scaling=scaling)
         outcome.scaling = ended[-1]["outcome"] if ended else ""
         outcome.generation = max((event["generation"] for event in self._of("view_published")), default=1)
@@ -252,6 +297,17 @@ def one_job(seed: int, kills: int, interval: float, result: Result, told: Callab
         result.kept.append(f"seed {seed}: {kept}")
 
 
+def one_pending(seconds: float, interval: float, result: Result, told: Callable[[Outcome], None]) -> None:
+    flags = [
+        "--max-workers", "2", "--setting", f"peer_backup_seconds={interval:g}",
+        "--setting", f"acquire_limit_seconds={seconds + GRACE_SECONDS:g}",
+    ]  # fmt: skip
+    with running([SCRIPT, "--pace", "0.02"], ps=2, workers=1, flags=flags, label="pending") as job:
+        job.wait_steps(20, 0.0)
+        result.kills.append(Killing(job, 0, interval).strike_pending(seconds))
+        told(result.kills[-1])
+
+
 def summary(result: Result, interval: float) -> dict[str, Any]:
     kills = result.kills
     lost = [one for one in kills if one.by not in ("nothing to recover", "restart")]
@@ -260,6 +316,7 @@ def summary(result: Result, interval: float) -> dict[str, Any]:
         "of_the_view": len(lost),
         "by": dict(Counter(one.by for one in kills)),
         "moments": dict(sorted(Counter(f"{one.kind}, {one.moment}" for one in kills).items())),
+        "wanted": dict(sorted(Counter(f"{one.kind}, {one.wanted}" for one in kills).items())),
         "interval_seconds": interval,
         "missing_updates_max": max((one.missing_updates for one in kills), default=0),
         "oldest_seconds_max": max((one.oldest_seconds for one in kills), default=0.0),
@@ -277,6 +334,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first job; the next has the next")
     parser.add_argument("--job-kills", type=int, default=JOB_KILLS, help="in one job")
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between two refreshes of a backup")
+    parser.add_argument(
+        "--pending-seconds", type=float, default=0.0, help="one kill instead, when a worker has been pending so long"
+    )
     parser.add_argument("--seconds", type=float, default=0.0, help="begin no further job after so long")
     parser.add_argument("--json", action="store_true", help="every kill, as JSON")
     arguments = parser.parse_args()
@@ -284,11 +344,15 @@ def main() -> int:
     result, began, seed = Result(), time.monotonic(), arguments.seed
 
     def told(one: Outcome) -> None:
-        text = f"{len(result.kills)}/{arguments.kills} seed {seed}.{one.number} {one.kind}, {one.moment}: {one.victim}"
+        what = f"{one.kind}, {one.wanted} ({one.moment}): {one.victim}"
+        text = f"{len(result.kills)}/{arguments.kills} seed {seed}.{one.number} {what}"
         missing = f"{one.missing_updates} updates missing, oldest {one.oldest_seconds:.2f} s"
         trouble = f" TROUBLE: {one.trouble}" if one.trouble else ""
         say(f"{text}: by {one.by}, {missing}, {one.scaling}, strong again after {one.recovered_seconds:.1f} s{trouble}")
 
+    if arguments.pending_seconds:
+        arguments.kills = 1
+        one_pending(arguments.pending_seconds, arguments.interval, result, told)
     while len(result.kills) < arguments.kills and not (
         arguments.seconds and time.monotonic() - began > arguments.seconds
     ):

@@ -321,6 +321,16 @@ class RealJob:
             pytest.fail(f"{error}\nlast events:\n{self.last_events()}{self.tails()}")
 
 
+class PatientJob(RealJob):
+    """A real job whose waits have a longer limit: its processes import all of TensorFlow, or have large graphs to compile."""
+
+    PATIENCE_SECONDS = 300.0
+    """Deadline of each wait; on an idle machine the longest takes seconds."""
+
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = LONG, every: float = 0.1) -> Any:
+        return super().until(condition, what, max(seconds, self.PATIENCE_SECONDS), every)
+
+
 def refused(directory: Path, role: str) -> int:
     """How often TensorFlow refused a step of this trainer by the number of its request (docs/critiques.md): a part of each may
     have been done by another PS, and was done again.

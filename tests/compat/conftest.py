@@ -5,21 +5,10 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.behaviour.jobs import RealJob
-
-PATIENCE = 300.0
-"""Deadline of each wait; on an idle machine the longest takes seconds."""
-
-
-class PatientJob(RealJob):
-    """A real job whose waits have a longer limit."""
-
-    def until(self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE, every: float = 0.1) -> Any:
-        return super().until(condition, what, max(seconds, PATIENCE), every)
+from tests.behaviour.jobs import PatientJob, RealJob
 
 
 @pytest.fixture

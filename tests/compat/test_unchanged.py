@@ -1,4 +1,4 @@
-"""Scripts that nobody wrote for this project run unchanged, while PS and workers come and go and a PS is killed."""
+"""Scripts that nobody wrote for this project run unchanged, while PS and workers come and go and some are killed."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_it_runs_with_stock_tensorflow_in_one_process(tmp_path, script):
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("script", EACH)
-def test_it_trains_on_while_ps_and_workers_change_and_a_ps_is_killed(begin, tmp_path, script):
+def test_it_trains_on_while_ps_and_workers_change_and_are_killed(begin, tmp_path, script):
     more = prepared(script, tmp_path)
     slow = tmp_path / "slow"
     slow.touch()  # a step takes its time while this is there, so that the training does not end before the changes
     job = begin(*FLAGS, command=script.command(tmp_path / "run0" / "model", script.steps, *more, slow_while=slow))
-    killed = disturb(job)
+    disturbed = disturb(job)
     slow.unlink()
     assert job.end(600) == 0, job.output
-    check(script, job, script.steps, killed)
+    check(script, job, script.steps, disturbed)

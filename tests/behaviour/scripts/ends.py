@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 150  # a start takes a minute where many want the processor
 
 
 def each(path, ways):
@@ -107,9 +107,11 @@ def train(way):
         with graph.as_default():
             another = v1.train.MonitoredTrainingSession(server.target, True)
         another.run(train_op)
-        Kept.value = session, another
+        globals()["kept"] = session, another
     elif way == "finaliser":  # not TensorFlow's, and it never ends
-        Kept.value = Kept()
+        sys.kept = (
+            Endless()
+        )  # `sys` is taken apart by name; the module's own objects are left to the collector, or to nobody
         sys.exit(6)
     elif way == "forgotten session":
         with graph.as_default():
@@ -119,9 +121,7 @@ def train(way):
     print(f"training is over: {step.name}")
 
 
-class Kept:
-    value = None
-
+class Endless:
     def __del__(self, sleep=time.sleep):
         sleep(1000)
 
