@@ -196,7 +196,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         print_dry_run(plan, arguments.json)
         return 0
-    plan.directory.path.mkdir(parents=True, exist_ok=True)
+    try:
+        plan.directory.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"--workdir {plan.directory.path}: cannot be made ({error.strerror}); choose another"
+        ) from None
     with plan.directory.lock():
         plan.directory.make()
         display = make_display(plan, quiet=arguments.quiet, json_on_stdout=arguments.json)
