@@ -199,10 +199,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         plan.directory.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = error.strerror or str(error)
         raise UsageError(
-            f"the directory {plan.directory.path} cannot be made ({reason}): give another with --workdir"
-        ) from error
+            f"--workdir {plan.directory.path}: cannot be made ({error.strerror}); choose another"
+        ) from None
     with plan.directory.lock():
         plan.directory.make()
         display = make_display(plan, quiet=arguments.quiet, json_on_stdout=arguments.json)

@@ -32,6 +32,7 @@ RUN = ["--", "python", "train.py"]
         (["run", "--events", "none.yaml", *RUN], "none.yaml"),
         (["run", "--setting", "x=1", *RUN], "--setting x"),
         (["run", "--resume", *RUN], "--resume"),
+        (["run", "--workdir", "train.py/run", *RUN], "cannot be made (Not a directory); choose another"),
         (["run", "--unknown", *RUN], "unrecognized"),
         (["run", "--ps", "two", *RUN], "--ps"),
         (["run", "--backup", "tape", *RUN], "--backup tape: write off, peer"),
