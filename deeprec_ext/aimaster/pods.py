@@ -186,7 +186,7 @@ class Pods:
     def _finish(self) -> None:
         """The chief has ended: the job is done, the workers may go."""
         job = self._job
-        if not job.ending and not job.cluster.live and not job.members.step:
+        if not job.ending and not job.cluster.live and not job.members.step and not job.notices.all:
             job.notices.add("chief-0", NOTHING_TRAINED)
         if job.ending:
             return

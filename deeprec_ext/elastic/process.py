@@ -84,11 +84,11 @@ def _at_last(one: Trainer) -> None:
         f"deeprec-ext: this process is ended: it lives {limit:g} s after the end of its script",
     )  # fmt: skip
     expected = one.identity.role == "evaluator" or one.leaving.is_set() or one.asked_to_train or one.model_is_live
-    trained_nothing = not one.had_session and not expected and code == 0
-    beside = one.plain.conclude()
+    beside = one.plain.conclude()  # that has been told: the script ends as it ends, unless the job is strict
+    trained_nothing = not one.had_session and not expected and not beside and code == 0
     if trained_nothing and one.refusal is None:
         calling = one.calling
-        one.refused(beside or why_no_session(calling.made, one.plain.opened, calling.given, text_of_script()))
+        one.refused(why_no_session(calling.made, one.plain.opened, calling.given, text_of_script()))
     deadline = time.monotonic() + LAST_SECONDS
     one.finish(2 if trained_nothing else code, SCRIPT.error)
     one.settle(max(0.0, deadline - time.monotonic()))

@@ -101,9 +101,11 @@ def _warnings(facts: dict[str, _Facts]) -> list[str]:
         named = ", ".join(f"{f.node.name} ({_megabytes(f.bytes)})" for f in tables[:5])
         more = f" and {len(tables) - 5} more" if len(tables) > 5 else ""
         found.append(
-            f"the optimizer writes every row of these tables and slots in each step, as Adam does: {named}{more}; "
+            "every row of these tables and slots is written in each step, by an optimizer like Adam, or since the loss reads "
+            f"the whole table (an l2_loss of it): {named}{more}; "
             f"{_megabytes(sum(f.bytes for f in tables))} are copied while training pauses. "
-            "Use a lazy Adam or Adagrad, which update only the rows looked up, and they are copied before the pause"
+            "Use a lazy Adam or Adagrad, and regularise the rows that were looked up: what is updated by rows is copied before "
+            "the pause"
         )
     return found
 

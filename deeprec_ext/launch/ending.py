@@ -59,7 +59,8 @@ async def wait_for_others(pods: Pods, worker_grace_seconds: float) -> None:
 
 async def _let_end(pods: Pods, names: list[str], grace_seconds: float) -> None:
     if not await pods.wait_exited(names, grace_seconds):
-        _log.warning("%s did not end within %.0f s of the chief; stopping them", ", ".join(names), grace_seconds)
+        late = [name for name in names if (pod := pods.get(name)) is not None and pod.running]
+        _log.warning("%s did not end within %.0f s of the chief; stopping them", ", ".join(late), grace_seconds)
 
 
 async def stop_all(pods: Pods, client: JobClient, outcome: Outcome) -> None:
