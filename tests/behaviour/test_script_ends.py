@@ -29,7 +29,8 @@ ALL = (
 )  # fmt: skip
 
 LATER_SECONDS = 10.0
-"""So much longer than stock's a process may take, over everything: start, registration, session, end."""
+"""So much longer than stock's a process may take, over everything: start, registration, session, end. Where stock itself takes
+longer than this, for want of a processor, it may take twice as long as stock."""
 
 LIMIT_SECONDS = 3
 """`end_limit_seconds` of the job that is about it. With the default, 60, whom the timer ends is too late for all the others."""
@@ -64,7 +65,7 @@ def check(job: RealJob, stock: dict[str, tuple[int | None, float]], ours: dict[s
     print(said)
     for way, (code, seconds) in stock.items():
         assert ours[way][0] == code, f"{way}\n{said}\n{job.log('chief-0')[-6000:]}"
-        assert ours[way][1] < seconds + LATER_SECONDS, f"{way}\n{said}"
+        assert ours[way][1] < seconds + max(LATER_SECONDS, seconds), f"{way}\n{said}"
 
 
 @pytest.mark.timeout(2000)

@@ -18,6 +18,7 @@ LIMIT_SECONDS = 150  # a start takes a minute where many want the processor
 
 def each(path, ways):
     """Every way, and what became of it; exit code None: it was not gone in time."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background commands ignore it
     results = {}
     for way in ways:
         began = time.monotonic()
