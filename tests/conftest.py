@@ -10,10 +10,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import psutil
 import pytest
 
 from deeprec_ext.launch import ports
+
+hypothesis.settings.register_profile(
+    "whatever the machine does", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("whatever the machine does")
 
 ROOT = Path(__file__).resolve().parent.parent
 EXIT_SECONDS = 5.0  # how long a process that a test has stopped may take to be gone

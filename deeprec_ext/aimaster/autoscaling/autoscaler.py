@@ -16,7 +16,7 @@ from typing import Protocol
 from deeprec_ext.aimaster.autoscaling.growth import Growth
 from deeprec_ext.aimaster.autoscaling.observing import Latest, memory_of, observe, size_of
 from deeprec_ext.aimaster.autoscaling.windows import Windows
-from deeprec_ext.aimaster.facts import Scaling
+from deeprec_ext.aimaster.facts import Scaling, parse_name
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Observed, Size
@@ -139,6 +139,13 @@ class Autoscaler:
         wanted = [*job.members.wanted(pb.CHIEF), *job.members.wanted(pb.WORKER)]
         return all(name in trainers and _only_trains(trainers[name].heartbeat) for name in wanted)
 
+    def _ending(self) -> bool:
+        """Whether a trainer's script has ended well: the others will. Nobody is missing, and nobody is to come."""
+        members = self._job.members
+        ended = {record.name for record in members.records.values() if record.state == "exited"}
+        ended |= {member.name for member in members if member.said_goodbye and member.exit_code == 0}
+        return any(members.records[name].wanted and parse_name(name)[0] in (pb.CHIEF, pb.WORKER) for name in ended)
+
     # ------------------------------------------------------------------------------------------------ deciding
 
     def observed(self) -> Observed:
@@ -157,7 +164,7 @@ class Autoscaler:
 
     async def decide_now(self) -> Decision | None:
         """One look; None while the last decision is still being carried out."""
-        if self._pending is not None and self._pending.ended_at is None:
+        if (self._pending is not None and self._pending.ended_at is None) or self._ending():
             return None
         observed = self.observed()
         decision = await asyncio.to_thread(self._decide, observed)
