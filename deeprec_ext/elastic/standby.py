@@ -9,14 +9,20 @@ where the next change is likely to come soon (`standby_delay_seconds`).
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
+log = logging.getLogger("deeprec_ext")
+
 MEMORY_SHARE = 0.2
 """With less of the machine's memory left, none is added."""
+
+MEMORY_SECONDS = 10.0
+"""How soon it is looked again whether there is more: a shortage of a moment must not leave the job without them for good."""
 
 
 class _Shelf(Protocol):
@@ -50,7 +56,7 @@ class Standby:
         self._put, self._shelves, self._wanted, self._retire = put, shelves, wanted, retire
         self.delay_seconds = 0.0
         self._due = False
-        self._placed_at = 0.0
+        self._placed_at = self._awake_at = 0.0
 
     def placed(self) -> None:
         """The PS have changed just now. (Not trainers: where they come and go all the time it would never be done.)"""
@@ -77,17 +83,27 @@ class Standby:
             self.soon()
 
     def _after(self, seconds: float) -> None:
-        if seconds < math.inf:
+        now = time.monotonic()
+        if seconds < math.inf and not now < self._awake_at <= now + seconds:  # one timer that comes in time is enough
+            self._awake_at = now + seconds
             timer = threading.Timer(seconds, self.soon)
             timer.daemon = True  # the end of the process does not wait for it
             timer.start()
+
+    def _short(self) -> bool:
+        """Whether memory is; then it is looked again later."""
+        left = available_memory_share()
+        if left < MEMORY_SHARE:
+            log.info("no session is prepared in advance: %.0f %% of the memory is left", 100 * left)
+            self._after(MEMORY_SECONDS)
+        return left < MEMORY_SHARE
 
     def _piece(self, shelves: Collection[_Shelf], wanted: list[Any]) -> bool:
         """The next piece of work; whether there may be another."""
         for shelf in shelves:
             for one in wanted:
                 if not shelf.has_standby(one):
-                    if available_memory_share() < MEMORY_SHARE:
+                    if self._short():
                         return False
                     shelf.prepare(one, standby=True)
                     return True
@@ -96,7 +112,7 @@ class Standby:
         if (hold := self._hold_seconds()) > 0:
             self._after(hold)
             return False
-        if available_memory_share() < MEMORY_SHARE:
+        if self._short():
             return False
         for shelf in shelves:
             done = shelf.improve(self.soon)

@@ -149,7 +149,7 @@ def test_the_present_session_is_not_improved_as_long_as_standby_sessions_are_sti
     rig.work()
     rig.work()
     assert rig.shelf.done == ["prepare a"]
-    rig.sleep(60.0)  # both timers
+    rig.sleep(60.0)
     assert len(rig.queue) == 1
     rig.work()
     assert rig.shelf.done == ["prepare a", "improve"]
@@ -186,6 +186,13 @@ def test_none_is_added_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) ->
     rig.standby.soon()
     rig.work()
     assert rig.shelf.ready == [] and not rig.queue
+    rig.standby.soon()
+    rig.work()
+    assert len(rig.timers) == 1, "or there would be one more for each time that somebody asks"
+    rig.memory = 0.5
+    rig.sleep(module.MEMORY_SECONDS)
+    rig.work()
+    assert rig.shelf.ready == ["a"]
 
 
 def test_nothing_is_touched_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
