@@ -309,7 +309,8 @@ class Feeder:
         self._outstanding.clear()
         self._partial = Partial()
         self._voids += 1
-        self._restart_needed = self._restart_needed or self._attached
+        # A run that is under way and has not read yet would read what comes next, without a ticket for it.
+        self._restart_needed = self._restart_needed or self._attached or bool(self._running)
         self._new_era()
         self._wake()
 

@@ -16,6 +16,10 @@ v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
 
 
+HEARD_SECONDS = 5.0
+"""How long a chief waits until the AIMaster has heard that its model is live; where there is none, it trains."""
+
+
 class ElasticTrainingHook(v1.train.SessionRunHook):
     """Reports steps to the agent, and ends the loop of a worker that leaves.
 
@@ -81,6 +85,7 @@ class LiveHook(v1.train.SessionRunHook):
     def after_create_session(self, session: Any, coord: Any) -> None:
         if self._trainer is not None and self._trainer.chief:
             self._trainer.model_live(int(session.run(self._global_step)))
+            self._trainer.wait_live(HEARD_SECONDS)  # by then its data has gone back to where a checkpoint was made
 
 
 def default_hooks() -> list[v1.train.SessionRunHook]:

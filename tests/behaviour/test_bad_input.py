@@ -18,10 +18,17 @@ def lines(job: RealJob) -> list[str]:
 
 
 @pytest.mark.slow
+def test_a_script_that_trains_beside_the_ps_ends_as_it_ends_and_is_told(begin):
+    job = begin("--ps", "1", "--workers", "0", "--quiet", command=(*REFUSED, "eager"))
+    assert job.end() == 0, job.output
+    [notice] = job.summary()["notices"]
+    assert notice["code"] == "local-training" and "tf.estimator" in notice["remedy"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("eager", ["eager TensorFlow 2", "tf.estimator"]),
         ("sync", ["SyncReplicasOptimizer", "pass the inner optimizer itself"]),
         ("queue", ["my_queue", "is a queue", "use tf.data"]),
         ("trainer", ["my_sum", "/job:worker/task:5 is no place of this process", "Place it on /job:worker"]),

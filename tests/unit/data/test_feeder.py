@@ -223,6 +223,19 @@ def test_a_step_that_began_before_a_rewind_does_not_count(feed):
     assert sorted(finish(feeder, feeder.batches())) == list(range(100))
 
 
+def test_a_run_that_had_not_read_yet_when_the_ledger_went_back_takes_no_batch_from_anybody(feed):
+    """It read one that nobody had counted; at the end of the data the next run waited for it, in TensorFlow, for ever."""
+    feeder, ledger = feed(100)
+    batches = feeder.batches()
+    ticket = feeder.begin(1, LIMIT)
+    ledger.rewind()
+    next(batches)
+    feeder.trained(ticket)
+    assert feeder.restart_needed
+    feeder.restarted()
+    assert sorted(finish(feeder, feeder.batches())) == list(range(100))
+
+
 def test_the_short_rest_is_given_when_others_hold_the_last_shards(feed):
     feeder, _ = feed(25, 10, shard_records=25)
     feeder.receive(pb.DataReply(dataset="train", state=pb.DataReply.DRAINED))
