@@ -204,6 +204,11 @@ class Feeder:
             self._new_era()
             self._restart_needed = False
 
+    def end_late(self) -> None:
+        with self._lock:
+            if self._restart_needed and self._attached:
+                self._new_era()
+
     def restarted(self) -> None:
         self._restart_needed = False
 

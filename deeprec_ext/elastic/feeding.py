@@ -99,6 +99,7 @@ class Run:
         self._release()
         for source, batches in self._pulls:
             since = told = time.monotonic()
+            source.end_late()
             while True:
                 if self._feeding.inputs.leaving.is_set():
                     self._release()

@@ -59,6 +59,9 @@ class Source(Protocol):
     def renew(self) -> None:
         """The iterator is about to be made anew, or ended: a new era."""
 
+    def end_late(self) -> None:
+        """Before a ticket: an iterator that is to be made anew has begun to read late, what nobody counts: its era is over."""
+
     def restarted(self) -> None:
         """The iterator is about to be made anew because of `restart_needed`."""
 

@@ -232,6 +232,8 @@ def test_a_run_that_had_not_read_yet_when_the_ledger_went_back_takes_no_batch_fr
     next(batches)
     feeder.trained(ticket)
     assert feeder.restart_needed
+    feeder.end_late()
+    assert next(batches, None) is None
     feeder.restarted()
     assert sorted(finish(feeder, feeder.batches())) == list(range(100))
 
