@@ -394,6 +394,7 @@ def test_a_trainer_that_answers_late_is_a_holder_again_after_a_while_and_what_it
         await held(it)
         holding, member = it.master.job.holding, it.master.job.members.get("chief-0")
         assert member is not None
+        await it.until(lambda: holding._sent_for is not None)  # the assignment has been answered, too
         late = pb.BackupReport(guard=chief.command("guard").guard.id, slots=ALL, age_seconds=0.0)
         chief.mute.add("guard")
         holding._sent_for = None  # another assignment is due, which it does not answer in time
