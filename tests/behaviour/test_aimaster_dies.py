@@ -86,7 +86,9 @@ def test_an_aimaster_killed_in_any_state_of_a_scaling_resumes_it_or_rolls_it_bac
 
     job.stick("worker-0")
     up = job.ask(ps=2).scaling_id
+    destroyed = job.log("ps-0").count("destroyed")
     held = hold_in_commit(job, up, "ps-1")
+    job.until(lambda: job.log("ps-0").count("destroyed") > destroyed, "that a PS has heard of the decision")
     kill_in(job, up, "COMMIT")
     job.go_on(held)
     assert end_of(job, up) == "committed"
