@@ -37,7 +37,7 @@ DEAR_NODES = 4000
 """From that size of the user's graph on (compiling a step takes a second of a core) what is made beside training, or while it
 stands still, is made in two goes: first without TensorFlow's graph optimiser, and once that is in use, with it."""
 
-HURRY_SECONDS, UNDER_WAY_LIMIT_SECONDS = 0.1, 120.0
+HURRY_SECONDS, UNDER_WAY_LIMIT_SECONDS = 0.1, 30.0
 """How often a run that waits for a session which is being made hastens it (its threads start others), and how long it waits
 for it at most before it makes one itself."""
 
