@@ -298,6 +298,22 @@ def test_what_was_owned_until_just_now_can_be_promoted_at_once(world: World) -> 
 NEVER = pb.Variable(name="never", dtype=1, shape=[3], slot=3, update=pb.Variable.DENSE, bytes=12)
 
 
+def test_a_copy_is_not_refreshed_from_a_ps_that_has_the_slot_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has moved, and the next assignment is not here yet: nothing is copied, and the copy is as old as it is."""
+    monkeypatch.setattr(keeper, "RETRY_SECONDS", 0.05)
+    world.guard(seconds=0.05)
+    world.next_report(2)
+    destroy("grpc://" + world.cluster.ps[0], 0, world.cluster.ps[0], world.variables)
+    with world.changed:
+        failed = lambda: [report.error for report in world.reports if report.error]  # noqa: E731
+        assert world.changed.wait_for(lambda: len(failed()) >= 3, 30)
+    first = next(number for number, report in enumerate(world.reports) if report.error)
+    assert not any(report.slots for report in world.reports[first:])
+    assert "is not on its PS any more" in failed()[-1]
+
+
 def test_what_nobody_has_initialised_takes_the_backup_of_nothing_else(world: World) -> None:
     alone = pb.Variable(name="alone", dtype=1, shape=[3], slot=2, update=pb.Variable.DENSE, bytes=12)
     world.variables = tuple(of_kind(one, world.variables[0].reference) for one in (alone, NEVER, *VARIABLES))
