@@ -137,9 +137,10 @@ class TFJob:
         spec = _object(manifest, "spec", "")
         return cls(
             namespace=str(metadata.get("namespace") or "default"), name=name, uid=str(metadata.get("uid") or ""),
-            generation=int(metadata.get("generation") or 0), annotations=dict(metadata.get("annotations") or {}),
-            labels=dict(metadata.get("labels") or {}), deleted=bool(metadata.get("deletionTimestamp")),
-            status=dict(manifest.get("status") or {}), specs=_replica_specs(name, spec),
+            generation=_whole(metadata, "generation", "metadata", least=0) or 0,
+            annotations=dict(_object(metadata, "annotations", "metadata")),
+            labels=dict(_object(metadata, "labels", "metadata")), deleted=bool(metadata.get("deletionTimestamp")),
+            status=dict(_object(manifest, "status", "")), specs=_replica_specs(name, spec),
             run_policy=_run_policy(_object(spec, "runPolicy", "spec")),
             success_policy=_choice(spec, "successPolicy", "spec", SUCCESS_POLICIES, ""),
             dynamic_worker=_boolean(spec, "enableDynamicWorker", "spec"),

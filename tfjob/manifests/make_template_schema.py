@@ -26,8 +26,8 @@ CORE, META = "io.k8s.api.core.v1.", "io.k8s.apimachinery.pkg.apis.meta.v1."
 QUANTITY_PATTERN = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
-INT_OR_STRING = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
-WHOLE = {
+INT_OR_STRING: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
+WHOLE: dict[str, dict[str, Any]] = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": {**INT_OR_STRING, "pattern": QUANTITY_PATTERN},
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": INT_OR_STRING,
     META + "Time": {"type": "string", "format": "date-time"},
@@ -37,15 +37,15 @@ WHOLE = {
 EMBEDDED = ("name", "generateName", "namespace", "labels", "annotations", "finalizers", "creationTimestamp")
 """Of the metadata in a template: the rest is the server's."""
 
-LABEL = {"pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
-PORT = {"minimum": 1, "maximum": 65535}
+LABEL: dict[str, Any] = {"pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
+PORT: dict[str, Any] = {"minimum": 1, "maximum": 65535}
 
 
 def _one_of(*values: str) -> dict[str, Any]:
     return {"enum": list(values)}
 
 
-CHECKED = {
+CHECKED: dict[str, dict[str, Any]] = {
     "Container.name": LABEL, "EphemeralContainer.name": LABEL, "Volume.name": LABEL,
     "ContainerPort.containerPort": PORT,
     "ContainerPort.protocol": _one_of("TCP", "UDP", "SCTP"),
@@ -64,7 +64,7 @@ CHECKED = {
 }  # fmt: skip
 """What the server checks in its code, of every pod, as far as a schema can say it."""
 
-NULLABLE = {"nullable": True}
+NULLABLE: dict[str, Any] = {"nullable": True}
 """In a pod null means: not said. A template that was taken with it once must not be refused now."""
 
 
@@ -91,9 +91,9 @@ class _Definitions:
             return self._node(definition)
         required = sorted(definition.get("required") or [])
         wanted = [key for key in properties if name != META + "ObjectMeta" or key in EMBEDDED]
-        found = {}
+        found: dict[str, Any] = {}
         for key in sorted(wanted):
-            node = {**self._node(properties[key]), **CHECKED.get(f"{name[len(CORE) :]}.{key}", {})}
+            node: dict[str, Any] = {**self._node(properties[key]), **CHECKED.get(f"{name[len(CORE) :]}.{key}", {})}
             if key not in required:
                 node |= NULLABLE
                 if "enum" in node:
