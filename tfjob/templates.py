@@ -29,6 +29,9 @@ _WHAT = {
     "object": "an object", "array": "a list", "string": "a text", "integer": "a whole number", "number": "a number",
     "boolean": "true or false",
 }  # fmt: skip
+_WORDS = re.compile(r"\^\(([A-Za-z|]*)\)\$")
+"""A pattern that lists what may be written."""
+
 _BITS = {"int32": 31, "int64": 63}
 
 
@@ -123,8 +126,10 @@ def _int_or_string(value: Any, schema: Schema, path: str) -> Iterator[tuple[str,
 
 
 def _scalar(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
-    if "enum" in schema and value not in schema["enum"]:
-        yield path, f"is {value!r}; write {', '.join(str(one) for one in schema['enum'] if one)}"
+    words = _WORDS.fullmatch(schema.get("pattern", ""))
+    if words and isinstance(value, str):
+        if value not in words[1].split("|"):
+            yield path, f"is {_shown(value)}; write {', '.join(word for word in words[1].split('|') if word)}"
     elif isinstance(value, str):
         if len(value) < schema.get("minLength", 0):
             yield path, "is empty"

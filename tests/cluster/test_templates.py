@@ -35,6 +35,26 @@ def test_the_server_refuses_every_wrong_template(play: Callable[[Conversation], 
     play(scenario)
 
 
+def test_what_says_nothing_is_taken_as_in_a_pod(play: Callable[[Conversation], None]) -> None:
+    """null, where a list, an object, a number or one of several words may stand; and what we leave out is filled in."""
+
+    async def scenario(api: Api, namespace: str) -> None:
+        job = copy.deepcopy(TFJOB)
+        template = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+        template["metadata"] = {"creationTimestamp": None, "labels": None, "finalizers": ["a.b/c"]}
+        template["spec"] |= {"volumes": None, "nodeSelector": None, "dnsPolicy": None, "priority": None, "affinity": None}
+        template["spec"]["containers"][0] |= {
+            "args": None, "imagePullPolicy": None, "ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": 1}},
+        }  # fmt: skip
+        answer = await tried(api, namespace, job)
+        assert isinstance(answer, dict), answer
+        made = answer["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+        assert made["spec"]["containers"][0]["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+        assert made["metadata"]["finalizers"] == ["a.b/c"]
+
+    play(scenario)
+
+
 def test_and_drops_keys_that_it_does_not_know(play: Callable[[Conversation], None]) -> None:
     """So they are told by `submit` alone."""
 

@@ -42,7 +42,8 @@ PORT: dict[str, Any] = {"minimum": 1, "maximum": 65535}
 
 
 def _one_of(*values: str) -> dict[str, Any]:
-    return {"enum": list(values)}
+    """A pattern: of an `enum` null would have to be a member, and servers of 1.20 take no null there."""
+    return {"pattern": f"^({'|'.join(values)})$"}
 
 
 CHECKED: dict[str, dict[str, Any]] = {
@@ -96,8 +97,6 @@ class _Definitions:
             node: dict[str, Any] = {**self._node(properties[key]), **CHECKED.get(f"{name[len(CORE) :]}.{key}", {})}
             if key not in required:
                 node |= NULLABLE
-                if "enum" in node:
-                    node["enum"] = [*node["enum"], None]
             found[key] = node
         return {"type": "object", **({"required": required} if required else {}), "properties": found}
 
@@ -124,7 +123,7 @@ class _Definitions:
             if key == "protocol":
                 items["properties"][key] = {
                     **{name: value for name, value in items["properties"][key].items() if name != "nullable"},
-                    "default": "TCP", "enum": ["TCP", "UDP", "SCTP"],
+                    "default": "TCP",
                 }  # fmt: skip
             elif key not in items.get("required", ()):
                 items["required"] = sorted({*items.get("required", ()), key})

@@ -9,12 +9,12 @@ import pytest
 
 from deeprec_ext.cli.cluster.documents import check as check_document
 from tests.unit.tfjob.world import manifest
-from tests.unit.tfjob.wrong_templates import ISSUE, KEYS, TYPES, Wrong, changed
+from tests.unit.tfjob.wrong_templates import CLIENT_ONLY, ISSUE, KEYS, TYPES, Wrong, changed
 from tests.unit.tfjob_manifests.pods import tfjob
 from tfjob import templates
 from tfjob.spec import InvalidError, TFJob
 
-ALL = (*ISSUE, *TYPES, *KEYS)
+ALL = (*ISSUE, *TYPES, *CLIENT_ONLY, *KEYS)
 WHERE = "spec.tfReplicaSpecs.Worker.template"
 
 

@@ -145,7 +145,6 @@ TYPES = (
     Wrong("grace period as text", pod(terminationGracePeriodSeconds="30s"),
           "terminationGracePeriodSeconds: is '30s'; must be"),
     Wrong("grace period of more than 64 bits", pod(terminationGracePeriodSeconds=1 << 70), "must fit into 64 bits"),
-    Wrong("priority of more than 32 bits", pod(priority=1 << 40), "spec.priority: is 1099511627776; must fit into 32 bits"),
     Wrong("restartPolicy", pod(restartPolicy="ExitCode"), "spec.restartPolicy: is 'ExitCode'; write Always, OnFailure, Never"),
     Wrong("dnsPolicy", pod(dnsPolicy="Cluster"), "spec.dnsPolicy: is 'Cluster'; write ClusterFirst"),
     Wrong("initContainers is an object", pod(initContainers={"name": "a"}), "spec.initContainers: is {"),
@@ -167,6 +166,11 @@ TYPES = (
     Wrong("finalizers is a text", metadata({"finalizers": "a/b"}), "metadata.finalizers: is 'a/b'; must be a list"),
 )  # fmt: skip
 """The server refuses each of them."""
+
+CLIENT_ONLY = (
+    Wrong("priority of more than 32 bits", pod(priority=1 << 40), "spec.priority: is 1099511627776; must fit into 32 bits"),
+)
+"""The server would have to look at what is a number's format."""
 
 KEYS = (
     Wrong(
