@@ -42,7 +42,13 @@ def test_what_says_nothing_is_taken_as_in_a_pod(play: Callable[[Conversation], N
         job = copy.deepcopy(TFJOB)
         template = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]
         template["metadata"] = {"creationTimestamp": None, "labels": None, "finalizers": ["a.b/c"]}
-        template["spec"] |= {"volumes": None, "nodeSelector": None, "dnsPolicy": None, "priority": None, "affinity": None}
+        template["spec"] |= {
+            "volumes": None,
+            "nodeSelector": None,
+            "dnsPolicy": None,
+            "priority": None,
+            "affinity": None,
+        }
         template["spec"]["containers"][0] |= {
             "args": None, "imagePullPolicy": None, "ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": 1}},
         }  # fmt: skip

@@ -168,7 +168,9 @@ TYPES = (
 """The server refuses each of them."""
 
 CLIENT_ONLY = (
-    Wrong("priority of more than 32 bits", pod(priority=1 << 40), "spec.priority: is 1099511627776; must fit into 32 bits"),
+    Wrong(
+        "priority of more than 32 bits", pod(priority=1 << 40), "spec.priority: is 1099511627776; must fit into 32 bits"
+    ),
 )
 """The server would have to look at what is a number's format."""
 
