@@ -51,7 +51,7 @@ def check(manifest: Manifest) -> None:
     lines = [f"{where}: {what}" for where, what in others[: SHOWN - 1]]
     if len(found) > SHOWN:
         lines.append(f"and {len(found) - SHOWN} more")
-    raise InvalidError(path, "\n  ".join((text, *lines)))
+    raise InvalidError(path, "; ".join((text, *lines)))
 
 
 def mistakes(manifest: Manifest) -> Iterator[tuple[str, str]]:
