@@ -70,7 +70,7 @@ demo: $(VENV)/installed-tf  ## Train Wide & Deep while PS go 1→3→2 and worke
 
 .PHONY: test
 test: lint  ## Run what CI runs: lint, types, layers, and all tests that are not marked long
-	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile tests/unit tests/docs $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile tests/unit tests/docs tests/kubeflow $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m "not long" $(AT_ONCE) tests/cluster tests/chaos tests/compat tests/behaviour $(PYTEST_ARGS)
 
 .PHONY: cluster
@@ -83,7 +83,7 @@ e2e: $(VENV)/installed-test $(VENV)/installed-tf  ## Run a TFJob with real pods 
 
 .PHONY: test-all
 test-all: lint  ## The same with the long tests, about a minute each
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/docs $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/docs tests/kubeflow $(PYTEST_ARGS)
 	$(BIN)/python -m pytest $(AT_ONCE) tests/cluster tests/chaos tests/compat tests/behaviour $(PYTEST_ARGS)
 
 .PHONY: compat

@@ -1,7 +1,8 @@
 """What is to be done for one TFJob: the outcome of deciding, and all that the operator carries out.
 
 Carried out in the order of the fields, so that an operator killed in between finds its way: what must be remembered is
-written before what it is about is deleted, and the end of a job is written before anything of it is cleaned up.
+written before what it is about is deleted, and the end of a job is written before anything of it is cleaned up. The status
+comes before what is created: a job whose pods the server refuses has one, too.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ class Actions:
     write_pod_group: Manifest | None = None
     """To be created, or where one exists, its `spec` to be merged into that."""
 
+    status: Manifest | None = None
+    """The whole status, to be put in the place of the old one (what is not in it has to go); None: it has not changed."""
+
     create_services: tuple[Manifest, ...] = ()
     create_pods: tuple[Manifest, ...] = ()
     aimaster: Elastic | None = None
     """The AIMaster of this elastic job has to be there, with everything it needs."""
-
-    status: Manifest | None = None
-    """The whole status, to be put in the place of the old one (what is not in it has to go); None: it has not changed."""
 
     events: tuple[Event, ...] = ()
     delete_job: bool = False

@@ -19,7 +19,8 @@ from tfjob import injection, names
 from tfjob.annotations import OURS, SIZES_OF_PODS, Elastic, started_with
 from tfjob.annotations import parse as parse_annotations
 from tfjob.api import Manifest
-from tfjob.spec import InvalidError, TFJob
+from tfjob.spec import InvalidError, TFJob, check_manager
+from tfjob.templates import check as check_templates
 
 ENABLED = f"{names.ANNOTATION_PREFIX}enabled"
 CHANGED_POLICIES = ("Never", "Always")
@@ -44,9 +45,13 @@ def admit(manifest: Manifest, namespace: str, *, package_image: str, domain: str
 
     Raises InvalidError for an annotated job that cannot be elastic.
     """
-    if ENABLED not in (manifest["metadata"].get("annotations") or {}):
+    metadata = manifest.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(annotations, dict) or ENABLED not in annotations:
         return Admitted(manifest)
-    metadata = {**manifest["metadata"], "namespace": namespace}
+    check_manager(manifest)
+    check_templates(manifest)
+    metadata = {**metadata, "namespace": namespace}
     if not metadata.get("name"):
         text = "an elastic job has to have one: its pods are told it before the server has made one up (generateName)"
         raise InvalidError("metadata.name", text)
@@ -144,6 +149,8 @@ def review(request: Manifest, admitted: Admitted | InvalidError) -> Manifest:
 
 def json_patch(before: Manifest, after: Manifest) -> list[Manifest]:
     """RFC 6902, of the two parts that are changed."""
+    if before == after:
+        return []
     found = []
     for path in (("metadata", "annotations"), ("spec", "tfReplicaSpecs")):
         value = after[path[0]].get(path[1])

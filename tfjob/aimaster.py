@@ -76,8 +76,8 @@ def manifests(job: TFJob, elastic: Elastic, files: Mapping[str, bytes], options:
     ]
     if options.network_policies:
         found += [
-            protection.training_policy(job.name, _metadata(job, job.name), _open_ports(job)),
-            protection.aimaster_policy(job.name, _metadata(job, name), labels(job.name)),
+            protection.training_policy(job.name, _metadata(job, job.name), _open_ports(job), elastic.reachable_from),
+            protection.aimaster_policy(job.name, _metadata(job, name), labels(job.name), elastic.reachable_from),
         ]
     if options.budgets:
         found.append(budget(job, elastic.ps))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,15 +22,21 @@ from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, layout_called
 from deeprec_ext.settings import OBJECTIVES
 from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
 from tfjob import names
-from tfjob.spec import InvalidError, TFJob
+from tfjob.spec import REPLICAS_MAX, InvalidError, TFJob
 
 OPTIONS = (
     "enabled", "min-ps", "max-ps", "min-workers", "max-workers", "slots", "objective", "deadline", "autoscale", "hold",
     "backup", "package", "state-volume", "max-ps-cpu", "max-worker-cpu", "max-ps-memory", "max-worker-memory",
-    "total-cpu", "total-memory", "strict", "layout",
+    "total-cpu", "total-memory", "strict", "layout", "reachable-from",
 )  # fmt: skip
 OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies")
 """Written by operator and AIMaster; a user reads them."""
+
+CORES_MAX, BYTES_MAX, SECONDS_MAX, SLOTS_MAX = 100_000, 1 << 60, 3650 * 86_400.0, 100_000
+"""What is more than any cluster has is a slip of the pen."""
+
+TEXT_MAX = 1024
+"""Characters of one annotation of ours."""
 
 PACKAGES = ("inject", "image")
 _DEFAULT_MAX, _DEFAULT_SLOTS = 4, 8
@@ -59,6 +66,9 @@ class Elastic:
 
     package: str = "inject"
     state_volume: str = ""
+    reachable_from: tuple[str, ...] = ()
+    """Namespaces whose pods reach the job's page and what its containers serve, beside the job's own pods."""
+
     max_ps_cpu: float = 0.0
     max_worker_cpu: float = 0.0
     max_ps_memory: int = 0
@@ -115,7 +125,7 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
         ps=limits.ps, workers=limits.workers, evaluator=job.replicas(names.EVALUATOR) > 0, slots=limits.slots,
         min_ps=limits.min_ps, max_ps=limits.max_ps, min_workers=limits.min_workers, max_workers=limits.max_workers,
         settings=(*_autoscale(given), *_backup(given), *_strict(given)), hold=given.boolean("hold"), layout=layout,
-        package=package, state_volume=claim,
+        package=package, state_volume=claim, reachable_from=_reachable_from(given),
         max_ps_cpu=given.cores("max-ps-cpu"), max_worker_cpu=given.cores("max-worker-cpu"),
         max_ps_memory=given.bytes("max-ps-memory"), max_worker_memory=given.bytes("max-worker-memory"),
         total_cpu=given.cores("total-cpu"), total_memory=given.bytes("total-memory"),
@@ -129,7 +139,9 @@ def sizes(job: TFJob, annotation: str) -> dict[str, int]:
     try:
         noted = json.loads(job.annotations.get(annotation) or "{}")
         found.update({str(type_): int(count) for type_, count in noted.items() if type_ in found})
-    except (ValueError, TypeError, AttributeError):
+        if not all(0 <= count <= REPLICAS_MAX for count in found.values()):
+            raise ValueError
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise InvalidError(
             f"metadata.annotations[{annotation}]", 'is broken; remove it (it is written by us: {"PS": 3, "Worker": 2})'
         ) from None
@@ -190,7 +202,7 @@ def _limits(job: TFJob, given: _Given) -> _Limits:
     beside = 0 if job.chief else 1  # worker 0 is the chief
     first, now = sizes(job, names.STARTED_WITH_ANNOTATION), sizes(job, names.SCALED_TO_ANNOTATION)
     ps, workers = now[names.PS], now.get(names.WORKER, beside)
-    slots = given.whole("slots", least=1)
+    slots = given.whole("slots", least=1, most=SLOTS_MAX)
     usual = max(first[names.PS], _DEFAULT_MAX)
     max_ps = given.whole("max-ps", least=1)
     if max_ps is None:
@@ -222,6 +234,13 @@ def _check_range(job: TFJob, given: _Given, type_: str, name: str, least: int, c
         raise InvalidError(path, f"is {count}; must lie between min-{name} {least} and max-{name} {most} (annotations)")
 
 
+def _reachable_from(given: _Given) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in given.text("reachable-from").split(",") if word.strip())
+    if not all(names.is_dns_label(word) for word in words):
+        raise given.error("reachable-from", 'write names of namespaces: "monitoring,ingress"')
+    return words
+
+
 def _strict(given: _Given) -> tuple[tuple[str, str], ...]:
     return (("strict", "true"),) if given.boolean("strict") else ()
 
@@ -241,7 +260,7 @@ def _autoscale(given: _Given) -> tuple[tuple[str, str], ...]:
     if deadline and objective != "deadline":
         raise given.error("deadline", f"contradicts the objective {objective}; leave one of them out")
     found = (("autoscale", "true"), ("objective", objective))
-    seconds = given.value("deadline", parse_duration)
+    seconds = given.seconds("deadline")
     return found if seconds is None else (*found, ("deadline_seconds", f"{seconds:g}"))
 
 
@@ -274,6 +293,10 @@ class _Given:
         prefix = names.ANNOTATION_PREFIX
         found = {key[len(prefix) :]: value for key, value in job.annotations.items() if key.startswith(prefix)}
         self._values: Mapping[str, str] = {key: str(value).strip() for key, value in found.items()}
+        for key, value in self._values.items():
+            if key in OPTIONS and len(value) > TEXT_MAX:
+                where = f"metadata.annotations[{names.ANNOTATION_PREFIX}{key}]"
+                raise InvalidError(where, f"has {len(value)} characters; must have {TEXT_MAX} or less")
 
     def warnings(self) -> tuple[str, ...]:
         found = []
@@ -305,14 +328,29 @@ class _Given:
             raise self.error(key, 'write "true" or "false"')
         return found
 
-    def whole(self, key: str, *, least: int) -> int | None:
+    def whole(self, key: str, *, least: int, most: int = REPLICAS_MAX) -> int | None:
         text = self.text(key)
-        if text and (not re.fullmatch(r"\d+", text) or int(text) < least):
-            raise self.error(key, f"must be a whole number, {least} or more")
-        return int(text) if text else None
+        if not text:
+            return None
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
+            raise self.error(key, f"must be a whole number from {least} to {most}")
+        return int(text)
 
     def cores(self, key: str) -> float:
-        return self.value(key, parse_cores) or 0.0
+        return self._bounded(key, parse_cores, CORES_MAX, f"{CORES_MAX} cores") or 0.0
 
     def bytes(self, key: str) -> int:
-        return self.value(key, parse_bytes) or 0
+        return int(self._bounded(key, parse_bytes, BYTES_MAX, "1 EiB") or 0)
+
+    def seconds(self, key: str) -> float | None:
+        return self._bounded(key, parse_duration, SECONDS_MAX, "3650d")
+
+    def _bounded(self, key: str, convert: Callable[[str], float], most: float, said: str) -> float | None:
+        try:
+            found = self.value(key, convert)
+        except OverflowError:
+            found = math.inf
+        ascii_ = self.text(key).isascii()  # digits of other scripts are digits for Python, but for nothing else here
+        if found is not None and not (0 <= found <= most and ascii_):  # not a number is no amount either
+            raise self.error(key, f"must be {said} or less")
+        return found

@@ -12,7 +12,7 @@ from typing import Any
 from tfjob import names
 from tfjob.api import Manifest, Resource
 from tfjob.quantities import add, parse_quantity
-from tfjob.spec import InvalidError, TFJob
+from tfjob.spec import InvalidError, ReplicaSpec, TFJob
 
 VOLCANO = "volcano"
 VOLCANO_GROUPS = Resource("podgroups", "v1beta1", "scheduling.volcano.sh")
@@ -21,6 +21,8 @@ PLUGIN_GROUPS = Resource("podgroups", "v1alpha1", "scheduling.x-k8s.io")
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 TASK_ANNOTATION = "volcano.sh/task-spec"
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""Of another object than the PodGroup: the one annotation of the job that it does not get."""
 
 
 def resource(scheduler: str) -> Resource:
@@ -40,17 +42,20 @@ def enlist(pod: Manifest, job: TFJob, type_: str, scheduler: str) -> Manifest:
     return {**pod, "metadata": metadata, "spec": spec}
 
 
-def pod_group(job: TFJob, scheduler: str, members: Mapping[str, int] | None = None) -> Manifest:
+def pod_group(
+    job: TFJob, scheduler: str, members: Mapping[str, int] | None = None, priorities: Mapping[str, int] | None = None
+) -> Manifest:
     """The PodGroup of the job. Raises InvalidError where a template requests what is no quantity.
 
     Args:
         members: how many pods of each type must be there together; None: all. The user's `minAvailable` has the first word.
+        priorities: of PriorityClasses by name. Where not all pods are needed, those of the highest priority are counted.
     """
     policy, kind = job.run_policy.scheduling, resource(scheduler)
     if members is None or policy.min_available is not None:
         members = {type_: spec.replicas for type_, spec in job.specs.items()}
     count = sum(members.values()) if policy.min_available is None else policy.min_available
-    least = dict(policy.min_resources) if policy.min_resources else _resources(job, members, count)
+    least = dict(policy.min_resources) if policy.min_resources else _resources(job, members, count, priorities or {})
     spec: Manifest = {"minMember": count, "minResources": least}
     if scheduler == VOLCANO:
         spec["queue"] = policy.queue or "default"
@@ -62,6 +67,7 @@ def pod_group(job: TFJob, scheduler: str, members: Mapping[str, int] | None = No
         "apiVersion": f"{kind.group}/{kind.version}", "kind": "PodGroup",
         "metadata": {
             "name": job.name, "namespace": job.namespace, "labels": names.job_labels(job.name),
+            "annotations": {key: value for key, value in job.annotations.items() if key != LAST_APPLIED},
             "ownerReferences": [job.owner_reference],
         },
         "spec": spec,
@@ -92,16 +98,21 @@ def admitted(group: Manifest | None, scheduler: str) -> bool:
     return phase not in ("", "Pending")
 
 
+def priority_class(spec: ReplicaSpec) -> str:
+    """That the pods of a type name; empty: none."""
+    return str(spec.template["spec"].get("priorityClassName") or "")
+
+
 def foreign_scheduler(job: TFJob, scheduler: str) -> bool:
     """Whether a template names another scheduler, which then does not know of the gang."""
     found = {spec.template["spec"].get("schedulerName") or scheduler for spec in job.specs.values()}
     return bool(found - {scheduler})
 
 
-def _resources(job: TFJob, members: Mapping[str, int], count: int) -> dict[str, str]:
+def _resources(job: TFJob, members: Mapping[str, int], count: int, priorities: Mapping[str, int]) -> dict[str, str]:
     """What the first `count` of these pods request together (where a container names only limits, they are its requests)."""
     found: list[dict[str, str]] = []
-    for type_, spec in job.specs.items():
+    for type_, spec in sorted(job.specs.items(), key=lambda item: -priorities.get(priority_class(item[1]), 0)):
         number = min(members.get(type_, 0), count)
         containers = [container.get("resources") or {} for container in spec.template["spec"]["containers"]]
         wanted = [one.get("limits") or {} if one.get("requests") is None else one["requests"] for one in containers]

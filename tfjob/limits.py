@@ -26,20 +26,20 @@ def deadline_message(job: TFJob) -> str:
     return f"Job {job.name} has failed because it was active longer than specified deadline"
 
 
-def exceeded(view: View, start: str, now: datetime) -> str | None:
-    """Why the job has to end now."""
+def exceeded(view: View, start: str | None, now: datetime) -> str | None:
+    """Why the job has to end now. `start`: when it was started; None: it waits for its gang, and no deadline runs."""
     job = view.job
     limit = job.run_policy.backoff_limit
     if limit is not None:
-        count = _recreations(job)[0] + _container_restarts(view)
+        count = _recreations(job)[0] + _container_restarts(view) + (_failed_for_good(view) if limit == 0 else 0)
         if count > 0 and count >= limit:
             return backoff_message(job)
     left = seconds_left(job, start, now)
     return deadline_message(job) if left is not None and left <= 0 else None
 
 
-def seconds_left(job: TFJob, start: str, now: datetime) -> float | None:
-    """Of its deadline; None: it has none."""
+def seconds_left(job: TFJob, start: str | None, now: datetime) -> float | None:
+    """Of its deadline; None: it has none, or it does not run yet."""
     limit, spent = job.run_policy.active_deadline_seconds, seconds_since(start, now)
     return None if limit is None or spent is None else limit - spent
 
@@ -76,6 +76,15 @@ def _recreations(job: TFJob) -> tuple[int, frozenset[str]]:
         return int(found.get("count", 0)), frozenset(str(uid) for uid in found.get("uids", ()))
     except (ValueError, TypeError, AttributeError):  # somebody else has written it: count anew
         return 0, frozenset()
+
+
+def _failed_for_good(view: View) -> int:
+    """Pods that failed: with a limit of 0 the first of them is one too many, whatever its policy. (In an elastic job the
+    AIMaster knows which of them matters.)"""
+    if view.elastic:
+        return 0
+    specs = view.job.specs.values()
+    return sum(phase(pod) == "Failed" for spec in specs for index, pod in view.replicas(spec) if index < spec.replicas)
 
 
 def _container_restarts(view: View) -> int:

@@ -40,6 +40,7 @@ RESTART_POLICIES_ANNOTATION = ANNOTATION_PREFIX + "restart-policies"
 
 AIMASTER_PORT, AIMASTER_HTTP_PORT = 2223, 8000
 
+_DNS_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _AIMASTER_NAME = re.compile(r"(ps|chief|worker|evaluator)-(0|[1-9]\d*)")
 
@@ -57,6 +58,11 @@ class Named(Protocol):
 
 def is_dns_1035(text: str) -> bool:
     return len(text) <= NAME_MAX and _DNS_1035.fullmatch(text) is not None
+
+
+def is_dns_label(text: str) -> bool:
+    """RFC 1123: as namespaces are called."""
+    return len(text) <= NAME_MAX and _DNS_1123.fullmatch(text) is not None
 
 
 def pod_name(job: str, type_: str, index: int) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from tfjob import names
@@ -34,6 +34,8 @@ class Observed:
     services: tuple[Manifest, ...] = ()
     pod_group: Manifest | None = None
     options: Options = Options()
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    """Of PriorityClasses that templates name, as far as they are known; only with a gang scheduler."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class View:
     taken_pods: dict[str, Manifest]  # name → somebody else's
     taken_services: dict[str, Manifest]
     cluster: Options
+    priorities: Mapping[str, int]
 
     @classmethod
     def of(cls, observed: Observed, job: TFJob, elastic: bool, options: Elastic | None) -> View:
@@ -57,7 +60,7 @@ class View:
             job, elastic, options, tuple(pod for pod in pods if owned(pod, job)),
             tuple(one for one in services if owned(one, job)), observed.pod_group,
             {name_of(pod): pod for pod in pods if not owned(pod, job)},
-            {name_of(one): one for one in services if not owned(one, job)}, observed.options,
+            {name_of(one): one for one in services if not owned(one, job)}, observed.options, observed.priorities,
         )  # fmt: skip
 
     def replicas(self, spec: ReplicaSpec) -> Iterator[tuple[int, Manifest]]:

@@ -26,11 +26,13 @@ def pod(job: TFJob, type_: str, index: int, *, domain: str = "", scheduler: str 
     labels = {**(metadata.get("labels") or {}), **names.replica_labels(job.name, type_, index)}
     if is_master(job, type_, index):
         labels[names.ROLE_LABEL] = "master"
+    finalizers = metadata.get("finalizers")
     manifest: Manifest = {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": names.pod_name(job.name, type_, index), "namespace": job.namespace, "labels": labels,
             "annotations": dict(metadata.get("annotations") or {}), "ownerReferences": [job.owner_reference],
+            **({"finalizers": list(finalizers)} if finalizers else {}),
         },
         "spec": body,
     }  # fmt: skip

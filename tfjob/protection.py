@@ -1,31 +1,47 @@
 """Who may reach the pods of a job, and how many PS may be evicted at once.
 
 TensorFlow's port has no authentication: whoever reaches it reads and changes the model. So where the network enforces
-policies, only pods of the job reach it.
+policies, only pods of the job reach it, and nothing else of the job either: what a page shows is the job's own as well.
+(`kubectl port-forward` goes by the kubelet, which no policy concerns; nor, with the usual networks, its probes.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tfjob.api import Manifest
 from tfjob.names import AIMASTER_HTTP_PORT, AIMASTER_PORT, JOB_LABEL, PS, TYPE_LABEL
 
-
-def training_policy(job: str, metadata: Manifest, open_ports: Iterable[int] = ()) -> Manifest:
-    """For PS and trainers: pods of the job reach every port, others only `open_ports` (a TensorBoard of the user's)."""
-    others = _ports(sorted(set(open_ports)))
-    selector = {"matchLabels": {JOB_LABEL: job}, "matchExpressions": [{"key": TYPE_LABEL, "operator": "Exists"}]}
-    return _policy(metadata, selector, [{"from": [_pods_of(job)]}, *([{"ports": others}] if others else [])])
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
-def aimaster_policy(job: str, metadata: Manifest, labels: Manifest) -> Manifest:
-    """For the AIMaster: its gRPC port for pods of the job (and `kubectl port-forward`, which no policy concerns).
+def training_policy(
+    job: str, metadata: Manifest, open_ports: Iterable[int] = (), namespaces: Iterable[str] = ()
+) -> Manifest:  # fmt: skip
+    """For PS and trainers: pods of the job reach every port.
 
-    The web page and the metrics may be read from anywhere; to change anything there takes the job's token.
+    Args:
+        open_ports: what the user's containers serve beside TensorFlow's port (a TensorBoard).
+        namespaces: whose pods reach those.
     """
-    ingress = [{"from": [_pods_of(job)], "ports": _ports([AIMASTER_PORT])}, {"ports": _ports([AIMASTER_HTTP_PORT])}]
-    return _policy(metadata, {"matchLabels": labels}, ingress)
+    selector = {"matchLabels": {JOB_LABEL: job}, "matchExpressions": [{"key": TYPE_LABEL, "operator": "Exists"}]}
+    return _policy(metadata, selector, [{"from": [_pods_of(job)]}, *_others(namespaces, sorted(set(open_ports)))])
+
+
+def aimaster_policy(job: str, metadata: Manifest, labels: Manifest, namespaces: Iterable[str] = ()) -> Manifest:
+    """For the AIMaster: its gRPC port and its page for pods of the job.
+
+    Args:
+        namespaces: whose pods reach the page and the metrics, too.
+    """
+    own = {"from": [_pods_of(job)], "ports": _ports([AIMASTER_PORT, AIMASTER_HTTP_PORT])}
+    return _policy(metadata, {"matchLabels": labels}, [own, *_others(namespaces, [AIMASTER_HTTP_PORT])])
+
+
+def _others(namespaces: Iterable[str], ports: Sequence[int]) -> list[Manifest]:
+    """The server labels each namespace with its name (from 1.21 on)."""
+    found = [{"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: name}}} for name in namespaces]
+    return [{"from": found, "ports": _ports(ports)}] if found and ports else []
 
 
 def disruption_budget(job: str, metadata: Manifest, ps: int) -> Manifest:

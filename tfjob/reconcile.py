@@ -13,6 +13,7 @@ import dataclasses
 from datetime import datetime
 
 from tfjob import gang, limits, names
+from tfjob.abnormal import abnormal_events
 from tfjob.actions import Actions, Event
 from tfjob.annotations import Elastic, is_elastic, started_with
 from tfjob.annotations import parse as parse_annotations
@@ -31,9 +32,9 @@ from tfjob.conditions import (
 )
 from tfjob.elastic import aimaster_lost
 from tfjob.ends import finish, suspend
-from tfjob.observed import Observed, View, deletion, owned, phase
+from tfjob.observed import Observed, View, deletion, owned, owner_of, phase
 from tfjob.replicas import create_missing, delete_surplus, exit_events, restart_failed
-from tfjob.spec import InvalidError, TFJob
+from tfjob.spec import IMMUTABLE, MANAGED_BY, OURS, InvalidError, TFJob, manager_of
 from tfjob.status import Verdict, judge, replica_statuses, tallies
 from tfjob.times import stamp
 
@@ -44,7 +45,7 @@ ADMISSION_SECONDS = 5.0
 def reconcile(observed: Observed, now: datetime) -> Actions:
     """Everything that is to be done now. `now` has a time zone. Raises nothing: what is wrong becomes status and events."""
     manifest = observed.manifest
-    if manifest["metadata"].get("deletionTimestamp"):  # its pods go with it, by their owner references
+    if manifest["metadata"].get("deletionTimestamp") or _left_alone(observed):  # pods go with it, by owner references
         return Actions()
     before = manifest.get("status") or {}
     try:
@@ -58,13 +59,11 @@ def reconcile(observed: Observed, now: datetime) -> Actions:
 
 def _reconcile(observed: Observed, now: datetime) -> Actions:
     job = TFJob.parse(observed.manifest)
-    if not job.ours:
-        return Actions()
     if is_finished(job.status):
         return finish(View.of(observed, job, is_elastic(job), None), now)
     options, told = _options(job)
     view = View.of(observed, job, options is not None or is_elastic(job), options)
-    actions = Actions(events=told)
+    actions = Actions(events=(*told, *_manager_changed(job), *abnormal_events(view)))
     if view.elastic and not is_elastic(job):
         actions += Actions(annotations=((names.STARTED_WITH_ANNOTATION, started_with(job)),))
     status = set_condition(job.status, CREATED, f"TFJob {job.name} is created.", now)
@@ -73,11 +72,25 @@ def _reconcile(observed: Observed, now: datetime) -> Actions:
     if is_true(status, SUSPENDED):
         message, reason = f"TFJob {job.name} is resumed.", reason_of(RESUMED)
         status = set_condition(status, SUSPENDED, message, now, value=False, reason=reason)
-        status = {**status, "startTime": stamp(now)}
+        status = {key: value for key, value in status.items() if key != "startTime"}
         actions += Actions(events=(Event("Normal", reason, message),))
-    if not status.get("startTime"):
+    if not status.get("startTime") and not _queued(view):
         status = {**status, "startTime": stamp(now)}
     return actions + _run(view, status, now)
+
+
+def _left_alone(observed: Observed) -> bool:
+    """Whether another controller has been told to run it. One that runs here goes on: the field is immutable."""
+    if manager_of(observed.manifest) in (None, OURS):
+        return False
+    uid = str(observed.manifest["metadata"].get("uid") or "")
+    return not any(uid and owner_of(one).get("uid") == uid for one in (*observed.pods, *observed.services))
+
+
+def _manager_changed(job: TFJob) -> tuple[Event, ...]:
+    if job.ours:
+        return ()
+    return (Event("Warning", reason_of(INVALID), f"{MANAGED_BY}: {IMMUTABLE}; the job goes on here"),)
 
 
 def _options(job: TFJob) -> tuple[Elastic | None, tuple[Event, ...]]:
@@ -98,35 +111,40 @@ def _options(job: TFJob) -> tuple[Elastic | None, tuple[Event, ...]]:
 
 def _run(view: View, status: Manifest, now: datetime) -> Actions:
     """A job that is neither finished nor suspended."""
-    job, start = view.job, status["startTime"]
+    job, started = view.job, status.get("startTime")
+    start = started or stamp(now)
     found = tallies(view, start)
     status = {**status, "replicaStatuses": replica_statuses(job, found)}
     verdict = judge(view, found, start)
-    if verdict is None or verdict.condition not in (SUCCEEDED, FAILED):
-        limit = limits.exceeded(view, start, now)
+    if verdict is None or not (verdict.condition == SUCCEEDED or (view.elastic and verdict.condition == FAILED)):
+        limit = limits.exceeded(view, started, now)
         verdict = Verdict(FAILED, limit) if limit else verdict
     if verdict is not None and verdict.condition in (SUCCEEDED, FAILED):
         return _end(view, status, verdict, now)
     if verdict is not None:  # Running or Restarting
         status = set_condition(status, verdict.condition, verdict.message, now)
-    actions = Actions(status=status, again_seconds=limits.seconds_left(job, start, now))
+    actions = Actions(status=status, again_seconds=limits.seconds_left(job, started, now))
     return actions + _gang(view) + (_elastic(view) if view.elastic else _ordinary(view))
 
 
 def _ordinary(view: View) -> Actions:
     actions = restart_failed(view) + delete_surplus(view)
-    scheduler = view.cluster.scheduler
-    if scheduler and not gang.admitted(view.pod_group, scheduler):
+    if _queued(view):
         return actions + Actions(again_seconds=ADMISSION_SECONDS)
     return actions + create_missing(view)
 
 
 def _elastic(view: View) -> Actions:
-    pod, scheduler = view.aimaster, view.cluster.scheduler
-    if pod is None and scheduler and not gang.admitted(view.pod_group, scheduler):  # it would ask for pods at once
+    pod = view.aimaster
+    if pod is None and _queued(view):  # it would ask for pods at once
         return Actions(again_seconds=ADMISSION_SECONDS)
     lost = pod is not None and aimaster_lost(view)
     return Actions(aimaster=view.options, delete_pods=(deletion(pod),) if pod is not None and lost else ())
+
+
+def _queued(view: View) -> bool:
+    """Whether the job waits for its gang scheduler: nothing is made of it, and its time does not run."""
+    return bool(view.cluster.scheduler) and not gang.admitted(view.pod_group, view.cluster.scheduler)
 
 
 def _gang(view: View) -> Actions:
@@ -138,7 +156,7 @@ def _gang(view: View) -> Actions:
         if view.options is None:
             return Actions()
         members = view.options.least(view.job)
-    wanted = gang.pod_group(view.job, scheduler, members)
+    wanted = gang.pod_group(view.job, scheduler, members, view.priorities)
     return Actions() if group is not None and not gang.differs(group, wanted) else Actions(write_pod_group=wanted)
 
 

@@ -17,7 +17,9 @@ RESTART_POLICIES = ("Never", "OnFailure", "Always", "ExitCode")
 CLEAN_POD_POLICIES = ("None", "Running", "All")
 SUCCESS_POLICIES = ("", "AllWorkers")
 OURS, MULTIKUEUE = "kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"
-MANAGERS = ("", OURS, MULTIKUEUE)
+MANAGERS = (OURS, MULTIKUEUE)
+"""What a new job may say; one that says something else is left alone all the same."""
+
 REPLICAS_MAX = 10_000
 """Of one type. A TF_CONFIG with more addresses than that is too large for a pod's manifest."""
 
@@ -73,7 +75,9 @@ class RunPolicy:
     active_deadline_seconds: int | None = None
     backoff_limit: int | None = None
     suspend: bool = False
-    managed_by: str = ""
+    managed_by: str | None = None
+    """None: not said. Any other text than ours names another controller, the empty one included."""
+
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
 
 
@@ -102,7 +106,7 @@ class TFJob:
     @property
     def ours(self) -> bool:
         """False: another controller (MultiKueue) has been told to run it."""
-        return self.run_policy.managed_by in ("", OURS)
+        return self.run_policy.managed_by in (None, OURS)
 
     def replicas(self, type_: str) -> int:
         """How many the spec asks for; 0 of a type that it does not name."""
@@ -133,19 +137,41 @@ class TFJob:
         spec = _object(manifest, "spec", "")
         return cls(
             namespace=str(metadata.get("namespace") or "default"), name=name, uid=str(metadata.get("uid") or ""),
-            generation=int(metadata.get("generation") or 0), annotations=dict(metadata.get("annotations") or {}),
-            labels=dict(metadata.get("labels") or {}), deleted=bool(metadata.get("deletionTimestamp")),
-            status=dict(manifest.get("status") or {}), specs=_replica_specs(name, spec),
+            generation=_whole(metadata, "generation", "metadata", least=0) or 0,
+            annotations=dict(_object(metadata, "annotations", "metadata")),
+            labels=dict(_object(metadata, "labels", "metadata")), deleted=bool(metadata.get("deletionTimestamp")),
+            status=dict(_object(manifest, "status", "")), specs=_replica_specs(name, spec),
             run_policy=_run_policy(_object(spec, "runPolicy", "spec")),
             success_policy=_choice(spec, "successPolicy", "spec", SUCCESS_POLICIES, ""),
             dynamic_worker=_boolean(spec, "enableDynamicWorker", "spec"),
         )  # fmt: skip
 
 
-def check_update(old: TFJob, new: TFJob) -> None:
+MANAGED_BY = "spec.runPolicy.managedBy"
+
+
+def check_manager(manifest: Manifest) -> None:
+    """For admission. Raises InvalidError where a new job names a controller that there is not."""
+    found = manager_of(manifest)
+    if found is not None and found not in MANAGERS:
+        raise InvalidError(MANAGED_BY, f"is {found!r}; write {' or '.join(MANAGERS)}, or leave it out")
+
+
+def check_update(old: Manifest, new: Manifest) -> None:
     """For admission. Raises InvalidError where a field has changed that must not."""
-    if old.run_policy.managed_by != new.run_policy.managed_by:
-        raise InvalidError("spec.runPolicy.managedBy", "is immutable; delete the job and submit it anew")
+    if manager_of(old) != manager_of(new):
+        raise InvalidError(MANAGED_BY, IMMUTABLE)
+
+
+IMMUTABLE = "is immutable; delete the job and submit it anew"
+
+
+def manager_of(manifest: Manifest) -> str | None:
+    """Of a job that need not be valid; None: it does not say."""
+    found: Any = manifest
+    for key in ("spec", "runPolicy", "managedBy"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return None if found is None else str(found)
 
 
 # ---------------------------------------------------------------------------------------------------- replicas
@@ -238,13 +264,12 @@ def _ports(container: Manifest, path: str) -> tuple[Manifest, ...]:
 
 def _run_policy(value: Manifest) -> RunPolicy:
     path = "spec.runPolicy"
-    manager = _choice(value, "managedBy", path, MANAGERS, "")
     return RunPolicy(
         clean_pod_policy=_choice(value, "cleanPodPolicy", path, CLEAN_POD_POLICIES, "None"),
         ttl_seconds=_whole(value, "ttlSecondsAfterFinished", path, least=0),
-        active_deadline_seconds=_whole(value, "activeDeadlineSeconds", path, least=1),
+        active_deadline_seconds=_whole(value, "activeDeadlineSeconds", path, least=0),
         backoff_limit=_whole(value, "backoffLimit", path, least=0),
-        suspend=_boolean(value, "suspend", path), managed_by=manager,
+        suspend=_boolean(value, "suspend", path), managed_by=manager_of({"spec": {"runPolicy": value}}),
         scheduling=_scheduling(_object(value, "schedulingPolicy", path)),
     )  # fmt: skip
 

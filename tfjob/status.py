@@ -108,8 +108,8 @@ def _worker_0_exited_0(view: View, start: str) -> bool:
 
 def _failed(job: TFJob, found: Mapping[str, Tally]) -> Verdict | None:
     for type_, tally in found.items():
-        if tally.broken:
-            return _failure(job, type_, tally.failed)
+        if tally.broken:  # the contract has other words for it
+            return Verdict(FAILED, f'job "{job.name}" is failing because "{type_}" replica(s) failed.')
     for type_, tally in found.items():
         if tally.restarting:
             return Verdict(RESTARTING, f"job {job.name} is restarting because {type_} replica(s) failed.")

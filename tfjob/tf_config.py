@@ -24,7 +24,7 @@ def tf_config(job: TFJob, type_: str, index: int, *, domain: str = "") -> str | 
         return None
     task = {"type": type_.lower(), "index": index}
     if job.dynamic_worker:
-        value: dict[str, Any] = {"sparseCluster": _sparse(job, type_, index, domain), "task": task}
+        value: dict[str, Any] = {"cluster": _sparse(job, type_, index, domain), "task": task}
     else:
         cluster = {spec.type.lower(): _addresses(job, spec.type, domain) for spec in job.specs.values()}
         value = {"cluster": dict(sorted(cluster.items())), "task": task, "environment": "cloud"}

@@ -14,6 +14,9 @@ _RUN_POLICY = (
     "schedulingPolicy",
 )  # fmt: skip
 _SCHEDULING = ("minAvailable", "queue", "minResources", "priorityClass", "scheduleTimeoutSeconds")
+_MOVED = {("spec", key): f"spec.runPolicy.{key}" for key in _RUN_POLICY}
+"""Where a key stood in TFJobs before v1 (and in many an example still does) → where it is."""
+
 _REPLICA, _TEMPLATE = ("replicas", "restartPolicy", "template"), ("apiVersion", "kind", "metadata", "spec")
 
 
@@ -38,5 +41,5 @@ def _all(manifest: Manifest) -> Iterator[str]:
 def _of(values: Manifest, known: Iterable[str], path: str) -> Iterator[str]:
     for key in values:
         if key not in known:
-            near = difflib.get_close_matches(str(key), list(known), n=1, cutoff=0.0)[0]
+            near = _MOVED.get((path, str(key))) or difflib.get_close_matches(str(key), list(known), n=1, cutoff=0.0)[0]
             yield f"{path + '.' if path else ''}{key} is not known and does nothing; is {near} meant?"

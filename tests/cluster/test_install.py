@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.unit.tfjob_manifests.building import MANIFESTS, OVERLAYS, kustomized
+from tests.unit.tfjob_manifests.building import EVERY_OVERLAY, MANIFESTS, kustomized
 from tfjob.api import Api, ApiError, ConflictError, Manifest, Resource
 
 pytestmark = [pytest.mark.usefixtures("crd"), pytest.mark.slow]
@@ -18,7 +18,7 @@ def resource_of(manifest: Manifest) -> Resource:
     return Resource(plural[:-1] + "ies" if plural.endswith("y") else plural + "s", version, group)
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", EVERY_OVERLAY)
 def test_the_server_takes_all_of_it(
     overlay: str, play: Callable[[Callable[[Api, str], Awaitable[None]]], None]
 ) -> None:

@@ -1,4 +1,5 @@
-"""Renders the Helm chart from the kustomize sources beside this file: `python tfjob/manifests/render_chart.py`.
+"""Renders the Helm chart, and the Roles of `overlays/one-namespace`, from the kustomize sources beside this file:
+`python tfjob/manifests/render_chart.py`.
 
 The text is kept, comments and all; a table says what becomes a value. Run it after each change of a source; a test says
 when that was forgotten. No template does more than name a value or depend on one, so that a test can render the chart
@@ -7,6 +8,7 @@ without Helm.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -15,21 +17,39 @@ CHART = HERE / "chart"
 
 BESIDE = '{{- if eq .Values.mode "beside-kubeflow" }}\n'
 ALONE = '{{- if eq .Values.mode "standalone" }}\n'
+EVERYWHERE = '{{- if eq .Values.scope "cluster" }}\n'
+CONFINED = '{{- if eq .Values.scope "namespace" }}\n'
 MONITOR = "{{- if .Values.serviceMonitor }}\n"
 END = "{{- end }}\n"
 
-SOURCES = {
-    "service-account.yaml": ("base/service-account.yaml", ""),
-    "cluster-role.yaml": ("base/cluster-role.yaml", ""),
-    "controller-cluster-role.yaml": ("overlays/standalone/cluster-role.yaml", ALONE),
-    "role.yaml": ("base/role.yaml", ""),
-    "service.yaml": ("base/service.yaml", ""),
-    "network-policy.yaml": ("base/network-policy.yaml", ""),
-    "deployment.yaml": ("base/deployment.yaml", ""),
-    "webhook.yaml": ("overlays/beside-kubeflow/webhook.yaml", BESIDE),
-    "service-monitor.yaml": ("components/service-monitor/service-monitor.yaml", MONITOR),
+ONE = "overlays/one-namespace"
+SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "service-account.yaml": ("base/service-account.yaml", ()),
+    "cluster-role.yaml": ("cluster/cluster-role.yaml", (EVERYWHERE,)),
+    "controller-cluster-role.yaml": ("overlays/standalone/cluster-role.yaml", (EVERYWHERE, ALONE)),
+    "namespace-role.yaml": (f"{ONE}/role.yaml", (CONFINED,)),
+    "namespace-controller-role.yaml": (f"{ONE}/controller-role.yaml", (CONFINED, ALONE)),
+    "role.yaml": ("base/role.yaml", ()),
+    "service.yaml": ("base/service.yaml", ()),
+    "network-policy.yaml": ("base/network-policy.yaml", ()),
+    "deployment.yaml": ("base/deployment.yaml", ()),
+    "webhook.yaml": ("overlays/beside-kubeflow/webhook.yaml", (BESIDE,)),
+    "service-monitor.yaml": ("components/service-monitor/service-monitor.yaml", (MONITOR,)),
 }
 """Template → its source, and what it depends on as a whole."""
+
+ROLES = {
+    f"{ONE}/role.yaml": ("cluster/cluster-role.yaml", "deeprec-ext-operator", "deeprec-ext-jobs"),
+    f"{ONE}/controller-role.yaml": (
+        "overlays/standalone/cluster-role.yaml",
+        "deeprec-ext-controller",
+        "deeprec-ext-controller",
+    ),
+}
+"""A Role → the ClusterRole with the same rights, and what both are called."""
+
+NO_NAMESPACE = ("apiextensions.k8s.io", "scheduling.k8s.io")
+"""Groups of what is in no namespace: a Role cannot give rights on it. Confined to one, the operator does without."""
 
 EDITS = {
     "deployment.yaml": [
@@ -38,7 +58,8 @@ EDITS = {
         (
             '        args: [--mode, standalone, --metrics-port, "8080"]\n',
             "        args:\n        - --mode\n        - {{ .Values.mode }}\n"
-            f'        - --metrics-port\n        - "8080"\n{BESIDE}        - --webhook-port\n        - "9443"\n{END}',
+            f'        - --metrics-port\n        - "8080"\n{CONFINED}        - --namespace\n'
+            f'        - {{{{ .Release.Namespace }}}}\n{END}{BESIDE}        - --webhook-port\n        - "9443"\n{END}',
         ),
         (
             "          containerPort: 8080\n          protocol: TCP\n",
@@ -59,7 +80,7 @@ EDITS = {
 def render() -> dict[str, str]:
     """File of the chart → its text. Raises ValueError when an edit does not fit its source any more."""
     found = {"crds/crd.yaml": (HERE / "crd" / "crd.yaml").read_text(encoding="utf-8")}
-    for name, (source, condition) in SOURCES.items():
+    for name, (source, conditions) in SOURCES.items():
         text = (HERE / source).read_text(encoding="utf-8")
         for old, new in EDITS.get(name, []):
             if text.count(old) != 1:
@@ -67,11 +88,27 @@ def render() -> dict[str, str]:
             text = text.replace(old, new)
         text = text.replace("namespace: deeprec-ext\n", "namespace: {{ .Release.Namespace }}\n")
         header = f"# Rendered from ../../{source} by ../../render_chart.py: change that.\n"
-        found[f"templates/{name}"] = header + (condition + text + END if condition else text)
+        found[f"templates/{name}"] = header + "".join(conditions) + text + END * len(conditions)
+    return found
+
+
+def confined() -> dict[str, str]:
+    """File of the overlay → its text: ClusterRoles as Roles."""
+    found = {}
+    for path, (source, name, called) in ROLES.items():
+        text = (HERE / source).read_text(encoding="utf-8")
+        text = text.replace("kind: ClusterRole", "kind: Role").replace("in every namespace", "in its namespace")
+        text = text.replace(f"  name: {name}\n  labels:", f"  name: {called}\n  namespace: deeprec-ext\n  labels:")
+        text = text.replace(f"  kind: Role\n  name: {name}\n", f"  kind: Role\n  name: {called}\n")
+        for group in NO_NAMESPACE:
+            text = re.sub(rf"^- apiGroups: \[{re.escape(group)}\]\n(?:  .*\n)+", "", text, flags=re.MULTILINE)
+        found[path] = f"# Rendered from ../../{source} by ../../render_chart.py: change that.\n{text}"
     return found
 
 
 def main() -> int:
+    for path, text in confined().items():
+        (HERE / path).write_text(text, encoding="utf-8")
     for name, text in render().items():
         (CHART / name).write_text(text, encoding="utf-8")
     return 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from deeprec_ext.errors import DeepRecError
+from deeprec_ext.errors import DeepRecError, UsageError
 from tfjob import names
 from tfjob.actions import Actions, Deletion, Event
 from tfjob.annotations import Elastic
@@ -18,6 +19,7 @@ from tfjob.api import (
     SERVICES,
     TFJOBS,
     Api,
+    ApiError,
     ConflictError,
     ForbiddenError,
     Manifest,
@@ -26,6 +28,8 @@ from tfjob.api import (
 )  # fmt: skip
 from tfjob.observed import Observed, Options
 from tfjob.operator.informer import Informer, Key, name_of, version_of
+from tfjob.operator.job_counts import JobCounts
+from tfjob.operator.priorities import Priorities
 from tfjob.operator.queue import WorkQueue
 from tfjob.operator.telling import Teller, created_or_deleted
 from tfjob.reconcile import reconcile
@@ -34,6 +38,9 @@ log = logging.getLogger(__name__)
 WORKERS = 8
 WRITES = 32
 """Requests at the same time that create or delete, of all jobs together."""
+
+REFUSED_TOLD = 3
+"""Of pods that the server refuses at once: they have one template, and the rest is the same again."""
 
 TOLD = {PODS: "Pod", SERVICES: "Service"}
 """What is made and deleted with an Event each."""
@@ -69,6 +76,8 @@ class Controller:
         self.jobs: dict[Key, Manifest] = {}
         self.queue: WorkQueue[Key] = WorkQueue()
         self.counts = Counts()
+        self.job_counts = JobCounts()
+        self._priorities = Priorities(api)
         self._informers = {
             resource: Informer(api, resource, labels, namespace, _job_of, self.queue.add)
             for resource in (PODS, SERVICES, *([pod_groups] if pod_groups else []))
@@ -134,8 +143,12 @@ class Controller:
         """One look at one job. Raises ApiError and UnreachableError: then look again."""
         if key not in self.jobs:
             return Actions()
+        priorities = await self._priorities.of(self.jobs[key]) if self._pod_groups else {}
+        if key not in self.jobs:  # gone meanwhile
+            return Actions()
         began = time.perf_counter()
-        actions = self._decide(self.observe(key), datetime.now(timezone.utc))
+        observed = dataclasses.replace(self.observe(key), priorities=priorities)
+        actions = self._decide(observed, datetime.now(timezone.utc))
         self.counts.reconciled += 1
         self.counts.seconds += time.perf_counter() - began
         await self._carry_out(key, actions)
@@ -152,8 +165,19 @@ class Controller:
             await self._teller.done(job, done)
         for event in actions.events:
             await self._teller.state(job, event)
+            self.job_counts.told(job, event)
         if actions.delete_job:
-            await self._api.delete(TFJOBS, *key, uid=job["metadata"].get("uid", ""))
+            await self._delete_job(key, job)
+
+    async def _delete_job(self, key: Key, job: Manifest) -> None:
+        try:
+            deleted = await self._api.delete(TFJOBS, *key, uid=job["metadata"].get("uid", ""))
+        except ApiError as error:
+            await self._teller.state(job, Event("Warning", "FailedDeleteJob", f"Error deleting: {error}"))
+            raise
+        if deleted:
+            self.job_counts.deleted(job)
+            await self._teller.done(job, [Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {key[1]}")])
 
     async def _write(self, key: Key, job: Manifest, actions: Actions, done: list[Event]) -> Manifest:
         """Everything but Events; the job as it is then. What was made is noted in `done`."""
@@ -169,17 +193,18 @@ class Controller:
                     await self._delete(self._pod_groups, namespace, (actions.delete_pod_group,), done)
                 if actions.write_pod_group is not None:
                     await self._write_pod_group(key, actions.write_pod_group)
+            if actions.status is not None:
+                body = {**job, "status": actions.status}
+                before, job = job, self._wrote(key, await self._api.replace(TFJOBS, namespace, body, "status"))
+                self.counts.statuses += 1
+                self.job_counts.status_written(before, job)
             await self._create(SERVICES, key, actions.create_services, done)
             await self._create(PODS, key, actions.create_pods, done)
             if actions.aimaster is not None:
-                await self._make_aimaster(job, actions.aimaster, self._informers[PODS].of(key))
+                await self._ensure_aimaster(key, job, actions.aimaster)
         except ForbiddenError as error:  # rights that are too narrow, or a quota: the user has to know
             await self._teller.state(job, Event("Warning", "Forbidden", str(error)))
             raise
-        if actions.status is not None:
-            body = {**job, "status": actions.status}
-            job = self._wrote(key, await self._api.replace(TFJOBS, namespace, body, "status"))
-            self.counts.statuses += 1
         return job
 
     def _wrote(self, key: Key, job: Manifest) -> Manifest:
@@ -193,6 +218,8 @@ class Controller:
         self, resource: Resource, key: Key, bodies: Iterable[Manifest], done: list[Event]
     ) -> None:  # fmt: skip
         made: list[str] = []
+        refused: list[Event] = []
+        job = self.jobs.get(key)
 
         async def one(body: Manifest) -> None:
             async with self._writes:
@@ -202,12 +229,27 @@ class Controller:
                 except ConflictError:  # there already: seen late, or somebody else's, which is for `reconcile` to say
                     created = await self._api.get(resource, key[0], body["metadata"]["name"])
                     self.queue.add(key)
+                except ApiError as error:
+                    refused.append(_refused(TOLD.get(resource, ""), body["metadata"]["name"], error))
+                    raise
             self._informers[resource].expect(key, created)
 
         try:
             await _all_of(one(body) for body in bodies)
         finally:
             _count(self.counts.created, "Create", resource, made, done)
+            if job is not None and resource in TOLD:
+                for event in sorted(refused, key=lambda one: one.message)[:REFUSED_TOLD]:
+                    await self._teller.state(job, event)
+
+    async def _ensure_aimaster(self, key: Key, job: Manifest, options: Elastic) -> None:
+        """Raises ApiError, UsageError; told as of any pod of the job."""
+        try:
+            await self._make_aimaster(job, options, self._informers[PODS].of(key))
+        except (ApiError, UsageError) as error:
+            if not isinstance(error, ConflictError):
+                await self._teller.state(job, _refused(TOLD[PODS], names.aimaster_name(key[1]), error))
+            raise
 
     async def _delete(
         self, resource: Resource, namespace: str, deletions: Iterable[Deletion], done: list[Event]
@@ -230,6 +272,11 @@ class Controller:
             await self._api.patch(self._pod_groups, key[0], body["metadata"]["name"], {"spec": body["spec"]})
         except NotFoundError:
             await self._create(self._pod_groups, key, (body,), [])
+
+
+def _refused(kind: str, name: str, error: DeepRecError) -> Event:
+    """As the contract calls it."""
+    return Event("Warning", f"FailedCreate{kind}", f"Error creating: {name}: {error}")
 
 
 def _count(counts: dict[str, int], verb: str, resource: Resource, objects: list[str], done: list[Event]) -> None:

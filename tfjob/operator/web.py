@@ -29,6 +29,8 @@ def metrics(controller: Controller, webhook: Webhook | None = None) -> str:
     for name, kind, text, values in rows:
         lines += [f"# HELP deeprec_operator_{name} {text}", f"# TYPE deeprec_operator_{name} {kind}"]
         lines += [f"deeprec_operator_{name}{labels} {value:g}" for labels, value in values.items()]
+    if webhook is None:  # else jobs are Kubeflow's, and so is counting them
+        lines += controller.job_counts.lines()
     return "\n".join(lines) + "\n"
 
 

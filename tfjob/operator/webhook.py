@@ -24,7 +24,7 @@ from tfjob.admission import Admitted, admit, review
 from tfjob.api import Api, ApiError, ConflictError, Manifest, NotFoundError, Resource
 from tfjob.operator import serving_certificates
 from tfjob.operator.serving_certificates import AUTHORITIES, CERTIFICATE, KEY, SERVICE, Files
-from tfjob.spec import InvalidError
+from tfjob.spec import InvalidError, check_update
 
 log = logging.getLogger(__name__)
 
@@ -72,20 +72,31 @@ class Webhook:
         self.reviewed: dict[str, int] = {"admitted": 0, "denied": 0, "unchanged": 0}
 
     def answer(self, body: Manifest) -> Manifest:
-        """To an AdmissionReview. Raises KeyError and TypeError for what is none."""
-        request, options = body["request"], self._options
-        job = request["object"]
-        if options.jobs_namespace not in (None, request["namespace"]):
+        """To an AdmissionReview. Raises ValueError for what is none."""
+        request, options = _request(body), self._options
+        job, namespace = request["object"], str(request.get("namespace") or "default")
+        if options.jobs_namespace not in (None, namespace):
             return review(request, Admitted(job))
         try:
-            found: Admitted | InvalidError = admit(
-                job, request["namespace"], package_image=options.package_image, domain=options.domain
-            )
+            found = self._decide(request, job, namespace)
         except InvalidError as error:
             found = error
+        except (
+            Exception
+        ) as error:  # what the server sends is what anybody may have written: it is refused, and we go on
+            log.exception("a TFJob in %s could not be looked at", namespace)
+            found = InvalidError("metadata", f"is of no form that can be looked at ({type(error).__name__}: {error})")
         kind = "denied" if isinstance(found, InvalidError) else "unchanged" if found.job == job else "admitted"
         self.reviewed[kind] += 1
         return review(request, found)
+
+    def _decide(self, request: Manifest, job: Manifest, namespace: str) -> Admitted | InvalidError:
+        """Raises InvalidError."""
+        options = self._options
+        if request.get("operation") == "UPDATE":
+            check_update(request.get("oldObject") or {}, job)
+            return Admitted(job)
+        return admit(job, namespace, package_image=options.package_image, domain=options.domain)
 
     # ------------------------------------------------------------------------------------------------ serving
 
@@ -96,7 +107,7 @@ class Webhook:
         async def mutate(request: web.Request) -> web.Response:
             try:
                 return web.json_response(self.answer(json.loads(await request.read())))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, RecursionError) as error:
                 log.warning("a request to the webhook was no AdmissionReview of a TFJob: %r", error)
                 return web.Response(status=400, text=f"no AdmissionReview of a TFJob: {error!r}\n")
 
@@ -159,6 +170,16 @@ class Webhook:
             await self._api.patch(CONFIGURATIONS, None, CONFIGURATION, {**version, "webhooks": wanted})
         except ConflictError:
             await self._announce()
+
+
+def _request(body: Any) -> Manifest:
+    """Of an AdmissionReview. Raises ValueError."""
+    request = body.get("request") if isinstance(body, dict) else None
+    if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
+        raise ValueError("it has no request with a uid")
+    if not isinstance(request.get("object"), dict):
+        raise ValueError("its request has no object")
+    return request
 
 
 def announced(webhooks: list[Manifest], files: Files, url: str) -> list[Manifest]:

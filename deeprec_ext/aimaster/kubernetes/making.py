@@ -13,6 +13,7 @@ from typing import Optional, TypeVar
 from deeprec_ext.aimaster.backend import TRY_SECONDS
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reading import read
+from deeprec_ext.aimaster.kubernetes.refusing import Refusals
 from deeprec_ext.aimaster.kubernetes.watching import Sleep
 from deeprec_ext.errors import UnreachableError, UsageError
 from tfjob.api import PODS, SERVICES, Api, ApiError, ConflictError, ForbiddenError, Manifest, NotFoundError, Resource
@@ -57,6 +58,7 @@ class Maker:
     ) -> None:
         self._api, self._namespace, self._naming, self._factory = api, namespace, naming, factory
         self._owner, self._sleep = owner_uid, sleep
+        self._refusals = Refusals(api, namespace)
 
     async def insist(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         """Tries again while the server does not answer, for half a minute. Raises UnreachableError."""
@@ -93,8 +95,14 @@ class Maker:
         """Until it is there: a new one, or the one that `allow` lets stay. What is others' may be about to go: bounded."""
         name, waited = body["metadata"]["name"], 0.0
         while True:
-            with contextlib.suppress(ConflictError):
+            try:
                 return await self._api.create(resource, self._namespace, body)
+            except ConflictError:
+                pass
+            except ApiError as error:
+                if error.status < 500 and error.status != 429:
+                    await self._refusals.tell(body, error)
+                raise
             with contextlib.suppress(NotFoundError):
                 found = await self._api.get(resource, self._namespace, name)
                 late = waited >= IN_THE_WAY_SECONDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,13 @@ from tfjob.aimaster import Options, command
 from tfjob.annotations import Elastic
 from tfjob.annotations import parse as parse_annotations
 from tfjob.api import Manifest
-from tfjob.spec import InvalidError, TFJob
+from tfjob.names import NAME_MAX
+from tfjob.spec import InvalidError, TFJob, check_manager
+from tfjob.templates import check as check_templates
 from tfjob.unknown import unknown_keys
+
+LETTERS, SUFFIX = "bcdfghjklmnpqrstvwxz2456789", 5
+"""Of which the server makes names: nothing that could be read as a word or mistaken for another letter."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +76,24 @@ def check(manifest: Manifest, namespace: str | None, default: str) -> Document:
         raise InvalidError("metadata.namespace", f"is {own!r}, and -n says {namespace}: leave one of them out")
     for field in ("annotations", "labels"):
         _check_texts(metadata.get(field), f"metadata.{field}")
-    manifest = {**manifest, "metadata": {**metadata, "namespace": own or namespace or default}}
+    manifest = {**manifest, "metadata": {**_named(metadata), "namespace": own or namespace or default}}
     manifest.pop("status", None)
+    check_templates(manifest)
+    check_manager(manifest)
     job = TFJob.parse(manifest)
     elastic, warnings = parse_annotations(job)
     if elastic is not None:
         command(job, elastic, Options("image"))  # reads what the templates request
     return Document(manifest, job, elastic, (*unknown_keys(manifest), *warnings))
+
+
+def _named(metadata: Manifest) -> Manifest:
+    """With a name of the form that the server makes of `generateName`: pods are told the job's name before there is a job."""
+    prefix = metadata.get("generateName")
+    if metadata.get("name") or not isinstance(prefix, str) or not prefix:
+        return metadata
+    rest = {key: value for key, value in metadata.items() if key != "generateName"}
+    return {**rest, "name": prefix[: NAME_MAX - SUFFIX] + "".join(secrets.choice(LETTERS) for _ in range(SUFFIX))}
 
 
 def _check_texts(values: Any, path: str) -> None:

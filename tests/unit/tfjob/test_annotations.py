@@ -57,7 +57,7 @@ def test_everything_that_can_be_said_is_read() -> None:
         "objective": "deadline", "deadline": "2h", "hold": "true", "strict": "true", "layout": "workers",
         "backup": "peer,disk=/backups/mnist", "package": "image",
         "state_volume": "mnist-state", "max_ps_cpu": "500m", "max_worker_cpu": "2", "max_ps_memory": "2Gi",
-        "max_worker_memory": "1GB", "total_cpu": "16", "total_memory": "64Gi",
+        "max_worker_memory": "1GB", "total_cpu": "16", "total_memory": "64Gi", "reachable_from": "monitoring",
     }  # fmt: skip
     assert {key.replace("_", "-") for key in said} | {"enabled"} == set(OPTIONS)
     assert _parse(_job(CHIEF, **said)) == Elastic(
@@ -66,7 +66,7 @@ def test_everything_that_can_be_said_is_read() -> None:
         settings=(("autoscale", "true"), ("objective", "deadline"), ("deadline_seconds", "7200"),
                   ("peer_backup", "on"), ("disk_backup", "/backups/mnist"), ("strict", "true")),
         package="image", state_volume="mnist-state", max_ps_cpu=0.5, max_worker_cpu=2.0, max_ps_memory=2 << 30,
-        max_worker_memory=10**9, total_cpu=16.0, total_memory=64 << 30,
+        max_worker_memory=10**9, total_cpu=16.0, total_memory=64 << 30, reachable_from=("monitoring",),
     )  # fmt: skip
 
 
@@ -110,9 +110,9 @@ def test_slots_and_max_ps_follow_each_other(options: dict[str, str], limits: tup
 REFUSED: list[tuple[str, Any, Any, dict[str, str], str, str]] = [
     ("enabled is true or false", None, {}, {"enabled": "yes"}, "enabled", '"true" or "false"'),
     ("hold is true or false", None, {}, {"hold": "1"}, "hold", '"true" or "false"'),
-    ("min-ps a number", None, {}, {"min_ps": "two"}, "min-ps", "1 or more"),
-    ("min-ps not 0", None, {}, {"min_ps": "0"}, "min-ps", "1 or more"),
-    ("min-workers not 0 where worker 0 is the chief", None, {}, {"min_workers": "0"}, "min-workers", "1 or more"),
+    ("min-ps a number", None, {}, {"min_ps": "two"}, "min-ps", "from 1 to"),
+    ("min-ps not 0", None, {}, {"min_ps": "0"}, "min-ps", "from 1 to"),
+    ("min-workers not 0 where worker 0 is the chief", None, {}, {"min_workers": "0"}, "min-workers", "from 1 to"),
     ("min not above max", None, {}, {"min_ps": "3", "max_ps": "2"}, "min-ps", "more than max-ps 2"),
     ("min-workers not above max", None, {}, {"min_workers": "9", "max_workers": "4"}, "min-workers", "more than max"),
     ("slots for every PS", None, {}, {"slots": "3", "max_ps": "4"}, "slots", "at least one slot"),
@@ -159,7 +159,7 @@ def test_what_contradicts_itself_is_refused_by_the_name_of_the_field(
 @pytest.mark.parametrize(
     ("length", "options", "pod"),
     [(54, {}, None), (55, {}, "aimaster"), (54, {"max-workers": "11"}, "worker-10"), (54, {"max-workers": "10"}, None),
-     (54, {"max-ps": "100000", "slots": "100000"}, None), (54, {"max-ps": "100001", "slots": "100001"}, "ps-100000")],
+     (54, {"max-ps": "10000", "slots": "10000"}, None), (55, {"max-ps": "10000", "slots": "10000"}, "aimaster")],
 )  # fmt: skip
 def test_a_name_that_is_too_long_for_the_pods_to_come_is_refused(
     length: int, options: dict[str, str], pod: str | None
@@ -211,3 +211,35 @@ def test_a_job_that_was_started_elastic_stays_elastic() -> None:
     given = {PREFIX + "started-with": '{"PS": 2, "Worker": 3}', PREFIX + "enabled": "false"}
     found, _ = parse(TFJob.parse(manifest(PLAIN, annotations=given)))
     assert found is not None
+
+
+HUGE = ("9" * 400, "1e999", "inf", "-inf", "nan", "-1", "99999999999", "9" * 5000, "\u0663", "1_000", "0x10")
+
+
+@pytest.mark.parametrize("key", [
+    "min-ps", "max-ps", "min-workers", "max-workers", "slots", "deadline", "max-ps-cpu", "max-worker-cpu", "total-cpu",
+    "max-ps-memory", "max-worker-memory", "total-memory",
+])  # fmt: skip
+def test_amounts_have_upper_bounds_and_are_finite(key: str) -> None:
+    """Said as what it is of: the field, what is there, and what may be."""
+    unit = {"deadline": "d"}.get(key, "Gi" if "memory" in key else "")
+    others = {"autoscale": "true", "objective": "deadline"} if key == "deadline" else {}
+    for text in HUGE:
+        written = manifest(annotations={**ELASTIC, **{PREFIX + name: value for name, value in others.items()},
+                                        PREFIX + key: text + (unit if text.isdigit() else "")})  # fmt: skip
+        with pytest.raises(InvalidError) as caught:
+            parse(TFJob.parse(written))
+        assert key in caught.value.field, text
+
+
+def test_what_was_noted_has_bounds_too() -> None:
+    for noted in ('{"PS": 1e400}', '{"PS": 99999999}', '{"PS": -1}', "[" * 100_000):
+        written = manifest(annotations={**ELASTIC, PREFIX + "started-with": noted})
+        with pytest.raises(InvalidError, match="is broken"):
+            parse(TFJob.parse(written))
+
+
+@pytest.mark.parametrize("text", ["Monitoring", "a b", "../x", "a" * 64])
+def test_reachable_from_names_namespaces(text: str) -> None:
+    with pytest.raises(InvalidError, match="names of namespaces"):
+        parse(TFJob.parse(manifest(annotations={**ELASTIC, PREFIX + "reachable-from": text})))

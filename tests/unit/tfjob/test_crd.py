@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,15 @@ import yaml
 
 import tfjob
 from tests.unit.tfjob.world import manifest, running
-from tfjob import names, spec
+from tfjob import names, spec, templates
 
 CRD = yaml.safe_load((Path(tfjob.__file__).parent / "manifests" / "crd" / "crd.yaml").read_text())
 VERSION = CRD["spec"]["versions"][0]
 SCHEMA = VERSION["schema"]["openAPIV3Schema"]
 KEYWORDS = {
     "type", "format", "description", "properties", "required", "items", "additionalProperties", "default", "anyOf",
-    "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string",
+    "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string", "nullable", "pattern", "minLength", "maxLength",
+    "minimum", "maximum", "enum", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
 }  # fmt: skip
 TYPES = {"object", "array", "string", "integer", "boolean", "number"}
 
@@ -46,9 +49,15 @@ def _nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[s
             yield from _nodes(schema[key], f"{path}.{key}")
 
 
-@pytest.mark.parametrize(("path", "node"), list(_nodes(SCHEMA)), ids=[path or "root" for path, _ in _nodes(SCHEMA)])
-def test_the_schema_is_structural(path: str, node: dict[str, Any]) -> None:
+def test_the_schema_is_structural() -> None:
     """The rules of apiextensions v1: a type for every node, one way into it, nothing that servers of 1.20 do not know."""
+    nodes = list(_nodes(SCHEMA))
+    assert len(nodes) > 1000, "with a typed pod template"
+    for path, node in nodes:
+        _check_node(path, node)
+
+
+def _check_node(path: str, node: dict[str, Any]) -> None:
     assert set(node) <= KEYWORDS, path
     if node.get("x-kubernetes-int-or-string"):
         assert "type" not in node and node["anyOf"] == [{"type": "integer"}, {"type": "string"}]
@@ -59,13 +68,71 @@ def test_the_schema_is_structural(path: str, node: dict[str, Any]) -> None:
     assert set(node.get("required", ())) <= set(node.get("properties", ()))
     if node["type"] == "object" and path != ".metadata":
         assert {"properties", "additionalProperties", "x-kubernetes-preserve-unknown-fields"} & set(node), path
+    keys = node.get("x-kubernetes-list-map-keys", [])
+    assert bool(keys) == (node.get("x-kubernetes-list-type") == "map"), path
+    for key in keys:
+        assert key in node["items"]["required"] or "default" in node["items"]["properties"][key], path
     if "default" in node:
         assert isinstance(node["default"], {"boolean": bool, "integer": int, "string": str}[node["type"]])
+
+
+def test_the_server_can_store_it_and_kubectl_apply_can_write_it_down() -> None:
+    """An object has at most 1.5 MB, its annotations together 256 KiB: `kubectl apply` puts the whole object into one."""
+    assert len(json.dumps(CRD)) < 128 << 10
+
+
+def test_the_pod_template_is_the_one_that_submit_checks_with() -> None:
+    template = SCHEMA["properties"]["spec"]["properties"]["tfReplicaSpecs"]["additionalProperties"]["properties"][
+        "template"
+    ]
+    assert template == templates.template_schema(), "run python tfjob/manifests/make_template_schema.py"
+
+
+def test_the_schema_is_made_from_the_openapi_document() -> None:
+    """Of which this is a part, in both forms: that of a server, and that of a JSON schema."""
+    module = _generator()
+    prefix = "io.k8s.api.core.v1."
+    container = {
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string"}, "command": {"type": ["array", "null"], "items": {"type": ["string", "null"]}},
+            "ports": {"type": "array", "items": {"$ref": f"#/definitions/{prefix}ContainerPort"},
+                      "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["containerPort", "protocol"]},
+            "cpu": {"$ref": "#/definitions/io.k8s.apimachinery.pkg.api.resource.Quantity"},
+        },
+    }  # fmt: skip
+    port = {"required": ["containerPort"], "properties": {
+        "containerPort": {"type": "integer", "format": "int32"}, "protocol": {"type": "string"}}}  # fmt: skip
+    made = module.made({
+        prefix + "PodTemplateSpec": {"properties": {"spec": {"$ref": f"#/definitions/{prefix}Container"}}},
+        prefix + "Container": container, prefix + "ContainerPort": port,
+    })  # fmt: skip
+    spec = made["properties"]["spec"]
+    assert made["required"] == ["spec"] and spec["required"] == ["name"]
+    assert spec["properties"]["command"] == {"type": "array", "items": {"type": "string"}, "nullable": True}
+    assert spec["properties"]["cpu"]["x-kubernetes-int-or-string"] and "pattern" in spec["properties"]["cpu"]
+    assert spec["properties"]["ports"]["x-kubernetes-list-map-keys"] == ["containerPort", "protocol"]
+    properties = spec["properties"]["ports"]["items"]["properties"]
+    assert properties["protocol"]["default"] == "TCP" and "nullable" not in properties["protocol"]
+    assert properties["containerPort"] == {"type": "integer", "format": "int32", "minimum": 1, "maximum": 65535}
+    with pytest.raises(ValueError, match="not one"):
+        module.embedded("no such line", made)
+
+
+def _generator() -> Any:
+    path = Path(tfjob.__file__).parent / "manifests" / "make_template_schema.py"
+    source = importlib.util.spec_from_file_location("make_template_schema", path)
+    assert source is not None and source.loader is not None
+    module = importlib.util.module_from_spec(source)
+    source.loader.exec_module(module)
+    return module
 
 
 def _pruned(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[str]:
     """Fields that the API server would drop, or refuse for their type."""
     if schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string"):
+        return
+    if value is None and schema.get("nullable"):
         return
     kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
     if not isinstance(value, kinds[schema["type"]]):

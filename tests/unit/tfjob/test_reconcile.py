@@ -40,10 +40,27 @@ def test_a_job_that_is_being_deleted_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("manager", "ours"), [("", True), ("kubeflow.org/training-operator", True), ("kueue.x-k8s.io/multikueue", False)]
+    ("manager", "ours"),
+    [
+        (None, True),
+        ("kubeflow.org/training-operator", True),
+        ("kueue.x-k8s.io/multikueue", False),
+        ("", False),
+        ("x", False),
+    ],
 )
-def test_a_job_that_another_controller_manages_is_left_alone(manager: str, ours: bool) -> None:
-    assert Cluster(manifest(PLAIN, run_policy={"managedBy": manager})).decide().writes is ours
+def test_a_job_that_another_controller_manages_is_left_alone(manager: str | None, ours: bool) -> None:
+    actions = Cluster(manifest(PLAIN, run_policy={"managedBy": manager})).decide()
+    assert actions.writes is ours and not [event for event in actions.events if event.type == "Warning"]
+
+
+def test_a_job_that_runs_here_goes_on_when_another_controller_is_named() -> None:
+    cluster = running(manifest(PLAIN))
+    cluster.manifest["spec"]["runPolicy"] = {"managedBy": "kueue.x-k8s.io/multikueue"}
+    cluster.end("worker-0", 0)
+    cluster.settle()
+    assert cluster.state == "Succeeded"
+    assert any("managedBy: is immutable" in event.message for event in cluster.events if event.type == "Warning")
 
 
 def _foreign(kind: str) -> dict[str, Any]:

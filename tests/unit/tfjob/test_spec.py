@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.tfjob.world import manifest, template
 from tfjob.api import Manifest
-from tfjob.spec import InvalidError, RunPolicy, SchedulingPolicy, TFJob, check_update
+from tfjob.spec import MULTIKUEUE, InvalidError, RunPolicy, SchedulingPolicy, TFJob, check_manager, check_update
 
 
 def test_defaults_are_applied_in_memory_and_the_manifest_stays_as_it_is() -> None:
@@ -103,10 +103,9 @@ REFUSED = [
     ("enableDynamicWorker is true or false", _at("spec/enableDynamicWorker", "yes"), "spec.enableDynamicWorker", "true"),
     ("a known cleanPodPolicy", _at(f"{POLICY}/cleanPodPolicy", "Some"), "spec.runPolicy.cleanPodPolicy", "Running"),
     ("ttl not negative", _at(f"{POLICY}/ttlSecondsAfterFinished", -1), "spec.runPolicy.ttlSecondsAfterFinished", "0 or"),
-    ("a deadline above 0", _at(f"{POLICY}/activeDeadlineSeconds", 0), "spec.runPolicy.activeDeadlineSeconds", "1 or"),
+    ("a deadline not negative", _at(f"{POLICY}/activeDeadlineSeconds", -1), "spec.runPolicy.activeDeadlineSeconds", "0 or"),
     ("backoffLimit not negative", _at(f"{POLICY}/backoffLimit", -1), "spec.runPolicy.backoffLimit", "0 or more"),
     ("suspend is true or false", _at(f"{POLICY}/suspend", 1), "spec.runPolicy.suspend", "true or false"),
-    ("a known manager", _at(f"{POLICY}/managedBy", "me"), "spec.runPolicy.managedBy", "multikueue"),
     ("minAvailable a number", _at(f"{POLICY}/schedulingPolicy", {"minAvailable": "all"}),
      "spec.runPolicy.schedulingPolicy.minAvailable", "whole number"),
     ("runPolicy is an object", _at(POLICY, "x"), "spec.runPolicy", "object"),
@@ -132,11 +131,22 @@ def test_the_field_is_named_as_the_user_wrote_it() -> None:
         TFJob.parse(written)
 
 
+@pytest.mark.parametrize("manager", ["", "me"])
+def test_a_new_job_names_a_controller_that_there_is(manager: str) -> None:
+    with pytest.raises(InvalidError, match=r"spec\.runPolicy\.managedBy: is .*multikueue"):
+        check_manager(manifest(run_policy={"managedBy": manager}))
+    assert not TFJob.parse(manifest(run_policy={"managedBy": manager})).ours, "one that is there is left alone"
+    check_manager(manifest(run_policy={"managedBy": MULTIKUEUE}))
+    check_manager(manifest())
+
+
 def test_managed_by_is_immutable() -> None:
-    ours, theirs = (TFJob.parse(manifest(run_policy={"managedBy": one})) for one in ("", "kueue.x-k8s.io/multikueue"))
+    ours, theirs = manifest(), manifest(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})
     check_update(ours, ours)
-    with pytest.raises(InvalidError, match=r"spec\.runPolicy\.managedBy: is immutable"):
-        check_update(ours, theirs)
+    check_update(theirs, theirs)
+    for old, new in ((ours, theirs), (theirs, ours)):
+        with pytest.raises(InvalidError, match=r"spec\.runPolicy\.managedBy: is immutable"):
+            check_update(old, new)
 
 
 def test_nulls_are_as_good_as_nothing() -> None:

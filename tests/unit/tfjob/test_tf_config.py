@@ -37,20 +37,20 @@ DENSE = [
 SPARSE = [
     (
         "worker i gets itself and all PS", {"PS": 2, "Worker": 2}, ("Worker", 1),
-        '{"sparseCluster":{"worker":{"1":"mnist-worker-1.ml.svc:2222"},'
+        '{"cluster":{"worker":{"1":"mnist-worker-1.ml.svc:2222"},'
         '"ps":["mnist-ps-0.ml.svc:2222","mnist-ps-1.ml.svc:2222"]},"task":{"type":"worker","index":1}}',
     ),
     (
         "ps j gets its own address", {"PS": 2, "Worker": 2}, ("PS", 1),
-        '{"sparseCluster":{"worker":{},"ps":["mnist-ps-1.ml.svc:2222"]},"task":{"type":"ps","index":1}}',
+        '{"cluster":{"worker":{},"ps":["mnist-ps-1.ml.svc:2222"]},"task":{"type":"ps","index":1}}',
     ),
     (
         "others get an empty cluster", {"Chief": 1, "PS": 1, "Worker": 1}, ("Chief", 0),
-        '{"sparseCluster":{"worker":{},"ps":[]},"task":{"type":"chief","index":0}}',
+        '{"cluster":{"worker":{},"ps":[]},"task":{"type":"chief","index":0}}',
     ),
     (
         "a job without PS: Go writes a nil slice as null", {"Worker": 2}, ("Worker", 0),
-        '{"sparseCluster":{"worker":{"0":"mnist-worker-0.ml.svc:2222"},"ps":null},"task":{"type":"worker","index":0}}',
+        '{"cluster":{"worker":{"0":"mnist-worker-0.ml.svc:2222"},"ps":null},"task":{"type":"worker","index":0}}',
     ),
 ]  # fmt: skip
 

@@ -58,6 +58,7 @@ class Cluster:
     pods: dict[str, Manifest] = field(default_factory=dict)
     services: dict[str, Manifest] = field(default_factory=dict)
     pod_group: Manifest | None = None
+    priorities: dict[str, int] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     gone: bool = False
     aimaster_wanted: bool = False
@@ -69,7 +70,7 @@ class Cluster:
         return reconcile(
             Observed(
                 copy.deepcopy(self.manifest), tuple(self.pods.values()), tuple(self.services.values()), self.pod_group,
-                self.options,
+                self.options, self.priorities,
             ),
             self.now,
         )  # fmt: skip
@@ -99,13 +100,13 @@ class Cluster:
             yield partial(self._delete, self.services, deletion)
         if actions.delete_pod_group or actions.write_pod_group:
             yield partial(setattr, self, "pod_group", actions.write_pod_group)
+        if actions.status is not None:
+            yield partial(self.manifest.__setitem__, "status", copy.deepcopy(actions.status))
         for service in actions.create_services:
             yield partial(self._create, self.services, service)
         for pod in actions.create_pods:
             yield partial(self._create, self.pods, {**pod, "status": {"phase": "Pending"}})
         self.aimaster_wanted = actions.aimaster is not None
-        if actions.status is not None:
-            yield partial(self.manifest.__setitem__, "status", copy.deepcopy(actions.status))
         for event in actions.events:
             yield partial(self.events.append, event)
         if actions.delete_job:

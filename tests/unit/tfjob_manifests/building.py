@@ -12,6 +12,8 @@ from tfjob.merging import merged
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "tfjob" / "manifests"
 OVERLAYS = ("standalone", "beside-kubeflow")
+CONFINED = "one-namespace"
+EVERY_OVERLAY = (*OVERLAYS, CONFINED)
 
 Objects = dict[tuple[str, str], dict[str, Any]]
 """By kind and name."""

@@ -184,12 +184,23 @@ def test_only_pods_of_the_job_reach_tensorflows_port_and_the_aimasters():
     assert training["podSelector"]["matchExpressions"] == [
         {"key": "training.kubeflow.org/replica-type", "operator": "Exists"}
     ]
-    assert training["ingress"] == [{"from": own}, {"ports": [{"protocol": "TCP", "port": 6006}]}]
+    assert training["ingress"] == [{"from": own}]
     master = found["ctr-aimaster"]["spec"]
     assert master["podSelector"]["matchLabels"].items() <= found["Pod"]["metadata"]["labels"].items()
-    assert master["ingress"] == [
-        {"from": own, "ports": [{"protocol": "TCP", "port": 2223}]}, {"ports": [{"protocol": "TCP", "port": 8000}]},
-    ]  # fmt: skip
+    assert master["ingress"] == [{"from": own, "ports": [{"protocol": "TCP", "port": port} for port in (2223, 8000)]}]
+
+
+def test_namespaces_that_are_named_reach_the_page_and_what_containers_serve_and_no_more():
+    board = {"ports": [{"name": "tfjob-port", "containerPort": 2222}, {"name": "board", "containerPort": 6006}]}
+    found = made(container=board, annotations={"aimaster.deeprec.io/reachable-from": "monitoring, ingress"})
+    namespaces = [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
+        for name in ("monitoring", "ingress")
+    ]
+    for name, port in (("ctr", 6006), ("ctr-aimaster", 8000)):
+        assert found[name]["spec"]["ingress"][1:] == [
+            {"from": namespaces, "ports": [{"protocol": "TCP", "port": port}]}
+        ]
 
 
 def test_without_ports_of_its_own_nothing_of_the_job_is_open():

@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.tfjob_manifests.building import MANIFESTS, OVERLAYS, Objects, by_name, kustomized, load, rendered
+from tests.unit.tfjob_manifests.building import (
+    CONFINED,
+    EVERY_OVERLAY,
+    MANIFESTS,
+    OVERLAYS,
+    Objects,
+    by_name,
+    kustomized,
+    load,
+    rendered,
+)
 from tests.unit.tfjob_manifests.pods import tfjob
 from tests.unit.tfjob_manifests.schema import errors, pod_spec, violations
 from tfjob import aimaster, annotations, certificates, rights
@@ -35,7 +45,7 @@ def chart(**values: Any) -> Objects:
     return by_name([one for text in texts for one in load(rendered(text, {**VALUES, **values}, "deeprec-ext"))])
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", EVERY_OVERLAY)
 def test_every_manifest_is_as_the_api_wants_it_and_restricted(overlay: str):
     for manifest in everything(overlay).values():
         assert errors(manifest) == []
@@ -80,6 +90,34 @@ def test_the_chart_has_been_rendered_from_the_sources_as_they_are():
     directories = (MANIFESTS / "chart" / "templates", MANIFESTS / "chart" / "crds")
     files = {f"{path.parent.name}/{path.name}": path.read_text() for one in directories for path in one.iterdir()}
     assert module.render() == files, "run python tfjob/manifests/render_chart.py"
+    for path, text in module.confined().items():
+        assert (MANIFESTS / path).read_text() == text, "run python tfjob/manifests/render_chart.py"
+
+
+def test_an_operator_of_one_namespace_has_a_role_there_and_no_right_anywhere_else():
+    found = kustomized(MANIFESTS / "overlays" / CONFINED)
+    assert not [kind for kind, _ in found if kind.startswith("Cluster") or kind == "Namespace"]
+    assert all(one["metadata"]["namespace"] == "deeprec-ext" for one in found.values())
+    everywhere = kustomized(MANIFESTS / "overlays" / "standalone")
+    wide = set().union(*(grants(one["rules"]) for (kind, _), one in everywhere.items() if kind == "ClusterRole"))
+    narrow = set().union(*(grants(one["rules"]) for (kind, _), one in found.items() if kind == "Role"))
+    leases = {one for one in narrow if one[1] == "leases"}
+    missing = {("apiextensions.k8s.io", "customresourcedefinitions", verb) for verb in ("list", "watch")}
+    assert narrow - leases == wide - missing - {("scheduling.k8s.io", "priorityclasses", "get")}
+    for (kind, name), one in found.items():
+        if kind == "RoleBinding":
+            assert (one["roleRef"]["kind"], one["roleRef"]["name"]) in found, name
+    container = found["Deployment", "deeprec-ext-operator"]["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"][-2:] == ["--namespace", "$(NAMESPACE)"] and container["env"][0]["name"] == "NAMESPACE"
+
+
+def test_the_chart_confines_the_operator_as_the_overlay_does():
+    wanted, found = kustomized(MANIFESTS / "overlays" / CONFINED), chart(scope="namespace")
+    key = "Deployment", "deeprec-ext-operator"
+    assert found[key]["spec"]["template"]["spec"]["containers"][0]["args"][-2:] == ["--namespace", "deeprec-ext"]
+    assert {name: one for name, one in found.items() if name != key} == {
+        name: one for name, one in wanted.items() if name != key
+    }
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -117,13 +155,13 @@ def grants(rules: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
 
 def test_the_operator_has_every_right_that_it_gives_to_an_aimaster():
     """Else Kubernetes refuses the Role: nobody may give more than he has."""
-    operator = grants(kustomized(MANIFESTS / "base")["ClusterRole", "deeprec-ext-operator"]["rules"])
+    operator = grants(kustomized(MANIFESTS / "cluster")["ClusterRole", "deeprec-ext-operator"]["rules"])
     given = [{**rule, "resourceNames": []} for rule in rights.role("ctr", {"name": "ctr-aimaster"})["rules"]]
     assert grants(given) <= operator
 
 
 def test_the_operator_may_create_every_kind_that_it_makes():
-    operator = grants(kustomized(MANIFESTS / "base")["ClusterRole", "deeprec-ext-operator"]["rules"])
+    operator = grants(kustomized(MANIFESTS / "cluster")["ClusterRole", "deeprec-ext-operator"]["rules"])
     job = TFJob.parse(tfjob())
     elastic, _ = annotations.parse(job)
     made = aimaster.manifests(job, elastic, certificates.issue("ads", "ctr"), aimaster.Options(image="i:1"))
@@ -155,7 +193,7 @@ def test_every_verb_has_its_reason():
     files = [
         path for path in MANIFESTS.rglob("*.yaml") if "chart" not in path.parts and "\n  verbs:" in path.read_text()
     ]
-    assert len(files) == 5
+    assert len(files) == 7
     for path in files:
         text = path.read_text()
         commented = re.findall(r"^  - (\w+)  # \S.{8,}$", text, re.MULTILINE)

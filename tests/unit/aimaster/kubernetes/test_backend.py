@@ -152,6 +152,19 @@ def test_rights_that_are_too_narrow_are_named() -> None:
     run(test)
 
 
+@pytest.mark.parametrize(("plural", "reason"), [("pods", "FailedCreatePod"), ("services", "FailedCreateService")])
+def test_what_the_server_refuses_is_a_warning_of_the_tfjob_and_told_once(plural: str, reason: str) -> None:
+    async def test(cluster: Cluster) -> None:
+        cluster.api.forbidden = {("create", plural)}
+        for _ in range(2):
+            with pytest.raises(UnreachableError):
+                await cluster.backend.create("ps-0")
+        told = [one for one in cluster.api.told() if one[:2] == ("Warning", reason)]
+        assert len(told) == 1 and "ctr-ps-0" in told[0][2] and "cannot create" in told[0][2]
+
+    run(test)
+
+
 # ------------------------------------------------------------------------------------------------------------- deleting
 
 

@@ -116,6 +116,39 @@ def test_what_is_not_known_is_a_warning_with_the_nearest_that_is(
     assert f"annotation {ANNOTATION}max-pss is not known and does nothing; is max-ps meant?" in err
 
 
+@pytest.mark.parametrize("key", ["cleanPodPolicy", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"])
+def test_a_key_of_tfjobs_before_v1_is_hinted_to_where_it_is_now(
+    server: Server, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    assert main(["submit", file_of(changed(f"spec|{key}", 1))]) == 0
+    assert f"spec.{key} is not known and does nothing; is spec.runPolicy.{key} meant?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("prefix", ["ctr-", "c" * 80])
+def test_a_job_with_a_prefix_of_a_name_gets_one_as_the_server_would_make_it(
+    server: Server, capsys: pytest.CaptureFixture[str], prefix: str
+) -> None:
+    made = a_job(elastic=False)
+    del made["metadata"]["name"]
+    made["metadata"]["generateName"] = prefix
+    text = file_of(made)
+    if len(prefix) > 60:
+        check_refused(["submit", text], "metadata.name", capsys)  # the names of its pods would be too long
+        return
+    assert main(["submit", text]) == 0 == main(["submit", text])
+    first, second = server.api.names(TFJOBS)
+    assert first != second
+    for name in (first, second):
+        assert name.startswith(prefix) and len(name) == len(prefix) + 5
+        assert "generateName" not in server.api.objects[TFJOBS.plural, name]["metadata"]
+
+
+def test_a_controller_that_there_is_not_is_refused(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    check_refused(
+        ["submit", file_of(changed("spec|runPolicy", {"managedBy": "me"}))], "managedBy: is 'me'; write", capsys
+    )
+
+
 def test_a_cluster_without_tfjobs_says_what_to_do(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     server.crd = False
     check_refused(
@@ -163,6 +196,9 @@ def test_a_dry_run_needs_no_cluster(
         "ctr-aimaster", "ctr-ps-0", "ctr-ps-1", "ctr-chief-0", "ctr-worker-0",
     ]  # fmt: skip
     assert "no server has checked it" in found["server"]
+    wrong = changed("spec|tfReplicaSpecs|PS|template|spec|containers|0|command", "python a.py")
+    part = 'PS.template.spec.containers[0].command: is \'python a.py\'; must be a list: write ["sh", "-c"'
+    check_refused(["submit", file_of(wrong), "--dry-run"], part, capsys)
     check_refused(["submit", file_of(a_job())], "no Kubernetes cluster is configured", capsys)
     check_refused(
         ["submit", "nowhere.yaml"], "nowhere.yaml: cannot be read", capsys

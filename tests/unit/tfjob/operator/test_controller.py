@@ -12,7 +12,7 @@ import pytest
 from benchmarks.operator import TFJOB
 from deeprec_ext.errors import UnreachableError
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, FakeApi
-from tfjob.api import EVENTS, PODS, SERVICES, TFJOBS, ConflictError, ForbiddenError, Manifest
+from tfjob.api import EVENTS, PODS, SERVICES, TFJOBS, ApiError, ConflictError, ForbiddenError, Manifest, Resource
 from tfjob.observed import Options
 from tfjob.operator.controller import Controller
 from tfjob.operator.leader import LEASE_SECONDS, Leader
@@ -141,6 +141,60 @@ def test_rights_that_are_too_narrow_are_told_with_verb_and_resource_and_once() -
                 await rig.controller.reconcile(KEY)
         warnings = [message for kind, reason, message in rig.api.told() if reason == "Forbidden"]
         assert len(warnings) == 1 and "create" in warnings[0] and "pods" in warnings[0]
+
+    play(scenario)
+
+
+def _refusing(rig: Rig, plural: str, name: str) -> None:
+    create = rig.api.create
+
+    async def refusing(resource: Resource, namespace: str | None, body: Manifest) -> Manifest:
+        if (resource.plural, body["metadata"].get("name")) == (plural, name):
+            raise ApiError(422, "Invalid", f'Pod "{name}" is invalid: volumeMounts[0].name: Not found')
+        return await create(resource, namespace, body)
+
+    rig.api.create = refusing  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("resource", "reason"), [(PODS, "FailedCreatePod"), (SERVICES, "FailedCreateService")])
+def test_a_refused_pod_is_told_once_and_the_job_has_been_created(resource: Resource, reason: str) -> None:
+    async def scenario(rig: Rig) -> None:
+        _refusing(rig, resource.plural, "job-worker-0")
+        rig.submit()
+        for _ in range(3):
+            with pytest.raises(ApiError):
+                await rig.controller.reconcile(KEY)
+            rig.seen()
+        found = [message for kind, why, message in rig.api.told() if (kind, why) == ("Warning", reason)]
+        assert len(found) == 1 and "job-worker-0" in found[0] and "Not found" in found[0]
+        conditions = rig.api.objects[TFJOBS.plural, "job"]["status"]["conditions"]
+        assert [one["type"] for one in conditions] == ["Created"]
+        assert "job-worker-0" not in rig.api.names(resource)
+
+    play(scenario)
+
+
+def test_what_becomes_of_jobs_is_counted_under_the_names_of_kubeflow() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.submit()
+        await rig.settled()
+        lines = rig.controller.job_counts.lines()
+        assert f'training_operator_jobs_created_total{{job_namespace="{NAMESPACE}",framework="tensorflow"}} 1' in lines
+
+    play(scenario)
+
+
+def test_a_job_whose_time_to_live_is_over_is_deleted_and_that_is_told() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.submit()
+        job = rig.api.objects[TFJOBS.plural, "job"]
+        ended = {"type": "Succeeded", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+        job["status"] = {"conditions": [ended], "completionTime": "2020-01-01T00:00:00Z"}
+        job["spec"]["runPolicy"] = {"ttlSecondsAfterFinished": 0}
+        rig.seen()
+        await rig.controller.reconcile(KEY)
+        assert ("Normal", "SuccessfulDeleteJob", "Deleted job: job") in list(rig.api.told())
+        assert (TFJOBS.plural, "job") not in rig.api.objects
 
     play(scenario)
 

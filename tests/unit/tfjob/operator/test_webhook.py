@@ -84,7 +84,10 @@ def test_the_server_is_told_the_address_and_the_authority_and_gets_a_patch() -> 
     play(scenario)
 
 
-@pytest.mark.parametrize("body", [{}, [], {"request": {"uid": "u", "object": {}}}, {"request": None}])
+@pytest.mark.parametrize(
+    "body",
+    [{}, [], {"request": {"uid": "u", "object": []}}, {"request": None}, {"request": {"object": {}}}, "text", 1, None],
+)
 def test_what_is_no_review_is_refused(body: Any) -> None:
     async def scenario(api: FakeApi, webhook: Webhook, port: int) -> None:
         status, text = await call(port, client_of(api)["caBundle"], body)
@@ -148,3 +151,80 @@ def test_another_address_needs_another_certificate() -> None:
     api = FakeApi()
     first = ensured(api, NOW)
     assert ensured(api, NOW, ("a.svc", "127.0.0.1")) != first
+
+
+TEMPLATE = "spec/tfReplicaSpecs/Worker/template"
+PLACES = (
+    "apiVersion", "kind", "metadata", "metadata/name", "metadata/namespace", "metadata/annotations", "metadata/labels",
+    "metadata/generation", "metadata/uid", "metadata/deletionTimestamp", "spec", "spec/runPolicy", "spec/tfReplicaSpecs",
+    "spec/successPolicy", "spec/enableDynamicWorker", "status", "spec/tfReplicaSpecs/Worker", f"{TEMPLATE}",
+    "spec/tfReplicaSpecs/Worker/replicas", "spec/tfReplicaSpecs/Worker/restartPolicy", f"{TEMPLATE}/metadata",
+    f"{TEMPLATE}/spec", f"{TEMPLATE}/spec/containers", f"{TEMPLATE}/spec/containers/0", f"{TEMPLATE}/spec/containers/0/env",
+    f"{TEMPLATE}/spec/containers/0/name", f"{TEMPLATE}/spec/containers/0/command", f"{TEMPLATE}/spec/containers/0/ports",
+    f"{TEMPLATE}/spec/containers/0/resources", f"{TEMPLATE}/spec/containers/0/lifecycle", f"{TEMPLATE}/spec/volumes",
+    f"{TEMPLATE}/spec/initContainers", f"{TEMPLATE}/spec/securityContext",
+    f"{TEMPLATE}/spec/containers/0/volumeMounts", "metadata/annotations/aimaster.deeprec.io~1enabled",
+    "metadata/annotations/aimaster.deeprec.io~1max-ps", "metadata/annotations/aimaster.deeprec.io~1started-with",
+    "metadata/annotations/aimaster.deeprec.io~1restart-policies",
+)  # fmt: skip
+VALUES = (
+    None,
+    [],
+    {},
+    "",
+    "text",
+    0,
+    -1,
+    1 << 80,
+    1e308,
+    True,
+    [None],
+    [[]],
+    [{}],
+    {"": None},
+    {"a": {"b": [1]}},
+    "\x00\x1b[31m",
+)
+
+
+def test_odd_objects_are_answered_and_never_end_in_an_error_of_the_server() -> None:
+    """Each place of a job with each kind of value: either the job stays as it is, or it is refused by name."""
+    webhook = Webhook(FakeApi(), WebhookOptions(0, NAMESPACE, package_image="i:1"))  # type: ignore[arg-type]
+    answered = 0
+    for place in PLACES:
+        for value in VALUES:
+            job = _set(place, value)
+            for operation in ("CREATE", "UPDATE"):
+                answer = webhook.answer(request(object=job, oldObject=job, operation=operation))["response"]
+                json.dumps(answer)
+                assert answer["allowed"] or answer["status"]["code"] == 422, (place, value)
+                assert answer["allowed"] or "no form that can be looked at" not in answer["status"]["message"], (
+                    place,
+                    value,
+                    answer,
+                )
+                answered += 1
+    assert answered == 2 * len(PLACES) * len(VALUES)
+    for namespace in (None, 1, [], {}):
+        assert webhook.answer(request(namespace=namespace))["response"]["uid"] == "u-1"
+    assert webhook.answer(request(object={}))["response"]["allowed"], "no annotation, nothing to do"
+
+
+def _set(place: str, value: Any) -> Manifest:
+    job: Any = tfjob()
+    *way, last = [key.replace("~1", "/") for key in place.split("/")]
+    where = job
+    for key in way:
+        where = where[int(key)] if isinstance(where, list) else where.setdefault(key, {})
+    where[int(last) if isinstance(where, list) else last] = value
+    return job
+
+
+def test_who_manages_a_job_cannot_be_changed() -> None:
+    webhook = Webhook(FakeApi(), WebhookOptions(0, NAMESPACE, package_image="i:1"))  # type: ignore[arg-type]
+    old, new = tfjob(), tfjob()
+    new["spec"]["runPolicy"] = {"managedBy": "kueue.x-k8s.io/multikueue"}
+    answer = webhook.answer(request(object=new, oldObject=old, operation="UPDATE"))["response"]
+    assert not answer["allowed"] and "managedBy: is immutable" in answer["status"]["message"]
+    answer = webhook.answer(request(object=new, oldObject=new, operation="UPDATE"))["response"]
+    assert answer == {"uid": "u-1", "allowed": True}, "an update changes nothing"

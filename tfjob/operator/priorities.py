@@ -1,0 +1,55 @@
+"""The values of the PriorityClasses that pod templates name: by them a gang's least resources are counted."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+
+from tfjob.api import Api, ApiError, Manifest, Resource
+
+log = logging.getLogger(__name__)
+PRIORITY_CLASSES = Resource("priorityclasses", group="scheduling.k8s.io")
+KEPT_SECONDS = 300.0
+"""How long a value counts; that of a class never changes, but one may be made or deleted."""
+
+
+class Priorities:
+    """For one event loop."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._known: dict[str, tuple[float, int | None]] = {}  # until, value
+
+    async def of(self, job: Manifest) -> dict[str, int]:
+        """Name → value; without those that there are not, or that we may not read. Raises UnreachableError."""
+        found = {}
+        for name in sorted(set(_named(job))):
+            value = await self._value(name)
+            if value is not None:
+                found[name] = value
+        return found
+
+    async def _value(self, name: str) -> int | None:
+        until, value = self._known.get(name, (0.0, None))
+        if until > time.monotonic():
+            return value
+        try:
+            value = int((await self._api.get(PRIORITY_CLASSES, None, name)).get("value") or 0)
+        except ApiError as error:
+            log.warning("the priority class %s is left out of account: %s", name, error)
+            value = None
+        self._known[name] = time.monotonic() + KEPT_SECONDS, value
+        return value
+
+
+def _named(job: Manifest) -> Iterator[str]:
+    """Of a job that need not be valid."""
+    spec = job.get("spec")
+    replicas = spec.get("tfReplicaSpecs") if isinstance(spec, dict) else None
+    for one in replicas.values() if isinstance(replicas, dict) else ():
+        found = one
+        for key in ("template", "spec", "priorityClassName"):
+            found = found.get(key) if isinstance(found, dict) else None
+        if isinstance(found, str) and found:
+            yield found
