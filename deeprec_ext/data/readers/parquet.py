@@ -98,7 +98,9 @@ class _ArrowFile:
         try:
             with files.opened(path) as file:
                 data = file if "://" not in path else pyarrow.BufferReader(bytes(file.read()))
-                self._file = pyarrow.parquet.ParquetFile(data if "://" in path else path)
+                self._file = pyarrow.parquet.ParquetFile(
+                    data if "://" in path else path, page_checksum_verification=True
+                )
         except pyarrow.ArrowInvalid as error:
             raise DataError(f"{path} is no Parquet file: {error}") from error
         _check(path, columns, self._file.schema_arrow.names)
