@@ -300,9 +300,11 @@ def main(words: Sequence[str] | None = None) -> int:
         if options.part != "flips":
             result["speed"] = [speed(100, 200_000, options.rounds, place), speed(4096, 20_000, options.rounds, place)]
             for one in result["speed"]:
-                say(options, f"records of {one['bytes']} B: {one['before_ns']:.0f} ns before, {one['checked_ns']:.0f} ns checked: "
-                    f"× {one['ratio']:.3f} (reader alone × {one['ratio_alone']:.3f}, without counting × {one['ratio_read']:.3f})"
-                    )  # fmt: skip
+                told = (
+                    f"records of {one['bytes']} B: {one['before_ns']:.0f} ns before, {one['checked_ns']:.0f} ns checked"
+                )
+                alone = f"reader alone × {one['ratio_alone']:.3f}, without counting × {one['ratio_read']:.3f}"
+                say(options, f"{told}: × {one['ratio']:.3f} ({alone})")
     if options.json:
         print(json.dumps(result, indent=1))
     sound = all(not result.get(kind, {}).get("other", 0) for kind in ("tfrecord", "backup"))

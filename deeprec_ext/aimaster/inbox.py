@@ -62,12 +62,13 @@ class Inbox:
 
     def _on_pause(self, member: Member, report: pb.PauseReport) -> None:
         job = self._job
-        job.event("pause", member.name, scaling=report.scaling_id, seconds=round(report.pause_seconds, 4),
-                  gate_waits=report.gate_waits, cause=report.cause, loss=report.loss)  # fmt: skip
         if report.loss:
+            job.event("loss_pause", member.name, seconds=round(report.pause_seconds, 4), cause=report.cause)
             self._failures.paused(report.pause_seconds)
-        else:
-            self._pause_reported(report)
+            return
+        job.event("pause", member.name, scaling=report.scaling_id, seconds=round(report.pause_seconds, 4),
+                  gate_waits=report.gate_waits, cause=report.cause)  # fmt: skip
+        self._pause_reported(report)
 
     def _on_metrics(self, member: Member, report: pb.MetricsReport) -> None:
         metrics = {**self._job.store.get("metrics", {}), **report.metrics}

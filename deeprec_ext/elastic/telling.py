@@ -63,7 +63,8 @@ class Telling:
                 loss=pause.loss,
             )
             self._agent.send(pb.AgentMessage(pause=report))
-            self._note_pause(pause.pause_seconds)
+            if not pause.loss:
+                self._note_pause(pause.pause_seconds)
 
 
 def _json(reports: list[Report]) -> str:
