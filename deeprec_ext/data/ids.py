@@ -60,7 +60,7 @@ class IdFeeder(Feeder):
         self._tracks: dict[int, Track] = {}
         self._stream_ended = False  # by itself, in this era
         self._gave = False  # in this era
-        self._last_records = 0  # of the last run
+        self._last_records = self._most_records = 0  # of the last run, and of any
 
     def _finished_batch(self, batch: Batch) -> Batch:
         ids = np.concatenate([np.stack([np.full(part.records, part.lease), part.places()], 1) for part in batch.parts])
@@ -109,10 +109,14 @@ class IdFeeder(Feeder):
         self._acknowledge(part.lease, track.done)
 
     def _handed(self) -> int:
-        """What is in the pipeline may be in steps."""
+        """What is trained behind gaps, and what runs under way may have read: of the pipeline no more than a step has had."""
         if not self._claimed:
             return super()._handed()
-        return sum(track.given - track.done for track in self._tracks.values())
+        pipeline = sum(track.given - track.done for track in self._tracks.values())
+        if not self._most_records:
+            return pipeline if self._running else 0
+        batches = sum(ticket.batches for ticket in self._running.values())
+        return min(pipeline, self._leases.beyond + batches * self._most_records)
 
     # -- for sessions
 
@@ -154,6 +158,7 @@ class IdFeeder(Feeder):
                 return
             ids = records.reshape(-1, 2)
             self._last_records = len(ids)
+            self._most_records = max(self._most_records, len(ids))
             for lease in np.unique(ids[:, 0]).tolist():
                 track = self._tracks.get(lease)
                 if track is not None:

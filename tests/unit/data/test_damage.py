@@ -378,3 +378,46 @@ def test_what_was_changed_after_it_was_counted_is_no_damage_to_skip(tmp_path):
     with pytest.raises(ChangedError):
         strictly(reader, path, Scan([0], [21], path.stat().st_size))
     assert shard.end == path.stat().st_size
+
+
+# -------------------------------------------------------------------------------------------- what was given to steps
+
+
+def test_the_first_step_is_told_before_it_ends_and_what_runs_is_told_with_every_request(fed):
+    feeder, ledger = fed(set(), 100, "fail")
+    requests: list[pb.DataRequest] = []
+    answer = ledger.answer
+
+    def kept(request: pb.DataRequest) -> pb.DataReply:
+        requests.append(request)
+        return answer(request)
+
+    ledger.answer = kept
+    feeder.claim()
+    batches = feeder.batches()
+    ticket = feeder.begin(1, LIMIT)
+    next(batches)
+    for _ in range(2000):
+        if any(one.handed_records == 10 for one in requests):
+            break
+        feeder._pause(0.01)
+    assert requests[-1].handed_records == 10 and not requests[-1].progress
+    feeder.trained(ticket)
+    second = feeder.begin(1, LIMIT)
+    next(batches)
+    feeder.trained(second)
+    feeder.finish()
+    assert requests[-1].handed_records == 0 and sum(one.done for one in requests[-1].progress) == 20
+
+
+def test_with_ids_what_waits_in_a_shuffle_buffer_was_given_to_no_step(fed):
+    feeder, _ = fed(set(), 200, "fail", IdFeeder)
+    feeder.claim()
+    batches = feeder.batches()
+    read = [feeder.begin(1, LIMIT) and next(batches) for _ in range(1)]
+    assert feeder._handed() == 10, "its first step may have read all that was given"
+    read += [next(batches) for _ in range(9)]
+    feeder.trained(next(iter(feeder._running.values())), read[5]["deeprec_record"])
+    assert feeder._handed() <= 10
+    feeder.begin(1, LIMIT)
+    assert feeder._handed() <= 20 < 90, "90 records are in the pipeline"
