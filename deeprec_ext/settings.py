@@ -18,6 +18,10 @@ OBJECTIVES = ("fastest", "cheapest", "deadline")
 """What the autoscaler can be after."""
 
 
+BAD_RECORDS = ("fail", "skip")
+"""What a damaged record of a dataset may do."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """Time limits and sizes of one job. Tests make them small."""
@@ -159,6 +163,10 @@ class Settings:
     """How long an AIMaster that has lost its store waits for the word of those who took part. A PS that does not come counts
     as lost; what a trainer trained that does not come is trained again. Below the 10 s after which a failed step is one."""
 
+    bad_records: str = "fail"
+    """What a damaged record of a dataset does (a CRC that is wrong, a quote that is not closed): `fail` (its shard fails, and
+    the job with it) or `skip` (it is left out and counted)."""
+
     shard_failures_max: int = 3
     """A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside."""
 
@@ -189,4 +197,6 @@ def values_given(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
             raise UsageError(f"--setting {name}={text}: must be {example}") from None
         if kind in (int, float) and not 0 <= values[name] < math.inf:
             raise UsageError(f"--setting {name}={text}: must be a number of 0 or more")
+        if name == "bad_records" and text not in BAD_RECORDS:
+            raise UsageError(f"--setting {name}={text}: must be one of {', '.join(BAD_RECORDS)}")
     return values

@@ -205,3 +205,7 @@ class Failure:
     backup_age_seconds: float = 0.0  # promotion, holder: updates of the lost slots since then are forgotten
     stale_records: int = 0  # promotion, holder: records acknowledged since then
     steps_missing: int = 0  # promotion, holder: global steps made since then
+    pause_seconds: tuple[float, ...] = ()  # of a PS: how long trainers stood still, the longest first
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pause_seconds", tuple(self.pause_seconds))  # from JSON it comes as a list

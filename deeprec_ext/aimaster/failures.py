@@ -13,6 +13,8 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 OPEN_MAX = 100
 LOOK_SECONDS = 0.1
 """How often it is looked whether all trainers have made a step since a loss; when each did is told by itself."""
+PAUSES_KEPT = 100
+"""Of one loss, the longest."""
 DATASETS_MAX = 100
 """Whose positions stand in one event."""
 
@@ -130,6 +132,13 @@ class Failures:
             if entry.failure.recovered_by in ("promotion", "holder"):
                 more = entry.failure.stale_records + records
                 entry.failure = self._job.store.save_failure(dataclasses.replace(entry.failure, stale_records=more))
+
+    def paused(self, seconds: float) -> None:
+        """How long a trainer stood still because of the PS that were lost last."""
+        entries = [one for one in self._open if parse_name(one.failure.name)[0] == pb.PS] or self._recovered
+        for entry in entries:
+            kept = tuple(sorted((*entry.failure.pause_seconds, round(seconds, 6)), reverse=True)[:PAUSES_KEPT])
+            entry.failure = self._job.store.save_failure(dataclasses.replace(entry.failure, pause_seconds=kept))
 
     def restored(self, step: int, source: str) -> None:
         """The model is live, from this step, and the data ledger has been rewound to it. In the first generation that is a

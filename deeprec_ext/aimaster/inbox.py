@@ -62,6 +62,10 @@ class Inbox:
 
     def _on_pause(self, member: Member, report: pb.PauseReport) -> None:
         job = self._job
+        if report.loss:
+            job.event("loss_pause", member.name, seconds=round(report.pause_seconds, 4), cause=report.cause)
+            self._failures.paused(report.pause_seconds)
+            return
         job.event("pause", member.name, scaling=report.scaling_id, seconds=round(report.pause_seconds, 4),
                   gate_waits=report.gate_waits, cause=report.cause)  # fmt: skip
         self._pause_reported(report)

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from deeprec_ext.aimaster.ended import counts_of, outcome_of
 from deeprec_ext.aimaster.facts import Failure, Scaling, parse_name
 from deeprec_ext.aimaster.ledger import report
 from deeprec_ext.aimaster.notices import KEY, notices_of
+from deeprec_ext.aimaster.policy.record import predictions
 from deeprec_ext.aimaster.store import Store
+from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 
 def _scaling(scaling: Scaling) -> dict[str, Any]:
     pauses = scaling.pause_seconds
+    outcome, reason = outcome_of(scaling)
+    before, after = counts_of(scaling)
     return {
         "kind": scaling.kind,
         "role": scaling.role,
-        "from": scaling.from_count,
-        "to": scaling.to_count,
+        "from": before,
+        "to": after,
         "epoch": scaling.epoch,
         "bytes_moved": scaling.bytes_moved,
         "bytes_resent": scaling.bytes_resent,
@@ -29,8 +35,8 @@ def _scaling(scaling: Scaling) -> dict[str, Any]:
         "pause_seconds": {"p50": statistics.median(pauses) if pauses else None, "max": max(pauses) if pauses else None},
         "pause_cause": scaling.pause_cause,
         "seconds": scaling.seconds,
-        "outcome": scaling.outcome or "rolled_back",
-        "reason": scaling.reason or ("" if scaling.outcome else f"the job ended in {scaling.state}"),
+        "outcome": outcome,
+        "reason": reason,
         "gate_waits": scaling.gate_waits,
     }
 
@@ -48,14 +54,29 @@ def _failure(failure: Failure) -> dict[str, Any]:
         "backup_age_seconds": failure.backup_age_seconds,
         "stale_records": failure.stale_records,
         "steps_missing": failure.steps_missing,
+        "pause_seconds": max(failure.pause_seconds, default=None),
     }
 
 
-def summarize(store: Store, *, status: str, seconds: float, roles: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+def _estimator(directory: Path | None) -> dict[str, Any]:
+    """`mape_holdout`: mean absolute error of the throughput predicted for each change that was made, relative to what was
+    measured after it: no prediction had seen its measurement. None without such changes, and so without `--autoscale`."""
+    pairs: list[tuple[float, float]] = []
+    if directory is not None:
+        with contextlib.suppress(DeepRecError, OSError):  # damaged; `deeprec-ext decisions` says where
+            pairs = predictions(directory)
+    errors = [abs(predicted / measured - 1) for predicted, measured in pairs]
+    return {"mape_holdout": statistics.fmean(errors) if errors else None, "changes": len(errors)}
+
+
+def summarize(
+    store: Store, *, status: str, seconds: float, roles: Mapping[str, Mapping[str, int]], directory: Path | None = None
+) -> dict[str, Any]:
     """The dictionary of summary.json.
 
     Args:
         store: of the job, may be read-only.
+        directory: with its decisions; None: there are none.
         status: how the job ended, as the launcher knows it.
         seconds: wall time of the run.
         roles: role -> {"started", "restarted"}, counted by the launcher.
@@ -72,7 +93,7 @@ def summarize(store: Store, *, status: str, seconds: float, roles: Mapping[str, 
         "data": report.summarize(store),
         "metrics": metrics,
         "notices": [dataclasses.asdict(one) for one in notices_of({KEY: store.get(KEY)})],
-        "estimator": {"mape_holdout": None},
+        "estimator": _estimator(directory),
     }
 
 
@@ -82,6 +103,6 @@ def summarize_directory(
     """The same from a run directory. Raises StoreError when it has no `aimaster.db`."""
     store = Store(workdir / "aimaster.db", read_only=True)
     try:
-        return summarize(store, status=status, seconds=seconds, roles=roles)
+        return summarize(store, status=status, seconds=seconds, roles=roles, directory=workdir)
     finally:
         store.close()

@@ -27,7 +27,7 @@ from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, parse_requests
 from deeprec_ext.launch.rundir import check_directory, default_directory
 from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, choose, facts_of_command, layout_called
-from deeprec_ext.settings import split_setting, values_given
+from deeprec_ext.settings import BAD_RECORDS, split_setting, values_given
 
 INTERRUPTED = 130
 
@@ -100,6 +100,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="fail where something trains beside the PS, instead of saying so"
     )
+    parser.add_argument(
+        "--bad-records", choices=BAD_RECORDS, metavar="WHAT",
+        help="what a damaged record of a dataset does: fail (default), or skip: it is left out and counted",
+    )  # fmt: skip
     parser.add_argument("--events", type=Path, metavar="FILE", help="YAML file that scripts scalings and failures")
     parser.add_argument("--workdir", type=Path, metavar="DIR", help="run directory (default runs/<script>-<date-time>)")
     parser.add_argument("--resume", action="store_true", help="go on with the job in --workdir")
@@ -155,7 +159,9 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
         limits = dataclasses.replace(limits, ps=start.size.ps, workers=start.size.workers)
     settings = (
         *backup_settings(arguments.backup), *autoscale_settings(arguments.autoscale, arguments.objective, arguments.deadline),
-        *((("strict", "true"),) if arguments.strict else ()), *(split_setting(text) for text in arguments.setting),
+        *((("strict", "true"),) if arguments.strict else ()),
+        *((("bad_records", arguments.bad_records),) if arguments.bad_records else ()),
+        *(split_setting(text) for text in arguments.setting),
     )  # fmt: skip
     values_given(settings)
     port = check_free(arguments.port, "--port") if arguments.port is not None else 0

@@ -156,7 +156,8 @@ def data_line(data: pb2.DataStatus) -> str:
         share = 100 * data.trained // data.records
         trained = f"data {data.name}: {data.trained:,} of {data.records:,} records trained ({share} %)"
     epoch = f"epoch {data.epoch + 1}" + (f" of {data.epochs}" if data.epochs else "")
-    counts = {"leased": data.leased, "repeated": data.repeated, "stale": data.stale, "set aside": data.set_aside}
+    counts = {"leased": data.leased, "repeated": data.repeated, "stale": data.stale, "skipped": data.skipped,
+              "set aside": data.set_aside}  # fmt: skip
     return ", ".join([trained, epoch, *(f"{count:,} {what}" for what, count in counts.items() if count)])
 
 

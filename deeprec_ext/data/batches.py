@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from deeprec_ext.data.readers.base import Columns
 from deeprec_ext.errors import DeepRecError
 
@@ -15,6 +17,16 @@ class Part:
     lease: int
     done: int  # of the shard's order, once they are trained
     records: int
+    skipped: tuple[int, ...] = ()  # places before `done`, behind the part before: damaged, and not among the records
+
+    @property
+    def first(self) -> int:
+        """Of the shard's order: where the part begins."""
+        return self.done - self.records - len(self.skipped)
+
+    def places(self) -> np.ndarray:
+        """In the shard's order, of its records."""
+        return np.setdiff1d(np.arange(self.first, self.done), self.skipped, assume_unique=True)
 
 
 @dataclass(frozen=True)

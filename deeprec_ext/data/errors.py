@@ -10,4 +10,19 @@ class DataError(DeepRecError):
 
 
 class ChangedError(DataError):
-    """A file is not what it was when its records were counted: it shrank, grew or vanished."""
+    """A file is not what it was: it shrank, grew or vanished since its records were counted, or holds other bytes."""
+
+
+class DamagedError(ChangedError):
+    """One record is not what was written (TensorFlow's DataLossError).
+
+    Args:
+      path: of the file; record: its number in the file, from 0; byte: where it begins.
+      what: is wrong with it.
+      line: on which it begins, from 1; 0: the file has no lines.
+    """
+
+    def __init__(self, path: str, record: int, byte: int, what: str, line: int = 0) -> None:
+        place = f"at line {line}, byte {byte}" if line else f"at byte {byte}"
+        super().__init__(f"{path}: record {record}, {place}, is damaged: {what} (--bad-records skip leaves such out)")
+        self.path, self.record, self.byte, self.what, self.line = path, record, byte, what, line

@@ -9,11 +9,13 @@ An *era* is the life of one iterator. Whoever reads in an earlier era gets the e
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -49,22 +51,24 @@ class Feeder:
     Args:
       declaration: the dataset; reader: of its files; batch_size: records.
       ahead_seconds: work to hold in leases.
+      bad_records: `fail` or `skip`: what a damaged record does.
       clock: monotonic seconds.
     """
 
     def __init__(
         self, declaration: pb.Dataset, reader: Reader, batch_size: int, ahead_seconds: float,
-        clock: Callable[[], float] = time.monotonic,
+        bad_records: str = "fail", clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.declaration, self.batch_size = declaration, batch_size
         self._clock = clock
-        self._files = LeasedFiles(declaration, reader, self._pause)
+        self._files = LeasedFiles(declaration, reader, self._pause, bad_records == "skip")
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)  # for the reading thread
         self._ready = threading.Condition(self._lock)  # for those who want batches
         self._talk = threading.Condition(self._lock)
         self._scan = threading.Condition(self._lock)
         self._leases = Leases(declaration, ahead_seconds, 4 * batch_size)
+        self._leases.handed = self._handed
         self._link: Link | None = None
         self._outstanding: deque[Batch] = deque()  # from the first that is not known to be trained
         self._given = 0  # of these, in this era
@@ -243,6 +247,8 @@ class Feeder:
         ticket = Ticket(self._era, self._tickets, batches, self._finished)
         self._begun += batches
         self._running[ticket.number] = ticket
+        if not self._leases.total_trained:
+            self._nudge()
         return ticket
 
     def trained(self, ticket: Ticket, records: np.ndarray | None = None) -> None:
@@ -429,26 +435,36 @@ class Feeder:
 
     def _read(self, lease: pb.Lease, voids: int) -> None:
         try:
-            columns = self._files.read(lease)
+            columns, bad = self._files.read(lease)
         except Exception as error:  # a reader may be the user's
             shard = self._files.shard(lease)
             with self._lock:
                 self._fail(lease, str(error) if str(shard) in str(error) else f"{shard}: {said(error)}")
             return
         rows = order(lease.seed, lease.records)
+        skipped = _places(bad, rows, lease.records)
         done = lease.done
+        with self._lock:
+            if (held := self._leases.held.get(lease.id)) is not None:
+                held.skipped = skipped.tolist()
         while done < lease.records:
             with self._lock:
                 self._room.wait_for(lambda: self._closed or voids != self._voids or self._has_room)
                 held = self._leases.held.get(lease.id)
                 if self._closed or voids != self._voids or held is None:
                     return
-                until = min(lease.records, done + self.batch_size - self._partial.records)
-                piece = take(columns, slice(done, until) if rows is None else rows[done:until])
-                self._partial.columns.append(piece)
-                self._partial.parts.append(Part(lease.id, until, until - done))
-                self._partial.records += until - done
-                held.read = done = until
+                part = _part(lease, done, self.batch_size - self._partial.records, skipped)
+                if not part.skipped:
+                    piece = take(columns, slice(done, part.done) if rows is None else rows[done : part.done])
+                else:
+                    piece = take(columns, part.places() if rows is None else rows[part.places()])
+                held.read = done = part.done
+                if part.records or self._partial.records:
+                    self._partial.columns.append(piece)
+                    self._partial.parts.append(part)
+                    self._partial.records += part.records
+                else:
+                    self._left_out(part)
                 if self._partial.records >= self.batch_size:
                     self._cut()
                 self._nudge()
@@ -465,3 +481,36 @@ class Feeder:
 
     def _finished_batch(self, batch: Batch) -> Batch:
         return batch
+
+    def _left_out(self, part: Part) -> None:
+        """A part of damaged records only: done with what is before it, for there is no batch without records."""
+        if self._outstanding:
+            last = self._outstanding[-1]
+            self._outstanding[-1] = dataclasses.replace(last, parts=(*last.parts, part))
+        else:
+            self._leases.trained(part.lease, part.done)
+
+    def _handed(self) -> int:
+        """Records given to steps that are not known to be trained."""
+        count = self._begun - self._popped if self._claimed else self._given
+        return sum(batch.records for batch in itertools.islice(self._outstanding, max(0, count)))
+
+
+def _places(bad: Sequence[int], rows: np.ndarray | None, records: int) -> np.ndarray:
+    """Places in the shard's order, sorted, of the records with these numbers."""
+    if not len(bad):
+        return np.empty(0, np.int64)
+    left_out = np.zeros(records, bool)
+    left_out[list(bad)] = True
+    return np.flatnonzero(left_out if rows is None else left_out[rows])
+
+
+def _part(lease: pb.Lease, done: int, wanted: int, skipped: np.ndarray) -> Part:
+    """The next `wanted` records of the lease, or all that are left; with the damaged ones before and, at the end, behind."""
+    if not len(skipped):
+        until = min(lease.records, done + wanted)
+        return Part(lease.id, until, until - done)
+    good = np.setdiff1d(np.arange(done, lease.records), skipped, assume_unique=True)
+    until = int(good[wanted - 1]) + 1 if len(good) > wanted else lease.records
+    left_out = tuple(skipped[(skipped >= done) & (skipped < until)].tolist())
+    return Part(lease.id, until, until - done - len(left_out), left_out)

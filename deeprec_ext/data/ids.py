@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from deeprec_ext.data.batches import Batch, Ticket
+from deeprec_ext.data.batches import Batch, Part, Ticket
 from deeprec_ext.data.errors import DataError
 from deeprec_ext.data.feeder import Feeder
 from deeprec_ext.data.readers.base import Columns
@@ -34,15 +34,22 @@ class Track:
     done: int  # trained without a gap
     given: int
     beyond: set[int] = field(default_factory=set)  # trained behind the first gap
+    skipped: set[int] = field(default_factory=set)  # damaged, and not in the pipeline: no gap
 
     def trained(self, places: np.ndarray) -> int:
         """Returns how many more are trained behind the gap (fewer: negative)."""
         before = len(self.beyond)
         self.beyond.update(int(place) for place in places if place >= self.done)
-        while self.done in self.beyond:
+        while self.done in self.beyond or self.done in self.skipped:
             self.beyond.discard(self.done)
+            self.skipped.discard(self.done)
             self.done += 1
         return len(self.beyond) - before
+
+    def skip(self, part: Part) -> None:
+        """The records of this part are in the pipeline, but for the damaged ones."""
+        self.given = part.done
+        self.skipped.update(part.skipped)
 
 
 class IdFeeder(Feeder):
@@ -53,15 +60,10 @@ class IdFeeder(Feeder):
         self._tracks: dict[int, Track] = {}
         self._stream_ended = False  # by itself, in this era
         self._gave = False  # in this era
-        self._last_records = 0  # of the last run
+        self._last_records = self._most_records = 0  # of the last run, and of any
 
     def _finished_batch(self, batch: Batch) -> Batch:
-        ids = np.concatenate(
-            [
-                np.stack([np.full(part.records, part.lease), np.arange(part.done - part.records, part.done)], 1)
-                for part in batch.parts
-            ]
-        )
+        ids = np.concatenate([np.stack([np.full(part.records, part.lease), part.places()], 1) for part in batch.parts])
         return Batch({**as_features(batch.elements), RECORD: ids.astype(np.int64)}, batch.parts, batch.records)
 
     # -- giving
@@ -72,8 +74,8 @@ class IdFeeder(Feeder):
         batch = self._outstanding.popleft()
         self._gave = True
         for part in batch.parts:
-            track = self._tracks.setdefault(part.lease, Track(part.done - part.records, 0))
-            track.given = part.done
+            track = self._tracks.setdefault(part.lease, Track(part.first, 0))
+            track.skip(part)
         return batch
 
     @property
@@ -96,6 +98,25 @@ class IdFeeder(Feeder):
         self._leases.replayed += self._leases.beyond
         self._leases.beyond = 0
         self._tracks = {}
+
+    def _left_out(self, part: Part) -> None:
+        track = self._tracks.get(part.lease)
+        if self._outstanding or track is None:
+            super()._left_out(part)
+            return
+        track.skip(part)
+        self._leases.beyond += track.trained(np.empty(0, np.int64))
+        self._acknowledge(part.lease, track.done)
+
+    def _handed(self) -> int:
+        """What is trained behind gaps, and what runs under way may have read: of the pipeline no more than a step has had."""
+        if not self._claimed:
+            return super()._handed()
+        pipeline = sum(track.given - track.done for track in self._tracks.values())
+        if not self._most_records:
+            return pipeline if self._running else 0
+        batches = sum(ticket.batches for ticket in self._running.values())
+        return min(pipeline, self._leases.beyond + batches * self._most_records)
 
     # -- for sessions
 
@@ -137,6 +158,7 @@ class IdFeeder(Feeder):
                 return
             ids = records.reshape(-1, 2)
             self._last_records = len(ids)
+            self._most_records = max(self._most_records, len(ids))
             for lease in np.unique(ids[:, 0]).tolist():
                 track = self._tracks.get(lease)
                 if track is not None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from deeprec_ext.data.trained import TrainedVisits
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -36,6 +37,12 @@ class Held:
     read: int  # records cut into batches, in the shard's order
     trained: int
     told: int
+    skipped: list[int] = field(default_factory=list)  # places of the order whose record is damaged
+
+    def progress(self) -> pb.LeaseProgress:
+        """All that is not acknowledged."""
+        skipped = [place for place in self.skipped if self.told <= place < self.trained]
+        return pb.LeaseProgress(lease=self.lease.id, done=self.trained, skipped=skipped)
 
 
 class Leases:
@@ -68,7 +75,7 @@ class Leases:
         self._under_way: pb.DataRequest | None = None
         self._sent_at = self._ask_at = -math.inf
         self._again = False
-        self._owed: dict[int, int] = {}  # last progress of leases that are given back
+        self._owed: dict[int, pb.LeaseProgress] = {}  # the last of leases that are given back
         self._returned: list[int] = []
         self._failed: list[pb.LeaseFailure] = []
         self._scanned: list[pb.Scanned] = []
@@ -77,7 +84,10 @@ class Leases:
         self._rates: deque[tuple[float, int]] = deque()
         self._trained = TrainedVisits()
         self._trained_records = 0  # since the last rewind
-        self._told_beyond = 0
+        self._told_beyond = self._told_handed = 0
+        self._skipped = 0  # since the last rewind, and acknowledged
+        self.handed: Callable[[], int] = lambda: 0
+        """Records that were given to steps and are not trained, as far as is known."""
         self._highest_lease = 0
 
     # -- what the reading and training side does
@@ -118,7 +128,7 @@ class Leases:
     def give_back(self) -> None:
         """Everything that is not trained goes back to the ledger."""
         self._returned += [*self.held, *(lease.id for lease in self.to_scan)]
-        self._owed.update((lease, one.trained) for lease, one in self.held.items())
+        self._owed.update((lease, one.progress()) for lease, one in self.held.items())
         self.held.clear()
         self.to_read.clear()
         self.to_scan.clear()
@@ -131,7 +141,7 @@ class Leases:
         self._owed.clear()
         self._returned, self._failed, self._scanned = [], [], []
         self._trained.clear()
-        self._trained_records = 0
+        self._trained_records = self._skipped = 0
 
     def _drop_unread(self) -> None:
         self.to_read = deque(lease for lease in self.to_read if lease.id in self.held)
@@ -141,7 +151,7 @@ class Leases:
         known = pb.DataKnown(
             dataset=self.declaration.name, rewinds=self._rewinds, complete=self._trained.complete,
             trained=self._trained.tell(), highest_lease=self._highest_lease, replayed_records=self.replayed,
-            trained_records=self._trained_records,
+            trained_records=self._trained_records, skipped_records=self._skipped,
         )  # fmt: skip
         for one in self.held.values():
             lease = known.held.add()
@@ -169,7 +179,12 @@ class Leases:
         if self._want(now):
             waits.append(max(0.0, self._ask_at - now))
         told = any(one.trained > one.told for one in self.held.values())
-        if told or self.beyond != self._told_beyond:
+        handed = self.handed()
+        if (
+            handed > 0 and not self.total_trained and not self._told_handed
+        ):  # the first: who dies now has trained no others
+            waits.append(0.0)
+        if told or self.beyond != self._told_beyond or handed != self._told_handed:
             idle = told and not self.unread and all(one.trained >= one.lease.records for one in self.held.values())
             waits.append(0.0 if idle else max(0.0, self._sent_at + REPORT_SECONDS - now))
         if self._again and not self.asleep:
@@ -198,11 +213,9 @@ class Leases:
         request.records_per_second = self._rate(now)
         request.beyond_records = self._told_beyond = self.beyond
         del request.progress[:]
-        for lease, done in self._owed.items():
-            request.progress.add(lease=lease, done=done)
-        for lease, one in self.held.items():
-            if one.trained > one.told:
-                request.progress.add(lease=lease, done=one.trained)
+        request.progress.extend(self._owed.values())
+        request.progress.extend(one.progress() for one in self.held.values() if one.trained > one.told)
+        request.handed_records = self._told_handed = self.handed()
         self._sent_at, self._again = now, False
         copy = pb.DataRequest()
         copy.CopyFrom(request)
@@ -254,6 +267,7 @@ class Leases:
             held = self.held.get(progress.lease)
             if held is not None:
                 held.told = max(held.told, progress.done)
+                self._skipped += len(progress.skipped)
                 if held.told >= held.lease.records:
                     del self.held[progress.lease]
                     self._trained.add(held.lease.epoch, held.lease.rank)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from deeprec_ext.data import files
 from deeprec_ext.data.errors import ChangedError
-from deeprec_ext.data.readers.base import Columns, Reader, Shard
+from deeprec_ext.data.readers.base import Columns, Lenient, Reader, Shard
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
 
 RETRY_SECONDS = (0.5, 1.0, 2.0)
 """Waits after an error of the file system; then the shard has failed here."""
+
+TOLD_MAX = 10
+"""Damaged records of a shard that stand in the log one by one."""
 
 T = TypeVar("T")
 
@@ -24,11 +27,15 @@ class LeasedFiles:
 
     Args:
       declaration: of the dataset, with its files; reader: of them.
+      skip: damaged records are left out, where the reader can do that.
       pause: waits so many seconds; whether to give up.
     """
 
-    def __init__(self, declaration: pb.Dataset, reader: Reader, pause: Callable[[float], bool]) -> None:
+    def __init__(
+        self, declaration: pb.Dataset, reader: Reader, pause: Callable[[float], bool], skip: bool = False
+    ) -> None:
         self._declaration, self._reader, self._pause = declaration, reader, pause
+        self._lenient = reader if skip and isinstance(reader, Lenient) else None
 
     def path(self, lease: pb.Lease) -> str:
         return self._declaration.files[lease.file].path
@@ -39,13 +46,21 @@ class LeasedFiles:
     def scan(self, lease: pb.Lease) -> pb.Scanned:
         """Counts the records of the lease's file."""
         records = max(1, self._declaration.shard_records)
-        scan = self._patiently(lease, lambda: self._reader.scan(self.path(lease), records))
+        scan_ = self._reader.scan if self._lenient is None else self._lenient.scan_leniently
+        scan = self._patiently(lease, lambda: scan_(self.path(lease), records))
         return pb.Scanned(lease=lease.id, begins=scan.begins, records=scan.records, end_byte=scan.end)
 
-    def read(self, lease: pb.Lease) -> Columns:
-        """All records of the lease's shard, in the order of the file."""
-        shard = self.shard(lease)
-        return self._patiently(lease, lambda: self._reader.read(shard))
+    def read(self, lease: pb.Lease) -> tuple[Columns, Sequence[int]]:
+        """All records of the lease's shard, in the order of the file, and which of them are damaged and to be left out."""
+        shard, lenient = self.shard(lease), self._lenient
+        if lenient is None:
+            return self._patiently(lease, lambda: self._reader.read(shard)), ()
+        found = self._patiently(lease, lambda: lenient.read_leniently(shard))
+        for error in found.errors[:TOLD_MAX]:
+            log.warning("dataset %s: %s; it is left out", self._declaration.name, error)
+        if len(found.bad) > TOLD_MAX:
+            log.warning("dataset %s: %s: %d records are left out", self._declaration.name, shard, len(found.bad))
+        return found.columns, found.bad
 
     def _patiently(self, lease: pb.Lease, work: Callable[[], T]) -> T:
         file = self._declaration.files[lease.file]

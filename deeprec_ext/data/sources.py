@@ -75,15 +75,16 @@ def batches(plan: Plan) -> Iterator[Columns]:
 
 
 def _feeder(plan: Plan, declaration: pb.Dataset) -> Feeder:
+    home = trainer()
     ahead = 2.0
     if declaration.purpose == "train":
-        home = trainer()
         ahead = home.inputs.lease_ahead_seconds if home is not None else Settings.lease_ahead_seconds
+    bad_records = home.inputs.bad_records if home is not None else Settings.bad_records
     if plan.with_ids:
         from deeprec_ext.data.ids import IdFeeder  # knows names that are written into graphs
 
-        return IdFeeder(declaration, plan.reader, plan.batch_size, ahead)
-    return Feeder(declaration, plan.reader, plan.batch_size, ahead)
+        return IdFeeder(declaration, plan.reader, plan.batch_size, ahead, bad_records)
+    return Feeder(declaration, plan.reader, plan.batch_size, ahead, bad_records)
 
 
 def _shared(plan: Plan, inputs: Any) -> Feeder:

@@ -118,6 +118,7 @@ class Inputs:
         self._sources: dict[str, Source] = {}
         self._incarnation = 0
         self.lease_ahead_seconds = Settings.lease_ahead_seconds
+        self.bad_records = Settings.bad_records
         self._position = b""  # the last known
         self._restored = pb.ModelLive()
 
@@ -155,6 +156,7 @@ class Inputs:
         with self._lock:
             self._incarnation = reply.aimaster_incarnation
             self.lease_ahead_seconds = reply.settings.lease_ahead_seconds or self.lease_ahead_seconds
+            self.bad_records = reply.settings.bad_records or self.bad_records
             sources = list(self._sources.values())
         for source in sources:
             source.registered(reply.aimaster_incarnation)

@@ -27,11 +27,12 @@ class _Window:
     spent: dict[str, float] = field(default_factory=dict)  # in that gap, by cause
     steps: int = 0
     steps_left: int | None = None  # None while the scaling goes on
+    loss: bool = False  # of no scaling: PS were lost
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Pause of one scaling as this trainer saw it, in seconds."""
+    """Pause of one scaling, or of the loss of PS, as this trainer saw it, in seconds."""
 
     scaling_id: int
     pause_seconds: float
@@ -40,6 +41,7 @@ class Pause:
     steps: int
     seconds_ago: float  # when its gap ended
     cause: str = ""  # what the gap consisted of (`causes.told`)
+    loss: bool = False  # PS were lost; no scaling
 
 
 @dataclass
@@ -77,7 +79,9 @@ class StepClock:
                 if gap > window.longest:
                     window.longest, window.longest_at, window.spent = gap, now, spent
                 window.steps += 1
-                if window.steps_left is not None:
+                if window.loss:
+                    self._finish()
+                elif window.steps_left is not None:
                     window.steps_left -= 1
                     if window.steps_left <= 0:
                         self._finish()
@@ -100,13 +104,29 @@ class StepClock:
         """A new session has been opened: the gap before its first step is no step; it may start from a checkpoint."""
         with self._lock:
             self._last, self.global_step = None, 0
+            if self._window is not None and self._window.loss:
+                self._window = None
 
     def begin_scaling(self, scaling_id: int) -> None:
         with self._lock:
+            if self._window is not None and self._window.loss:
+                return  # it began again with another AIMaster, or before everybody is through: no pause of its own is seen
             if self._window is not None:
                 self._finish()
             if self._last is not None:
                 self._window = _Window(scaling_id, self._median(), self.gate_waits())
+
+    def lost(self) -> None:
+        """PS were lost: the gap that this makes is not the pause of a scaling that it falls into."""
+        with self._lock:
+            window = self._window
+            if window is not None and window.loss:
+                return  # another one, before a step was made
+            if window is not None and window.steps:
+                self._finish()
+            self._window = None
+            if self._last is not None:
+                self._window = _Window(0, self._median(), self.gate_waits(), loss=True)
 
     @property
     def scaling(self) -> bool:
@@ -117,18 +137,18 @@ class StepClock:
     def changing(self) -> bool:
         """Whether a scaling goes on."""
         window = self._window
-        return window is not None and window.steps_left is None
+        return window is not None and window.steps_left is None and not window.loss
 
     def end_scaling(self, scaling_id: int) -> None:
         """The scaling was committed or rolled back; the window stays open for some more steps."""
         with self._lock:
-            if self._window is not None and self._window.scaling_id == scaling_id:
+            if self._window is not None and not self._window.loss and self._window.scaling_id == scaling_id:
                 self._window.steps_left = STEPS_AFTER_COMMIT
 
     def take_pauses(self, flush: bool = False) -> list[Pause]:
         """The pauses measured since the last call. `flush`: also the one whose window is still open."""
         with self._lock:
-            if flush and self._window is not None:
+            if flush and self._window is not None and (self._window.steps or not self._window.loss):
                 self._finish()
             done, self._done = self._done, []
             return done
@@ -146,7 +166,9 @@ class StepClock:
         waits = self.gate_waits() - window.waits_before
         ago = self.clock() - window.longest_at
         cause = told(window.spent, window.median_before)
-        self._done.append(Pause(window.scaling_id, pause, window.median_before, waits, window.steps, ago, cause))
+        self._done.append(
+            Pause(window.scaling_id, pause, window.median_before, waits, window.steps, ago, cause, window.loss)
+        )
 
     def _median(self) -> float:
         return statistics.median(self._gaps) if self._gaps else 0.0

@@ -48,9 +48,10 @@ class Telling:
     def pauses(self, flush: bool = False) -> None:
         """Those that are over; `flush`: all there are."""
         for pause in self._clock.take_pauses(flush):
+            what = "loss of PS" if pause.loss else f"scaling {pause.scaling_id}"
             log.info(
-                "scaling %d: longest pause %.3f s, %.1f s ago (%s); %d runs waited at the gate",
-                pause.scaling_id, pause.pause_seconds, pause.seconds_ago, pause.cause or "no cause", pause.gate_waits,
+                "%s: longest pause %.3f s, %.1f s ago (%s); %d runs waited at the gate",
+                what, pause.pause_seconds, pause.seconds_ago, pause.cause or "no cause", pause.gate_waits,
             )  # fmt: skip
             report = pb.PauseReport(
                 scaling_id=pause.scaling_id,
@@ -59,9 +60,11 @@ class Telling:
                 gate_waits=pause.gate_waits,
                 steps=pause.steps,
                 cause=pause.cause,
+                loss=pause.loss,
             )
             self._agent.send(pb.AgentMessage(pause=report))
-            self._note_pause(pause.pause_seconds)
+            if not pause.loss:
+                self._note_pause(pause.pause_seconds)
 
 
 def _json(reports: list[Report]) -> str:

@@ -396,6 +396,7 @@ class Trainer:
         elif kind == "commit":
             self._commit(command.id, ClusterView.from_proto(command.commit.view), command.commit.keep_marks)
         elif kind == "lost":
+            self.clock.lost()
             self._situation.dead |= set(command.lost.tasks)
             self._situation.lost_until = time.monotonic() + command.lost.lease_seconds
             self.gate.close(command.lost.lease_seconds)

@@ -10,6 +10,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from deeprec_ext.aimaster import facts
+from deeprec_ext.aimaster.ended import outcome_of
 from deeprec_ext.aimaster.ledger import report as ledger
 from deeprec_ext.aimaster.store import Store, StoreError
 from deeprec_ext.errors import UsageError
@@ -36,12 +37,13 @@ METRICS = (
 """Asked for in turn: a question has a bound on its points, and about a thousand roles few of each line would be left."""
 
 
-def read_store(directory: RunDirectory, *, given: Mapping[str, Any], since: float) -> dict[str, Any]:
+def read_store(directory: RunDirectory, *, given: Mapping[str, Any], since: float, running: bool) -> dict[str, Any]:
     """Fields of a `Story`.
 
     Args:
         given: settings of the job that are not at their defaults.
         since: Unix seconds, of series and traces.
+        running: the job has not ended: what became of its last scalings is open.
 
     Raises:
         UsageError: it is empty, torn, no database, or of a newer version.
@@ -54,7 +56,7 @@ def read_store(directory: RunDirectory, *, given: Mapping[str, Any], since: floa
     try:
         if not store.has_table("meta"):
             raise UsageError(f"{path} is empty: the AIMaster never came so far; see {directory.log('aimaster')}")
-        return _read(store, given, since)
+        return _read(store, given, since, running)
     except (sqlite3.Error, ValueError, KeyError, TypeError, DecodeError) as error:
         raise UsageError(
             f"{path} cannot be read: {_why(error)}; what else is there: {directory.events}, {directory.logs}"
@@ -67,7 +69,7 @@ def _why(error: Exception) -> str:
     return f"it is torn or no database ({error})" if isinstance(error, sqlite3.DatabaseError) else str(error)
 
 
-def _read(store: Store, given: Mapping[str, Any], since: float) -> dict[str, Any]:
+def _read(store: Store, given: Mapping[str, Any], since: float, running: bool) -> dict[str, Any]:
     series = Series(store)
     catalogue = pb2.Catalogue.FromString(store.blob("catalogue"))
     placements = _placements(store)
@@ -77,7 +79,7 @@ def _read(store: Store, given: Mapping[str, Any], since: float) -> dict[str, Any
         "examples": store.examples(),
         "metrics": {str(name): float(value) for name, value in store.get("metrics", {}).items()},
         "data": ledger.summarize(store),
-        "scalings": tuple(map(_scaling, store.scalings())),
+        "scalings": tuple(_scaling(one, running) for one in store.scalings()),
         "failures": tuple(map(_failure, store.failures())),
         "decisions": _decisions(events, {one.decision: one.outcome for one in store.scalings()}),
         "events": events,
@@ -90,10 +92,12 @@ def _read(store: Store, given: Mapping[str, Any], since: float) -> dict[str, Any
     }
 
 
-def _scaling(one: facts.Scaling) -> Scaling:
+def _scaling(one: facts.Scaling, running: bool) -> Scaling:
+    outcome, reason = (one.outcome, one.reason) if running else outcome_of(one)
     return Scaling(
-        one.kind, one.role, one.started, one.seconds, one.outcome, one.reason, one.from_count, one.to_count,
+        one.kind, one.role, one.started, one.seconds, outcome, reason, one.from_count, one.to_count,
         tuple(one.pause_seconds), one.bytes_moved, one.bytes_resent, one.slots_moved, one.pause_cause,
+        cut_short=outcome != one.outcome,
     )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def read_story(directory: RunDirectory, *, running: bool | None = None) -> Story
         raise UsageError(f"{directory.description}: is damaged ({error}); give another run directory") from None
     known = {**told, "job": str(described["job"]), "directory": str(directory.path), "state": state, "began": began}
     if directory.store.exists():
-        known.update(read_store(directory, given=_mapping(described, "settings"), since=began))
+        known.update(read_store(directory, given=_mapping(described, "settings"), since=began, running=running))
     elif not summary:
         why = "has not begun: its AIMaster is still being started" if running else "ended before it began"
         raise UsageError(f"{directory.path}: the job {why}; see {directory.logs}")

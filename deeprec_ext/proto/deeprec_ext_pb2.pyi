@@ -132,7 +132,7 @@ class Known(_message.Message):
     def __init__(self, view: _Optional[_Union[View, _Mapping]] = ..., prepared: _Optional[_Union[View, _Mapping]] = ..., highest_epoch: _Optional[int] = ..., highest_task: _Optional[int] = ..., served: bool = ..., step: _Optional[int] = ..., live_generation: _Optional[int] = ..., marked_slots: _Optional[_Iterable[int]] = ..., scaling: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., remembered: _Optional[_Iterable[_Union[Remember, _Mapping]]] = ..., data: _Optional[_Iterable[_Union[DataKnown, _Mapping]]] = ..., leaving: bool = ...) -> None: ...
 
 class DataKnown(_message.Message):
-    __slots__ = ("dataset", "rewinds", "complete", "held", "trained", "highest_lease", "replayed_records", "trained_records")
+    __slots__ = ("dataset", "rewinds", "complete", "held", "trained", "highest_lease", "replayed_records", "trained_records", "skipped_records")
     DATASET_FIELD_NUMBER: _ClassVar[int]
     REWINDS_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +141,7 @@ class DataKnown(_message.Message):
     HIGHEST_LEASE_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_RECORDS_FIELD_NUMBER: _ClassVar[int]
     TRAINED_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_RECORDS_FIELD_NUMBER: _ClassVar[int]
     dataset: str
     rewinds: int
     complete: int
@@ -149,7 +150,8 @@ class DataKnown(_message.Message):
     highest_lease: int
     replayed_records: int
     trained_records: int
-    def __init__(self, dataset: _Optional[str] = ..., rewinds: _Optional[int] = ..., complete: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., trained: _Optional[_Iterable[_Union[Trained, _Mapping]]] = ..., highest_lease: _Optional[int] = ..., replayed_records: _Optional[int] = ..., trained_records: _Optional[int] = ...) -> None: ...
+    skipped_records: int
+    def __init__(self, dataset: _Optional[str] = ..., rewinds: _Optional[int] = ..., complete: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., trained: _Optional[_Iterable[_Union[Trained, _Mapping]]] = ..., highest_lease: _Optional[int] = ..., replayed_records: _Optional[int] = ..., trained_records: _Optional[int] = ..., skipped_records: _Optional[int] = ...) -> None: ...
 
 class Trained(_message.Message):
     __slots__ = ("epoch", "first_rank", "count")
@@ -162,7 +164,7 @@ class Trained(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., first_rank: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class AgentSettings(_message.Message):
-    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget", "standby_delay_seconds", "trace_delay_seconds", "end_limit_seconds", "cut")
+    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget", "standby_delay_seconds", "trace_delay_seconds", "end_limit_seconds", "cut", "bad_records")
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PS_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WORKER_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -178,6 +180,7 @@ class AgentSettings(_message.Message):
     TRACE_DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     END_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CUT_FIELD_NUMBER: _ClassVar[int]
+    BAD_RECORDS_FIELD_NUMBER: _ClassVar[int]
     heartbeat_seconds: float
     ps_heartbeat_limit_seconds: float
     worker_heartbeat_limit_seconds: float
@@ -193,7 +196,8 @@ class AgentSettings(_message.Message):
     trace_delay_seconds: float
     end_limit_seconds: float
     cut: str
-    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ..., end_limit_seconds: _Optional[float] = ..., cut: _Optional[str] = ...) -> None: ...
+    bad_records: str
+    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ..., end_limit_seconds: _Optional[float] = ..., cut: _Optional[str] = ..., bad_records: _Optional[str] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "catalogues", "tell")
@@ -343,20 +347,22 @@ class Ack(_message.Message):
     def __init__(self, command_id: _Optional[int] = ..., ok: bool = ..., error: _Optional[str] = ..., copy: _Optional[_Union[CopyResult, _Mapping]] = ..., step: _Optional[int] = ..., files: _Optional[_Iterable[_Union[BackupFile, _Mapping]]] = ..., backup_json: _Optional[str] = ...) -> None: ...
 
 class PauseReport(_message.Message):
-    __slots__ = ("scaling_id", "pause_seconds", "median_step_seconds", "gate_waits", "steps", "cause")
+    __slots__ = ("scaling_id", "pause_seconds", "median_step_seconds", "gate_waits", "steps", "cause", "loss")
     SCALING_ID_FIELD_NUMBER: _ClassVar[int]
     PAUSE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     MEDIAN_STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
     GATE_WAITS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
     scaling_id: int
     pause_seconds: float
     median_step_seconds: float
     gate_waits: int
     steps: int
     cause: str
-    def __init__(self, scaling_id: _Optional[int] = ..., pause_seconds: _Optional[float] = ..., median_step_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., steps: _Optional[int] = ..., cause: _Optional[str] = ...) -> None: ...
+    loss: bool
+    def __init__(self, scaling_id: _Optional[int] = ..., pause_seconds: _Optional[float] = ..., median_step_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., steps: _Optional[int] = ..., cause: _Optional[str] = ..., loss: bool = ...) -> None: ...
 
 class MetricsReport(_message.Message):
     __slots__ = ("metrics", "step")
@@ -522,12 +528,14 @@ class Lease(_message.Message):
     def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[Lease.Kind, str]] = ..., file: _Optional[int] = ..., shard: _Optional[int] = ..., epoch: _Optional[int] = ..., first_record: _Optional[int] = ..., records: _Optional[int] = ..., begin_byte: _Optional[int] = ..., end_byte: _Optional[int] = ..., done: _Optional[int] = ..., seed: _Optional[int] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class LeaseProgress(_message.Message):
-    __slots__ = ("lease", "done")
+    __slots__ = ("lease", "done", "skipped")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     lease: int
     done: int
-    def __init__(self, lease: _Optional[int] = ..., done: _Optional[int] = ...) -> None: ...
+    skipped: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, lease: _Optional[int] = ..., done: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LeaseFailure(_message.Message):
     __slots__ = ("lease", "error")
@@ -550,7 +558,7 @@ class Scanned(_message.Message):
     def __init__(self, lease: _Optional[int] = ..., begins: _Optional[_Iterable[int]] = ..., records: _Optional[_Iterable[int]] = ..., end_byte: _Optional[int] = ...) -> None: ...
 
 class DataRequest(_message.Message):
-    __slots__ = ("sequence", "dataset", "declare", "progress", "returned", "failed", "scanned", "want", "replayed_records", "records_per_second", "rewinds", "beyond_records")
+    __slots__ = ("sequence", "dataset", "declare", "progress", "returned", "failed", "scanned", "want", "replayed_records", "records_per_second", "rewinds", "beyond_records", "handed_records")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     DECLARE_FIELD_NUMBER: _ClassVar[int]
@@ -563,6 +571,7 @@ class DataRequest(_message.Message):
     RECORDS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     REWINDS_FIELD_NUMBER: _ClassVar[int]
     BEYOND_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    HANDED_RECORDS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     dataset: str
     declare: Dataset
@@ -575,7 +584,8 @@ class DataRequest(_message.Message):
     records_per_second: float
     rewinds: int
     beyond_records: int
-    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., declare: _Optional[_Union[Dataset, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[LeaseProgress, _Mapping]]] = ..., returned: _Optional[_Iterable[int]] = ..., failed: _Optional[_Iterable[_Union[LeaseFailure, _Mapping]]] = ..., scanned: _Optional[_Iterable[_Union[Scanned, _Mapping]]] = ..., want: _Optional[int] = ..., replayed_records: _Optional[int] = ..., records_per_second: _Optional[float] = ..., rewinds: _Optional[int] = ..., beyond_records: _Optional[int] = ...) -> None: ...
+    handed_records: int
+    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., declare: _Optional[_Union[Dataset, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[LeaseProgress, _Mapping]]] = ..., returned: _Optional[_Iterable[int]] = ..., failed: _Optional[_Iterable[_Union[LeaseFailure, _Mapping]]] = ..., scanned: _Optional[_Iterable[_Union[Scanned, _Mapping]]] = ..., want: _Optional[int] = ..., replayed_records: _Optional[int] = ..., records_per_second: _Optional[float] = ..., rewinds: _Optional[int] = ..., beyond_records: _Optional[int] = ..., handed_records: _Optional[int] = ...) -> None: ...
 
 class DataReply(_message.Message):
     __slots__ = ("sequence", "dataset", "state", "leases", "fenced", "error", "rewinds", "retry_seconds", "complete")
@@ -1319,7 +1329,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DataStatus(_message.Message):
-    __slots__ = ("name", "purpose", "records", "trained", "leased", "repeated", "stale", "epoch", "epochs", "set_aside")
+    __slots__ = ("name", "purpose", "records", "trained", "leased", "repeated", "stale", "epoch", "epochs", "set_aside", "skipped", "repeated_at_least")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
@@ -1330,6 +1340,8 @@ class DataStatus(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    REPEATED_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     name: str
     purpose: str
     records: int
@@ -1340,7 +1352,9 @@ class DataStatus(_message.Message):
     epoch: int
     epochs: int
     set_aside: int
-    def __init__(self, name: _Optional[str] = ..., purpose: _Optional[str] = ..., records: _Optional[int] = ..., trained: _Optional[int] = ..., leased: _Optional[int] = ..., repeated: _Optional[int] = ..., stale: _Optional[int] = ..., epoch: _Optional[int] = ..., epochs: _Optional[int] = ..., set_aside: _Optional[int] = ...) -> None: ...
+    skipped: int
+    repeated_at_least: int
+    def __init__(self, name: _Optional[str] = ..., purpose: _Optional[str] = ..., records: _Optional[int] = ..., trained: _Optional[int] = ..., leased: _Optional[int] = ..., repeated: _Optional[int] = ..., stale: _Optional[int] = ..., epoch: _Optional[int] = ..., epochs: _Optional[int] = ..., set_aside: _Optional[int] = ..., skipped: _Optional[int] = ..., repeated_at_least: _Optional[int] = ...) -> None: ...
 
 class BackupStatus(_message.Message):
     __slots__ = ("peer", "unprotected_slots", "oldest_seconds", "disk_path", "disk_cut", "disk_seconds", "error", "bytes_sent", "refreshes", "holder")

@@ -147,6 +147,54 @@ def test_with_ids_records_may_be_mixed_and_filtered_and_none_is_lost_when_a_work
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("ids", [False, True])
+def test_damaged_records_are_skipped_and_counted_and_no_other_is_lost_when_a_worker_dies(begin, tmp_path, ids):
+    bad = (0, 7, 199, *range(400, 600), 11_111, 19_999)
+    (tmp_path / "data").mkdir()
+    shards.write_tfrecord(str(tmp_path / "data" / "part-0"), 20_000, bad)
+    files = ("--data", str(tmp_path / "data"), "--reader", "tfrecord", "--records", "20000", "--epochs", "2")
+    script = (*SCRIPT, *files, *PACE, *(("--ids",) if ids else ()))
+    job = begin("--ps", "1", "--workers", "2", "--bad-records", "skip", command=script)
+    job.until(lambda: job.step() >= 200, "200 steps")
+    job.kill("worker-0")
+    finish(job)
+    times, report, good = counts(job), data(job), np.ones(20_000, bool)
+    good[list(bad)] = False
+    if ids:
+        good &= np.arange(20_000) % 2 == 1  # the script filters the others
+    assert not times[~good].any(), "what is damaged is not trained, and nothing else for it"
+    assert times[good].min() >= 2, report
+    assert (report["trained"], report["skipped"]) == (40_000 - 2 * len(bad), 2 * len(bad)), report
+    assert report["records"] == 40_000 and report["lost"] == report["left"] == 0, report
+    again = np.maximum(0, times[good] - 2).sum()
+    assert report["repeated_at_least"] <= again <= report["repeated"], report
+
+
+@pytest.mark.timeout(300)
+def test_a_damaged_record_ends_the_job_with_its_file_and_place(begin, tmp_path):
+    (tmp_path / "data").mkdir()
+    shards.write_tfrecord(str(tmp_path / "data" / "part-0"), 2000, (1234,))
+    files = ("--data", str(tmp_path / "data"), "--reader", "tfrecord", "--records", "2000")
+    job = begin("--ps", "1", "--workers", "1", command=(*SCRIPT, *files))
+    assert job.end() != 0
+    reason = job.summary()["reason"]
+    assert "part-0: record 1234, at byte 29616, is damaged: the CRC of its data is wrong" in reason, reason
+
+
+@pytest.mark.timeout(300)
+def test_a_worker_that_dies_early_repeats_no_more_than_it_had_given_to_steps(begin):
+    script = (*SCRIPT, "--records", "400000", "--shard", "4000", "--sleep", "0.05")
+    job = begin("--ps", "1", "--workers", "1", command=script)
+    job.until(lambda: job.step() >= 20, "20 steps")
+    job.kill("worker-0")
+    before = trained(job)
+    until_trained(job, before + 2000)
+    told = job.status().data[0]
+    assert told.repeated <= 4000, f"its leases were many times that: {told}"
+    assert told.repeated_at_least <= told.repeated
+
+
+@pytest.mark.timeout(300)
 def test_evaluation_reads_every_record_and_is_reported(begin):
     job = begin("--ps", "1", "--workers", "0", command=(*SCRIPT, "--records", "5000", "--evaluate"))
     assert job.end() == 0, job.tails()

@@ -33,6 +33,8 @@ class Counters:
     to_repeat: int = 0  # taken back by a rewind and not trained again yet
     stale: int = 0
     rewinds: int = 0
+    skipped: int = 0  # of what counts as done: damaged and left out
+    unsure_least: int = 0  # of `unsure`: surely trained
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,16 @@ class Dataset:
         return not self.error and not self.pending and self.visits.ended
 
     @property
+    def trained(self) -> int:
+        """Records of distinct visits that are trained: what was left out for damage is done, and not trained."""
+        return self.visits.trained - self.counters.skipped
+
+    @property
+    def repeated_at_least(self) -> int:
+        """Lower bound of them. Of steps that failed nobody knows whether they had trained."""
+        return self.counters.unsure_least + self.counters.rewound
+
+    @property
     def repeated(self) -> int:
         """Upper bound of the records that were trained more than once."""
         return sum(self.replayed.values()) + self.counters.unsure + self.counters.rewound
@@ -123,6 +135,7 @@ class Dataset:
         if holder is None:
             holder = self.holders[incarnation] = Holder(incarnation)
         holder.asked_at, holder.waiting, holder.beyond = now, False, request.beyond_records
+        holder.handed = max(0, request.handed_records) if request.HasField("handed_records") else None
         if request.records_per_second > holder.rate_max:
             holder.rate_max = request.records_per_second
         reply = pb.DataReply(sequence=request.sequence, dataset=self.name)
@@ -150,8 +163,10 @@ class Dataset:
             if visit is None:
                 reply.fenced.append(progress.lease)
                 continue
+            left_out = {place for place in progress.skipped if visit.done <= place < min(progress.done, visit.records)}
             gained = visits.acknowledge(visit, progress.done)
             if gained:
+                counters.skipped += len(left_out)
                 counters.acknowledged += gained
                 again = min(gained, counters.to_repeat)
                 counters.to_repeat -= again
@@ -275,15 +290,18 @@ class Dataset:
     def release(self, incarnation: str, now: float, *, clean: bool) -> int:
         """Its leases return, from their last progress on; returns how many. `clean`: it told its progress before it went."""
         if not clean:
-            self.counters.unsure += self._maybe_trained(incarnation, now)
-            self.changed = True
+            self._count_unsure(incarnation, now)
         self.holders.pop(incarnation, None)
         return len(self.visits.release(incarnation))
 
-    def _maybe_trained(self, incarnation: str, now: float) -> int:
-        """Bound of the records it has trained and not told."""
+    def _count_unsure(self, incarnation: str, now: float) -> None:
+        """Bounds of the records it has trained and not acknowledged."""
         holder = self.holders.get(incarnation) or Holder(incarnation)
-        return holder.maybe_trained(sum(visit.left for visit in self.visits.held(incarnation)), now)
+        held = sum(visit.left for visit in self.visits.held(incarnation))
+        others = max((one.rate_max for one in self.holders.values()), default=0.0)
+        self.counters.unsure += holder.maybe_trained(held, now, others)
+        self.counters.unsure_least += holder.surely_trained(held)
+        self.changed = True
 
     def forget(self, records: int) -> None:
         """So many of the records acknowledged last were trained on slots that went back in time."""
@@ -298,7 +316,7 @@ class Dataset:
     def position(self) -> Position:
         if self.pending is not None:
             return dataclasses.replace(self.pending, fingerprint=self.fingerprint)
-        return positions.of_visits(self.visits, self.fingerprint)
+        return dataclasses.replace(positions.of_visits(self.visits, self.fingerprint), skipped=self.counters.skipped)
 
     def rewind(self, position: Position | None, now: float = 0.0) -> str:
         """Back to that, or to the beginning; returns why it could not be used (then to the beginning), or "".
@@ -312,8 +330,8 @@ class Dataset:
         for holder in self.holders.values():
             holder.forgets_before = 0  # what is told of void leases does not count
         for incarnation in self.visits.holders():
-            self.counters.unsure += self._maybe_trained(incarnation, now)
-        before, self.pending = self.visits.trained, None
+            self._count_unsure(incarnation, now)
+        before, self.pending, self.counters.skipped = self.visits.trained, None, 0
         self.visits.blocked = False
         self.visits.restore(0, 0, ())
         if position is not None and self._known(position):
@@ -348,4 +366,5 @@ class Dataset:
         if position.last_rank > self.table.count:
             return f"it knows {position.last_rank} shards, there are {self.table.count}"
         self.visits.restore(position.complete, position.complete_aside, position.epochs)
+        self.counters.skipped = min(position.skipped, self.visits.trained)
         return ""

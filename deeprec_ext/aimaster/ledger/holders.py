@@ -14,6 +14,9 @@ SCANS_MAX = 16
 ACKNOWLEDGE_SECONDS = 1.0
 """Progress comes about every half second; so much of it may have been under way when the process died."""
 
+MESSAGE_SECONDS = 0.25
+"""How long its last request may have been on its way."""
+
 RATE_FACTOR = 4.0
 """A process trains at most so many times faster than it ever reported."""
 
@@ -27,15 +30,28 @@ class Holder:
     rate_max: float = 0.0  # records a second; the highest it reported
     sequence: int = 0  # the highest it used with this AIMaster
     beyond: int = 0  # records trained that are in no progress, since one before them is not
+    handed: int | None = (
+        None  # records given to steps that were in no progress at its last request; None: it does not tell
+    )
     forgets_before: int = 0  # what it trained in views before this one was forgotten in part, also what it tells late
     waiting: bool = False  # it asked, there was nothing, and it is told when there is
 
-    def maybe_trained(self, held_records: int, now: float) -> int:
-        """Bound of the records it trained after its last acknowledgement: what it could do since, at most what it held."""
-        if self.rate_max <= 0:
+    def maybe_trained(self, held_records: int, now: float, rate_of_others: float = 0.0) -> int:
+        """Bound of the records it trained after its last acknowledgement: at most what it held.
+
+        Who tells what it had given to steps has trained that at the most, and what it could do since. Of one that died before
+        it had a rate of its own, the fastest of the others is taken.
+        """
+        rate = self.rate_max or rate_of_others
+        if rate <= 0:
             return held_records
-        seconds = max(0.0, now - self.asked_at) + ACKNOWLEDGE_SECONDS
-        return min(held_records, self.beyond + math.ceil(RATE_FACTOR * self.rate_max * seconds))
+        slack = ACKNOWLEDGE_SECONDS if self.handed is None else MESSAGE_SECONDS
+        seconds = max(0.0, now - self.asked_at) + slack
+        return min(held_records, max(self.beyond, self.handed or 0) + math.ceil(RATE_FACTOR * rate * seconds))
+
+    def surely_trained(self, held_records: int) -> int:
+        """Those of them that it has told: behind a record of their lease that was not trained."""
+        return min(held_records, self.beyond)
 
 
 def share(wanted: int, todo: int | None, workers: int, most: int = LEASES_MAX) -> int:

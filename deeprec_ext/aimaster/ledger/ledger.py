@@ -91,10 +91,14 @@ class Ledger:
         if dataset is not None and not error:
             dataset.restoring = self._restoring()
             counting = not dataset.table.complete
-            stale = dataset.counters.stale
+            stale, left_out = dataset.counters.stale, dataset.counters.skipped
             now, step_epoch = self._job.clock.monotonic(), member.heartbeat.step_epoch
             reply = dataset.answer(member.incarnation, request, now, step_epoch)
             self._forgotten_late += dataset.counters.stale - stale
+            if (
+                dataset.counters.skipped.bit_length() > left_out.bit_length()
+            ):  # the first, and whenever there are twice as many
+                self._job.event("records_skipped", member.name, dataset=dataset.name, records=dataset.counters.skipped)
             if counting and dataset.table.complete:
                 self._job.keepsakes.soon()  # without the table nobody could tell what the trainers' leases mean
         else:

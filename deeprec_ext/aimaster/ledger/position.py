@@ -37,6 +37,7 @@ class Position:
     complete: int = 0
     complete_aside: int = 0
     epochs: tuple[Epoch, ...] = ()
+    skipped: int = 0  # records of what is done that were left out, being damaged
 
     @property
     def last_rank(self) -> int:
@@ -91,6 +92,7 @@ def plain(position: Position) -> dict[str, Any]:
         "complete": position.complete,
         "aside": position.complete_aside,
         "epochs": epochs,
+        **({"skipped": position.skipped} if position.skipped else {}),
     }
 
 
@@ -120,4 +122,5 @@ def from_plain(values: Mapping[str, Any]) -> Position:
                 epoch.open[rank] = Visit(epoch.number, rank, int(records), int(done))
                 rank += 1
         epochs.append(epoch)
-    return Position(str(values["of"]), int(values["complete"]), int(values["aside"]), tuple(epochs))
+    skipped = max(0, int(values.get("skipped", 0)))
+    return Position(str(values["of"]), int(values["complete"]), int(values["aside"]), tuple(epochs), skipped)

@@ -187,6 +187,8 @@ def recall(dataset: Dataset, memory: Recollection) -> bool:
     dataset.holders = {who: Holder(who) for who in dataset.visits.holders()}
     nobodys = [visit for epoch in epochs for visit in epoch.open.values() if not visit.lease]
     dataset.counters.unsure += sum(visit.left for visit in nobodys)
+    left_out = max(dataset.counters.skipped, sum(known.skipped_records for known in told.values()))
+    dataset.counters.skipped = min(left_out, dataset.visits.trained)
     _acknowledge(dataset.counters, dataset.visits.trained - (memo.trained if memo else 0))
     return True
 

@@ -12,27 +12,30 @@ from deeprec_ext.aimaster.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 FOLDED_KEY = "ledger_folded"
-_TOTALS = ("records", "trained", "lost", "repeated", "stale", "left", "set_aside")
+_TOTALS = ("records", "trained", "skipped", "lost", "repeated", "repeated_at_least", "stale", "left", "set_aside")
 
 
 def numbers_of(dataset: Dataset) -> dict[str, Any]:
     """Records, each epoch anew.
 
     `records` is what the job set out to train (without end: the epochs that have begun; files that were never counted are
-    missing), `trained` what of it was, each visit once. The rest was given up (`set_aside`), or is `lost` if somebody was
-    told that the data had come to its end, or was `left` because the job ended before.
+    missing), `trained` what of it was, each visit once. The rest was damaged (`skipped`), or given up with its shard
+    (`set_aside`), or is `lost` if somebody was told that the data had come to its end, or was `left` because the job ended
+    before. `repeated` and `repeated_at_least` are bounds of the records that were trained more than once.
     """
     visits, declaration = dataset.visits, dataset.declaration
     begun = max([visits.complete, *(number + 1 for number in visits.epochs)])
     records = (declaration.epochs or begun) * dataset.table.records
-    trained, aside = visits.trained, visits.set_aside
-    rest = max(0, records - trained - aside)
+    aside = visits.set_aside
+    rest = max(0, records - visits.trained - aside)
     return {
         "purpose": declaration.purpose or "train",
         "records": records,
-        "trained": trained,
+        "trained": dataset.trained,
+        "skipped": dataset.counters.skipped,
         "lost": rest if dataset.told_end else 0,
         "repeated": dataset.repeated,
+        "repeated_at_least": dataset.repeated_at_least,
         "stale": dataset.counters.stale,
         "left": 0 if dataset.told_end else rest,
         "set_aside": aside,
@@ -49,7 +52,7 @@ def summarize(store: Store) -> dict[str, Any] | None:
     if not datasets:
         return None
     trained_on = [values for values in datasets.values() if values["purpose"] == "train"]
-    return {**{key: sum(values[key] for values in trained_on) for key in _TOTALS}, "datasets": datasets}
+    return {**{key: sum(values.get(key, 0) for values in trained_on) for key in _TOTALS}, "datasets": datasets}
 
 
 def shown_name(dataset: Dataset) -> str:
@@ -75,8 +78,9 @@ def status(datasets: Mapping[str, Dataset]) -> list[pb.DataStatus]:
         visits, declaration = dataset.visits, dataset.declaration
         known = dataset.table.records * declaration.epochs if dataset.table.complete else 0
         found.append(pb.DataStatus(
-            name=shown_name(dataset), purpose=declaration.purpose or "train", records=known, trained=visits.trained,
+            name=shown_name(dataset), purpose=declaration.purpose or "train", records=known, trained=dataset.trained,
             leased=visits.leased, repeated=dataset.repeated, stale=dataset.counters.stale,
             epoch=max(0, visits.current), epochs=declaration.epochs, set_aside=visits.set_aside,
+            skipped=dataset.counters.skipped, repeated_at_least=dataset.repeated_at_least,
         ))  # fmt: skip
     return found

@@ -159,6 +159,26 @@ def _read(directory: Path) -> list[Entry]:
     return [dataclasses.replace(entry, outcome=outcomes.get(entry.decision.number)) for entry in entries]
 
 
+def predictions(directory: Path) -> list[tuple[float, float]]:
+    """(examples per second predicted, measured after) of each change that was made and measured. Raises UsageError: damaged."""
+    predicted: dict[int, float] = {}
+    measured: dict[int, float] = {}
+    for path in (directory / FORMER, directory / NAME):
+        for number, line in enumerate(_lines(path), 1):
+            try:
+                if line["kind"] == "outcome":
+                    found = _outcome(line)
+                    if found.outcome == "committed":
+                        measured[found.number] = found.examples_per_second_after
+                elif line["decision"]["action"] not in ("keep", "start"):
+                    rate = float(line["decision"]["prediction"]["examples_per_second"])
+                    predicted[int(line["decision"]["number"])] = rate
+            except (KeyError, TypeError, ValueError) as error:
+                raise UsageError(f"{path}, line {number}: is damaged ({error!r})") from None
+    return [(predicted[number], rate) for number, rate in sorted(measured.items())
+            if predicted.get(number, 0.0) > 0 and rate > 0 and math.isfinite(predicted[number] + rate)]  # fmt: skip
+
+
 def latest(directory: Path) -> Entry:
     """The newest decision with its observation. Raises UsageError."""
     entries = read(directory)

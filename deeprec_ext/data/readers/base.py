@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Union
+from typing import Protocol, Union, runtime_checkable
 
 import numpy as np
+
+from deeprec_ext.data.errors import DamagedError
 
 Columns = Union[np.ndarray, Mapping[str, np.ndarray]]
 """Records: their number is the first dimension of the array, or of each of the named arrays."""
@@ -37,6 +39,18 @@ class Shard:
         return f"shard {self.number} (records {self.first} to {self.first + self.records - 1}) of {self.path}"
 
 
+@dataclass(frozen=True)
+class Salvaged:
+    """A shard some of whose records may be damaged."""
+
+    columns: Columns
+    """All records of the shard; in the place of a damaged one anything."""
+    bad: Sequence[int]
+    """Numbers in the shard of those that are damaged, in order."""
+    errors: Sequence[DamagedError] = ()
+    """What is wrong with them."""
+
+
 class Reader(Protocol):
     """Called in the feeder's threads, one call at a time per method. Errors: OSError, or DataError naming the file."""
 
@@ -51,6 +65,17 @@ class Reader(Protocol):
 
     def sample(self, path: str) -> Columns | None:
         """Some records, to tell types and shapes; None: strings."""
+
+
+@runtime_checkable
+class Lenient(Protocol):
+    """A reader that can leave damaged records out (`bad_records=skip`). Both find the same records, damaged or not."""
+
+    def scan_leniently(self, path: str, shard_records: int) -> Scan:
+        """As `scan`; damaged records are counted."""
+
+    def read_leniently(self, shard: Shard) -> Salvaged:
+        """As `read`; DamagedError is not raised."""
 
 
 def count(columns: Columns) -> int:

@@ -98,7 +98,9 @@ class _ArrowFile:
         try:
             with files.opened(path) as file:
                 data = file if "://" not in path else pyarrow.BufferReader(bytes(file.read()))
-                self._file = pyarrow.parquet.ParquetFile(data if "://" in path else path)
+                self._file = pyarrow.parquet.ParquetFile(
+                    data if "://" in path else path, page_checksum_verification=True
+                )
         except pyarrow.ArrowInvalid as error:
             raise DataError(f"{path} is no Parquet file: {error}") from error
         _check(path, columns, self._file.schema_arrow.names)
@@ -112,7 +114,13 @@ class _ArrowFile:
         return self._arrays(table.select(self._columns) if self._columns else table)
 
     def group(self, number: int, first: int, rows: int) -> dict[str, np.ndarray]:
-        return self._arrays(self._file.read_row_group(number, columns=self._columns))
+        try:
+            return self._arrays(self._file.read_row_group(number, columns=self._columns))
+        except (OSError, ValueError) as error:  # pyarrow's; a checksum of a page among them
+            files.size(self._path)  # gone?
+            raise ChangedError(
+                f"{self._path}: row group {number}, from record {first} on, is damaged: {error}"
+            ) from error
 
     def _arrays(self, table: Any) -> dict[str, np.ndarray]:
         import pyarrow

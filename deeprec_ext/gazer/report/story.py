@@ -24,7 +24,7 @@ class Scaling:
     role: str  # ps, worker
     started: float  # 0: it never began
     seconds: float
-    outcome: str  # committed, rolled_back, refused; empty: unfinished
+    outcome: str  # committed, rolled_back, refused, not_begun; empty: unfinished
     reason: str = ""
     from_count: int = 0
     to_count: int = 0
@@ -33,6 +33,7 @@ class Scaling:
     bytes_resent: int = 0
     slots_moved: int = 0
     pause_cause: str = ""  # of the longest pause, with seconds
+    cut_short: bool = False  # by the end of the job
 
     @property
     def title(self) -> str:

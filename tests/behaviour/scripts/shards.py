@@ -28,6 +28,19 @@ def write(directory, records, files):
                 file.write(f"{record}\n")
 
 
+def write_tfrecord(path, records, damaged=()):
+    """The records 0 … in one TFRecord file; of the damaged ones a bit of the data is another than was written."""
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in range(records):
+            writer.write(b"%08d" % record)
+    with open(path, "r+b") as file:
+        for record in damaged:
+            file.seek(record * (8 + 16) + 12 + 7)
+            digit = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([digit ^ 1]))  # another digit: without the checksum another record
+
+
 def stage(dataset, kind):
     """What a user might put after it and must not."""
     return {
@@ -41,6 +54,7 @@ def stage(dataset, kind):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", help="directory of part-*.txt; without: an index range")
+    parser.add_argument("--reader", default="lines")
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--shard", type=int, default=200)
@@ -57,10 +71,10 @@ def main():
     v1.logging.set_verbosity(v1.logging.INFO)
 
     def batches():
-        files = os.path.join(arguments.data, "part-*.txt") if arguments.data else arguments.records
+        files = os.path.join(arguments.data, "part-*") if arguments.data else arguments.records
         dataset = elastic_dataset(
             files, arguments.batch, epochs=arguments.epochs or None, seed=7, shard_records=arguments.shard,
-            reader="lines" if arguments.data else "range", set_aside=arguments.set_aside, with_ids=arguments.ids,
+            reader=arguments.reader if arguments.data else "range", set_aside=arguments.set_aside, with_ids=arguments.ids,
         )  # fmt: skip
         dataset = stage(dataset, arguments.stage)
         if arguments.ids:

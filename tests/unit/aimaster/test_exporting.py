@@ -197,7 +197,9 @@ async def _made(workdir: Path, clock: HandClock) -> Job:
 def test_records_trained_again_after_a_restore_count_again(
     job: Job, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = SimpleNamespace(purpose="train", records=5000, trained=0, leased=0, repeated=0, stale=0, set_aside=0)
+    data = SimpleNamespace(
+        purpose="train", records=5000, trained=0, leased=0, repeated=0, stale=0, set_aside=0, skipped=0
+    )
     monkeypatch.setattr(job.ledger, "status", lambda: [data])
     seen = []
     for data.trained in (1000, 1200, 700, 900):  # a restore took the ledger back to 700

@@ -103,6 +103,23 @@ def test_a_ps_lost_in_a_scaling_rolls_it_back_first(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+def test_the_pause_of_a_loss_is_told_with_the_failure_and_not_with_a_scaling(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await it.scale(ps=3)
+        ended = await it.ended()
+        await it.until(lambda: len(it.master.scalings.ended[-1].pause_seconds) == 2)
+        await it.backend.kill("ps-0")
+        await it.until(lambda: bool(it.master.job.store.failures()))
+        for seconds in (0.7, 2.5):
+            await it.agent("worker-0").say(pause=pb.PauseReport(pause_seconds=seconds, loss=True))
+        await it.until(lambda: it.master.job.store.failures()[0].pause_seconds == (2.5, 0.7))
+        assert it.master.scalings.ended[-1].pause_seconds == (0.05, 0.05) and ended.outcome == "committed"
+
+    play(tmp_path, scenario)
+    told = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [one["seconds"] for one in told if one["type"] == "loss_pause"] == [0.7, 2.5]
+
+
 def test_a_silent_ps_is_killed_and_replaced(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         it.agent("ps-1").mute.add("heartbeat")

@@ -93,11 +93,11 @@ def test_the_plain_line_says_the_same():
 
 def test_each_dataset_has_a_line_of_progress():
     data = [
-        pb2.DataStatus(name="train", records=2000, trained=990, leased=64, epoch=1, epochs=2, repeated=12),
+        pb2.DataStatus(name="train", records=2000, trained=990, leased=64, epoch=1, epochs=2, repeated=12, skipped=3),
         pb2.DataStatus(name="stream", trained=7),
     ]
     text = text_of(render(scene(status(data=data))))
-    assert "data train: 990 of 2,000 records trained (49 %), epoch 2 of 2, 64 leased, 12 repeated" in text
+    assert "data train: 990 of 2,000 records trained (49 %), epoch 2 of 2, 64 leased, 12 repeated, 3 skipped" in text
     assert "data stream: 7 records trained, epoch 1\n" in text.replace(" \n", "\n")
     assert "data train 990/2000, data stream 7" in plain_line(scene(status(data=data)))
 

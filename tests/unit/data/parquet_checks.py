@@ -73,9 +73,36 @@ def kinds() -> None:
         assert "column list is list<" in refused(path, ["list"])
 
 
+def checksums() -> None:
+    """Where the file has them, a flipped bit is found."""
+    import pyarrow
+    import pyarrow.parquet
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "sums.parquet"
+        table = pyarrow.table({"n": np.arange(5000), "x": np.arange(5000) / 7})
+        pyarrow.parquet.write_table(
+            table, path, write_page_checksum=True, row_group_size=1000, compression="none", use_dictionary=False
+        )  # fmt: skip
+        content = bytearray(path.read_bytes())
+        place = content.find((2500).to_bytes(8, "little"))
+        content[place] ^= 4
+        path.write_bytes(content)
+        reader = by_name("parquet")
+        good: Any = reader.read(Shard(str(path), 0, 0, 2000, 0, 0))
+        assert good["n"].tolist() == list(range(2000))
+        try:
+            reader.read(Shard(str(path), 2, 2000, 1000, 0, 0))
+        except DataError as error:
+            assert "sums.parquet: row group 2, from record 2000 on, is damaged" in str(error), error
+        else:
+            raise AssertionError("a flipped bit was not found")
+
+
 def main(library: str) -> None:
     if library == "pyarrow":
         kinds()
+        checksums()
     else:
         sys.modules["pyarrow"] = None  # type: ignore[assignment]
     columns(library == "pyarrow")

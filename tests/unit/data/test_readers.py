@@ -64,7 +64,7 @@ def test_csv_has_line_ends_between_quotes_and_headers(tmp_path, shard_records):
 @pytest.mark.parametrize("quotes", [False, True])
 def test_lines_are_the_same_whatever_the_size_of_the_blocks_that_are_read(tmp_path, monkeypatch, quotes):
     chance = random.Random(3)
-    content = b"".join(chance.choice([b"a", b"bc", b"\n", b"\r\n", b"\n\n", b'"x\ny"', b"\r"]) for _ in range(600))
+    content = b"".join(chance.choice([b"a", b"bc", b"\n", b"\r\n", b"\n\n", b',"x\ny",', b"\r"]) for _ in range(600))
     path = tmp_path / "text"
     path.write_bytes(content)
     whole = read_all(LineReader(quotes), path, 7)

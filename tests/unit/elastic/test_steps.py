@@ -126,3 +126,41 @@ def test_a_process_that_is_never_asked_keeps_a_bounded_number_of_times():
     for _ in range(3 * TIMES_MAX):
         interval.add(0.001)
     assert len(interval._times) == TIMES_MAX and interval.sample(0).steps == 3 * TIMES_MAX
+
+
+def test_the_pause_of_a_lost_ps_is_not_that_of_the_scaling_it_falls_into():
+    training = Training()
+    training.train(10)
+    training.steps.begin_scaling(7)
+    training.train(5, seconds=0.12)
+    training.steps.lost()
+    training.steps.lost()  # another PS, before a step
+    training.train(1, seconds=3.0)
+    training.steps.end_scaling(7)  # rolled back
+    training.train(2 * STEPS_AFTER_COMMIT)
+    told = [(one.scaling_id, one.loss, one.pause_seconds) for one in training.steps.take_pauses(flush=True)]
+    assert told == [(7, False, pytest.approx(0.02)), (0, True, pytest.approx(2.9, abs=0.05))]
+
+
+def test_a_scaling_that_had_seen_no_step_when_a_ps_was_lost_has_no_pause():
+    training = Training()
+    training.train(10)
+    training.steps.begin_scaling(7)
+    training.steps.lost()
+    assert not training.steps.changing
+    training.train(1, seconds=2.0)
+    training.steps.end_scaling(7)
+    training.train(STEPS_AFTER_COMMIT)
+    assert [one.loss for one in training.steps.take_pauses(flush=True)] == [True]
+    training.steps.begin_scaling(8)
+    training.train(1, seconds=0.4)
+    assert [one.scaling_id for one in training.steps.take_pauses(flush=True)] == [8]
+
+
+def test_a_session_that_is_made_anew_after_a_loss_has_no_pause_to_tell():
+    training = Training()
+    training.train(10)
+    training.steps.lost()
+    training.steps.begin_session()
+    training.train(10)
+    assert not training.steps.take_pauses(flush=True)

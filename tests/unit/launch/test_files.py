@@ -112,6 +112,9 @@ def test_settings_are_typed_and_named():
         values_given([("heartbeat", "1")])
     with pytest.raises(UsageError, match="must be a whole number"):
         values_given([("restarts_max", "many")])
+    assert values_given([("bad_records", "skip")]) == {"bad_records": "skip"}
+    with pytest.raises(UsageError, match="bad_records=ignore: must be one of fail, skip"):
+        values_given([("bad_records", "ignore")])
     with pytest.raises(UsageError, match="write name=value"):
         split_setting("verify_copies")
 

@@ -8,7 +8,7 @@ const TYPES = [
   [/^(scaling|pause|view_formed)/, "scaling"],
   [/^(failure|recovered|promoted|fetched|silent|trouble|ps_replaced|restored|refusal|job_failed|exited|aimaster_restarted)/, "failure"],
   [/^(warning|notice|unused_ps)/, "warning"],
-  [/^(dataset|ledger|leases|set_aside)/, "data"],
+  [/^(dataset|ledger|leases|set_aside|records_skipped)/, "data"],
   [/^(peer_backup|disk|marks)/, "backup"],
   [/^decision/, "decision"],
 ];

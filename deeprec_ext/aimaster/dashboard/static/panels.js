@@ -121,7 +121,7 @@ export function data(datasets) {
     bar.firstElementChild.style.width = `${100 * Math.min(1, done || 0)}%`;
     const facts = [`${f.count(one.trained)}${one.records ? ` of ${f.count(one.records)}` : ""} records trained`,
       `epoch ${one.epoch + 1}${one.epochs ? ` of ${one.epochs}` : ""}`, one.rate ? `${f.short(one.rate)} records/s` : null];
-    for (const [name, words] of [["leased", "leased"], ["repeated", "repeated"], ["stale", "forgotten by a lost PS"], ["set_aside", "set aside"]]) {
+    for (const [name, words] of [["leased", "leased"], ["repeated", "repeated"], ["stale", "forgotten by a lost PS"], ["skipped", "damaged and skipped"], ["set_aside", "set aside"]]) {
       if (one[name]) facts.push(`${f.count(one[name])} ${words}`);
     }
     text(note, facts.filter(Boolean).join(" · "));

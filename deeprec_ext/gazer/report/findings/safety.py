@@ -98,7 +98,7 @@ def scalings(case: Case) -> Iterable[Finding]:
     """Scalings that were rolled back or refused, by reason."""
     by_reason: dict[tuple[str, str], list[Scaling]] = defaultdict(list)
     for one in case.story.scalings:
-        if one.outcome in ("rolled_back", "refused"):
+        if one.outcome in ("rolled_back", "refused") and not one.cut_short:
             by_reason[one.outcome, one.reason].append(one)
     for (outcome, reason), found in by_reason.items():
         again = "The job tries it again by itself." if BACK in reason else "Ask again when the reason is gone."
@@ -186,6 +186,10 @@ def data(case: Case) -> Iterable[Finding]:
     if lost:
         yield Finding("data-lost", PROBLEM, f"{lost:,} records were never trained", (f"of {ledger.get('records', 0):,}",),
                       "This should not happen: please report it with the run's events.jsonl.")  # fmt: skip
+    if skipped := int(ledger.get("skipped") or 0):
+        yield Finding("data-skipped", PROBLEM, f"{skipped:,} records were damaged and left out",
+                      (f"of {ledger.get('records', 0):,}",),
+                      "The workers' logs name files, records and lines; repair them and train on them once more.")  # fmt: skip
     if aside:
         yield Finding("data-aside", PROBLEM, f"{aside:,} records were set aside because their shards kept failing",
                       tuple(event.text for event in case.story.events if event.type == "set_aside")[:3],

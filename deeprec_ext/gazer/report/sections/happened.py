@@ -13,7 +13,7 @@ from deeprec_ext.gazer.report.words import count, offset, seconds, shorten
 from deeprec_ext.units import format_bytes, format_seconds
 
 ROWS_MAX, WARNINGS_MAX = 100, 40
-_TOTALS = ("records", "trained", "left", "lost", "repeated", "stale", "set_aside")
+_TOTALS = ("records", "trained", "left", "lost", "repeated", "repeated_at_least", "stale", "skipped", "set_aside")
 
 
 def scalings(case: Case) -> Section:
@@ -111,8 +111,8 @@ def data(case: Case) -> Section:
         [name, str(values.get("purpose", "")), *(count(float(values.get(key) or 0)) for key in _TOTALS)]
         for name, values in list(datasets.items())[:ROWS_MAX]
     ]
-    note = "Each epoch counts anew. Left: not reached when the job ended. Repeated: trained more than once. "
-    note += "Stale: trained, but partly forgotten with a PS."
+    note = "Each epoch counts anew. Left: not reached when the job ended. Repeated: trained more than once, at the most and at "
+    note += "the least. Skipped: damaged, and left out. Stale: trained, but partly forgotten with a PS."
     columns = ("dataset", "purpose", *(key.replace("_", " ") for key in _TOTALS))
     return Section("data", "Data", [Table(columns, rows, frozenset(range(2, len(columns))), note)])
 
