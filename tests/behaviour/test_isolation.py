@@ -15,6 +15,7 @@ import pytest
 
 from deeprec_ext.launch.isolation import why_impossible
 from tests.behaviour.jobs import COUNT, ROOT, RealJob, environment
+from tests.behaviour.losses import Losses
 
 WHY = why_impossible()
 pytestmark = [
@@ -63,7 +64,10 @@ def test_nobody_reaches_tensorflow_and_everything_else_works(begin) -> None:
     job = begin(
         "--ps", "2", "--workers", "1", "--max-ps", "3", "--dashboard", "0", "--isolate", "on", *BACKUPS, command=COUNT
     )
+    losses = Losses(job, 2)
     job.wait_scalable()
+    losses.wait_protected()
+    losses.remember_catalogue()
     described = json.loads((job.directory / "job.json").read_text())
     assert described["isolated"] and described["aimaster"] == f"unix:{job.directory}/aimaster.sock"
     assert "network: the job's own" in job.output
@@ -80,9 +84,9 @@ def test_nobody_reaches_tensorflow_and_everything_else_works(begin) -> None:
     done = command("scale", str(job.directory), "--workers", "2", "--wait")
     assert done.returncode == 0 and "committed" in done.stdout, done.stderr
     job.until(lambda: job.steps_of("worker-1") > 3, "steps of a new worker")
-    job.until(lambda: not job.status().backup.unprotected_slots, "backups of all slots")
-    job.kill("ps-0")
-    job.until(lambda: job.events("promoted"), "the loss of a PS to be mended")
+    losses.ps = 3
+    losses.wait_protected()
+    losses.strike("ps-0")
     job.kill_aimaster()
     job.wait_training("chief-0", "worker-0", "worker-1")
 
@@ -96,7 +100,7 @@ def test_nobody_reaches_tensorflow_and_everything_else_works(begin) -> None:
     )
     assert job.scale(ps=2).outcome == "committed"
     assert job.finish() == 0, job.output
-    job.check_counts({"chief-0": 1, "worker-0": 1, "worker-1": 1})
+    losses.check(slack=1)
     assert command("report", str(job.directory)).returncode == 0
     assert not (job.directory / "aimaster.sock").exists() and not (job.directory / "dashboard.html").exists()
 

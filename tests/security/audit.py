@@ -7,6 +7,7 @@ it says so: pip-audit itself calls that "no known vulnerabilities".
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import subprocess
@@ -96,7 +97,8 @@ def ask(service: str) -> dict[str, Any] | str:
         return (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
+    argparse.ArgumentParser(prog="python -m tests.security.audit", description=__doc__).parse_args(words)
     distributions = [tuple(one.requires or ()) for one in importlib.metadata.distributions()]
     reasons = []
     for service in SERVICES:

@@ -42,7 +42,7 @@ def test_where_nothing_was_looked_up_it_is_skipped_and_says_why(
     skipped = {"dependencies": [{"name": "rich", "skip_reason": "not found"}]}
     answers: dict[str, Any] = {"pypi": skipped, "osv": "no route to host"}
     monkeypatch.setattr(audit, "ask", lambda service: answers[service])
-    assert audit.main() == 0
+    assert audit.main([]) == 0
     said = capsys.readouterr().out
     assert "skipped, because no vulnerability database can be reached" in said
     assert "pypi: it knows none of the packages; osv: no route to host" in said
