@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeprec_ext.errors import UsageError
+from deeprec_ext.printable import printable
 
 MODES = ("auto", "on", "off")
 OUTWARD = "slirp4netns"
 NO_PORT = "--port {}: with --isolate on the AIMaster has a Unix socket and no port; leave one out"
 _MAKER = Path(__file__).with_name("netns.py")
-_CHILD = Path(__file__).with_name("child.py")
 _READY_SECONDS = 10.0
 _SOCKET, _SOCKET_MAX = "aimaster.sock", 100  # the kernel takes 107 characters
 _MTU = "65520"  # the most that it takes: fewer packets
@@ -140,16 +140,15 @@ def open_network(mode: str, port: int = 0) -> tuple[Decision, Namespace | None]:
 
 
 class Namespace:
-    """A network namespace with its loopback up, for as long as this object or a process in it lives.
-
-    Call it on the main thread: what leads outward dies with the thread that started it.
-    """
+    """A network namespace with its loopback up, for as long as this object or a process in it lives."""
 
     def __init__(self, outward: str | None = None) -> None:
         """Raises UsageError that says why there is none."""
         self.descriptors: list[int] = []
         """Of the namespaces, in the order in which a process enters them."""
         self._outward: subprocess.Popen[bytes] | None = None
+        self._leads: int | None = None
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115: `close` does; and a pipe that nobody reads would stop who writes
         with subprocess.Popen(
             [sys.executable, "-I", "-S", str(_MAKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         ) as maker:  # fmt: skip
@@ -174,17 +173,21 @@ class Namespace:
 
     def _lead_outward(self, program: str, pid: int) -> None:
         """Starts it, and waits until there is a route. Raises UsageError."""
-        self._outward = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_CHILD), str(os.getpid()),
-             program, "--configure", f"--mtu={_MTU}", "--disable-host-loopback", str(pid), "tap0"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        ends, self._leads = os.pipe()  # it ends with the last writer: with this process, whatever that dies of
+        try:
+            self._outward = subprocess.Popen(
+                [program, "--configure", f"--mtu={_MTU}", "--disable-host-loopback", f"--exit-fd={ends}", str(pid), "tap0"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said, pass_fds=(ends,),
+                start_new_session=True,
+            )  # fmt: skip
+        finally:
+            os.close(ends)
         deadline = time.monotonic() + _READY_SECONDS
         while not _has_route(pid):
             if self._outward.poll() is not None:
-                assert self._outward.stderr is not None
-                said = self._outward.stderr.read(4096).decode(errors="replace").strip().splitlines() or ["it ended"]
-                raise UsageError(f"{program} does not work here: {said[0]}")
+                self._said.seek(0)
+                said = self._said.read(4096).decode(errors="replace").strip().splitlines() or ["it ended"]
+                raise UsageError(f"{program} does not work here: {printable(said[0])}")
             if time.monotonic() > deadline:
                 raise UsageError(f"{program} did not make a network within {_READY_SECONDS:.0f} s")
             time.sleep(0.02)
@@ -194,9 +197,11 @@ class Namespace:
         if self._outward is not None:
             self._outward.kill()
             self._outward.wait()
-            assert self._outward.stderr is not None
-            self._outward.stderr.close()
             self._outward = None
+        if self._leads is not None:
+            os.close(self._leads)
+            self._leads = None
+        self._said.close()
         while self.descriptors:
             os.close(self.descriptors.pop())
 

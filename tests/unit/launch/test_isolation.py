@@ -8,8 +8,10 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from deeprec_ext.errors import UsageError
@@ -17,6 +19,7 @@ from deeprec_ext.launch import isolation
 from deeprec_ext.launch.isolation import Namespace, decide, loopback_name_server, remove_socket, socket_for
 
 ROOT = Path(__file__).resolve().parents[3]
+CHILD = ROOT / "deeprec_ext" / "launch" / "child.py"
 ANYWHERE = {"impossible": "", "outward": "/usr/bin/slirp4netns", "unresolved": "", "port": 0}
 WHY = isolation.why_impossible()
 needs_namespaces = pytest.mark.skipif(bool(WHY), reason=f"no network namespace can be made here: {WHY}")
@@ -94,7 +97,7 @@ def test_usually_the_socket_is_in_the_run_directory() -> None:
 def inside(namespace: Namespace, *command: str) -> subprocess.CompletedProcess[str]:
     orders = ":".join([str(os.getpid()), *(f"namespace={number}" for number in namespace.descriptors)])
     return subprocess.run(
-        [sys.executable, "-I", "-S", str(isolation._CHILD), orders, *command], pass_fds=namespace.descriptors,
+        [sys.executable, "-I", "-S", str(CHILD), orders, *command], pass_fds=namespace.descriptors,
         capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
 
@@ -129,7 +132,7 @@ IMPORTS = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import deeprec_ext.la
 AS_NOBODY = f"""
 import os, socket, subprocess, sys
 sys.path.insert(0, {str(ROOT)!r})
-from deeprec_ext.launch.isolation import Namespace, _CHILD
+from deeprec_ext.launch.isolation import Namespace
 namespace = Namespace()
 assert len(namespace.descriptors) == 2, "a user namespace, too"
 orders = ":".join([str(os.getpid()), *(f"namespace={{number}}" for number in namespace.descriptors)])
@@ -137,7 +140,7 @@ code = (
     "import os, socket; server = socket.create_server(('127.0.0.1', 0)); "
     "print(server.getsockname()[1], os.geteuid(), flush=True); input()"
 )
-with subprocess.Popen([sys.executable, "-I", "-S", str(_CHILD), orders, sys.executable, "-c", code],
+with subprocess.Popen([sys.executable, "-I", "-S", {str(CHILD)!r}, orders, sys.executable, "-c", code],
                       pass_fds=namespace.descriptors, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
     port, user = map(int, server.stdout.readline().split())
     assert user == os.geteuid()
@@ -168,3 +171,42 @@ def test_a_user_without_rights_isolates_as_well() -> None:
         [*as_nobody, PYTHON, "-c", AS_NOBODY], capture_output=True, text=True, timeout=30, check=False
     )
     assert done.stdout == "out of reach\n", done.stderr
+
+
+LEADS = f"""
+import sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from deeprec_ext.launch.isolation import OUTWARD, Namespace
+print(Namespace(OUTWARD)._outward.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@needs_namespaces
+@pytest.mark.skipif(not shutil.which(isolation.OUTWARD), reason=f"{isolation.OUTWARD} is not on the PATH")
+def test_what_leads_outward_ends_with_the_launcher_even_if_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", LEADS], stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        pid = int(launcher.stdout.readline())
+        assert psutil.pid_exists(pid)
+        launcher.kill()
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(pid)
+
+
+@needs_namespaces
+def test_a_way_out_that_does_not_work_is_one_line_and_auto_goes_on_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / isolation.OUTWARD
+    program.write_text("#!/bin/sh\necho 'no \033[2Jtun' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(isolation, "loopback_name_server", lambda: "")
+    decision, namespace = isolation.open_network("auto")
+    assert namespace is None and not decision.own
+    assert "does not work here: no ␛[2Jtun" in decision.line and "are open to all users" in decision.line
+    with pytest.raises(UsageError, match="does not work here"):
+        isolation.open_network("on")
