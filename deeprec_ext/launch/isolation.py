@@ -148,7 +148,7 @@ class Namespace:
         """Of the namespaces, in the order in which a process enters them."""
         self._outward: subprocess.Popen[bytes] | None = None
         self._leads: int | None = None
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115: `close` does; and a pipe that nobody reads would stop who writes
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - `close` does; a pipe that nobody reads would stop who writes
         with subprocess.Popen(
             [sys.executable, "-I", "-S", str(_MAKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         ) as maker:  # fmt: skip
