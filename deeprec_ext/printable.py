@@ -54,7 +54,12 @@ class SafeStream:
         self.behind = stream
 
     def write(self, text: str) -> int:
-        self.behind.write(printable_lines(text))
+        safe = printable_lines(text)
+        try:
+            self.behind.write(safe)
+        except UnicodeEncodeError:  # a terminal of another age: better a question mark than no output
+            encoding = self.behind.encoding
+            self.behind.write(safe.encode(encoding, "replace").decode(encoding))
         return len(text)
 
     def writelines(self, lines: Iterator[str]) -> None:

@@ -86,3 +86,9 @@ def test_a_stream_makes_safe_what_is_printed_and_hands_on_the_rest() -> None:
     print("a\x1b[2Jb", file=safe)
     assert stream.getvalue() == "a␛[2Jb\n" and safe.isatty() is False
     assert behind(safe) is stream and behind(stream) is stream
+
+
+def test_a_terminal_that_has_no_such_characters_gets_question_marks() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    print("Größe \x1b[2J → 4", file=SafeStream(stream), flush=True)
+    assert stream.buffer.getvalue() == "Größe ?[2J ? 4\n".encode("latin-1")  # type: ignore[attr-defined]
