@@ -324,6 +324,7 @@ def test_a_real_job_from_its_start_to_its_end(begin: Callable[..., RealJob], tmp
         browser.show(1280, 900)
         browser.open(door.as_uri())
         browser.sees("#access", "may scale", LONG)
+        browser.requests.remove(door.as_uri())  # it asks for nothing but the page
         browser.sees("#banner", "The job is starting.")
         browser.sees("#state", "training", LONG)
         browser.counts("#ps > *", 2)
