@@ -52,6 +52,10 @@ $(VENV)/installed-test: $(METADATA) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	touch $@
 
+$(VENV)/installed-security: $(METADATA) | $(VENV)/installed-tf
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[security]'
+	touch $@
+
 .PHONY: install
 install: $(VENV)/installed-tf  ## Create .venv and install the package with TensorFlow, dashboard and autoscaler
 
@@ -105,6 +109,11 @@ lint: $(VENV)/installed-test  ## Check style (ruff), types (mypy), layers (impor
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- deeprec_ext tfjob
+
+.PHONY: check-security
+check-security: $(VENV)/installed-security  ## Look for insecure code (bandit) and known vulnerabilities of what is installed (pip-audit)
+	$(BIN)/bandit --quiet --recursive --severity-level medium deeprec_ext tfjob
+	$(BIN)/python -m tests.security.audit
 
 .PHONY: format
 format: $(VENV)/installed-test  ## Let ruff repair and format the code

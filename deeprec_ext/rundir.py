@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from deeprec_ext.errors import UsageError
+
+OWNER_ALONE = 0o700
+_OTHERS = 0o077
+_OURS = (
+    "aimaster.db*", "events.jsonl*", "decisions.jsonl", "decisions.1.jsonl", "job.json", "summary.json", "report.html",
+    "dashboard.html", ".launcher.lock",
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def files_private() -> Iterator[int]:
+    """Meanwhile nobody else can read what this process writes, and those that it starts; gives the umask from before.
+
+    Logs, events and descriptions of a job tell what its script says, data included.
+    """
+    before = os.umask(_OTHERS)
+    try:
+        yield before
+    finally:
+        os.umask(before)
 
 
 def former(events: Path) -> Path:
@@ -45,6 +66,11 @@ class RunDirectory:
         return self.path / "job.json"
 
     @property
+    def door(self) -> Path:
+        """While the job runs with a web page: opens it with its token (`security.tokens`)."""
+        return self.path / "dashboard.html"
+
+    @property
     def logs(self) -> Path:
         return self.path / "logs"
 
@@ -57,9 +83,17 @@ class RunDirectory:
         return self.path / ".launcher.lock"
 
     def make(self) -> None:
-        self.logs.mkdir(parents=True, exist_ok=True)
-        self.certificates.mkdir(mode=0o700, exist_ok=True)
-        self.certificates.chmod(0o700)
+        """Readable by its owner alone. Where other files lie in it, it may be a home: then only what is ours is shut."""
+        self.path.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
+        if not any(entry != self._lock for entry in self.path.iterdir()):
+            self.path.chmod(OWNER_ALONE)
+        for directory in (self.logs, self.certificates):
+            directory.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
+            directory.chmod(OWNER_ALONE)
+        for pattern in _OURS:
+            for file in self.path.glob(pattern):  # of a run that is resumed, or of an earlier version
+                if file.is_file() and not file.is_symlink() and file.stat().st_uid == os.geteuid():
+                    file.chmod(file.stat().st_mode & ~_OTHERS & 0o777)
 
     def lock(self) -> IO[str]:
         """Hold it while the job runs; the kernel drops it with the process. Raises UsageError when another run holds it."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from deeprec_ext.bounds import DIGITS, MOST
 from deeprec_ext.errors import UsageError
 
 PROTOCOL_MAJOR = 1
@@ -190,13 +190,25 @@ def values_given(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
         try:
             if kind is bool:
                 values[name] = {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+            elif kind in (int, float) and len(text) > DIGITS:
+                raise ValueError(text)
             else:
                 values[name] = kind(text)
         except (KeyError, ValueError):
             example = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "text")
-            raise UsageError(f"--setting {name}={text}: must be {example}") from None
-        if kind in (int, float) and not 0 <= values[name] < math.inf:
-            raise UsageError(f"--setting {name}={text}: must be a number of 0 or more")
+            raise UsageError(f"--setting {name}={text[:DIGITS]}: must be {example}") from None
+        if kind in (int, float):
+            most = MOST[_kind_of(name, kind)]
+            if not 0 <= values[name] <= most:
+                raise UsageError(
+                    f"--setting {name}={text[:DIGITS]}: must be a number of 0 or more, and {most:,} at the most"
+                )
         if name == "bad_records" and text not in BAD_RECORDS:
-            raise UsageError(f"--setting {name}={text}: must be one of {', '.join(BAD_RECORDS)}")
+            raise UsageError(f"--setting {name}={text[:DIGITS]}: must be one of {', '.join(BAD_RECORDS)}")
     return values
+
+
+def _kind_of(name: str, kind: type) -> str:
+    """Of `bounds.MOST`: a setting's name ends with its unit."""
+    unit = name.rpartition("_")[2]
+    return unit if unit in ("seconds", "bytes") else "count" if kind is int else "number"

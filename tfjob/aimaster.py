@@ -175,7 +175,7 @@ def _container(job: TFJob, elastic: Elastic, options: Options) -> Manifest:
         "volumeMounts": [
             certificates.mount(),
             {"name": "state", "mountPath": STATE},
-            {"name": "tmp", "mountPath": "/tmp"},  # SQLite sorts there
+            {"name": "tmp", "mountPath": "/tmp"},  # nosec B108 # a volume of the pod's own; SQLite sorts there
         ],
     }  # fmt: skip
 

@@ -16,7 +16,10 @@ from deeprec_ext.aimaster.extras import parse_address, require_autoscale, requir
 from deeprec_ext.aimaster.facts import JobSpec
 from deeprec_ext.aimaster.rebuilding import rebuild_if_lost
 from deeprec_ext.aimaster.server import AIMaster
+from deeprec_ext.bounds import real, whole
 from deeprec_ext.errors import DeepRecError, UsageError
+from deeprec_ext.printable import LineFormatter, printable
+from deeprec_ext.rundir import files_private
 from deeprec_ext.settings import Settings, split_setting, values_given
 
 log = logging.getLogger("deeprec_ext.aimaster")
@@ -48,25 +51,29 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         help="with --tfjob: its training operator makes the pods, by `replicas`",
     )
     parser.add_argument("--certs", help="directory of the certificates; without it there is no TLS (tests only)")
-    parser.add_argument("--ps", type=int, default=2)
-    parser.add_argument("--workers", type=int, default=1, help="beside the chief")
-    parser.add_argument("--slots", type=int, help="default: 2 x max PS, at least 8")
-    parser.add_argument("--min-ps", type=int, default=1)
-    parser.add_argument("--max-ps", type=int, default=0, help="default: as many as slots")
-    parser.add_argument("--min-workers", type=int, default=0)
-    parser.add_argument("--max-workers", type=int, default=1000)
-    parser.add_argument("--ps-cpu", type=float, default=0.0, metavar="CORES", help="that a PS requests; 0: none")
-    parser.add_argument("--worker-cpu", type=float, default=0.0, metavar="CORES")
-    parser.add_argument("--ps-memory", type=int, default=0, metavar="BYTES")
-    parser.add_argument("--worker-memory", type=int, default=0, metavar="BYTES")
+    parser.add_argument("--ps", type=whole("PS"), default=2)
+    parser.add_argument("--workers", type=whole("workers"), default=1, help="beside the chief")
+    parser.add_argument("--slots", type=whole("slots"), help="default: 2 x max PS, at least 8")
+    parser.add_argument("--min-ps", type=whole("PS"), default=1)
+    parser.add_argument("--max-ps", type=whole("PS"), default=0, help="default: as many as slots")
+    parser.add_argument("--min-workers", type=whole("workers"), default=0)
+    parser.add_argument("--max-workers", type=whole("workers"), default=1000)
     parser.add_argument(
-        "--max-ps-cpu", type=float, default=0.0, metavar="CORES", help="to which --autoscale may raise it"
+        "--ps-cpu", type=real("cores"), default=0.0, metavar="CORES", help="that a PS requests; 0: none"
     )
-    parser.add_argument("--max-worker-cpu", type=float, default=0.0, metavar="CORES")
-    parser.add_argument("--max-ps-memory", type=int, default=0, metavar="BYTES")
-    parser.add_argument("--max-worker-memory", type=int, default=0, metavar="BYTES")
-    parser.add_argument("--total-cpu", type=float, default=0.0, metavar="CORES", help="of all pods; 0: no limit")
-    parser.add_argument("--total-memory", type=int, default=0, metavar="BYTES")
+    parser.add_argument("--worker-cpu", type=real("cores"), default=0.0, metavar="CORES")
+    parser.add_argument("--ps-memory", type=whole("bytes"), default=0, metavar="BYTES")
+    parser.add_argument("--worker-memory", type=whole("bytes"), default=0, metavar="BYTES")
+    parser.add_argument(
+        "--max-ps-cpu", type=real("cores"), default=0.0, metavar="CORES", help="to which --autoscale may raise it"
+    )
+    parser.add_argument("--max-worker-cpu", type=real("cores"), default=0.0, metavar="CORES")
+    parser.add_argument("--max-ps-memory", type=whole("bytes"), default=0, metavar="BYTES")
+    parser.add_argument("--max-worker-memory", type=whole("bytes"), default=0, metavar="BYTES")
+    parser.add_argument(
+        "--total-cpu", type=real("cores"), default=0.0, metavar="CORES", help="of all pods; 0: no limit"
+    )
+    parser.add_argument("--total-memory", type=whole("bytes"), default=0, metavar="BYTES")
     parser.add_argument("--start", default="", metavar="TEXT", help="how the first size was estimated")
     parser.add_argument("--evaluator", action="store_true")
     parser.add_argument(
@@ -159,9 +166,16 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     line = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
-    logging.basicConfig(level=logging.INFO, format=line, stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter(line))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    with files_private():
+        return _run(sys.argv[1:] if arguments is None else arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
-        options, spec = parse(sys.argv[1:] if arguments is None else arguments)
+        options, spec = parse(arguments)
         raise_file_limit()
         if options.tfjob:
             from deeprec_ext.aimaster.kubernetes import running
@@ -169,8 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return asyncio.run(running.serve(options, spec))
         return asyncio.run(serve(options, spec))
     except UsageError as error:
-        print(f"aimaster: {error}", file=sys.stderr)
+        print(f"aimaster: {printable(str(error))}", file=sys.stderr)
         return EXIT_USAGE
     except DeepRecError as error:
-        print(f"aimaster: {error}", file=sys.stderr)
+        print(f"aimaster: {printable(str(error))}", file=sys.stderr)
         return EXIT_FAILED

@@ -18,6 +18,7 @@ from deeprec_ext.backup import chains, sealing
 from deeprec_ext.backup.errors import DamagedError, NoCutError, RemovedError, WrongBackupError
 from deeprec_ext.backup.files import directory
 from deeprec_ext.backup.manifest import Manifest
+from deeprec_ext.bounds import whole
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.units import format_bytes
 
@@ -38,13 +39,13 @@ def add_commands(commands: Any) -> None:
     )
     _common(one)
     one.add_argument("model_dir", metavar="MODEL_DIR", help="the model directory of the training that is to go on")
-    one.add_argument("--cut", type=int, metavar="N", help="this cut (default: the newest consistent one)")
+    one.add_argument("--cut", type=whole("cut"), metavar="N", help="this cut (default: the newest consistent one)")
     one.add_argument("--force", action="store_true", help="also when MODEL_DIR has a checkpoint of a later step")
     _dry(one)
     one = commands.add_parser("export", help="write a cut as an ordinary TensorFlow checkpoint")
     _common(one)
     one.add_argument("prefix", metavar="PREFIX", help="of the checkpoint's files, for example /tmp/model.ckpt-1000")
-    one.add_argument("--cut", type=int, metavar="N", help="this cut (default: the newest consistent one)")
+    one.add_argument("--cut", type=whole("cut"), metavar="N", help="this cut (default: the newest consistent one)")
     _dry(one)
 
 

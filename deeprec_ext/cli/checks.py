@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from deeprec_ext.errors import DeepRecError
 from deeprec_ext.launch import cgroup
 from deeprec_ext.launch.command import resolve_command
 from deeprec_ext.launch.environment import AUTOLOAD, role_environment
+from deeprec_ext.launch.isolation import OUTWARD, loopback_name_server, open_ports, why_impossible
 from deeprec_ext.launch.job import version
 from deeprec_ext.launch.ports import HOST, free_port
 from deeprec_ext.units import format_bytes
@@ -124,6 +126,25 @@ def check_ports() -> Finding:
         return Finding("ports", "fail", f"{HOST}: {error}", "allow TCP on the loopback interface (firewall, sandbox)")
 
 
+def check_isolation() -> Finding:
+    """Whether a run on this machine can have a network of its own, and keeps its way out (`run --isolate`)."""
+    impossible, outward, resolver = why_impossible(), shutil.which(OUTWARD), loopback_name_server()
+    if impossible:
+        return Finding(
+            "isolation", "warn", f"no network namespace can be made ({impossible}): {open_ports()}",
+            "run as root or allow user namespaces; else run only where no other user can log in",
+        )  # fmt: skip
+    if outward is None or resolver:
+        missing = (
+            f"{OUTWARD} is not on the PATH" if outward is None else f"the name server {resolver} is not reached inside"
+        )
+        return Finding(
+            "isolation", "warn", f"works, but not by itself ({missing}): {open_ports()}",
+            f"run --isolate on, where the script needs no network; else install {OUTWARD}",
+        )  # fmt: skip
+    return Finding("isolation", "ok", f"PS and trainers get a network of their own, with {outward} as the way out")
+
+
 def check_proxy() -> Finding:
     """TensorFlow's own channels between workers and PS honour the variable; ours do not."""
     values = {name.lower(): value for name, value in os.environ.items()}
@@ -174,5 +195,5 @@ def _python(
 
 ALL = (
     check_python, check_tensorflow, check_script_python, check_grpc, check_memory, check_cpus, check_ports, check_proxy,
-    check_autoload, check_directory,
+    check_isolation, check_autoload, check_directory,
 )  # fmt: skip

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([to_values(entry) for entry in entries])
         return 0
-    from rich.console import Console
+    from deeprec_ext.cli.console import Console
 
     console = Console(highlight=False)
     if not console.is_terminal:

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 from deeprec_ext.launch.eventlog import format_event
 from deeprec_ext.launch.job import Display, Scene
 from deeprec_ext.launch.plan import RunPlan
+from deeprec_ext.printable import printable
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -52,7 +53,7 @@ class Plain:
         print(f"  {format_event(event)}", file=self._stream, flush=True)
 
     def say(self, line: str) -> None:
-        print(f"  {time.strftime('%H:%M:%S')} {line}", file=self._stream, flush=True)
+        print(f"  {time.strftime('%H:%M:%S')} {printable(line)}", file=self._stream, flush=True)
 
     def close(self) -> None: ...
 
@@ -61,7 +62,7 @@ class LiveTable:
     """One table that stays where it is; the last events below it."""
 
     def __init__(self, stream: IO[str]) -> None:
-        from rich.console import Console
+        from deeprec_ext.cli.console import Console
 
         self._console = Console(file=stream)
         self._live: Live | None = None
@@ -82,7 +83,7 @@ class LiveTable:
         self._events.append(format_event(event))
 
     def say(self, line: str) -> None:
-        self._events.append(f"{time.strftime('%H:%M:%S')} {line}")
+        self._events.append(f"{time.strftime('%H:%M:%S')} {printable(line)}")
 
     def close(self) -> None:
         if self._live is not None:

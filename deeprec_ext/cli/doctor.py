@@ -24,8 +24,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([dataclasses.asdict(finding) for finding in findings])
     else:
-        from rich.console import Console
         from rich.text import Text
+
+        from deeprec_ext.cli.console import Console
 
         console = Console(highlight=False, soft_wrap=True)
         for finding in findings:

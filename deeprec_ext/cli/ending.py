@@ -10,36 +10,37 @@ from deeprec_ext.cli.table import notice_line
 from deeprec_ext.launch.ending import FAILED, SUCCEEDED
 from deeprec_ext.launch.job import Result
 from deeprec_ext.launch.story import REPORT
+from deeprec_ext.printable import printable
 from deeprec_ext.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from deeprec_ext.cli.console import Console
 
 
 def print_result(result: Result, directory: Path, stream: IO[str], quiet: bool) -> None:
     """Quiet: only what went wrong."""
-    from rich.console import Console
+    from deeprec_ext.cli.console import Console
 
     console = Console(file=stream, highlight=False, soft_wrap=True)
     if result.outcome.detail:
-        console.print("\n".join(result.outcome.detail), markup=False)
+        console.print("\n".join(result.outcome.detail))
     if not quiet:
         print_body(result.summary, console)
     if not quiet or result.outcome.status != SUCCEEDED:
-        console.print(final_line(result.summary, directory), markup=False)
+        console.print(final_line(result.summary, directory))
     if not quiet and (directory / REPORT).exists():
-        console.print(f"report: {directory / REPORT}", markup=False)
+        console.print(f"report: {directory / REPORT}")
     if result.events_left:
-        console.print(f"{len(result.events_left)} scripted events left: {'; '.join(result.events_left)}", markup=False)
+        console.print(f"{len(result.events_left)} scripted events left: {'; '.join(result.events_left)}")
 
 
 def print_summary(summary: Mapping[str, Any], directory: Path) -> None:
     """Of a job that has ended before."""
-    from rich.console import Console
+    from deeprec_ext.cli.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     print_body(summary, console)
-    console.print(final_line(summary, directory), markup=False)
+    console.print(final_line(summary, directory))
 
 
 def print_body(summary: Mapping[str, Any], console: Console) -> None:
@@ -54,14 +55,14 @@ def print_body(summary: Mapping[str, Any], console: Console) -> None:
     if table.row_count:
         console.print(table)
     for one in summary.get("failures") or []:
-        console.print(failure_line(one), markup=False)
+        console.print(failure_line(one))
     for one in summary.get("notices") or []:
         line = notice_line(str(one.get("text")), str(one.get("remedy") or ""), one.get("roles") or [])
-        console.print(line, markup=False, style="yellow")
+        console.print(line, style="yellow")
     metrics = summary.get("metrics") or {}
     if metrics:
         text = ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics.items()))
-        console.print(f"metrics: {text}", markup=False)
+        console.print(printable(f"metrics: {text}"))
 
 
 def failure_line(one: Mapping[str, Any]) -> str:
@@ -70,7 +71,7 @@ def failure_line(one: Mapping[str, Any]) -> str:
     noticed, recovered = one.get("detected_seconds"), one.get("recovered_seconds")
     text += f": noticed after {format_seconds(noticed)}" if noticed is not None else ""
     text += f", recovered after {format_seconds(recovered)}" if recovered is not None else ", not recovered"
-    return text + (f", {one['steps_lost']} steps lost" if one.get("steps_lost") else "")
+    return printable(text + (f", {one['steps_lost']} steps lost" if one.get("steps_lost") else ""))
 
 
 def scaling_row(one: Mapping[str, Any]) -> list[str]:
@@ -81,7 +82,7 @@ def scaling_row(one: Mapping[str, Any]) -> list[str]:
     if outcome != "committed" and one.get("reason"):
         outcome += f": {one['reason']}"
     return [
-        f"{one.get('kind', '?')} {one.get('role', '')}{size}", outcome,
+        printable(f"{one.get('kind', '?')} {one.get('role', '')}{size}"), printable(outcome),
         *(format_seconds(pause[key]) if pause.get(key) is not None else "" for key in ("p50", "max")),
         format_bytes(one.get("bytes_moved") or 0), format_bytes(one.get("bytes_resent") or 0),
         str(one.get("slots_moved") or 0), format_seconds(one.get("seconds") or 0.0),
@@ -95,4 +96,4 @@ def final_line(summary: Mapping[str, Any], directory: Path) -> str:
     took = f" in {format_seconds(summary['seconds'])}" if summary.get("seconds") else ""
     steps = f"{summary.get('steps') or 0:,} steps{took}"
     where = f"logs in {directory / 'logs'}" if status == FAILED else f"all of it is in {directory}"
-    return f"{status}{reason}; {steps}; {where}"
+    return printable(f"{status}{reason}; {steps}; {where}")

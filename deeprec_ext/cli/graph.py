@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
+from deeprec_ext.bounds import whole
 from deeprec_ext.cli import placement
 from deeprec_ext.cli.cluster.target import target_of
+from deeprec_ext.cli.console import Console
 from deeprec_ext.cli.fitting import Column, Fitted, bar
 from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json
 from deeprec_ext.cli.placement import Placement
@@ -35,9 +37,11 @@ def add(commands: Any) -> None:
         "graph", help="show what the graph passes changed, and the variables by slot and PS", description=__doc__
     )
     add_job(parser)
-    parser.add_argument("--slot", type=int, metavar="S", help="the variables of this slot alone, all of them")
     parser.add_argument(
-        "--rows", type=int, metavar="N",
+        "--slot", type=whole("slots"), metavar="S", help="the variables of this slot alone, all of them"
+    )
+    parser.add_argument(
+        "--rows", type=whole("rows"), metavar="N",
         help=f"at most so many variables of each slot; 0: all (default on a terminal {_ROWS}, or none of more than "
         f"{_SLOTS} slots; else all)",
     )  # fmt: skip

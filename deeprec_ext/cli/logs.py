@@ -8,10 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from deeprec_ext.bounds import whole
 from deeprec_ext.cli.cluster.target import target_of
 from deeprec_ext.cli.jobs import add_job, directory_of
 from deeprec_ext.cli.roles import role_order
 from deeprec_ext.errors import UsageError
+from deeprec_ext.launch.logs import lines_of
 from deeprec_ext.rundir import RunDirectory
 
 _POLL_SECONDS = 0.2
@@ -23,7 +25,12 @@ def add(commands: Any) -> None:
     parser.add_argument("role", nargs="?", metavar="ROLE", help="e.g. ps-0, chief-0, worker-1, aimaster (default: all)")
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the job ends or Ctrl-C")
     parser.add_argument(
-        "--lines", "--tail", type=int, default=20, metavar="N", help="so many last lines of each (default 20)"
+        "--lines",
+        "--tail",
+        type=whole("lines"),
+        default=20,
+        metavar="N",
+        help="so many last lines of each (default 20)",
     )
     parser.set_defaults(run=run)
 
@@ -81,7 +88,7 @@ def last_lines(file: IO[bytes], count: int) -> tuple[list[str], int]:
         position -= step
         file.seek(position)
         data = file.read(step) + data
-    lines = data.decode(errors="replace").splitlines()
+    lines = lines_of(data)
     return (lines[-count:] if count else []), end
 
 
@@ -97,5 +104,5 @@ class Follower:
             whole, newline, _ = file.read().rpartition(b"\n")
         self._position += len(whole) + len(newline)
         if newline:
-            for line in whole.decode(errors="replace").split("\n"):
+            for line in lines_of(whole) or [""]:
                 print(f"{self._prefix}{line}", flush=True)

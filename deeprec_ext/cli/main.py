@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from deeprec_ext.errors import DeepRecError, UsageError
+from deeprec_ext.printable import LineFormatter, SafeStream, behind, printable
 
 COMMANDS = (
     "run", "status", "scale", "plan", "decisions", "simulate", "report", "logs", "graph", "backup", "doctor", "aimaster",
@@ -52,7 +53,18 @@ def kubectl(words: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    logging.basicConfig(level=logging.WARNING, format="deeprec-ext: %(message)s", handlers=[_Stderr()])
+    handler = _Stderr()
+    handler.setFormatter(LineFormatter("deeprec-ext: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    out, err = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = SafeStream(behind(out)), SafeStream(behind(err))  # type: ignore[assignment]
+    try:
+        return _outcome(arguments)
+    finally:
+        sys.stdout, sys.stderr = out, err
+
+
+def _outcome(arguments: argparse.Namespace) -> int:
     try:
         return int(arguments.run(arguments))
     except UsageError as error:
@@ -74,7 +86,7 @@ class _Stderr(logging.Handler):
 
 
 def _fail(error: DeepRecError, code: int) -> int:
-    print(f"deeprec-ext: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"deeprec-ext: {printable(' '.join(str(error).split()))}", file=sys.stderr)
     return code
 
 

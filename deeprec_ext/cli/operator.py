@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from deeprec_ext.bounds import whole
 from deeprec_ext.errors import UsageError
 
 
@@ -28,9 +29,9 @@ def add(commands: Any) -> None:
     parser.add_argument("--aimaster-overlay", metavar="FILE", type=Path, help="YAML that is laid over the AIMaster's pods: "
                         "node selectors, pull secrets, mounts")  # fmt: skip
     parser.add_argument("--package-image", default="", help="brings the package into users' pods (default: --image)")
-    parser.add_argument("--metrics-port", type=int, default=8080, help="/metrics, /healthz, /readyz; 0: none")
+    parser.add_argument("--metrics-port", type=whole("port"), default=8080, help="/metrics, /healthz, /readyz; 0: none")
     parser.add_argument(
-        "--webhook-port", type=int, default=9443, help="beside-kubeflow: where new TFJobs are looked at"
+        "--webhook-port", type=whole("port"), default=9443, help="beside-kubeflow: where new TFJobs are looked at"
     )
     parser.add_argument("--webhook-url", default="", metavar="URL", help="by which the API server reaches that port, for an "
                         "operator outside of the cluster: https://HOST:PORT/tfjobs (default: by the service)")  # fmt: skip

@@ -122,8 +122,9 @@ def _from_record(path: Path, policy: Policy) -> tuple[Decision, str]:
 
 
 def print_decision(decision: Decision, source: str) -> None:
-    from rich.console import Console
     from rich.text import Text
+
+    from deeprec_ext.cli.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(what(decision), style="bold"), Text(f"(observed {source})", style="dim"))
@@ -163,8 +164,9 @@ def _difference(one: Replayed) -> dict[str, Any]:
 
 
 def _print_replayed(results: Sequence[Replayed], other: Sequence[Replayed], another: bool) -> None:
-    from rich.console import Console
     from rich.text import Text
+
+    from deeprec_ext.cli.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     for one in other[:_SHOWN_MAX]:
@@ -192,8 +194,9 @@ def show_policy(policy: Policy, as_json: bool) -> int:
     if as_json:
         print_json([{"name": n, "value": v, "default": d, "reason": why} for n, v, d, why in lines])
         return 0
-    from rich.console import Console
     from rich.table import Table
+
+    from deeprec_ext.cli.console import Console
 
     table = Table(box=None, header_style="dim")
     for title in ("setting", "value", "reason"):
@@ -212,10 +215,10 @@ def show_policy(policy: Policy, as_json: bool) -> int:
 
 def before_the_start(words: Sequence[str], as_json: bool) -> int:
     """What `deeprec-ext run --autoscale -- …` would start with."""
-    from rich.console import Console
     from rich.text import Text
 
     from deeprec_ext.cli import run as run_command
+    from deeprec_ext.cli.console import Console
 
     parser = argparse.ArgumentParser(prog="deeprec-ext run")
     run_command.add_arguments(parser)

@@ -13,6 +13,7 @@ from deeprec_ext.cli.jobs import add_job, directory_of
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer import report
 from deeprec_ext.launch.story import REPORT, read_story, save
+from deeprec_ext.rundir import files_private
 
 STDOUT = Path("-")
 
@@ -42,7 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     text = make(story)
     path: Path | None = arguments.output
     if path is None and not arguments.markdown and not arguments.json:
-        path = directory.path / REPORT
+        with files_private():
+            write(directory.path / REPORT, text)
+        return 0
     if path is None or path == STDOUT:
         sys.stdout.write(text.encode("utf-8", "replace").decode())
         return 0

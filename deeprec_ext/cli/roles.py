@@ -9,6 +9,7 @@ from rich.text import Text
 
 from deeprec_ext.cli.fitting import Column, Fitted
 from deeprec_ext.launch.job import Scene
+from deeprec_ext.printable import printable
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.units import format_bytes, format_seconds
 
@@ -92,7 +93,11 @@ def _row(
         return None  # scaled away: the events tell about it
     pid = pod.pid if pod is not None else role.pid if role is not None else 0
     restarts = str((pod.restarts if pod is not None else role.restarts if role is not None else 0) or "")
-    cells: list[str | Text] = [name, Text(state, style=STATE_STYLE.get(state, "")), str(pid or "")]
+    cells: list[str | Text] = [
+        printable(name),
+        Text(printable(state), style=STATE_STYLE.get(state, "")),
+        str(pid or ""),
+    ]
     if role is None or state not in ("running", "leaving"):
         return [*cells, "", "", "", "", "", "", "", restarts]
     beat = role.heartbeat

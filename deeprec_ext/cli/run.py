@@ -13,6 +13,7 @@ from typing import Any
 from deeprec_ext.aimaster.estimator.start import describe
 from deeprec_ext.aimaster.extras import require_autoscale, require_dashboard
 from deeprec_ext.aimaster.policy.limits import contradiction
+from deeprec_ext.bounds import whole
 from deeprec_ext.cli.display import make_display
 from deeprec_ext.cli.ending import print_result
 from deeprec_ext.errors import UsageError
@@ -20,6 +21,7 @@ from deeprec_ext.launch.command import job_label, resolve_command
 from deeprec_ext.launch.ending import STOPPED, SUCCEEDED
 from deeprec_ext.launch.events import load_events
 from deeprec_ext.launch.history import bounds_of, estimate, history_path, size_of
+from deeprec_ext.launch.isolation import MODES, NO_PORT
 from deeprec_ext.launch.job import Display, Job, Result
 from deeprec_ext.launch.limits import Limits, resolve_limits
 from deeprec_ext.launch.plan import RunPlan, autoscale_settings, backup_settings, describe_plan, new_job_name
@@ -27,6 +29,7 @@ from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, parse_requests
 from deeprec_ext.launch.rundir import check_directory, default_directory
 from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, choose, facts_of_command, layout_called
+from deeprec_ext.rundir import OWNER_ALONE, files_private
 from deeprec_ext.settings import BAD_RECORDS, split_setting, values_given
 
 INTERRUPTED = 130
@@ -44,10 +47,13 @@ def add(commands: Any) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--ps", type=int, metavar="N", help="parameter servers at the start (default 2; 1 with --autoscale)"
+        "--ps", type=whole("PS"), metavar="N", help="parameter servers at the start (default 2; 1 with --autoscale)"
     )
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="workers beside the chief (default 1; 0 with --autoscale, and allowed)"
+        "--workers",
+        type=whole("workers"),
+        metavar="N",
+        help="workers beside the chief (default 1; 0 with --autoscale, and allowed)",
     )
     parser.add_argument(
         "--autoscale", action="store_true", help="let the AIMaster decide the numbers, within the limits below"
@@ -59,15 +65,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--deadline", metavar="DURATION", help="when the job shall have ended, from its start: 90s, 30m, 2h"
     )
     parser.add_argument(
-        "--slots", type=int, metavar="S", help="virtual PS, fixed for the job (default 2 x max PS, at least 8)"
+        "--slots",
+        type=whole("slots"),
+        metavar="S",
+        help="virtual PS, fixed for the job (default 2 x max PS, at least 8)",
     )
-    parser.add_argument("--min-ps", type=int, metavar="N", help="never fewer PS (default 1)")
+    parser.add_argument("--min-ps", type=whole("PS"), metavar="N", help="never fewer PS (default 1)")
     parser.add_argument(
-        "--max-ps", type=int, metavar="N", help="never more PS (default 4, or what --ps and --events need)"
+        "--max-ps", type=whole("PS"), metavar="N", help="never more PS (default 4, or what --ps and --events need)"
     )
-    parser.add_argument("--min-workers", type=int, metavar="N", help="never fewer workers (default 0)")
+    parser.add_argument("--min-workers", type=whole("workers"), metavar="N", help="never fewer workers (default 0)")
     parser.add_argument(
-        "--max-workers", type=int, metavar="N", help="never more workers (default 4, or what is needed)"
+        "--max-workers", type=whole("workers"), metavar="N", help="never more workers (default 4, or what is needed)"
     )
     parser.add_argument(
         "--evaluator", action="store_true", help="a process that evaluates checkpoints beside the training"
@@ -107,9 +116,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--events", type=Path, metavar="FILE", help="YAML file that scripts scalings and failures")
     parser.add_argument("--workdir", type=Path, metavar="DIR", help="run directory (default runs/<script>-<date-time>)")
     parser.add_argument("--resume", action="store_true", help="go on with the job in --workdir")
-    parser.add_argument("--port", type=int, metavar="PORT", help="port of the AIMaster (default: any free one)")
     parser.add_argument(
-        "--dashboard", type=int, metavar="PORT",
+        "--port", type=whole("count"), metavar="PORT", help="port of the AIMaster (default: any free one)"
+    )
+    parser.add_argument(
+        "--isolate", choices=MODES, default="auto",
+        help="a network of its own for PS and trainers, which nobody else reaches: on; off; auto (default): where the script "
+        "still reaches other machines, through slirp4netns",
+    )  # fmt: skip
+    parser.add_argument(
+        "--dashboard", type=whole("count"), metavar="PORT",
         help="serve the dashboard, and metrics for Prometheus, at this port of this machine; 0: any free one",
     )  # fmt: skip
     parser.add_argument(
@@ -164,6 +180,8 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
         *(split_setting(text) for text in arguments.setting),
     )  # fmt: skip
     values_given(settings)
+    if arguments.isolate == "on" and arguments.port is not None:
+        raise UsageError(NO_PORT.format(arguments.port))
     port = check_free(arguments.port, "--port") if arguments.port is not None else 0
     dashboard = check_dashboard(arguments.dashboard) if arguments.dashboard is not None else None
     path = arguments.workdir if arguments.workdir is not None else default_directory(label)
@@ -171,7 +189,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     job = directory.read_description()["job"] if arguments.resume else new_job_name(directory.path)
     return RunPlan(
         job, layout.command, limits, directory, events, settings, requests, ceilings, arguments.resume, port,
-        dashboard_port=dashboard, script=label, history=history, start=start, layout=layout,
+        dashboard_port=dashboard, isolate=arguments.isolate, script=label, history=history, start=start, layout=layout,
     )  # fmt: skip
 
 
@@ -202,12 +220,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         print_dry_run(plan, arguments.json)
         return 0
+    path = plan.directory.path
     try:
-        plan.directory.path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(
-            f"--workdir {plan.directory.path}: cannot be made ({error.strerror}); choose another"
-        ) from None
+        raise UsageError(f"--workdir {path}: cannot be made ({error.strerror}); choose another") from None
+    with files_private() as umask:
+        return _run_in_directory(dataclasses.replace(plan, umask=umask), arguments)
+
+
+def _run_in_directory(plan: RunPlan, arguments: argparse.Namespace) -> int:
     with plan.directory.lock():
         plan.directory.make()
         display = make_display(plan, quiet=arguments.quiet, json_on_stdout=arguments.json)

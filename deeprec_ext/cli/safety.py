@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from deeprec_ext.printable import printable
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.units import format_seconds
 
@@ -15,7 +16,7 @@ def backup_line(status: pb2.StatusReply | None) -> Text | None:
     backup = status.backup
     text = Text("backups", no_wrap=True, overflow="ellipsis")
     if backup.peer:
-        missing, where = len(backup.unprotected_slots), f" on {backup.holder}" if backup.holder else ""
+        missing, where = len(backup.unprotected_slots), f" on {printable(backup.holder)}" if backup.holder else ""
         if missing:
             text.append(f"  peer: {missing} of {status.slots} slots without", style="yellow")
         else:
@@ -25,5 +26,5 @@ def backup_line(status: pb2.StatusReply | None) -> Text | None:
     elif backup.disk_path:
         text.append("  disk: no cut yet", style="yellow")
     if backup.error:
-        text.append(f"  {backup.error.splitlines()[0][:80]}", style="red")
+        text.append(f"  {printable(backup.error)[:80]}", style="red")
     return text

@@ -8,6 +8,7 @@ import json
 from functools import partial
 from typing import Any
 
+from deeprec_ext.bounds import whole
 from deeprec_ext.cli.cluster.target import target_of
 from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json, require_running
 from deeprec_ext.cli.status import patient_status
@@ -25,8 +26,8 @@ def add(commands: Any) -> None:
     )
     add_job(parser)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--ps", type=int, metavar="N", help="this many PS")
-    what.add_argument("--workers", type=int, metavar="N", help="this many workers beside the chief")
+    what.add_argument("--ps", type=whole("PS"), metavar="N", help="this many PS")
+    what.add_argument("--workers", type=whole("workers"), metavar="N", help="this many workers beside the chief")
     what.add_argument(
         "--rebalance", action="store_true", help="spread the slots evenly by bytes, with the PS there are"
     )

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deeprec_ext.bounds import whole
 from deeprec_ext.cli.jobs import print_json
 from deeprec_ext.errors import UsageError
 from deeprec_ext.units import format_seconds
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from deeprec_ext.aimaster.simulator.results import Comparison, Figures
     from deeprec_ext.aimaster.simulator.simulation import Ended
+    from deeprec_ext.cli.console import Console
 
 _TOLD_SECONDS = 2.0
 """Between two lines of progress."""
@@ -35,7 +35,9 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="changes", help="a setting of the policy"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of noise, hosts and mishaps (default 0)")
+    parser.add_argument(
+        "--seed", type=whole("seed"), default=0, metavar="N", help="of noise, hosts and mishaps (default 0)"
+    )
     parser.add_argument(
         "--fit", action="append", default=[], type=Path, metavar="DIR",
         help="run directory with recorded decisions: fit the job model to its windows; with a TRACE, all its jobs get it",
@@ -104,7 +106,7 @@ def _progress() -> Callable[[str, int, int, float], None]:
 
 
 def _console(**options: Any) -> Console:
-    from rich.console import Console
+    from deeprec_ext.cli.console import Console
 
     console = Console(highlight=False, **options)
     if not console.is_terminal:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
+from deeprec_ext.bounds import whole
 from deeprec_ext.cli.cluster.target import target_of
 from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json
 from deeprec_ext.cli.roles import SORTS
@@ -20,7 +21,7 @@ from deeprec_ext.launch.eventlog import EventTail, format_event
 from deeprec_ext.launch.job import Scene
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.rundir import RunDirectory
-from deeprec_ext.security.tokens import read_token, with_token
+from deeprec_ext.security.tokens import page_line
 
 _WATCH_SECONDS = 0.5
 _WIDTH = 160
@@ -41,7 +42,7 @@ def add(commands: Any) -> None:
         help="roles and slots by load (busiest PS, then slowest trainers; the default), name or memory",
     )  # fmt: skip
     parser.add_argument(
-        "--rows", type=int, metavar="N",
+        "--rows", type=whole("rows"), metavar="N",
         help=f"at most so many roles and so many slots; 0: all (default: what fits; without --watch {_ROWS})",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="as JSON; with --watch one line each half second")
@@ -89,8 +90,7 @@ def show_ended(directory: RunDirectory, as_json: bool) -> int:
 
 
 async def _once(directory: RunDirectory, arguments: argparse.Namespace) -> None:
-    from rich.console import Console
-
+    from deeprec_ext.cli.console import Console
     from deeprec_ext.cli.table import render
 
     async with JobClient.of(directory) as client:
@@ -111,9 +111,9 @@ async def _once(directory: RunDirectory, arguments: argparse.Namespace) -> None:
 
 async def _watch(directory: RunDirectory, arguments: argparse.Namespace) -> None:
     """Until the launcher has ended."""
-    from rich.console import Console
     from rich.live import Live
 
+    from deeprec_ext.cli.console import Console
     from deeprec_ext.cli.table import plain_line, render
 
     console = Console()
@@ -154,7 +154,7 @@ async def patient_status(client: JobClient) -> pb2.StatusReply:
 
 
 def scene_of(directory: RunDirectory, status: pb2.StatusReply) -> Scene:
-    page = with_token(status.dashboard, read_token(directory.certificates))
+    page = page_line(status.dashboard, directory.door, directory.certificates)
     return Scene(status.job, directory.path, status.seconds, status, dashboard=page)
 
 

@@ -15,6 +15,7 @@ from deeprec_ext.cli.safety import backup_line
 from deeprec_ext.cli.slots import slot_table
 from deeprec_ext.launch.job import Scene
 from deeprec_ext.launch.script import Progress
+from deeprec_ext.printable import printable
 from deeprec_ext.progress import STEPS, progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.units import counted, format_bytes, format_seconds
@@ -37,7 +38,7 @@ def render(
     """
     above: list[RenderableType] = [*header(scene), Progressing(scene)]
     above += [_line(data_line(one)) for one in (scene.status.data if scene.status else ())]
-    above += [Text(line, style="yellow", overflow="fold") for line in notice_lines(scene.status)]
+    above += [Text(printable(line), style="yellow", overflow="fold") for line in notice_lines(scene.status)]
     if (backups := backup_line(scene.status)) is not None:
         above.append(backups)
     below: list[RenderableType] = [script_line(scene.script)] if scene.script else []
@@ -62,7 +63,7 @@ def render(
 
 
 def _line(text: str, style: str = "") -> Text:
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+    return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def state_of(scene: Scene) -> str:
@@ -72,10 +73,10 @@ def state_of(scene: Scene) -> str:
 def header(scene: Scene) -> list[Text]:
     """The job; where its page is; the scaling under way, or the last one."""
     text = _line("")
-    text.append(scene.job, style="bold")
+    text.append(printable(scene.job), style="bold")
     state = state_of(scene)
     text.append("  ")
-    text.append(state, style=STATE_STYLE.get(state, "cyan"))
+    text.append(printable(state), style=STATE_STYLE.get(state, "cyan"))
     if scene.status is not None:
         text.append(f"  epoch {scene.status.epoch}  {len(set(scene.status.slot_map))} PS, {scene.status.slots} slots")
     text.append(f"  {format_seconds(scene.seconds)}", style="dim")
@@ -102,13 +103,13 @@ def describe_scaling(one: pb2.ScalingStatus) -> str:
     size = f" {one.from_count} → {one.to_count}" if one.from_count != one.to_count else ""
     text = f"{one.kind} {one.role}{size}"
     if not one.outcome:
-        return f"{text}: {one.state or 'queued'} {one.detail}".rstrip()
+        return printable(f"{text}: {one.state or 'queued'} {one.detail}".rstrip())
     text += f": {one.outcome}"
     if one.pause_seconds:
         text += f", pause {format_seconds(max(one.pause_seconds))}"
     if one.bytes_moved:
         text += f", {format_bytes(one.bytes_moved)} moved"
-    return f"{text} ({one.reason})" if one.reason and one.outcome != "committed" else text
+    return printable(f"{text} ({one.reason})" if one.reason and one.outcome != "committed" else text)
 
 
 class Progressing:
@@ -146,7 +147,7 @@ def notice_lines(status: pb2.StatusReply | None) -> list[str]:
 def notice_line(text: str, remedy: str, roles: Sequence[str]) -> str:
     """One of them."""
     more = f" and {len(roles) - 3} more" if len(roles) > 3 else ""
-    return f"notice ({', '.join(roles[:3])}{more}): {text}" + (f": {remedy}" if remedy else "")
+    return printable(f"notice ({', '.join(roles[:3])}{more}): {text}" + (f": {remedy}" if remedy else ""))
 
 
 def data_line(data: pb2.DataStatus) -> str:
@@ -158,7 +159,7 @@ def data_line(data: pb2.DataStatus) -> str:
     epoch = f"epoch {data.epoch + 1}" + (f" of {data.epochs}" if data.epochs else "")
     counts = {"leased": data.leased, "repeated": data.repeated, "stale": data.stale, "skipped": data.skipped,
               "set aside": data.set_aside}  # fmt: skip
-    return ", ".join([trained, epoch, *(f"{count:,} {what}" for what, count in counts.items() if count)])
+    return printable(", ".join([trained, epoch, *(f"{count:,} {what}" for what, count in counts.items() if count)]))
 
 
 def script_line(script: Sequence[Progress]) -> Text:
@@ -186,4 +187,4 @@ def plain_line(scene: Scene) -> str:
         running = running_scaling(status)
         if running is not None:
             parts.append(describe_scaling(running))
-    return ", ".join(parts)
+    return printable(", ".join(parts))

@@ -7,6 +7,7 @@ import logging
 from deeprec_ext import env
 from deeprec_ext.elastic.ops import Ops, Program
 from deeprec_ext.elastic.view import elastic_config
+from deeprec_ext.printable import LineFormatter
 
 log = logging.getLogger("deeprec_ext")
 
@@ -42,7 +43,7 @@ def setup_logging() -> None:
     """Our lines go to stderr, once, whatever the user's logging is."""
     if not log.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s deeprec_ext: %(message)s", "%H:%M:%S"))
+        handler.setFormatter(LineFormatter("%(asctime)s deeprec_ext: %(message)s", "%H:%M:%S"))
         log.addHandler(handler)
         log.setLevel(logging.INFO)
         log.propagate = False

@@ -163,13 +163,13 @@ class Series:
             until = now // level.step * level.step
             if extent.merged >= until:
                 continue
-            query = f"SELECT min(time) FROM {finer} WHERE time > ? AND time <= ?"
+            query = f"SELECT min(time) FROM {finer} WHERE time > ? AND time <= ?"  # nosec B608 # the names are ours
             first = self._store.rows(query, (extent.merged, until))[0][0]
             if first is None:
                 extent.merged = until
                 continue
             end = -(-first // level.step) * level.step
-            query = f"SELECT subjects, samples FROM {finer} WHERE time > ? AND time <= ?"
+            query = f"SELECT subjects, samples FROM {finer} WHERE time > ? AND time <= ?"  # nosec B608 # the names are ours
             rows = tuple(Row(*row) for row in self._store.rows(query, (end - level.step, end)))
             return Merge(number, end, rows, dict(state.widths))
         return None
@@ -254,7 +254,7 @@ class Series:
         if self._state is None:
             extents = []
             for level in LEVELS:
-                query = f"SELECT coalesce(sum(length(subjects) + length(samples)), 0) FROM {level.table}"
+                query = f"SELECT coalesce(sum(length(subjects) + length(samples)), 0) FROM {level.table}"  # nosec B608 # the names are ours
                 oldest, newest = extent_of(self._store, level.table)
                 until = now // level.step * level.step if level.step else 0
                 extents.append(_Extent(self._store.rows(query)[0][0], oldest, newest, min(newest, until)))
@@ -265,7 +265,7 @@ class Series:
 
     def _insert(self, number: int, time: int, row: Row) -> None:
         self._delete(number, f"time = {time}")
-        self._store.write(f"INSERT INTO {LEVELS[number].table} VALUES (?, ?, ?)", [(time, row.subjects, row.samples)])
+        self._store.write(f"INSERT INTO {LEVELS[number].table} VALUES (?, ?, ?)", [(time, row.subjects, row.samples)])  # nosec B608 # the names are ours
         extent = self._writer(time).extents[number]
         extent.bytes += row.size
         extent.oldest = min(extent.oldest or time, time)
@@ -285,11 +285,11 @@ class Series:
     def _delete(self, number: int, where: str) -> None:
         """Rows of a level, the oldest first, a few at a time."""
         table, state = LEVELS[number].table, self._state
-        query = f"SELECT time, length(subjects) + length(samples) FROM {table} WHERE {where} ORDER BY time LIMIT ?"
+        query = f"SELECT time, length(subjects) + length(samples) FROM {table} WHERE {where} ORDER BY time LIMIT ?"  # nosec B608 # the names are ours
         found = self._store.rows(query, (PRUNED_AT_ONCE,))
         if not found or state is None:
             return
-        self._store.write(f"DELETE FROM {table} WHERE time=?", [(time,) for time, _ in found])
+        self._store.write(f"DELETE FROM {table} WHERE time=?", [(time,) for time, _ in found])  # nosec B608 # the names are ours
         extent = state.extents[number]
         extent.bytes -= sum(size for _, size in found)
         extent.oldest, extent.newest = extent_of(self._store, table)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from deeprec_ext.printable import printable
 from deeprec_ext.rundir import former
 
 _KNOWN = ("sequence", "time", "type", "role", "epoch", "json", "job")
@@ -79,7 +80,7 @@ def format_event(event: Mapping[str, Any]) -> str:
     if event.get("epoch"):
         parts.append(f"(epoch {event['epoch']})")
     parts += [f"{key}={_short(value)}" for key, value in event_fields(event).items() if value not in (None, "", [], {})]
-    return " ".join(parts)
+    return printable(" ".join(parts))
 
 
 def _short(value: Any) -> str:

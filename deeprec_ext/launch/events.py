@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deeprec_ext.bounds import MOST, within
 from deeprec_ext.errors import UsageError
+from deeprec_ext.printable import printable
+
+BYTES_MAX = 256 << 10
+DEPTH_MAX = 8  # the list, an event, what it scales: three are of use
+VALUE_MAX = 100
+"""Characters."""
 
 TRIGGERS = ("at_step", "at_seconds")
 ACTIONS = ("scale", "rebalance", "replace", "kill", "hang")
@@ -47,7 +54,13 @@ class ScriptedEvent:
 def load_events(path: Path) -> tuple[ScriptedEvent, ...]:
     """Raises UsageError with one line that names file, line and key."""
     try:
-        text = path.read_text()
+        with path.open("rb") as file:
+            data = file.read(BYTES_MAX + 1)
+        if len(data) > BYTES_MAX:
+            raise UsageError(
+                f"--events {path}: is larger than {BYTES_MAX >> 10} KiB; a run has no use for so many events"
+            )
+        text = data.decode()
     except OSError as error:
         raise UsageError(
             f"--events {path}: cannot be read ({error.strerror}); give a YAML file with a list of events"
@@ -61,6 +74,7 @@ def parse_events(text: str, source: str = "events") -> tuple[ScriptedEvent, ...]
     """Args: text: the YAML; source: what error messages call it. Raises UsageError."""
     import yaml
 
+    _check_plain(text, source)
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
@@ -71,15 +85,48 @@ def parse_events(text: str, source: str = "events") -> tuple[ScriptedEvent, ...]
         events = []
         for number, node in enumerate(root.value, 1):
             where = f"{source}, line {node.start_mark.line + 1} (event {number})"
-            events.append(_event(dict(_pairs(node, loader, where)), where))
+            try:
+                events.append(_event(dict(_pairs(node, loader, where)), where))
+            except (ValueError, OverflowError) as error:  # what looks like a date or a number and is none
+                raise UsageError(f"{where}: no valid YAML: {printable(str(error))}") from None
         return tuple(events)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise UsageError(f"{source}{line}: no valid YAML: {problem}") from None
+        raise _no_yaml(error, source) from None
     finally:
         loader.dispose()
+
+
+def _no_yaml(error: Exception, source: str) -> UsageError:
+    mark = getattr(error, "problem_mark", None)
+    line = f", line {mark.line + 1}" if mark else ""
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return UsageError(f"{source}{line}: no valid YAML: {printable(problem)}")
+
+
+def _check_plain(text: str, source: str) -> None:
+    """That it is a plain list: shallow, no anchors, aliases or tags, short values. So what is built of it is no larger than it.
+
+    Raises UsageError.
+    """
+    import yaml
+
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            where = f"{source}, line {event.start_mark.line + 1 if event.start_mark else 0}"
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+                raise UsageError(f"{where}: anchors and aliases (&, *) are of no use here; write the event out")
+            if getattr(event, "tag", None) is not None:
+                raise UsageError(f"{where}: tags (!) are of no use here; write the value alone")
+            if isinstance(event, yaml.ScalarEvent) and len(event.value) > VALUE_MAX:
+                raise UsageError(
+                    f"{where}: a value of {len(event.value):,} characters; no event has one over {VALUE_MAX}"
+                )
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEPTH_MAX:
+                raise UsageError(f"{where}: nested too deep; an event is like {{at_step: 200, scale: {{ps: 4}}}}")
+    except yaml.YAMLError as error:
+        raise _no_yaml(error, source) from None
 
 
 def _pairs(node: Any, loader: Any, where: str) -> Iterator[tuple[str, Any]]:
@@ -90,7 +137,7 @@ def _pairs(node: Any, loader: Any, where: str) -> Iterator[tuple[str, Any]]:
         raise UsageError(f"{where}: must be a mapping like {{at_step: 200, scale: {{ps: 4}}}}")
     seen = set()
     for key_node, value_node in node.value:
-        key = str(key_node.value)
+        key = str(key_node.value)[:VALUE_MAX]
         if key in seen:
             raise UsageError(f"{where}: key `{key}` is given twice; leave one out")
         seen.add(key)
@@ -109,6 +156,9 @@ def _event(entry: dict[str, Any], where: str) -> ScriptedEvent:
     if isinstance(at, bool) or not isinstance(at, int if trigger == "at_step" else (int, float)) or at < 0:
         kind = "a whole number" if trigger == "at_step" else "a number"
         raise UsageError(f"{where}: `{trigger}` must be {kind}, 0 or more, not {at!r}")
+    unit = "step" if trigger == "at_step" else "seconds"
+    if not within(at, unit):
+        raise UsageError(f"{where}: `{trigger}` must be {MOST[unit]:,} at the most")
     target, count = _scale(value, where) if action == "scale" else (_target(action, value, where), 0)
     if trigger == "at_step":
         return ScriptedEvent(action, target, count, at_step=int(at))
@@ -132,6 +182,9 @@ def _scale(value: Any, where: str) -> tuple[str, int]:
     least = 1 if what == "ps" else 0
     if isinstance(count, bool) or not isinstance(count, int) or count < least:
         raise UsageError(f"{where}: `{what}` must be a whole number, {least} or more, not {count!r}")
+    most = MOST["PS" if what == "ps" else what]
+    if count > most:
+        raise UsageError(f"{where}: `{what}` must be {most:,} at the most")
     return what, count
 
 

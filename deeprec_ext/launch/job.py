@@ -26,6 +26,7 @@ from deeprec_ext.launch.ending import FAILED, STOPPED, SUCCEEDED, Ending, Outcom
 from deeprec_ext.launch.eventlog import EventTail
 from deeprec_ext.launch.guard import Guard
 from deeprec_ext.launch.history import remember
+from deeprec_ext.launch.isolation import open_network, remove_socket, socket_for
 from deeprec_ext.launch.logs import tail
 from deeprec_ext.launch.observer import POLL_SECONDS, Observer
 from deeprec_ext.launch.plan import RunPlan, aimaster_command, role_command, start_values
@@ -41,7 +42,7 @@ from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.rundir import write_json
 from deeprec_ext.security.authority import create_certificates
 from deeprec_ext.security.credentials import SERVER_OPTIONS, add_port
-from deeprec_ext.security.tokens import make_token, with_token
+from deeprec_ext.security.tokens import make_token, page_line, write_door
 from deeprec_ext.settings import PROTOCOL_MAJOR, PROTOCOL_MINOR
 
 _log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class Scene:
     pods: tuple[pb2.PodStatus, ...] = ()
     script: tuple[Progress, ...] = ()
     ending: str = ""  # what the launcher is doing at the end
-    dashboard: str = ""  # address of the web page, with the right to scale
+    dashboard: str = ""  # address of the web page, and what opens it with the right to scale
 
 
 class Display(Protocol):
@@ -92,8 +93,13 @@ class Job:
         self._refused = False
         self._hurry = asyncio.Event()
         self._began = time.monotonic()
-        port = plan.aimaster_port or free_port()
-        self._aimaster = f"{HOST}:{port}"
+        self._network, self._namespace = open_network(plan.isolate, plan.aimaster_port)
+        self._socket: Path | None = None
+        if self._namespace is not None:
+            self._socket = socket_for(plan.directory.path)
+            self._aimaster = f"unix:{self._socket}"
+        else:
+            self._aimaster = f"{HOST}:{plan.aimaster_port or free_port()}"
         self._http = None if plan.dashboard_port is None else f"{HOST}:{plan.dashboard_port or free_port()}"
         self._launcher = self._page = ""
         self._events = EventTail(plan.directory.events, from_end=plan.resume)
@@ -111,9 +117,12 @@ class Job:
         try:
             create_certificates(plan.directory.certificates, plan.job)
             if self._http is not None:
-                self._page = with_token(f"http://{self._http}/", make_token(plan.directory.certificates))
+                address = f"http://{self._http}/"
+                door = write_door(plan.directory.door, address, make_token(plan.directory.certificates))
+                self._page = page_line(address, door, plan.directory.certificates)
                 self._display.say(f"dashboard: {self._page}")
             self._display.say(f"layout: {plan.layout}")
+            self._display.say(self._network.line)
             rpc.add_LauncherServicer_to_server(LauncherService(self._pods), server)
             self._launcher = f"{HOST}:{add_port(server, f'{HOST}:0', 'launcher', plan.directory.certificates)}"
             await server.start()
@@ -140,6 +149,11 @@ class Job:
             self._pods.close()
             await server.stop(0)
             self._guard.close()
+            plan.directory.door.unlink(missing_ok=True)  # another server may get the port
+            if self._namespace is not None:
+                self._namespace.close()
+            if self._socket is not None:
+                remove_socket(self._socket, plan.directory.path)
 
     # ------------------------------------------------------------------------------------ what happens meanwhile
 
@@ -148,7 +162,8 @@ class Job:
             first = pod.starts <= 1  # later starts are recoveries: the roles live
             resume = self._plan.resume and first
             return aimaster_command(self._plan, self._aimaster, self._launcher, resume=resume, http=self._http)
-        return role_command(self._plan, self._aimaster, pod.role, pod.index)
+        inside = () if self._namespace is None else tuple(self._namespace.descriptors)
+        return role_command(self._plan, self._aimaster, pod.role, pod.index, namespaces=inside)
 
     async def _judge(self, pod: Pod, code: int, by_signal: bool) -> restarting.Verdict:
         """What to do about a role that has ended."""
@@ -317,6 +332,7 @@ def describe(plan: RunPlan, aimaster: str, launcher: str, http: str | None) -> d
         "ceilings": asdict(plan.ceilings),
         "settings": dict(plan.settings), "events": [str(event) for event in plan.events], "started": time.time(),
         "resumed": plan.resume, "start": start_values(plan.start), "dashboard": f"http://{http}/" if http else "",
+        "isolated": aimaster.startswith("unix:"),
         "versions": {
             "python": platform.python_version(), "executable": sys.executable,
             "protocol": f"{PROTOCOL_MAJOR}.{PROTOCOL_MINOR}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from deeprec_ext.printable import printable
 from deeprec_ext.tracebacks import LINE_MAX, error_line
 
 _TAIL_BYTES, _ENDS_BYTES = 64 << 10, 1 << 20
@@ -16,13 +17,18 @@ _NOISE = (
 )  # fmt: skip
 
 
+def lines_of(data: bytes) -> list[str]:
+    """Of a log, as they can be shown: each line once, also where a progress bar has written it over and over."""
+    return [printable(line) for line in data.decode(errors="replace").splitlines()]
+
+
 def _last_start(path: Path) -> list[str]:
     """What a role has printed since it was last started, as far as the end of its log reaches."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _TAIL_BYTES))
-            text = file.read().decode(errors="replace").splitlines()
+            text = lines_of(file.read())
     except FileNotFoundError:
         return []
     starts = [number for number, line in enumerate(text) if line.startswith(_MARKER)]
@@ -62,7 +68,7 @@ def ends(path: Path, lines: int = 30) -> list[str]:
         with path.open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _ENDS_BYTES))
-            text = file.read().decode(errors="replace").splitlines()
+            text = lines_of(file.read())
     except FileNotFoundError:
         return []
     text = [line for line in text if not any(noise in line for noise in _NOISE)]

@@ -38,6 +38,8 @@ class RunPlan:
     resume: bool = False
     aimaster_port: int = 0
     dashboard_port: int | None = None
+    isolate: str = "off"  # one of isolation.MODES
+    umask: int | None = None  # of processes that run the user's code; None: as the launcher's
     script: str = ""  # what tells jobs of one script from others, in the history
     history: Path | None = None
     start: Start | None = None  # how the first size was estimated; None: it was given
@@ -102,7 +104,10 @@ def _resource_flags(prefix: str, ps: Resources, worker: Resources) -> list[str]:
     return found
 
 
-def role_command(plan: RunPlan, aimaster: str, role: str, index: int, base: Mapping[str, str] | None = None) -> Command:
+def role_command(
+    plan: RunPlan, aimaster: str, role: str, index: int, base: Mapping[str, str] | None = None,
+    namespaces: tuple[int, ...] = (),
+) -> Command:  # fmt: skip
     """How a PS or a trainer is started. A PS never runs the user's script."""
     ours = env.process_environment(
         aimaster=aimaster, job=plan.job, role=role, index=index, slots=plan.limits.slots,
@@ -113,6 +118,8 @@ def role_command(plan: RunPlan, aimaster: str, role: str, index: int, base: Mapp
         plan.ps_program if role == "ps" else plan.command,
         role_environment(ours, autoload=role != "ps", base=base),
         plan.directory.log(f"{role}-{index}"),
+        namespaces,
+        plan.umask,
     )
 
 
@@ -134,6 +141,7 @@ def describe_plan(plan: RunPlan) -> dict[str, Any]:
         "resume": plan.resume,
         "port": plan.aimaster_port or None,
         "dashboard_port": plan.dashboard_port,
+        "isolate": plan.isolate,
     }
 
 

@@ -25,11 +25,16 @@ _SENT_BY_OTHERS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 
 @dataclass(frozen=True)
 class Command:
-    """What to start. `environment` is complete, not an addition."""
+    """What to start. `environment` is complete, not an addition.
+
+    `namespaces`: open files of those it enters, in this order. `umask`: of the process; the launcher's own shuts others out.
+    """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     log: Path
+    namespaces: tuple[int, ...] = ()
+    umask: int | None = None
 
 
 class Process:
@@ -85,12 +90,22 @@ async def start(name: str, number: int, command: Command, guard: Guard, cgroups:
     command.log.parent.mkdir(parents=True, exist_ok=True)
     with command.log.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", str(_CHILD), ":".join(map(str, [os.getpid(), *cgroups])), *command.argv,
+            sys.executable, "-I", "-S", str(_CHILD), _orders(command, cgroups), *command.argv,
             stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env=dict(command.environment),
+            pass_fds=command.namespaces,
         )  # fmt: skip
         guard.add(process.pid)
         log.write(f"{marker(name, number)}, pid {process.pid}, {time.strftime('%Y-%m-%d %H:%M:%S')} ---\n".encode())
     return Process(process, guard)
+
+
+def _orders(command: Command, cgroups: Sequence[Path]) -> str:
+    """For `child`."""
+    orders = [str(os.getpid())]
+    if command.umask is not None:
+        orders.append(f"umask={command.umask:o}")
+    orders += [f"cgroup={file}" for file in cgroups]
+    return ":".join(orders + [f"namespace={number}" for number in command.namespaces])
 
 
 def marker(name: str, number: int) -> str:

@@ -112,7 +112,7 @@ def _events(store: Store) -> tuple[Event, ...]:
     """Of the types a report uses, the newest; and the last state of peer backups."""
     marks = ",".join("?" * len(EVENT_TYPES))
     query = (
-        f"SELECT sequence, time, type, role, json FROM events WHERE type IN ({marks}) ORDER BY sequence DESC LIMIT ?"
+        f"SELECT sequence, time, type, role, json FROM events WHERE type IN ({marks}) ORDER BY sequence DESC LIMIT ?"  # nosec B608 # the names are ours
     )
     rows = store.rows(query, (*EVENT_TYPES, EVENTS_MAX))
     query = (

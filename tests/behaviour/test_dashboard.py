@@ -112,9 +112,9 @@ def test_the_page_shows_the_job_and_changes_with_it(browser: Browser, page: Page
 
 
 def test_a_scaling_is_seen_in_the_topology_on_the_axis_and_in_the_table(browser: Browser, page: Page) -> None:
-    browser.open(f"{page.url}?token={page.token}")
+    browser.open(f"{page.url}#token={page.token}")
     browser.sees("#access", "may scale")
-    assert browser.run("location.search") == "", "the token does not stay in the address"
+    assert browser.run("location.href") == page.url, "the token does not stay in the address"
     browser.sees("#state", "training")
     choose(browser, "#scale-form input[type=number]", 4)
     press(browser, "Preview")
@@ -151,7 +151,7 @@ def test_without_the_token_the_page_only_reads(browser: Browser, page: Page) -> 
     assert post({"Authorization": "Bearer wrong"})[0] == 403
     assert page.world.master.scalings.records() == []
     assert post({"Authorization": f"Bearer {page.token}"})[0] == 200, "the same request with the token"
-    browser.open(f"{page.url}?token=wrong")
+    browser.open(f"{page.url}#token=wrong")
     browser.sees("#scale-closed", "not this job's")
 
 
@@ -260,7 +260,7 @@ def test_nothing_is_wider_than_the_window_and_every_text_can_be_read(
     browser: Browser, page: Page, tmp_path: Path, width: int, height: int, dark: bool
 ) -> None:
     browser.show(width, height, dark=dark, mobile=width < 600)
-    browser.open(f"{page.url}?token={page.token}")
+    browser.open(f"{page.url}#token={page.token}")
     browser.counts("#ps .cell", 8)
     browser.sees("#event-list", "model live")
     browser.run("document.querySelector('[data-role=ps-0] .open').click()")
@@ -314,10 +314,17 @@ def test_a_real_job_from_its_start_to_its_end(begin: Callable[..., RealJob], tmp
     url = json.loads((job.directory / "job.json").read_text())["dashboard"]
     token = (job.directory / "certs" / "dashboard.token").read_text().strip()
     job.until(lambda: (status := job.status()) and status.dashboard == url, "the page to be served")
-    assert f"{url}?token={token}" in job.output, "run prints the address"
+    door = job.directory / "dashboard.html"
+    assert f"{url} (reads only; to scale from it, open {door.as_uri()})" in job.output, (
+        "run says how the page is opened"
+    )
+    assert token not in job.output and f"{url}#token={token}" in door.read_text()
+    assert door.stat().st_mode & 0o777 == 0o600
     with Browser(tmp_path) as browser:
         browser.show(1280, 900)
-        browser.open(f"{url}?token={token}")
+        browser.open(door.as_uri())
+        browser.sees("#access", "may scale", LONG)
+        browser.requests.remove(door.as_uri())  # it asks for nothing but the page
         browser.sees("#banner", "The job is starting.")
         browser.sees("#state", "training", LONG)
         browser.counts("#ps > *", 2)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deeprec_ext.errors import UnreachableError, UsageError
+from deeprec_ext.printable import LineFormatter
 from tfjob import beside, names
 from tfjob.aimaster import Options as AIMasterOptions
 from tfjob.api import IN_CLUSTER_NAMESPACE, TFJOBS, Api, ApiError, NotFoundError
@@ -225,7 +226,9 @@ def start(options: OperatorOptions) -> int:
         raise UsageError(f"the operator needs {error.name}: pip install 'deeprec-ext[kubernetes]'") from error
     level = logging.DEBUG if os.environ.get("DEEPREC_EXT_DEBUG") else logging.INFO
     line = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
-    logging.basicConfig(level=level, format=line, force=True)
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter(line))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in ("kopf", "aiohttp.access"):
         logging.getLogger(name).setLevel(logging.WARNING)
     result: Awaitable[int] = run(options)

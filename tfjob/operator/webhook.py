@@ -117,7 +117,7 @@ class Webhook:
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
-            await web.TCPSite(runner, "0.0.0.0", self._options.port, ssl_context=self._context).start()
+            await web.TCPSite(runner, "0.0.0.0", self._options.port, ssl_context=self._context).start()  # nosec B104 # a pod's own address
             while True:
                 await self._until_done(self._announce)
                 self.serving.set()

@@ -138,7 +138,7 @@ class History:
                 rows = [(number, json.dumps(dataclasses.asdict(window), allow_nan=False)) for window in windows]
                 self._db.executemany("INSERT INTO windows VALUES (?, ?)", rows)
                 kept = "SELECT id FROM jobs ORDER BY finished DESC, id DESC LIMIT ?"
-                self._db.execute(f"DELETE FROM jobs WHERE id NOT IN ({kept})", (JOBS_MAX,))
+                self._db.execute(f"DELETE FROM jobs WHERE id NOT IN ({kept})", (JOBS_MAX,))  # nosec B608 # the names are ours
                 self._db.execute("COMMIT")
             except BaseException:
                 self._db.execute("ROLLBACK")

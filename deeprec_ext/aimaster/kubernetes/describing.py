@@ -72,5 +72,5 @@ def _began(directory: RunDirectory) -> float:
 def _reachable(listen: str) -> str:
     """`0.0.0.0:2223` → `127.0.0.1:2223`: commands run in the same pod."""
     host, _, port = listen.rpartition(":")
-    loopback = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "[::]": "[::1]"}
+    loopback = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "[::]": "[::1]"}  # nosec B104 # a pod's own address
     return f"{loopback.get(host, host)}:{port}"

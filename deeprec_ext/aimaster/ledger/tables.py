@@ -106,7 +106,7 @@ class Tables:
         """All of this dataset."""
         identifier = self._ids.pop(name, 0)
         for table in ("files", "epochs", "visits", "replayed"):
-            self._store.write(f"DELETE FROM ledger_{table} WHERE dataset=?", [(identifier,)])
+            self._store.write(f"DELETE FROM ledger_{table} WHERE dataset=?", [(identifier,)])  # nosec B608 # the names are ours
         self._store.write("DELETE FROM ledger_datasets WHERE id=?", [(identifier,)])
 
     def redeclare(self, dataset: Dataset) -> None:

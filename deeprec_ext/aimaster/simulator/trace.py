@@ -84,7 +84,7 @@ def load(path: Path) -> Trace:
         if path.stat().st_size > BYTES_MAX:
             raise UsageError(f"{path}: is larger than {BYTES_MAX >> 20} MiB")
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        values = yaml.load(path.read_text(), loader)
+        values = yaml.load(path.read_text(), loader)  # nosec B506 # a safe loader, in C where there is one
     except FileNotFoundError:
         raise UsageError(f"{path}: no such trace; give a YAML file, or the name of one that is shipped") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -25,10 +25,9 @@ async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str
 
 def show(text: str, as_json: bool) -> None:
     """Raises UsageError for what is no record."""
-    from rich.console import Console
-
     from deeprec_ext.aimaster.policy.decision import Decision
     from deeprec_ext.aimaster.policy.record import Outcome
+    from deeprec_ext.cli.console import Console
     from deeprec_ext.cli.decisions import WIDTH, table
     from deeprec_ext.cli.jobs import print_json
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from deeprec_ext.cli.cluster.inside import AGAIN
 from deeprec_ext.errors import UsageError
+from deeprec_ext.printable import behind
 from tfjob import names
 from tfjob.aimaster import CONTAINER
 from tfjob.api import Api, ForbiddenError, Manifest
@@ -89,7 +90,7 @@ async def forward(
         return code
     finally:
         if there:
-            sys.stdout.write(SHOW_CURSOR)  # a live table that was cut off has hidden it
+            behind(sys.stdout).write(SHOW_CURSOR)  # a live table that was cut off has hidden it
             sys.stdout.flush()
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from deeprec_ext.bounds import whole
 from deeprec_ext.cli.main import main as run
 
 AGAIN = 75
@@ -31,7 +32,7 @@ class _Over(SystemExit):
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m deeprec_ext.cli.cluster.inside", description=__doc__)
-    parser.add_argument("--seconds", type=int, required=True, help="time to live")
+    parser.add_argument("--seconds", type=whole("seconds"), required=True, help="time to live")
     parser.add_argument("--directory", type=Path, required=True, help="run directory, waited for")
     parser.add_argument("--terminal", metavar="COLUMNSxLINES", help="the caller has one of this size")
     parser.add_argument("words", nargs="+", help="the command")

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from deeprec_ext.cli.cluster.forwarding import write_out
 from deeprec_ext.cli.roles import role_order
 from deeprec_ext.errors import UnreachableError, UsageError
+from deeprec_ext.launch.logs import lines_of
 from tfjob import aimaster, names
 from tfjob.api import Api, ApiError, ForbiddenError, Manifest, NotFoundError
 from tfjob.finding import find, pods_of, why_not_running
@@ -63,7 +64,7 @@ async def _show(api: Api, namespace: str, pod: Manifest, lines: int) -> None:
     name = pod["metadata"]["name"]
     try:
         async for _, line in read(api, namespace, name, container_of(pod), lines=lines):
-            write_out(line + b"\n")
+            write_out(_shown(line))
     except NotFoundError:
         print(f"{name}: its pod has gone", file=sys.stderr)
     except ForbiddenError:
@@ -72,6 +73,10 @@ async def _show(api: Api, namespace: str, pod: Manifest, lines: int) -> None:
         if error.status != NOT_YET:
             raise
         print(f"{name} has not started: {why_not_running(pod)}", file=sys.stderr)
+
+
+def _shown(line: bytes) -> bytes:
+    return "".join(f"{part}\n" for part in lines_of(line) or [""]).encode()
 
 
 async def _follow(api: Api, namespace: str, name: str, arguments: argparse.Namespace) -> int:
@@ -136,4 +141,4 @@ async def _write_all(api: Api, namespace: str, pod: Manifest, prefix: str, lines
     start: AsyncIterator[bytes] = follow(api, namespace, pod["metadata"]["name"], container_of(pod), lines=lines)
     before = prefix.encode()
     async for line in start:
-        write_out(before + line + b"\n")
+        write_out(before + _shown(line))

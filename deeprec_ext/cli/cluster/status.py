@@ -82,8 +82,7 @@ def _show_change(seen: Seen, shown: str, as_json: bool) -> str:
 
 
 def show_summary(seen: Seen) -> None:
-    from rich.console import Console
-
+    from deeprec_ext.cli.console import Console
     from deeprec_ext.cli.ending import print_body
 
     if seen.summary is not None:

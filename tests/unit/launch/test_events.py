@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from deeprec_ext.errors import UsageError
+from deeprec_ext.launch import events
 from deeprec_ext.launch.events import ScriptedEvent, load_events, parse_events
 
 
@@ -60,8 +63,8 @@ def test_an_unknown_key_is_named_with_its_line_and_the_allowed_ones():
         ("- {at_step: 1, kill: [ps-1]}", "must name a role"),
         ("- {at_step: 1, replace: chief-0}", "works for a PS or a worker"),
         ("- {at_step: 1, scale: {ps: 4}", "no valid YAML"),
-        ("- !!python/object:os.system {}", "exactly one of"),
-        ("- {at_step: !!python/name:os.system , rebalance: true}", "no valid YAML"),
+        ("- !!python/object:os.system {}", "tags (!) are of no use"),
+        ("- {at_step: !!python/name:os.system , rebalance: true}", "tags (!) are of no use"),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_do(text, part):
@@ -90,3 +93,48 @@ def test_an_event_is_due_at_its_step_or_its_time():
     assert not by_time.due(100, 2.4)
     assert by_time.due(0, 2.5)
     assert str(by_time) == "rebalance at 2.5 s"
+
+
+BOMB = "- &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"- &{chr(98 + level)} [{','.join(['*' + chr(97 + level)] * 9)}]\n" for level in range(20)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (BOMB, "line 1: anchors and aliases"),
+        ("- &a [*a]", "anchors and aliases"),
+        ("- {at_step: 1, kill: *x}", "anchors and aliases"),
+        ("[" * 200_000, "nested too deep"),
+        ("- " * 5_000 + "x", "nested too deep"),
+        (
+            "- {at_step: 1, rebalance: true}\n- {at_step: " + "9" * 5_000 + ", rebalance: true}",
+            "line 2: a value of 5,000",
+        ),
+        ("- {at_step: 0x" + "f" * 90 + ", rebalance: true}", "at the most"),
+        ("- {at_step: 1" + ":59" * 30 + ", rebalance: true}", "at the most"),
+        ("- {at_seconds: .inf, rebalance: true}", "at the most"),
+        ("- {at_seconds: .nan, rebalance: true}", "at the most"),
+        ("- {at_step: 1, scale: {ps: 99999999999}}", "at the most"),
+        ("- {at_step: 1, scale: {workers: 99999999999}}", "at the most"),
+        ("- {at_step: 2001-99-99, rebalance: true}", "line 1 (event 1): no valid YAML"),
+        ("- {at_step: 0b_, rebalance: true}", "line 1 (event 1): no valid YAML"),
+        ("- {\x00: 1}", "no valid YAML"),
+        ("- {\x1b[2J: 1}", "no valid YAML"),
+        ('- {at_step: "\\e[2J", rebalance: true}', "whole number"),
+        ("- {{a: b}: 1}", "unknown key"),
+    ],
+)
+def test_what_is_meant_to_harm_is_one_line_too(text, part):
+    with pytest.raises(UsageError) as error:
+        parse_events(text)
+    assert part in str(error.value) and "\x1b" not in str(error.value) and len(str(error.value)) < 500
+
+
+def test_no_more_is_read_than_anybody_can_mean(tmp_path):
+    with pytest.raises(UsageError, match="larger than 256 KiB"):
+        load_events(Path("/dev/zero"))
+    whole = "- {at_step: 1, rebalance: true}\n" * (events.BYTES_MAX // 32)
+    (tmp_path / "many.yaml").write_text(whole)
+    assert len(load_events(tmp_path / "many.yaml")) == events.BYTES_MAX // 32

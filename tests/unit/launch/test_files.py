@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,15 +15,25 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.ending import Outcome
 from deeprec_ext.launch.eventlog import EventTail, format_event
 from deeprec_ext.launch.events import ScriptedEvent
-from deeprec_ext.launch.logs import tail, why
+from deeprec_ext.launch.guard import Guard
+from deeprec_ext.launch.logs import ends, tail, why
 from deeprec_ext.launch.pods import Pod
 from deeprec_ext.launch.ports import check_free
-from deeprec_ext.launch.process import marker
+from deeprec_ext.launch.process import Command, marker, start
 from deeprec_ext.launch.rundir import check_directory, default_directory
 from deeprec_ext.launch.script import Progress
 from deeprec_ext.launch.summary import merge_summary
-from deeprec_ext.rundir import RunDirectory
+from deeprec_ext.rundir import RunDirectory, files_private
 from deeprec_ext.settings import Settings, split_setting, values_given
+
+
+@contextlib.contextmanager
+def directory_made(directory: RunDirectory) -> Iterator[None]:
+    """As `run` does it."""
+    directory.path.mkdir(parents=True, exist_ok=True)
+    with directory.lock():
+        directory.make()
+        yield
 
 
 def test_a_directory_with_a_job_needs_resume_and_resume_needs_a_job(tmp_path):
@@ -35,6 +50,61 @@ def test_certificates_are_for_their_owner_only(tmp_path):
     directory = RunDirectory(tmp_path / "run")
     directory.make()
     assert directory.certificates.stat().st_mode & 0o777 == 0o700
+
+
+def others_can_read(path: Path) -> list[str]:
+    """Names of what anybody but the owner can read or write, links left out."""
+    found = [path, *path.rglob("*")]
+    return [str(one.relative_to(path)) for one in found if not one.is_symlink() and one.stat().st_mode & 0o077]
+
+
+def test_a_new_run_directory_is_for_its_owner_only(tmp_path):
+    directory = RunDirectory(tmp_path / "run")
+    with files_private() as before, directory_made(directory):
+        assert os.umask(before) == 0o077
+        os.umask(0o077)
+        directory.describe({"job": "x", "aimaster": "y"})
+        directory.log("ps-0").write_text("secret\n")
+    assert others_can_read(directory.path) == []
+
+
+def test_a_directory_from_before_is_shut_and_what_is_not_ours_in_it_stays(tmp_path):
+    for name in ("job.json", "events.jsonl", "aimaster.db", "aimaster.db-wal", "summary.json", "mine.txt"):
+        (tmp_path / name).write_text("{}")
+        (tmp_path / name).chmod(0o644)
+    (tmp_path / "logs").mkdir(mode=0o755)
+    tmp_path.chmod(0o755)
+    with files_private(), directory_made(RunDirectory(tmp_path)):
+        pass
+    assert sorted(others_can_read(tmp_path)) == [".", "mine.txt"], "it may be a home: the directory is not ours"
+
+
+def test_an_empty_directory_from_before_is_shut(tmp_path):
+    tmp_path.chmod(0o755)
+    with files_private(), directory_made(RunDirectory(tmp_path)):
+        pass
+    assert others_can_read(tmp_path) == []
+
+
+def test_a_role_gets_back_the_umask_that_the_user_had(tmp_path):
+    async def scenario() -> int:
+        guard = Guard()
+        command = Command(
+            ("sh", "-c", f"umask; : > {tmp_path}/model"),
+            dict(os.environ),
+            tmp_path / "logs" / "chief-0.log",
+            umask=0o022,
+        )
+        with files_private():
+            process = await start("chief-0", 1, command, guard)
+            code = await process.wait()
+        guard.close()
+        return code
+
+    assert asyncio.run(scenario()) == 0
+    assert (tmp_path / "logs" / "chief-0.log").read_text().splitlines()[-1] == "0022"
+    assert (tmp_path / "model").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "logs" / "chief-0.log").stat().st_mode & 0o777 == 0o600
 
 
 def test_only_one_launcher_at_a_time(tmp_path):
@@ -126,3 +196,13 @@ def test_a_port_in_use_is_one_clear_line():
         check_free(server.getsockname()[1], "--port")
     with pytest.raises(UsageError, match="from 1 to 65535"):
         check_free(70000, "--port")
+
+
+def test_what_a_script_says_is_shown_and_not_obeyed(tmp_path):
+    log = tmp_path / "chief-0.log"
+    evil = "ValueError: \x1b]0;pwned\x07 \x1b[2J"
+    log.write_text(f'{marker("chief-0", 1)}\nTraceback (most recent call last):\n  File "x", line 1\n{evil}\n')
+    shown = "ValueError: ␛]0;pwned␇ ␛[2J"
+    assert tail(log)[-1] == shown and why(log) == shown and ends(log)[-1] == shown
+    event = {"time": 0, "type": "warning\x1b[2J", "role": "ps-0\n", "text": "a\nb\x9b31m"}
+    assert format_event(event).endswith("warning␛[2J ps-0␤ text=a␤b�31m")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from deeprec_ext.security.tokens import NAME, make_token, read_token, with_token
+from deeprec_ext.security.tokens import NAME, make_token, page_line, read_token, with_token, write_door
 
 
 def test_it_is_made_once_and_read_by_its_owner_only(tmp_path: Path) -> None:
@@ -33,5 +34,28 @@ def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
 
 
 def test_the_address_has_it_once() -> None:
-    assert with_token("http://127.0.0.1:8080/", "a b") == "http://127.0.0.1:8080/?token=a%20b"
+    assert with_token("http://127.0.0.1:8080/", "a b") == "http://127.0.0.1:8080/#token=a%20b"
     assert with_token("", "a") == "" and with_token("http://x/", "") == "http://x/"
+
+
+def test_the_door_leads_to_the_page_and_its_owner_alone_can_read_it(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        door = write_door(tmp_path / "dashboard.html", "http://127.0.0.1:8080/", 'a"b')
+    finally:
+        os.umask(before)
+    assert door.stat().st_mode & 0o777 == 0o600
+    assert door.read_text().count('http://127.0.0.1:8080/#token=a%22b"') == 2, "the redirection, and a link without one"
+
+
+def test_what_is_shown_of_the_page_never_has_the_token(tmp_path: Path) -> None:
+    url, door = "http://127.0.0.1:8080/", tmp_path / "dashboard.html"
+    assert page_line("", door, tmp_path) == "" and page_line(url, door, tmp_path) == url
+    token = make_token(tmp_path)
+    assert (
+        page_line(url, door, tmp_path)
+        == f"{url} (reads only; to scale from it, add #token= and what is in {tmp_path / NAME})"
+    )
+    write_door(door, url, token)
+    line = page_line(url, door, tmp_path)
+    assert line == f"{url} (reads only; to scale from it, open {door.as_uri()})" and token not in line

@@ -5,17 +5,21 @@ import * as f from "./format.js";
 
 const KEY = "deeprec-ext token";
 
-/** The token of the address, taken out of it at once; kept for this tab only. */
+/** The token behind the `#` of the address, taken out of it at once; kept for this tab only. */
 export function takeToken() {
   const address = new URL(location.href);
-  const given = address.searchParams.get("token");
+  const given = new URLSearchParams(address.hash.slice(1)).get("token");
   if (given !== null) {
-    address.searchParams.delete("token");
-    history.replaceState(null, "", address);
+    address.hash = "";
+    history.replaceState(null, "", address.href.replace(/#$/, ""));
     keep("sessionStorage", KEY, given);
   }
   return given ?? recall("sessionStorage", KEY);
 }
+
+addEventListener("hashchange", () => {  // given to a page that is open already
+  if (location.hash.includes("token=")) location.reload();
+});
 
 export class Control {
   constructor(token) {
@@ -51,7 +55,7 @@ export class Control {
     $("scale-closed").hidden = may;
     text($("access"), may ? "may scale" : "read-only");
     $("access").className = `chip ${may ? "busy" : ""}`;
-    if (token && !may) text($("scale-closed"), "The token of this page is not this job's: open the address that `deeprec-ext status` shows.");
+    if (token && !may) text($("scale-closed"), "The token of this page is not this job's: open the file that `deeprec-ext status` names.");
     this.shape();
   }
 
