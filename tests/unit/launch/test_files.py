@@ -13,6 +13,7 @@ from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.logs import tail, why
 from deeprec_ext.launch.pods import Pod
 from deeprec_ext.launch.ports import check_free
+from deeprec_ext.launch.printing import Printing
 from deeprec_ext.launch.process import marker
 from deeprec_ext.launch.rundir import check_directory, default_directory
 from deeprec_ext.launch.script import Progress
@@ -82,7 +83,7 @@ def test_an_event_is_one_line_whether_its_fields_are_nested_or_not():
 
 
 def test_a_summary_has_all_keys_of_the_contract_and_the_launchers_counts(tmp_path):
-    pod = Pod("ps-0", "ps", 0, tmp_path / "ps-0.log", starts=3, restarts=2)
+    pod = Pod("ps-0", "ps", 0, tmp_path / "ps-0.log", Printing(tmp_path / "ps-0.log"), starts=3, restarts=2)
     script = [Progress(ScriptedEvent("rebalance", at_step=1), fired=True, outcome="committed"),
               Progress(ScriptedEvent("kill", "ps-0", at_step=9))]  # fmt: skip
     stored = {"steps": 10, "roles": {"ps-1": {"started": 1, "restarted": 0}}, "status": "training"}

@@ -21,7 +21,7 @@ def test_a_watcher_that_comes_while_a_pod_is_being_started_is_not_told_that_it_h
         return Verdict(Action.DONE)
 
     def command_of(pod: Pod) -> Command:
-        return Command(("sleep", "100"), dict(os.environ), pod.log)
+        return Command(("sleep", "100"), dict(os.environ))
 
     async def scenario() -> list[str]:
         guard = Guard()
@@ -50,7 +50,7 @@ def ended(tmp_path: Path, script: str, pid_of: Callable[[Pods], int]) -> list[tu
             return Verdict(Action.DONE)
 
         def command_of(pod: Pod) -> Command:
-            return Command(("bash", "-c", script), dict(os.environ), pod.log)
+            return Command(("bash", "-c", script), dict(os.environ))
 
         guard = Guard()
         pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
