@@ -1,12 +1,12 @@
 """Faults at the writes of launcher, AIMaster and PS, by seed: full, read-only, I/O error, a damaged or deleted store.
 
-    python -m benchmarks.faults --runs 100                # 15 to 30 s each
+    python -m benchmarks.faults --runs 100                # half a minute each on quiet cores
     python -m benchmarks.faults --runs 5 --seed 7 --json
 
 Each run is a real job of two PS and two trainers that reads every record once. At a drawn moment (as it starts, while it
 trains, as it ends), from a drawn write on, all writes of one kind of process below the run directory fail for some seconds,
-through a layer in C that is loaded into every process (`shim.c`; needs a C compiler). While it trains, in two runs of three,
-a PS, a worker or the AIMaster is killed meanwhile, or a scaling is asked for.
+through a layer in C that is loaded into every process (`fault_layer`; needs a C compiler). While it trains, in two runs of
+three, a PS, a worker or the AIMaster is killed meanwhile, or a scaling is asked for.
 
 Then the job must end well: it *stands still* when it does not within `LIMIT_SECONDS`, and records are *lost* when they are
 in neither the model nor the report's own count. The directory of such a run is kept, and its number printed.
@@ -32,11 +32,11 @@ from typing import Any
 
 import grpc
 
-from benchmarks.faults.control import Faults, ShimError, compile_shim
+from benchmarks.fault_layer.control import Faults, ShimError, compile_shim
 from benchmarks.job import Job, end_on_signals, running, say
 from benchmarks.stock.cluster import ROOT
 
-SCRIPT = str(ROOT / "benchmarks" / "faults" / "script.py")
+SCRIPT = str(ROOT / "benchmarks" / "fault_layer" / "script.py")
 RECORDS, STEP_SECONDS, BEGUN = 80_000, 0.02, 1_500
 WRITES_MAX = {"launcher": 30, "aimaster": 150, "ps": 20}
 """So many of its writes may succeed before the first fails; a few seconds of each."""

@@ -1,1 +1,0 @@
-"""Faults at the writes of a job's own processes: see `__main__`."""
