@@ -144,7 +144,7 @@ class EventLog:
 
     async def follow(self, after: int, follow: bool) -> AsyncIterator[pb.Event]:
         while True:
-            page = self._store.events(after, PAGE)
+            page = [row for row in self._store.events(after, PAGE) if row[0] <= self._told]
             for sequence, time, type_, role, epoch, text in page:
                 yield pb.Event(sequence=sequence, time=time, type=type_, role=role, epoch=epoch, json=text)
                 after = sequence
@@ -155,7 +155,7 @@ class EventLog:
             await self._next(after)
 
     async def _next(self, after: int) -> None:
-        await self.changed.until(lambda: bool(self._store.events(after, 1)), 5.0)
+        await self.changed.until(lambda: self._told > after, 5.0)
 
     def close(self) -> None:
         self._close()
