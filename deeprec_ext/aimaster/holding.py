@@ -14,6 +14,7 @@ a set of their own (`elastic.collector`), so holder and guards do not know of ea
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import math
 from collections.abc import Collection, Iterable
@@ -141,6 +142,12 @@ class Holding:
             return []
         copies = {slot: self.usable(slot) for slot in self._job.guards.needed()}
         return sorted(slot for slot, copy in copies.items() if copy is not None and copy.holder in names)
+
+    def are_exact(self, slot: int, task: int) -> None:
+        """What a PS has been made of just now: the holder's copy has every update that there is."""
+        copy = self.copies.get(slot)
+        if copy is not None and task_of(copy.holder) == task:
+            self.copies[slot] = dataclasses.replace(copy, since=self._job.clock.monotonic())
 
     def complete(self) -> bool:
         return all(self.usable(slot) is not None for slot in self._job.guards.needed())

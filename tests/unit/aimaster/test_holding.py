@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -105,6 +106,25 @@ def test_the_ps_that_replaces_it_fetches_the_copies_and_nothing_is_restored(tmp_
         assert failure.recovered_by == "holder" and failure.steps_lost == 0
         await it.until(lambda: {move.source_task for move in it.agent("chief-0").command("guard").guard.moves} == {1})
         await held(it)
+
+    play(tmp_path, scenario)
+
+
+def test_copies_from_which_a_ps_was_made_are_as_young_as_it(tmp_path: Path) -> None:
+    """Lost again before the holder has read anything from it: what is told to be missing is of that time alone."""
+
+    async def scenario(it: World) -> None:
+        await held(it)
+        holding, clock = it.master.job.holding, it.master.job.clock
+        it.agent("chief-0").mute.add("guard")
+        old = clock.monotonic() - 1000.0
+        holding.copies = {slot: dataclasses.replace(copy, since=old) for slot, copy in holding.copies.items()}
+        await it.backend.kill("ps-0")
+        await it.until(lambda: not it.master.job.cluster.lost and it.master.job.cluster.ps[0].task == 1)
+        assert holding.complete() and holding.age_seconds(range(8)) < 500.0
+        lines = (tmp_path / "events.jsonl").read_text().splitlines()
+        fetched = next(one for one in map(json.loads, lines) if one["type"] == "fetched")
+        assert fetched["backup_age_seconds"] > 500.0
 
     play(tmp_path, scenario)
 
