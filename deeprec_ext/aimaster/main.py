@@ -142,6 +142,8 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
     store = opening.store_of(spec)
     if spec.resume:
         opening.resume_from_copy(store)
+    else:
+        opening.set_aside_what_went_back(store)
     if await rebuild_if_lost(spec, backend, options.certs, options.listen):
         opening.add_history(store)
     master = AIMaster(spec, backend, options.certs)

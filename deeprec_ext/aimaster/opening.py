@@ -22,7 +22,7 @@ from deeprec_ext.aimaster.authorisation import Authorisation
 from deeprec_ext.aimaster.facts import JobSpec
 from deeprec_ext.aimaster.notices import Notice
 from deeprec_ext.aimaster.store import HISTORY, Store, StoreError
-from deeprec_ext.aimaster.storefile import AGAIN_SECONDS, is_damage, kept_copy, reason
+from deeprec_ext.aimaster.storefile import AGAIN_SECONDS, is_damage, kept_copy, lacks, reason, set_aside
 from deeprec_ext.aimaster.unwritten import CODE
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -109,6 +109,17 @@ class _Unavailable(rpc.AgentsServicer):
         await self._later.not_yet(request, context)
 
     Register = Stream = Missing = Position = _not_yet
+
+
+def set_aside_what_went_back(path: Path) -> None:
+    """A store that lacks what was committed may not decide anything: agents know more. It counts as lost."""
+    try:
+        lost = lacks(path)
+    except sqlite3.Error:
+        return  # damaged: `Store` finds out
+    if lost:
+        log.error("%s has lost its last %d transactions (its write-ahead log is damaged) and is put aside", path, lost)
+        set_aside(path)
 
 
 def resume_from_copy(path: Path) -> None:

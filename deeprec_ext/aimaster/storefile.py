@@ -35,6 +35,8 @@ that earlier, in a thread."""
 
 _PROBE_BYTES = 64 << 10
 
+_COUNT = "INSERT OR REPLACE INTO meta VALUES ('transactions', ?)"
+
 Statement = tuple[str, Sequence[Sequence[Any]]]
 """SQL, and the values of each time it is run."""
 
@@ -53,6 +55,8 @@ class StoreFile:
         self._damaged = False
         self._tried = 0.0
         self._inode = 0
+        self._count = 0  # transactions ever
+        self._found_damage = ""  # by another thread
         self._db: sqlite3.Connection | None = None
         try:
             self._read()
@@ -69,6 +73,7 @@ class StoreFile:
         if broken := damage(db):
             raise sqlite3.DatabaseError(f"malformed: {broken}")
         db.backup(self._memory)
+        self._count = count_of(self._memory)
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
@@ -98,6 +103,10 @@ class StoreFile:
         """One transaction: written now, or when that is possible. `durable`: also survives a power cut."""
         if not statements:
             return
+        self._count += 1
+        counted: Statement = (_COUNT, [(str(self._count),)])
+        self._memory.execute(*_first(counted))
+        statements = [*statements, counted]
         if not self._whole:
             self._waiting.append((statements, durable))
             self._bytes += sum(_size(one) for one in statements)
@@ -121,12 +130,18 @@ class StoreFile:
             self._failed(error)
         else:
             self._goes_on()
+            with contextlib.suppress(OSError):
+                _note_count(self.path, self._count)
 
     def try_again(self) -> None:
         """If it is behind, and not too soon. Notices also that the file was deleted."""
         if self.behind:
             if self._clock() - self._tried >= AGAIN_SECONDS:
                 self.write()
+        elif self._found_damage:
+            self._failed(sqlite3.DatabaseError(self._found_damage))
+            self._found_damage = ""
+            self.write()
         elif not self._is_there():
             self._failed(FileNotFoundError(f"{self.path.name} was deleted, or another one lies in its place"))
             self._write_whole()
@@ -209,6 +224,7 @@ class StoreFile:
                 os.chmod(draft, 0o600)
                 with contextlib.closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)) as db:
                     if broken := damage(db):
+                        self._found_damage = f"malformed: {broken}"
                         raise sqlite3.DatabaseError(broken)
                     db.backup(new)
                 new.execute("PRAGMA journal_mode=DELETE")
@@ -253,6 +269,42 @@ def damage(db: sqlite3.Connection) -> str:
     """What is wrong with a database; empty: nothing. Reads all of it. Raises sqlite3.DatabaseError."""
     found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
     return "" if found == "ok" else found
+
+
+def count_of(db: sqlite3.Connection) -> int:
+    """Transactions that this store has seen; 0 for an empty one."""
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name='meta'").fetchone():
+        return 0
+    row = db.execute("SELECT value FROM meta WHERE key='transactions'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def lacks(path: Path) -> int:
+    """How many transactions a store has lost that were committed: when its write-ahead log is damaged, SQLite goes back to what
+    was before, and says nothing. Their number is written beside it after each commit. Raises sqlite3.Error."""
+    try:
+        noted = int(_counter(path).read_bytes())
+    except (OSError, ValueError):
+        return 0
+    with contextlib.closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as db:
+        return max(0, noted - count_of(db))
+
+
+def _counter(path: Path) -> Path:
+    return path.with_name(path.name + ".count")
+
+
+def _note_count(path: Path, count: int) -> None:
+    """In place, so that it needs no room of a full disk. Raises OSError."""
+    descriptor = os.open(_counter(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(descriptor, b"%020d" % count, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _first(statement: Statement) -> tuple[str, Sequence[Any]]:
+    return statement[0], statement[1][0]
 
 
 def kept_copy(path: Path) -> Path:

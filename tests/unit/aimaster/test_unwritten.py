@@ -175,6 +175,51 @@ def test_a_store_that_is_damaged_while_it_is_used_is_put_aside_and_written_anew(
     store.close()
 
 
+def test_a_store_whose_log_is_damaged_goes_back_silently_and_is_put_aside(tmp_path: Path) -> None:
+    path = tmp_path / "aimaster.db"
+    store = Store(path)
+    for number in range(50):
+        store.put(number=number)
+    for part in sorted(tmp_path.glob("aimaster.db*")):  # as a killed process leaves it
+        for name in ("copy", "whole"):
+            shutil.copy(part, tmp_path / f"{name}-{part.name}")
+    store.close()
+    whole, killed = tmp_path / "whole-aimaster.db", tmp_path / "copy-aimaster.db"
+    opening.set_aside_what_went_back(whole)
+    assert whole.exists()
+    log = killed.with_name(killed.name + "-wal")
+    with log.open("r+b") as file:
+        file.seek(log.stat().st_size // 2)
+        file.write(bytes(100))
+    for shared in tmp_path.glob("copy-*-shm"):
+        shared.unlink()
+    with contextlib.closing(sqlite3.connect(killed)) as db:
+        assert not storefile.damage(db) and db.execute("SELECT value FROM meta WHERE key='number'").fetchone() != (
+            "49",
+        )
+    assert storefile.lacks(killed) > 0
+    opening.set_aside_what_went_back(killed)
+    assert not killed.exists() and damaged(killed).exists()
+
+
+def test_damage_that_the_copy_finds_is_mended(tmp_path: Path) -> None:
+    path = tmp_path / "aimaster.db"
+    store = Store(path)
+    for number in range(500):
+        store.add_event(1.0, "one", "", 0, {"number": number})
+    store.checkpoint()
+    with path.open("r+b") as file:
+        file.seek(8192)
+        file.write(os.urandom(20_000))
+    with contextlib.suppress(sqlite3.DatabaseError):
+        store.copy()
+    store.try_again()
+    store.try_again()
+    check_same(store)
+    store.copy()
+    store.close()
+
+
 def test_a_damaged_store_is_told_from_one_that_is_out_of_reach(tmp_path: Path) -> None:
     path = tmp_path / "aimaster.db"
     store = Store(path)
