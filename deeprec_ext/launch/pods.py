@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ from deeprec_ext.units import format_bytes
 _log = logging.getLogger(__name__)
 _WATCH_QUEUE_MAX = 1000
 START_AGAIN_SECONDS = 1.0
+STEADY_SECONDS = 600.0
+"""An AIMaster that has run for so long has all its restarts again: jobs run for months, and each costs them little."""
 
 
 @dataclass
@@ -243,6 +246,8 @@ class Pods:
             pod.process, pod.told = None, None
             pod.exit_code, pod.cause = code, self._cause(pod, code)
             self._containers.kill_rest(pod.name)
+            if pod.role == "aimaster" and time.monotonic() - process.started_at > STEADY_SECONDS:
+                pod.recent_restarts = pod.recent_error_restarts = 0  # it works, and is killed now and then (memory)
             verdict = await self._judge(pod, code, by_signal)
             pod.restarting = verdict.action is Action.RESTART and not pod.deleted
             if pod.restarting:

@@ -125,7 +125,7 @@ def test_a_ps_and_the_aimaster_killed_while_the_disk_is_full_are_made_good_after
     report = summary["data"]
     assert summary["status"] == "succeeded" and report["lost"] == 0, summary
     assert report["records"] == report["trained"] == RECORDS * EPOCHS, report
-    assert [one["role"] for one in summary["failures"]] == ["ps-1"], summary
+    assert [one["role"] for one in summary["failures"]] == ["ps"], summary
 
 
 @pytest.mark.long
