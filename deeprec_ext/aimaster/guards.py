@@ -127,7 +127,7 @@ class Guards:
             best = self.anywhere(slot)
             if best is None or best.task not in tasks:
                 continue
-            copy = self._job.holding.usable(slot)
+            copy = self._job.holding.steady(slot)
             if copy is None or not self.copies.as_good(copy.since, best):
                 found.append(slot)
         return sorted(found)
@@ -175,7 +175,7 @@ class Guards:
             job.changed.notify()  # a promotion may be waiting for it
 
     def _counts(self, slot: int, task: int, guard: int) -> bool:
-        """Whether a copy that is told of is still there: who was told to keep none any more may have said so before it heard."""
+        """Whether a copy that is told of is there: who was told to keep none any more may have said so before it heard."""
         if slot not in self._told:  # nobody has been told yet by this AIMaster
             return True
         if self._told_in != self._job.cluster.generation:
@@ -259,7 +259,7 @@ class Guards:
     def _replaced(self) -> bool:
         """Whether somebody need not keep a copy any more: the planned guard, or the holder of a single PS, has it as well."""
         for slot, task in self._until_then.items():
-            held, copy = self.copies.anywhere(slot), self._job.holding.usable(slot)
+            held, copy = self.copies.anywhere(slot), self._job.holding.steady(slot)
             planned = self.assigned.get(slot, -1)
             by_holder = (
                 planned == -1 and held is not None and copy is not None and self.copies.as_good(copy.since, held)
@@ -343,7 +343,7 @@ class Guards:
         if best is None or not self._job.peer_backup:
             return -1
         if planned == -1:  # a single PS: its holder is to have it
-            copy = self._job.holding.usable(slot)
+            copy = self._job.holding.steady(slot)
             enough = not self._job.holding.allowed or (copy is not None and self.copies.as_good(copy.since, best))
             return -1 if enough else best.task
         return planned if self.copies.fresh(slot, planned) else best.task

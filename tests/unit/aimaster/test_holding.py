@@ -251,6 +251,28 @@ def test_a_holder_that_is_scaled_away_leaves_when_another_has_the_copies(tmp_pat
     play(tmp_path, scenario, max_workers=1)
 
 
+def test_the_ps_that_leaves_keeps_its_copies_until_the_holder_reads_from_the_one_that_stays(tmp_path: Path) -> None:
+    """The holder's are of before the change until then, and grow older: right after it they were all that there was."""
+
+    async def scenario(it: World) -> None:
+        await it.until(lambda: len(it.master.job.backup_map) == 8)
+        job, chief, leaver = it.master.job, it.agent("chief-0"), it.agent("ps-1")
+        await it.scale(ps=1)
+        await it.until(lambda: "COMMITTED" in chief.told or "commit" in chief.told)
+        chief.mute.add("report")  # it has not read anything under its new assignment
+        await it.until(lambda: len({m.source_task for m in chief.command("guard").guard.moves}) == 1)
+        await it.until(lambda: it.master.scalings.running is not None
+                       and it.master.scalings.running.scaling.detail == "backups are handed over")  # fmt: skip
+        await asyncio.sleep(0.3)
+        kept = {move.variable.slot for move in leaver.command("guard").guard.moves}
+        assert kept == set(ALL) and "leave" not in leaver.told
+        assert {held.task for slot in ALL if (held := job.guards.copies.anywhere(slot)) is not None} == {1}
+        await chief.say(backup=pb.BackupReport(guard=chief.command("guard").guard.id, slots=ALL, age_seconds=0.01))
+        assert (await it.ended()).outcome == "committed" and "leave" in leaver.told
+
+    play(tmp_path, scenario, ps=2)
+
+
 def test_with_a_second_ps_the_guards_take_over_and_the_holder_is_dismissed(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         await held(it)
@@ -311,6 +333,7 @@ def test_a_worker_that_comes_while_a_change_waits_for_the_holder_makes_no_older_
         await it.until(lambda: it.agent("worker-0").view.epoch > before + 1)
         between = it.master.job.cluster.epoch
         chief = it.agent("chief-0")
+        chief.mute.clear()
         await chief.say(backup=pb.BackupReport(guard=chief.command("guard").guard.id, slots=ALL, age_seconds=0.01))
         assert (await it.ended()).outcome == "committed"
         committed = it.agent("worker-0").command("commit").commit.view
