@@ -320,3 +320,36 @@ def test_an_aimaster_on_a_full_disk_answers_waits_and_goes_on(small: Path) -> No
         await world.master.stop()
 
     asyncio.run(play())
+
+
+def test_a_store_that_went_back_is_rebuilt_from_what_agents_know(tmp_path: Path) -> None:
+    """What SQLite makes of a damaged log: a store from before the last scaling, whole and wrong."""
+
+    async def play() -> None:
+        world = World(tmp_path)
+        await world.start()
+        await world.training()
+        path, before = tmp_path / "aimaster.db", tmp_path / "before"
+        with contextlib.closing(sqlite3.connect(path)) as db, contextlib.closing(sqlite3.connect(before)) as copy:
+            db.backup(copy)
+        await world.scale(ps=3)
+        assert (await world.ended()).outcome == "committed"
+        slots = list((await world.status()).slot_map)
+        await asyncio.sleep(0.5)  # agents are told what to keep a little later
+        await world.crash()
+        for part in ("aimaster.db-wal", "aimaster.db-shm"):
+            (tmp_path / part).unlink(missing_ok=True)
+        shutil.copy(before, path)
+        assert storefile.lacks(path) > 0
+        opening.set_aside_what_went_back(path)
+        await world.start()
+        await world.until(
+            lambda: all(a.known_aimaster == world.master.job.incarnation for a in world.backend.agents.values())
+        )
+        status = await world.status()
+        assert status.live and list(status.slot_map) == slots and world.master.job.cluster.generation == 1
+        for agent in world.backend.everybody.values():
+            agent.stop()
+        await world.master.stop()
+
+    asyncio.run(play())
