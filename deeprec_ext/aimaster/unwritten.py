@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from deeprec_ext.units import format_seconds
 
 if TYPE_CHECKING:
     from deeprec_ext.aimaster.job import Job
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 COPY_SECONDS = 60.0
@@ -34,22 +37,31 @@ class Unwritten:
         """Runs for ever; never raises."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            self.look()
-            self._copy()
+            try:
+                self.look()
+                self._copy()
+            except Exception:  # what waited has been called, and did not bear it: the next ones are called all the same
+                log.exception("after a write")
 
     def look(self) -> None:
         """Tries again, and tells who waits."""
         job = self._job
-        job.store.try_again()
-        job.events.try_again()
-        why = (job.store.behind and f"aimaster.db: {job.store.behind}") or job.events.behind
-        if why and self._since is None:
+        if (why := self._behind()) and self._since is None:
             self._since, self._at = job.clock.monotonic(), job.clock.wall()
         self._why = why or self._why
-        if not why and self._since is not None:
+        job.store.try_again()
+        job.events.try_again()
+        if self._since is None:
+            return
+        self._why = self._behind() or self._why
+        if not self._behind():
             seconds, self._since = job.clock.monotonic() - self._since, None
             job.event("written_again", seconds=round(seconds, 1), text=self._why)
         job.changed.notify()
+
+    def _behind(self) -> str:
+        store, events = self._job.store.behind, self._job.events.behind
+        return f"aimaster.db: {store}" if store else events
 
     def notices(self) -> tuple[Notice, ...]:
         """For status, while it lasts."""

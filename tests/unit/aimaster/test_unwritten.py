@@ -293,7 +293,10 @@ def test_an_aimaster_on_a_full_disk_answers_waits_and_goes_on(small: Path) -> No
         await world.until(lambda: bool(job.unwritten.notices()))
         status = await world.status()
         notice = status.notices[0].notice
-        assert notice.code == CODE and "No space left" in notice.text and "goes on by itself" in notice.remedy
+        assert notice.code == CODE and "goes on by itself" in notice.remedy
+        assert (
+            "No space left" in notice.text or "disk is full" in notice.text
+        )  # the latter while SQLite has just freed some
         reply = await world.scale(ps=3)
         await world.until(
             lambda: (
