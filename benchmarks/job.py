@@ -217,13 +217,13 @@ class Job:
 @contextlib.contextmanager
 def running(
     command: Sequence[str], *, ps: int = 2, workers: int = 1, flags: Sequence[str] = (), label: str = "bench",
-    variables: dict[str, str] | None = None,
+    variables: dict[str, str] | None = None, base: Path | None = None,
 ) -> Iterator[Job]:  # fmt: skip
     """`deeprec-ext run` of a Python script (`command`: script and arguments). Ended when the context ends.
 
-    Its directory goes when the benchmark ends, unless the context was left by an error.
+    Its directory (`base`, else a new one) goes when the benchmark ends, unless the context was left by an error.
     """
-    base = Path(tempfile.mkdtemp(prefix=f"{label}-"))
+    base = base or Path(tempfile.mkdtemp(prefix=f"{label}-"))
     (base / "steps").mkdir()
     words = [
         sys.executable, "-I", "-S", str(CHILD), str(os.getpid()),

@@ -22,6 +22,9 @@ STANDBY_DELAY_SECONDS, TRACE_DELAY_SECONDS = 90.0, 30.0
 workers start, settle, and two windows of throughput are measured first: on a fraction of a core, preparing takes a minute or
 more, in which little can be measured, and the next change makes it worthless."""
 
+WAIT_SECONDS = 1.0
+"""How often one that waits counts as alive, while its registration cannot be written down."""
+
 CERTIFICATE_OF: dict[int, str] = {pb.PS: "ps", pb.CHIEF: "trainer", pb.WORKER: "trainer", pb.EVALUATOR: "trainer"}
 
 
@@ -72,10 +75,18 @@ class Admission:
         job.event("registered", name, pid=request.pid, again=member.admitted, address=request.address)
         self._form()
         job.changed.notify()
-        await job.changed.until(lambda: bool(member.outbox.closed) or self._may_enter(member), None)
-        if member.outbox.closed:
-            raise StaleError(f"{name} {member.incarnation[:8]}: {member.outbox.closed}")
-        return self._admit(member)
+        while True:
+            may = await job.changed.until(
+                lambda: bool(member.outbox.closed) or (self._may_enter(member) and not job.store.behind), WAIT_SECONDS
+            )
+            if member.outbox.closed:
+                raise StaleError(f"{name} {member.incarnation[:8]}: {member.outbox.closed}")
+            if may:
+                reply = self._admit(member)
+                if not job.store.behind:  # else what it says may not outlive this process
+                    return reply
+            elif job.store.behind:
+                job.members.sign_of_life(member)  # it waits for us: that is no silence
 
     def _may_enter(self, member: Member) -> bool:
         job = self._job

@@ -18,7 +18,7 @@ from deeprec_ext.aimaster.members import Member
 from deeprec_ext.aimaster.planning import wanted_map
 from deeprec_ext.aimaster.scaling import RefusedScalingError, Run, StepError
 from deeprec_ext.aimaster.slots import moves_of, tracked
-from deeprec_ext.aimaster.view import take_epoch
+from deeprec_ext.aimaster.view import Cluster, take_epoch
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -93,7 +93,9 @@ class PsChange:
         await self._prepare()
         await self._pause()
         await self._final_copy()
+        before = self._job.cluster
         self._decide()
+        await self._is_stored(before)
 
     async def _acquire(self) -> None:
         run, job, s = self._run, self._job, self._run.scaling
@@ -214,6 +216,10 @@ class PsChange:
     async def _pause(self) -> None:
         run, job = self._run, self._job
         settings = job.settings
+        if waited := await run.stored():  # else trainers would stand still for a decision that cannot be written down
+            self._prepare_end += waited
+            if any(variable.update == pb.Variable.ROWS for variable in self._moved.variables) and self._moves():
+                await self._dirty_round("after the wait for the disk")
         if job.marks_on != self._tracked:
             raise StepError(CHANGED)
         if job.marks_on:  # the final copy must be the only reader that collects dirty marks
@@ -265,6 +271,17 @@ class PsChange:
         with job.store.transaction(durable=True):
             run.enter(State.COMMIT)
             job.set_cluster(decided)
+
+    async def _is_stored(self, before: Cluster) -> None:
+        """Nobody hears of a decision that is not written down. Where that takes longer than the lease allows, trainers go on
+        with the old view, and so does everybody."""
+        run, job = self._run, self._job
+        if await job.stored(job.settings.commit_margin_seconds / 2):
+            return
+        with job.store.transaction(durable=True):
+            run.enter(State.FINAL_COPY)
+            job.set_cluster(dataclasses.replace(before, next_epoch=job.cluster.next_epoch))
+        raise StepError(f"the decision could not be written down ({job.store.behind}); ask again")
 
     # ------------------------------------------------------------------------------------------------ back
 

@@ -15,8 +15,15 @@ class Clock(Protocol):
 
 
 class SystemClock:
+    """Its wall time goes on evenly from what the machine's clock says at the start: one that is set, or jumps, while the
+    job runs changes neither ages nor the order of what is written down."""
+
+    def __init__(self, after: float = 0.0) -> None:
+        """`after`: Unix seconds that have been written down already; it does not begin before."""
+        self._ahead = max(time.time(), after) - time.monotonic()
+
     def monotonic(self) -> float:
         return time.monotonic()
 
     def wall(self) -> float:
-        return time.time()
+        return time.monotonic() + self._ahead

@@ -6,11 +6,14 @@ When that file is full it becomes `events.jsonl.1`, in place of the one before, 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+import os
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from deeprec_ext.aimaster.signals import Signal
 from deeprec_ext.aimaster.store import Store
@@ -45,53 +48,103 @@ def last_sequence(text: str) -> int:
 
 
 class EventLog:
-    """Adds events and lets readers follow them. Readers page through the store: nothing is queued for them."""
+    """Adds events and lets readers follow them. Readers page through the store: nothing is queued for them, nor for the file.
+
+    An event is told when it is true for good: an AIMaster killed in a transaction, or whose store could not be written, has
+    not decided anything. What cannot be written into the file is written when that is possible again: the store has it.
+    """
 
     def __init__(self, store: Store, path: Path, clock: Any) -> None:
         self._store, self._clock, self.changed = store, clock, Signal()
         self._path = path
-        self._file = path.open("a", encoding="utf-8")
-        self._catch_up()
+        self._file: IO[bytes] | None = None
+        self.behind = ""  # why the file lacks events; empty: it has them
+        self._written: int | None = None  # the last one in the file; None: not looked yet
+        with contextlib.suppress(OSError):
+            store.continue_events(self._last_in_file())  # a store that was lost begins anew, the file does not
+        self._told = self._last()
+        self._store.after_commit(self._write_new)
 
-    def _catch_up(self) -> None:
-        """Appends what the store has and the file lacks: the last AIMaster may have died between the two."""
+    def _last(self) -> int:
+        return int(self._store.rows("SELECT coalesce(max(sequence), 0) FROM events")[0][0])
+
+    def _last_in_file(self) -> int:
+        return last_sequence(tail(self._path)) or last_sequence(tail(former(self._path)))
+
+    def add(self, type_: str, role: str = "", epoch: int = 0, **fields: Any) -> None:
+        self._store.add_event(self._clock.wall(), type_, role, epoch, fields)
+        self._store.after_commit(self._tell)
+
+    def _tell(self) -> None:
+        """All that have not been told."""
+        while page := self._store.events(self._told, PAGE):
+            self._told = page[-1][0]
+            for _, _, type_, role, epoch, text in page:
+                details = " ".join(
+                    f"{key}={value}" for key, value in json.loads(text).items() if value not in ("", None)
+                )
+                log.info("%s %s epoch=%d %s", type_, role, epoch, details)
+        self._write_new()
+        self.changed.notify()
+
+    # ------------------------------------------------------------------------------------------------ the file
+
+    def try_again(self) -> None:
+        """Writes what the file lacks, if that is possible; call it now and then."""
+        if self.behind:
+            self._store.after_commit(self._write_new)
+
+    def _write_new(self) -> None:
+        try:
+            if self._file is None or self._written is None:
+                self._open()
+            while page := self._store.events(self._written or 0, PAGE):
+                for row in page:
+                    self._write(*row)
+                    self._written = row[0]
+        except OSError as error:
+            if not self.behind:
+                log.error("%s cannot be written: %s; it is tried again", self._path, error)
+            self.behind = f"{self._path.name}: {error.strerror or error}"
+            self._close()
+            return
+        self.behind = ""
+
+    def _open(self) -> None:
+        """Also appends what the store has and the file lacks: the last AIMaster may have died between the two."""
+        self._file = self._path.open("ab", buffering=0)
         text = tail(self._path)
         if text and not text.endswith("\n"):
-            self._file.write("\n")  # a torn last line stays visible, and is written again whole
-        last = last_sequence(text) or last_sequence(tail(former(self._path)))
-        self._store.continue_events(last)  # a store that was lost begins anew, the file does not
-        while page := self._store.events(last, PAGE):
-            for row in page:
-                self._write(*row)
-            last = page[-1][0]
+            self._append(b"\n")  # a torn last line stays visible, and is written again whole
+        if self._written is None:
+            self._written = self._last_in_file()
 
     def _write(self, sequence: int, time: float, type_: str, role: str, epoch: int, text: str) -> None:
         line = {"sequence": sequence, "time": time, "type": type_, "role": role, "epoch": epoch, **json.loads(text)}
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+        self._append(json.dumps(line).encode() + b"\n")
+        assert self._file is not None
         if self._file.tell() >= FILE_BYTES:
-            self._begin_another()
+            self._close()
+            self._path.replace(former(self._path))
+            self._open()
 
-    def _begin_another(self) -> None:
-        self._file.close()
-        self._path.replace(former(self._path))
-        self._file = self._path.open("a", encoding="utf-8")
+    def _append(self, line: bytes) -> None:
+        """The whole line or nothing of it."""
+        assert self._file is not None
+        end = self._file.seek(0, os.SEEK_END)
+        if (self._file.write(line) or 0) < len(line):
+            self._file.truncate(end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
-    def add(self, type_: str, role: str = "", epoch: int = 0, **fields: Any) -> None:
-        now = self._clock.wall()
-        sequence = self._store.add_event(now, type_, role, epoch, fields)
-        self._store.after_commit(lambda: self._tell(sequence, now, type_, role, epoch, fields))
-
-    def _tell(self, sequence: int, now: float, type_: str, role: str, epoch: int, fields: Mapping[str, Any]) -> None:
-        """Others see it only when it is true for good: an AIMaster killed in a transaction has not decided anything."""
-        self._write(sequence, now, type_, role, epoch, json.dumps(fields))
-        details = " ".join(f"{key}={value}" for key, value in fields.items() if value not in ("", None))
-        log.info("%s %s epoch=%d %s", type_, role, epoch, details)
-        self.changed.notify()
+    def _close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
 
     async def follow(self, after: int, follow: bool) -> AsyncIterator[pb.Event]:
         while True:
-            page = self._store.events(after, PAGE)
+            page = [row for row in self._store.events(after, PAGE) if row[0] <= self._told]
             for sequence, time, type_, role, epoch, text in page:
                 yield pb.Event(sequence=sequence, time=time, type=type_, role=role, epoch=epoch, json=text)
                 after = sequence
@@ -102,7 +155,7 @@ class EventLog:
             await self._next(after)
 
     async def _next(self, after: int) -> None:
-        await self.changed.until(lambda: bool(self._store.events(after, 1)), 5.0)
+        await self.changed.until(lambda: self._told > after, 5.0)
 
     def close(self) -> None:
-        self._file.close()
+        self._close()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ from deeprec_ext.aimaster.members import Members
 from deeprec_ext.aimaster.notices import Notices
 from deeprec_ext.aimaster.signals import Signal
 from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.unwritten import Unwritten
 from deeprec_ext.aimaster.view import Cluster, advance
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -40,7 +42,7 @@ PUBLISH_DELAY_SECONDS, PUBLISH_DELAY_PER_MEMBER_SECONDS = 0.1, 0.002
 square of the members (a list of n workers to n agents: 60 MB for 1 000), so the delay grows with them too."""
 
 
-async def _is_kept() -> None:
+async def _nowhere_else() -> None:
     """The store is a file that outlives this process."""
 
 
@@ -50,7 +52,7 @@ class Job:
     def __init__(self, spec: JobSpec, store: Store, clock: Clock | None = None) -> None:
         self.spec, self.store = spec, store
         self.settings = spec.settings
-        self.clock = clock or SystemClock()
+        self.clock = clock or SystemClock(store.newest_time())
         self.resumed = store.get("aimaster_incarnation") is not None
         self.settled = False  # who took part before this AIMaster has come back, or has been given up
         self.incarnation = store.next_incarnation()
@@ -86,12 +88,22 @@ class Job:
         self.notices = Notices(self)
         self.dashboard = ""  # URL of the web page, while it is served
         self.stale: asyncio.Event = asyncio.Event()  # a newer AIMaster exists: end
-        self.keep: Callable[[], Awaitable[None]] = _is_kept  # awaited between a decision and its first effect
+        self.keep_elsewhere: Callable[[], Awaitable[None]] = _nowhere_else  # part of `keep`
+        self.unwritten = Unwritten(self)
         self._published: object = None
         self._publishing: asyncio.Task[None] | None = None
         if store.get("started") is None:
             store.put(started=self.clock.wall(), job=spec.name, slots=spec.slots)
         self.started: float = store.get("started")
+
+    async def stored(self, timeout_seconds: float | None = None) -> bool:
+        """Waits until the store's file has everything that was written; whether it came to that in time."""
+        return await self.changed.until(lambda: not self.store.behind, timeout_seconds)
+
+    async def keep(self) -> None:
+        """Between a decision and its first effect: waits until it outlives this process, however long that takes."""
+        await self.stored()
+        await self.keep_elsewhere()
 
     def event(self, type_: str, role: str = "", **fields: Any) -> None:
         self.events.add(type_, role, self.cluster.epoch, **fields)
@@ -189,7 +201,13 @@ class Job:
         self.store.put(marks=fingerprint)
 
     def publish(self, *, without: frozenset[str] = frozenset()) -> None:
-        """Sends the present view to everybody who takes part, except to `without` (they get it as a Commit)."""
+        """Sends the present view to everybody who takes part, except to `without` (they get it as a Commit).
+
+        One that the store's file does not have yet is sent when it has it.
+        """
+        if self.store.behind:
+            self.store.after_commit(self.publish)
+            return
         view = self.view()
         self.event("view_published", ps=len(view.ps), workers=len(view.workers), generation=view.generation)
         self._published = self._membership()
@@ -249,4 +267,8 @@ class Job:
         self.members.flush()
         self.ledger.close()
         self.events.close()
+        try:
+            self.store.copy()
+        except (sqlite3.Error, OSError) as error:
+            log.warning("the copy of the store is as it was: %s", error)
         self.store.close()

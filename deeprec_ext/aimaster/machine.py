@@ -71,7 +71,7 @@ EDGES: dict[tuple[State, State], str] = {
     (
         State.COMMIT,
         State.FINAL_COPY,
-    ): "the AIMaster died at once: nobody has heard of the decision, and it is taken back",
+    ): "the AIMaster died at once, or could not write it down: nobody has heard of the decision, and it is taken back",
     (State.RELEASE, State.STEADY): "drained pods are gone",
 }
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from deeprec_ext.aimaster import opening
 from deeprec_ext.aimaster.backend import LauncherBackend
 from deeprec_ext.aimaster.extras import parse_address, require_autoscale, require_dashboard, require_kubernetes
 from deeprec_ext.aimaster.facts import JobSpec
@@ -144,7 +145,14 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
     """Until a signal, a newer AIMaster, or an error; returns the exit code."""
     spec.workdir.mkdir(parents=True, exist_ok=True)
     backend = LauncherBackend(options.launcher, spec.name, options.certs)
-    await rebuild_if_lost(spec, backend, options.certs, options.listen)
+    await opening.wait_for(spec, options.certs, options.listen)
+    store = opening.store_of(spec)
+    if spec.resume:
+        opening.resume_from_copy(store)
+    else:
+        opening.set_aside_what_went_back(store)
+    if await rebuild_if_lost(spec, backend, options.certs, options.listen):
+        opening.add_history(store)
     master = AIMaster(spec, backend, options.certs)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -95,6 +95,16 @@ class Run:
     def add_pause(self, report: pb.PauseReport) -> None:
         self.update(**pause_changes(self.scaling, report))
 
+    async def stored(self) -> float:
+        """Waits until the disk has every state until now, and says so; the seconds that it took, 0: it had."""
+        if not self.job.store.behind:
+            return 0.0
+        began, detail = self.now(), self.scaling.detail
+        self.update(detail=f"waits for the disk: {self.job.store.behind}")
+        await self.job.stored()
+        self.update(detail=detail)
+        return self.now() - began
+
     # ------------------------------------------------------------------------------------------------ commands
 
     def send(self, members: Mapping[str, Member], **command: Any) -> dict[str, asyncio.Future[pb.Ack]]:
@@ -124,6 +134,8 @@ class Run:
     async def acquire(self, timeout_seconds: float) -> None:
         """Creates the new pods that are not there yet and waits until they are registered."""
         job, added = self.job, self.scaling.added
+        if added:
+            await self.stored()
         job.acquiring = frozenset(added)
         for name in added:
             record = job.members.record(name)

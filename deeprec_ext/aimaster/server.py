@@ -28,6 +28,7 @@ from deeprec_ext.aimaster.pods import Pods
 from deeprec_ext.aimaster.scalings import Scalings
 from deeprec_ext.aimaster.service import AgentsService, agents_handlers
 from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.storefile import AGAIN_SECONDS
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -74,6 +75,9 @@ class AIMaster:
 
     async def start(self, listen: str) -> int:
         """Serves, then starts or recovers the job in the background; returns the port. Raises UsageError."""
+        while self.job.store.behind:  # the number of this AIMaster has to outlive it before anybody hears it
+            await asyncio.sleep(AGAIN_SECONDS)
+            self.job.store.try_again()
         server = grpc.aio.server(
             options=credentials.SERVER_OPTIONS, interceptors=[Authorisation(tls=self._certs is not None)]
         )
@@ -97,7 +101,8 @@ class AIMaster:
         healing = self._healing
         for coroutine in (
             self._begin(), self.pods.watch(), healing.watch_heartbeats(), healing.replace(), healing.bring_lost_back(),
-            self.job.guards.run(), self.job.holding.run(), self.job.disk.run(), self.job.keepsakes.run(), self.job.gazing.run(),
+            self.job.unwritten.run(), self.job.guards.run(), self.job.holding.run(), self.job.disk.run(),
+            self.job.keepsakes.run(), self.job.gazing.run(),
             *([self.autoscaler.run()] if self.autoscaler is not None else []),
         ):  # fmt: skip
             task = asyncio.get_running_loop().create_task(coroutine)

@@ -89,6 +89,6 @@ def status(job: Job, scalings: Scalings) -> pb.StatusReply:
         live=cluster.live,
         slot_load=_slot_load(job, sizes),
         dashboard=job.dashboard,
-        notices=[one.to_proto() for one in job.notices.all],
+        notices=[one.to_proto() for one in (*job.unwritten.notices(), *job.notices.all)],
         autoscale=("held" if job.held else "on") if job.settings.autoscale else "",
     )

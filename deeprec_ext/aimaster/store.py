@@ -2,6 +2,10 @@
 
 Facts are JSON in narrow tables: few columns are ever searched. Writes are small and synchronous: they happen on changes
 of membership and state, never per heartbeat. A killed process loses nothing; only COMMIT also waits for the disk.
+
+The AIMaster works on a copy in memory, and the file follows it (`storefile`), normally within the same call. While the file
+cannot be written nothing here fails or stands still: reads, heartbeats and status go on. Who is about to act on what it
+has written waits until the store is not `behind` (`Job.stored`, `after_commit`).
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from deeprec_ext.aimaster.facts import Failure, RoleRecord, Scaling
+from deeprec_ext.aimaster.storefile import Statement, StoreFile
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.gazer import series
 
@@ -26,9 +31,6 @@ EVENTS_KEPT, SCALINGS_KEPT = 100_000, 5_000
 
 FORGET_EVERY = 1000
 """So many more are kept before the oldest go, all at once."""
-CHECKPOINT_PAGES = 16_384
-"""64 MB of the write-ahead log: then a commit copies it into the database itself, and waits for the disk. `checkpoint` does
-that earlier, in a thread."""
 
 _SCHEMA = """
 CREATE TABLE meta     (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -56,6 +58,20 @@ CREATE TABLE ledger_visits   (dataset INTEGER NOT NULL, epoch INTEGER NOT NULL, 
 CREATE TABLE ledger_replayed (dataset INTEGER NOT NULL, incarnation TEXT NOT NULL, records INTEGER NOT NULL,
                               PRIMARY KEY (dataset, incarnation)) WITHOUT ROWID;
 """
+_TABLES = "SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sqlite_%'"
+HISTORY = (
+    "events",
+    "failures",
+    "totals",
+    "scalings",
+    "gazer_subjects",
+    "gazer_samples",
+    "gazer_minutes",
+    "gazer_tens",
+    "gazer_traces",
+)
+"""Tables without which the job goes on as well: what was, and not what is."""
+
 MIGRATIONS = {0: _SCHEMA, 1: _LEDGER, 2: series.SCHEMA}
 """What leads from a version to the next one."""
 
@@ -68,26 +84,54 @@ class Store:
     """All of it. One writer: the AIMaster's event loop."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        """Raises StoreError; sqlite3.Error or OSError where the file cannot be opened or read now."""
         self._path = path
         if read_only and not path.exists():
             raise StoreError(f"{path} does not exist: this is no run directory, or its AIMaster never started")
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if read_only:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._check(path)
+            return
+        self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._file = StoreFile(path, self._db)
+        self._depth = 0
+        self._said: list[Statement] = []  # of the transaction under way
+        self._then: list[Callable[[], None]] = []  # likewise
+        self._waiting: list[Callable[[], None]] = []  # until it is written
+        for old in range(self._check(path), SCHEMA_VERSION):
+            with self.transaction():
+                for query in MIGRATIONS[old].split(";"):
+                    if query.strip():
+                        self._run(query)
+                self._run(f"PRAGMA user_version={old + 1}")
+
+    def _check(self, path: Path) -> int:
+        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
         if version > SCHEMA_VERSION:
             raise StoreError(f"{path} has schema {version}, known is {SCHEMA_VERSION}: use a newer deeprec-ext")
-        if read_only:
-            return
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
-        for old in range(version, SCHEMA_VERSION):
-            self._db.executescript(f"BEGIN; {MIGRATIONS[old]} PRAGMA user_version={old + 1}; COMMIT;")
-        path.chmod(0o600)
-        self._depth = 0
-        self._waiting: list[Callable[[], None]] = []
+        return version
 
     def close(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.close()
         self._db.close()
+
+    # ------------------------------------------------------------------------------------------------ writing
+
+    @property
+    def behind(self) -> str:
+        """Why the file does not have everything; empty: it has."""
+        return self._file.behind
+
+    @property
+    def behind_since(self) -> float:
+        """Monotonic seconds."""
+        return self._file.since
+
+    def try_again(self) -> None:
+        """Writes what waits, if that is possible; call it now and then."""
+        self._file.try_again()
+        self._tell()
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[None]:
@@ -95,37 +139,78 @@ class Store:
         if self._depth:
             yield
             return
-        if durable:
-            self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute("BEGIN IMMEDIATE")
         self._depth = 1
         try:
             yield
             self._db.execute("COMMIT")
         except BaseException:
-            if self._db.in_transaction:  # SQLite rolls back by itself when the disk is full
+            if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            self._waiting.clear()
+            self._said, self._then = [], []
             raise
         finally:
             self._depth = 0
-            if durable:
-                self._db.execute("PRAGMA synchronous=NORMAL")
-        waiting, self._waiting = self._waiting, []
-        for function in waiting:
-            function()
+        said, self._said = self._said, []
+        for function in self._then:
+            self._wait(function)
+        self._then = []
+        self._file.append(said, durable=durable)
+        self._tell()
 
     def after_commit(self, function: Callable[[], None]) -> None:
-        """Calls it when what has been written is there to stay: now, or at the end of the transaction; not if that fails."""
+        """Calls it when what has been written is there to stay: now, at the end of the transaction (not if that fails), or
+        when the file can be written again. The same function is called once, however often it was given meanwhile."""
         if self._depth:
-            self._waiting.append(function)
+            self._then.append(function)
         else:
-            function()
+            self._wait(function)
+            self._tell()
+
+    def _wait(self, function: Callable[[], None]) -> None:
+        if function not in self._waiting:
+            self._waiting.append(function)
+
+    def _tell(self) -> None:
+        while self._waiting and not self._depth and not self.behind:
+            self._waiting.pop(0)()
+
+    def _run(self, query: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        cursor = self._db.execute(query, values)
+        self._note(query, [values])
+        return cursor
+
+    def _run_many(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
+        rows = list(rows)
+        if rows:
+            self._db.executemany(query, rows)
+            self._note(query, rows)
+
+    def _note(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
+        if self._depth:
+            self._said.append((query, rows))
+        else:
+            self._file.append([(query, rows)])
 
     def checkpoint(self) -> None:
         """Copies the write-ahead log into the database. From any thread; commits go on meanwhile. Raises sqlite3.Error."""
-        with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as db:
-            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._file.checkpoint()
+
+    def copy(self) -> None:
+        """Writes the copy beside the file. From any thread. Raises sqlite3.Error, OSError."""
+        self._file.copy()
+
+    def take_over(self, path: Path, tables: Iterable[str] = ()) -> None:
+        """Rows of another store that this one lacks: of these tables, or of all. Raises sqlite3.Error, StoreError."""
+        other = Store(path, read_only=True)
+        try:
+            with self.transaction():
+                for table in tables or [row[0] for row in other.rows(_TABLES)]:
+                    if other.has_table(table) and (rows := other.rows(f"SELECT * FROM {table}")):
+                        marks = ", ".join("?" * len(rows[0]))
+                        self.write(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
+        finally:
+            other.close()
 
     def reader(self) -> Store:
         """Another connection that only reads, for a thread; close it."""
@@ -137,7 +222,7 @@ class Store:
 
     def write(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         """Once per row."""
-        self._db.executemany(query, rows)
+        self._run_many(query, rows)
 
     def has_table(self, name: str) -> bool:
         """A store that is only read may be of an older version."""
@@ -151,7 +236,7 @@ class Store:
 
     def put(self, **values: Any) -> None:
         rows = [(key, json.dumps(value)) for key, value in values.items()]
-        self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+        self._run_many("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
     def everything(self) -> dict[str, Any]:
         """All keys with their values."""
@@ -162,7 +247,7 @@ class Store:
         return b"" if row is None else bytes(row[0])
 
     def put_blob(self, key: str, value: bytes) -> None:
-        self._db.execute("INSERT OR REPLACE INTO blobs VALUES (?, ?)", (key, value))
+        self._run("INSERT OR REPLACE INTO blobs VALUES (?, ?)", (key, value))
 
     def next_incarnation(self) -> int:
         """A number that grows with every start of the AIMaster on this store."""
@@ -175,9 +260,9 @@ class Store:
 
     def add_event(self, time: float, type_: str, role: str, epoch: int, fields: Mapping[str, Any]) -> int:
         row = (time, type_, role, epoch, json.dumps(fields))
-        sequence = int(self._db.execute("INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?)", row).lastrowid or 0)
+        sequence = int(self._run("INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?)", row).lastrowid or 0)
         if sequence % FORGET_EVERY == 0:
-            self._db.execute("DELETE FROM events WHERE sequence <= ?", (sequence - EVENTS_KEPT,))
+            self._run("DELETE FROM events WHERE sequence <= ?", (sequence - EVENTS_KEPT,))
         return sequence
 
     def events(self, after: int, limit: int = 500) -> list[tuple[int, float, str, str, int, str]]:
@@ -185,11 +270,16 @@ class Store:
         query = "SELECT * FROM events WHERE sequence > ? ORDER BY sequence LIMIT ?"
         return self._db.execute(query, (after, limit)).fetchall()
 
+    def newest_time(self) -> float:
+        """Unix seconds of the newest event; 0: there is none."""
+        row = self._db.execute("SELECT time FROM events ORDER BY sequence DESC LIMIT 1").fetchone()
+        return 0.0 if row is None else float(row[0])
+
     def continue_events(self, last: int) -> None:
         """The next event gets a higher number than `last`: those before are in another place."""
-        self._db.execute("INSERT INTO sqlite_sequence SELECT 'events', 0 WHERE NOT EXISTS "
+        self._run("INSERT INTO sqlite_sequence SELECT 'events', 0 WHERE NOT EXISTS "
                          "(SELECT 1 FROM sqlite_sequence WHERE name='events')")  # fmt: skip
-        self._db.execute("UPDATE sqlite_sequence SET seq=max(seq, ?) WHERE name='events'", (last,))
+        self._run("UPDATE sqlite_sequence SET seq=max(seq, ?) WHERE name='events'", (last,))
 
     # ------------------------------------------------------------------------------------------------ scalings
 
@@ -197,7 +287,7 @@ class Store:
         identifier = int(self.get("scalings", 0)) + 1
         self.put(scalings=identifier)
         if identifier % FORGET_EVERY == 0:
-            self._db.execute("DELETE FROM scalings WHERE id <= ?", (identifier - SCALINGS_KEPT,))
+            self._run("DELETE FROM scalings WHERE id <= ?", (identifier - SCALINGS_KEPT,))
         return identifier
 
     def save_scaling(self, scaling: Scaling, moved: bytes | None = None) -> None:
@@ -206,7 +296,7 @@ class Store:
             "INSERT INTO scalings VALUES (?, ?, ?) ON CONFLICT(id) DO UPDATE SET json=excluded.json, "
             "moved=coalesce(excluded.moved, moved)"
         )
-        self._db.execute(query, (scaling.id, scaling.to_json(), moved))
+        self._run(query, (scaling.id, scaling.to_json(), moved))
 
     def scalings(self) -> list[Scaling]:
         return [Scaling.from_json(row[0]) for row in self._db.execute("SELECT json FROM scalings ORDER BY id")]
@@ -223,17 +313,17 @@ class Store:
     # ------------------------------------------------------------------------------------------------ membership
 
     def save_view(self, epoch: int, time: float, view: bytes) -> None:
-        self._db.execute("INSERT OR REPLACE INTO views VALUES (?, ?, ?)", (epoch, time, view))
-        self._db.execute("DELETE FROM views WHERE epoch <= ?", (epoch - VIEWS_KEPT,))
+        self._run("INSERT OR REPLACE INTO views VALUES (?, ?, ?)", (epoch, time, view))
+        self._run("DELETE FROM views WHERE epoch <= ?", (epoch - VIEWS_KEPT,))
 
     def save_role(self, record: RoleRecord) -> None:
-        self._db.execute("INSERT OR REPLACE INTO roles VALUES (?, ?)", (record.name, json.dumps(asdict(record))))
+        self._run("INSERT OR REPLACE INTO roles VALUES (?, ?)", (record.name, json.dumps(asdict(record))))
 
     def roles(self) -> list[RoleRecord]:
         return [RoleRecord(**json.loads(row[0])) for row in self._db.execute("SELECT json FROM roles")]
 
     def fence(self, incarnation: str, name: str) -> None:
-        self._db.execute("INSERT OR IGNORE INTO fenced VALUES (?, ?)", (incarnation, name))
+        self._run("INSERT OR IGNORE INTO fenced VALUES (?, ?)", (incarnation, name))
 
     def is_fenced(self, incarnation: str) -> bool:
         return self._db.execute("SELECT 1 FROM fenced WHERE incarnation=?", (incarnation,)).fetchone() is not None
@@ -243,15 +333,15 @@ class Store:
     def save_failure(self, failure: Failure) -> Failure:
         """Inserts it when its id is 0; returns it with its id."""
         if failure.id == 0:
-            identifier = int(self._db.execute("INSERT INTO failures VALUES (NULL, '{}')").lastrowid or 0)
+            identifier = int(self._run("INSERT INTO failures VALUES (NULL, '{}')").lastrowid or 0)
             failure = Failure(**{**asdict(failure), "id": identifier})
-        self._db.execute("UPDATE failures SET json=? WHERE id=?", (json.dumps(asdict(failure)), failure.id))
+        self._run("UPDATE failures SET json=? WHERE id=?", (json.dumps(asdict(failure)), failure.id))
         return failure
 
     def insert_failure(self, failure: Failure) -> None:
         """One of another store, with the id it had there."""
         row = (failure.id, json.dumps(asdict(failure)))
-        self._db.execute("INSERT OR REPLACE INTO failures VALUES (?, ?)", row)
+        self._run("INSERT OR REPLACE INTO failures VALUES (?, ?)", row)
 
     def failures(self) -> list[Failure]:
         return [Failure(**json.loads(row[0])) for row in self._db.execute("SELECT json FROM failures ORDER BY id")]
@@ -263,7 +353,7 @@ class Store:
             "examples=max(examples, excluded.examples)"
         )
         with self.transaction():
-            self._db.executemany(query, examples)
+            self._run_many(query, examples)
 
     def totals(self) -> dict[str, int]:
         """Examples per incarnation."""

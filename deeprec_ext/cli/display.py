@@ -40,6 +40,7 @@ class Plain:
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._last = 0.0
+        self._missing = 0  # lines, since the last one that could be written
 
     def update(self, scene: Scene) -> None:
         from deeprec_ext.cli.table import plain_line
@@ -47,15 +48,26 @@ class Plain:
         now = time.monotonic()
         if now - self._last >= PLAIN_SECONDS:
             self._last = now
-            print(plain_line(scene), file=self._stream, flush=True)
+            self._print(plain_line(scene))
 
     def event(self, event: dict[str, Any]) -> None:
-        print(f"  {format_event(event)}", file=self._stream, flush=True)
+        self._print(f"  {format_event(event)}")
 
     def say(self, line: str) -> None:
-        print(f"  {time.strftime('%H:%M:%S')} {printable(line)}", file=self._stream, flush=True)
+        self._print(f"  {time.strftime('%H:%M:%S')} {printable(line)}")
 
     def close(self) -> None: ...
+
+    def _print(self, line: str) -> None:
+        """Into a file on a full disk as far as that is possible: the job does not depend on it."""
+        missing = f"  ({self._missing} lines are missing here)\n" if self._missing else ""
+        try:
+            print(missing + line, file=self._stream, flush=True)
+            self._missing = 0
+        except BrokenPipeError:
+            raise
+        except OSError:
+            self._missing += 1
 
 
 class LiveTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import logging
 import os
@@ -82,7 +83,8 @@ class _Stderr(logging.Handler):
     """Writes to what `sys.stderr` is at the moment: the live table replaces it to print above itself."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr)
+        with contextlib.suppress(OSError):  # a full disk: what is logged is not worth an error
+            print(self.format(record), file=sys.stderr, flush=True)
 
 
 def _fail(error: DeepRecError, code: int) -> int:

@@ -37,7 +37,7 @@ class EventTail:
                     self._position = 0
                 self._inode = inode
                 return events + self._rest(file)
-        except FileNotFoundError:
+        except OSError:  # not there yet, or not to be read at present
             return []
 
     def _rest(self, file: IO[bytes]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +20,8 @@ from typing import Any, Protocol
 import grpc.aio
 
 from deeprec_ext.aimaster import restarting
+from deeprec_ext.aimaster.unwritten import CODE
+from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.client import JobClient
 from deeprec_ext.launch.containers import open_containers
 from deeprec_ext.launch.ending import FAILED, STOPPED, SUCCEEDED, Ending, Outcome, stop_all, wait_for_others
@@ -39,7 +41,7 @@ from deeprec_ext.launch.story import write_report
 from deeprec_ext.launch.summary import merge_summary, read_stored
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
-from deeprec_ext.rundir import write_json
+from deeprec_ext.rundir import RunDirectory, write_json
 from deeprec_ext.security.authority import create_certificates
 from deeprec_ext.security.credentials import SERVER_OPTIONS, add_port
 from deeprec_ext.security.tokens import make_token, page_line, write_door
@@ -90,6 +92,7 @@ class Job:
         self._display = display
         self._ending = Ending()
         self._ending_step = ""
+        self._told = ""  # what cannot be written
         self._refused = False
         self._hurry = asyncio.Event()
         self._began = time.monotonic()
@@ -115,7 +118,8 @@ class Job:
         server = grpc.aio.server(options=SERVER_OPTIONS)
         tasks: list[asyncio.Task[None]] = []
         try:
-            create_certificates(plan.directory.certificates, plan.job)
+            with writable(plan.directory):
+                create_certificates(plan.directory.certificates, plan.job)
             if self._http is not None:
                 address = f"http://{self._http}/"
                 door = write_door(plan.directory.door, address, make_token(plan.directory.certificates))
@@ -126,7 +130,8 @@ class Job:
             rpc.add_LauncherServicer_to_server(LauncherService(self._pods), server)
             self._launcher = f"{HOST}:{add_port(server, f'{HOST}:0', 'launcher', plan.directory.certificates)}"
             await server.start()
-            plan.directory.describe(describe(plan, self._aimaster, self._launcher, self._http))
+            with writable(plan.directory):
+                plan.directory.describe(describe(plan, self._aimaster, self._launcher, self._http))
             async with JobClient(self._aimaster, plan.job, plan.directory.certificates) as client:
                 observer = self._observer = Observer(client, self._pods)
                 observer.on_status.append(self._notice_failure)
@@ -225,8 +230,34 @@ class Job:
             elif event.get("type") != "unused_ps":  # a notice says the same
                 self._display.event(event)
 
+    def _unwritten(self) -> str:
+        """What cannot be written at present, and why; empty: nothing."""
+        status = self._observer.latest
+        said = [one.notice.text for one in status.notices if one.notice.code == CODE] if status is not None else []
+        logs = self._pods.unwritten
+        if logs:
+            said.append(f"logs of {', '.join(sorted(logs))}: {next(iter(logs.values()))}")
+        return "; ".join(said)
+
+    def _tell_unwritten(self) -> None:
+        """When it begins and when it is over: the events that would tell it cannot be written either."""
+        unwritten = self._unwritten()
+        if unwritten and not self._told:
+            self._display.say(f"cannot be written: {unwritten}; {remedy(self._plan.directory)}")
+        elif self._told and not unwritten:
+            self._display.say("everything can be written again")
+        self._told = unwritten
+
+    async def _until_written(self) -> None:
+        """At the end: what waits for the disk is part of the result. An interrupt ends the waiting."""
+        while self._unwritten() and not self._hurry.is_set():
+            self._ending_step = "waiting until everything can be written"
+            await self._observer.ask(1.0)
+            await asyncio.sleep(POLL_SECONDS)
+
     def _refresh(self, script: Script) -> None:
         self._read_events()
+        self._tell_unwritten()
         self._display.update(self._scene(script))
 
     def _scene(self, script: Script) -> Scene:
@@ -270,6 +301,7 @@ class Job:
             status = await self._observer.ask()
             if status is not None and status.state == "failed":
                 outcome = Outcome(FAILED, status.failure)
+        await self._unless_hurried(self._until_written())
         self._ending_step = "stopping"
         self._pods.closed = True
         await self._unless_hurried(stop_all(self._pods, client, outcome))
@@ -289,11 +321,25 @@ class Job:
     async def _summarise(self, outcome: Outcome, script: Script) -> Result:
         stored = read_stored(self._plan.directory, self._observer.latest)
         summary = merge_summary(stored, outcome, self._pods.all(), script.progress, self._seconds())
-        write_json(self._plan.directory.summary, summary)
+        with self._signals():
+            await self._unless_hurried(self._write_summary(summary))
+            await self._unless_hurried(self._until_written())
         await self._unless_it_hangs("report", lambda: write_report(self._plan.directory, running=False))
         await self._unless_it_hangs("history of jobs", lambda: self._remember(outcome))
         left = tuple(str(item.event) for item in script.left)
         return Result(outcome, summary, left, outcome.status == FAILED and self._refused)
+
+    async def _write_summary(self, summary: dict[str, Any]) -> None:
+        """When that is possible."""
+        while True:
+            try:
+                return write_json(self._plan.directory.summary, summary)
+            except OSError as error:
+                step = f"waiting until summary.json can be written: {error.strerror or error}"
+                if self._ending_step != step:
+                    self._display.say(f"{step}; {remedy(self._plan.directory)}; Ctrl-C to do without")
+                self._ending_step = step
+            await asyncio.sleep(POLL_SECONDS)
 
     def _remember(self, outcome: Outcome) -> None:
         plan = self._plan
@@ -321,6 +367,21 @@ class Job:
             await asyncio.sleep(0.02)
         if thread.is_alive():
             _log.warning("no %s was written within %.0f s", what, REPORT_SECONDS)
+
+
+def remedy(directory: RunDirectory) -> str:
+    return f"free space on the file system of {directory.path}, or make it writable again; the job goes on by itself"
+
+
+@contextlib.contextmanager
+def writable(directory: RunDirectory) -> Iterator[None]:
+    """Before anything runs a directory that cannot be written is bad usage."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"--workdir {directory.path}: cannot be written ({error.strerror or error}); free space there, or choose another"
+        ) from error
 
 
 def describe(plan: RunPlan, aimaster: str, launcher: str, http: str | None) -> dict[str, Any]:

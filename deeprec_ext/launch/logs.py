@@ -29,7 +29,7 @@ def _last_start(path: Path) -> list[str]:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _TAIL_BYTES))
             text = lines_of(file.read())
-    except FileNotFoundError:
+    except OSError:
         return []
     starts = [number for number, line in enumerate(text) if line.startswith(_MARKER)]
     # the marker is written just after the start: a very fast process may write its first line before it
@@ -69,7 +69,7 @@ def ends(path: Path, lines: int = 30) -> list[str]:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _ENDS_BYTES))
             text = lines_of(file.read())
-    except FileNotFoundError:
+    except OSError:
         return []
     text = [line for line in text if not any(noise in line for noise in _NOISE)]
     starts = [number for number, line in enumerate(text) if line.startswith(_MARKER)]

@@ -91,7 +91,7 @@ def aimaster_command(
         words += ["--http", http]
     for name, value in plan.settings:
         words += ["--setting", f"{name}={value}"]
-    return Command(tuple(words), aimaster_environment(), plan.directory.log("aimaster"))
+    return Command(tuple(words), aimaster_environment())
 
 
 def _resource_flags(prefix: str, ps: Resources, worker: Resources) -> list[str]:
@@ -117,7 +117,6 @@ def role_command(
     return Command(
         plan.ps_program if role == "ps" else plan.command,
         role_environment(ours, autoload=role != "ps", base=base),
-        plan.directory.log(f"{role}-{index}"),
         namespaces,
         plan.umask,
     )

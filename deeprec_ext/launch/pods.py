@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from deeprec_ext.launch import process as processes
 from deeprec_ext.launch.containers import Containers
 from deeprec_ext.launch.guard import Guard, kill_member
 from deeprec_ext.launch.logs import why
+from deeprec_ext.launch.printing import Printing
 from deeprec_ext.launch.process import Command, Process
 from deeprec_ext.launch.resources import Resources
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
@@ -23,6 +25,9 @@ from deeprec_ext.units import format_bytes
 
 _log = logging.getLogger(__name__)
 _WATCH_QUEUE_MAX = 1000
+START_AGAIN_SECONDS = 1.0
+STEADY_SECONDS = 600.0
+"""An AIMaster that has run for so long has all its restarts again: jobs run for months, and each costs them little."""
 
 
 @dataclass
@@ -33,6 +38,7 @@ class Pod:
     role: str
     index: int
     log: Path
+    printing: Printing = field(repr=False)
     process: Process | None = None  # while it runs
     pid: int = 0  # of the last process
     exit_code: int = 0
@@ -86,6 +92,7 @@ class Pods:
         self._watchers: set[asyncio.Queue[pb2.PodStatus | None]] = set()
         self._stops: set[asyncio.Task[None]] = set()
         self.closed = False
+        self.unwritten: dict[str, str] = {}  # name -> why its log cannot be written at present
 
     def get(self, name: str) -> Pod | None:
         return self._pods.get(name)
@@ -102,7 +109,8 @@ class Pods:
             raise UsageError(f"{name} is not started: the job is ending")
         pod = self._pods.get(name)
         if pod is None:
-            pod = self._pods[name] = Pod(name, role, index, self._log_of(name))
+            log = self._log_of(name)
+            pod = self._pods[name] = Pod(name, role, index, log, Printing(log, self._trouble(name)))
         async with pod.creating:
             if pod.supervisor is not None and not pod.supervisor.done():
                 if not pod.deleted:
@@ -194,9 +202,20 @@ class Pods:
         finally:
             self._watchers.discard(queue)
 
+    def _trouble(self, name: str) -> Callable[[str], None]:
+        def told(why: str) -> None:
+            if why:
+                self.unwritten[name] = why
+            else:
+                self.unwritten.pop(name, None)
+
+        return told
+
     def close(self) -> None:
-        """From now on nothing starts, and watchers end."""
+        """From now on nothing starts, watchers end, and logs are written as far as they can be."""
         self.closed = True
+        for pod in self._pods.values():
+            pod.printing.close()
         for queue in list(self._watchers):
             self._end(queue)
 
@@ -204,7 +223,9 @@ class Pods:
         cgroups = self._containers.enter(pod.name, resources)
         pod.resources = self._containers.resources(pod.name)
         pod.starts += 1
-        pod.process = await processes.start(pod.name, pod.starts, self._command_of(pod), self._guard, cgroups)
+        pod.process = await processes.start(
+            pod.name, pod.starts, self._command_of(pod), self._guard, pod.printing, cgroups
+        )
         pod.pid, pod.exit_code, pod.cause, pod.restarting = pod.process.pid, 0, "", False
         if pod.deleted or self.closed:  # while it was being forked
             self._stop(pod.process, 0)
@@ -225,6 +246,8 @@ class Pods:
             pod.process, pod.told = None, None
             pod.exit_code, pod.cause = code, self._cause(pod, code)
             self._containers.kill_rest(pod.name)
+            if pod.role == "aimaster" and time.monotonic() - process.started_at > STEADY_SECONDS:
+                pod.recent_restarts = pod.recent_error_restarts = 0  # it works, and is killed now and then (memory)
             verdict = await self._judge(pod, code, by_signal)
             pod.restarting = verdict.action is Action.RESTART and not pod.deleted
             if pod.restarting:
@@ -236,10 +259,16 @@ class Pods:
                 return
             _log.info("%s %s; starting it again in %.1f s", pod.name, verdict.reason, verdict.delay_seconds)
             await asyncio.sleep(verdict.delay_seconds)
-            if pod.deleted or self.closed:
+            while not (pod.deleted or self.closed):
+                try:
+                    await self._start(pod)
+                    break
+                except OSError as error:  # it was started before, so it is not the command
+                    _log.warning("%s cannot be started: %s; it is tried again", pod.name, error)
+                    await asyncio.sleep(START_AGAIN_SECONDS)
+            else:
                 pod.restarting = False
                 return
-            await self._start(pod)
 
     def _cause(self, pod: Pod, code: int) -> str:
         if self._containers.ran_out_of_memory(pod.name) and code == 128 + signal.SIGKILL:

@@ -1,4 +1,4 @@
-"""One process of one role: in a process group of its own, logging to a file, killed with all it has started.
+"""One process of one role: in a process group of its own, printing into its log, killed with all it has started.
 
 A group, not a session: Linux shares the processor among sessions before it shares it among processes (autogroup), and
 with a session for each role the steps of a busy machine were 5 to 20 % slower.
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeprec_ext.launch.guard import Guard, kill_group
+from deeprec_ext.launch.printing import Printing
 
 _CHILD = Path(__file__).with_name("child.py")
 
@@ -32,7 +33,6 @@ class Command:
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
-    log: Path
     namespaces: tuple[int, ...] = ()
     umask: int | None = None
 
@@ -40,9 +40,9 @@ class Command:
 class Process:
     """A running (or ended) process. Made by `start`; must be waited for."""
 
-    def __init__(self, process: asyncio.subprocess.Process, guard: Guard) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, guard: Guard, printing: Printing) -> None:
         self._process = process
-        self._guard = guard
+        self._guard, self._printing = guard, printing
         self.pid = process.pid
         self.started_at = time.monotonic()
 
@@ -51,6 +51,7 @@ class Process:
         code = await self._process.wait()
         kill_group(self.pid, signal.SIGKILL)  # what the role has started goes with it
         self._guard.remove(self.pid)
+        self._printing.drain()
         return code if code >= 0 else 128 - code
 
     @property
@@ -79,24 +80,31 @@ class Process:
         await self._process.wait()
 
 
-async def start(name: str, number: int, command: Command, guard: Guard, cgroups: Sequence[Path] = ()) -> Process:
+async def start(
+    name: str, number: int, command: Command, guard: Guard, printing: Printing, cgroups: Sequence[Path] = ()
+) -> Process:  # fmt: skip
     """Start a role; call it on the main thread, because the kernel ties "die with the parent" to the thread that forks.
 
     Args:
         name: of the role, for the log's marker line.
         number: counts the starts of this name, from 1.
+        printing: its log.
         cgroups: files that the process writes itself into.
+
+    Raises OSError.
     """
-    command.log.parent.mkdir(parents=True, exist_ok=True)
-    with command.log.open("ab") as log:
+    pipe = printing.pipe()
+    try:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", str(_CHILD), _orders(command, cgroups), *command.argv,
-            stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env=dict(command.environment),
+            stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=dict(command.environment),
             pass_fds=command.namespaces,
         )  # fmt: skip
-        guard.add(process.pid)
-        log.write(f"{marker(name, number)}, pid {process.pid}, {time.strftime('%Y-%m-%d %H:%M:%S')} ---\n".encode())
-    return Process(process, guard)
+    finally:
+        os.close(pipe)
+    guard.add(process.pid)
+    printing.add(f"{marker(name, number)}, pid {process.pid}, {time.strftime('%Y-%m-%d %H:%M:%S')} ---\n".encode())
+    return Process(process, guard, printing)
 
 
 def _orders(command: Command, cgroups: Sequence[Path]) -> str:

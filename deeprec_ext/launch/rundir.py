@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from deeprec_ext.aimaster.storefile import kept_copy
 from deeprec_ext.errors import UsageError
 from deeprec_ext.rundir import RunDirectory
 
@@ -26,7 +27,7 @@ def check_directory(path: Path, resume: bool) -> RunDirectory:
         raise UsageError(f"--workdir {path}: is a file; give a directory")
     if directory.store.exists() and not resume:
         raise UsageError(f"--workdir {path}: holds a job already; add --resume to go on with it, or choose another")
-    if resume and not directory.store.exists():
+    if resume and not directory.store.exists() and not kept_copy(directory.store).exists():
         raise UsageError(
             f"--resume: there is no job in {path} (no aimaster.db); leave --resume out, or give its --workdir"
         )

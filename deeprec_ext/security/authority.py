@@ -23,7 +23,7 @@ CA_DAYS = 3650
 ROLE_DAYS = 365
 """Longer than jobs run; jobs that run longer call `renew`."""
 
-_BACKDATE = datetime.timedelta(minutes=10)  # clocks of hosts differ
+_BACKDATE = datetime.timedelta(days=7)  # clocks of hosts differ, and are set back by days when somebody notices
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Mapping
 
+from deeprec_ext.aimaster import opening
 from deeprec_ext.aimaster.backend import PodBackend
 from deeprec_ext.aimaster.facts import JobSpec
 from deeprec_ext.aimaster.job import Job
@@ -103,7 +104,7 @@ class Keeper:
                     raise UnreachableError(f"the state of the job cannot be kept in a ConfigMap: {error}") from error
             await self._sleep(pause)
             pause = min(2 * pause, 2.0)
-        job.keep, job.keepsakes.also = self.keep, self.soon
+        job.keep_elsewhere, job.keepsakes.also = self.keep, self.soon
 
     def soon(self) -> None:
         self._wake.set()
@@ -222,6 +223,8 @@ async def bring_back(
 
     Raises StaleError when the store is older than the snapshot, UsageError and UnreachableError as `rebuild_if_lost`.
     """
+    await opening.wait_for(spec, certs, listen)
+    opening.set_aside_what_went_back(opening.store_of(spec))
     store = Store(spec.workdir / "aimaster.db")
     mine = int(store.get("aimaster_incarnation", 0))
     store.close()

@@ -50,6 +50,9 @@ PASSES_KEPT = 16
 PASS_IDLE_SECONDS = 60.0
 """So many evaluations are kept whole, and those in which somebody holds something or has asked lately."""
 
+ANSWERS_MAX = 20_000
+"""That wait for the disk; who does not get one asks again."""
+
 _HISTORY_KEY, UNUSED_KEY = "ledger_history", "ledger_unused"
 _STORED_HISTORY = 60
 
@@ -110,6 +113,7 @@ class Ledger:
                 retry_seconds=1.0,
             )
         self._answers.append((member, reply))
+        del self._answers[:-ANSWERS_MAX]
         self._soon()
 
     def _restoring(self) -> bool:
@@ -199,6 +203,10 @@ class Ledger:
             self._soon(WRITE_AGAIN_SECONDS)
             return
         self._broken = ""
+        self._job.store.after_commit(self._is_saved)
+
+    def _is_saved(self) -> None:
+        """It is on the disk: now they may hear of it."""
         if self._forgotten_late:
             self.forgotten_late(self._forgotten_late)
             self._forgotten_late = 0

@@ -17,9 +17,11 @@ import dataclasses
 import errno
 import hashlib
 import json
+import logging
 import math
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +36,13 @@ from deeprec_ext.aimaster.policy.settings import Policy
 from deeprec_ext.aimaster.policy.typed import check_types
 from deeprec_ext.errors import UsageError
 
+log = logging.getLogger(__name__)
 VERSION = 1
 NAME, FORMER = "decisions.jsonl", "decisions.1.jsonl"
 LINE_BYTES_MAX = 8 << 20
 """Of one line; an observation of 5 000 processes has about 3 MB. A longer one is not recorded."""
+WAITING_BYTES_MAX = 2 * LINE_BYTES_MAX
+"""Of lines that could not be written yet."""
 BYTES_MAX = 64 << 20
 """Of the file: about 1 000 decisions of a job of 100 processes."""
 EVENTS_MAX = 200
@@ -81,11 +86,13 @@ def bounded(observed: Observed, policy: Policy) -> Observed:
 
 
 class Record:
-    """The writer. Raises OSError when the directory cannot be written."""
+    """The writer. Raises OSError when it cannot begin; what cannot be written later waits for the next line, bounded."""
 
     def __init__(self, directory: Path, policy: Policy, wall: Callable[[], float] = time.time) -> None:
         self._path, self._former = directory / NAME, directory / FORMER
         self._policy, self._wall = policy, wall
+        self._waiting: deque[bytes] = deque()
+        self._failing = False
         _cut_torn_line(self._path)
         last = [number for path in (self._path, self._former) if (number := _last_number(path)) is not None]
         self.next_number: int = 1 + max(last, default=-1)
@@ -118,6 +125,21 @@ class Record:
         line = json.dumps({"version": VERSION, **values}, separators=(",", ":")).encode() + b"\n"
         if len(line) > LINE_BYTES_MAX:
             return
+        self._waiting.append(line)
+        while sum(map(len, self._waiting)) > WAITING_BYTES_MAX:
+            self._waiting.popleft()  # history: what is decided is in the store
+        try:
+            while self._waiting:
+                self._write(self._waiting[0])
+                self._waiting.popleft()
+            self._failing = False
+        except OSError as error:
+            if not self._failing:
+                log.error("%s cannot be written: %s; decisions wait there", self._path, error)
+            self._failing = True
+
+    def _write(self, line: bytes) -> None:
+        """Raises OSError; then nothing of it is written."""
         if self._path.exists() and self._path.stat().st_size + len(line) > BYTES_MAX:
             self._path.replace(self._former)
         with self._path.open("ab", buffering=0) as file:

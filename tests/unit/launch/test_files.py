@@ -19,6 +19,7 @@ from deeprec_ext.launch.guard import Guard
 from deeprec_ext.launch.logs import ends, tail, why
 from deeprec_ext.launch.pods import Pod
 from deeprec_ext.launch.ports import check_free
+from deeprec_ext.launch.printing import Printing
 from deeprec_ext.launch.process import Command, marker, start
 from deeprec_ext.launch.rundir import check_directory, default_directory
 from deeprec_ext.launch.script import Progress
@@ -92,12 +93,13 @@ def test_a_role_gets_back_the_umask_that_the_user_had(tmp_path):
         command = Command(
             ("sh", "-c", f"umask; : > {tmp_path}/model"),
             dict(os.environ),
-            tmp_path / "logs" / "chief-0.log",
             umask=0o022,
         )
         with files_private():
-            process = await start("chief-0", 1, command, guard)
+            printing = Printing(tmp_path / "logs" / "chief-0.log")
+            process = await start("chief-0", 1, command, guard, printing)
             code = await process.wait()
+            printing.close()
         guard.close()
         return code
 
@@ -152,7 +154,7 @@ def test_an_event_is_one_line_whether_its_fields_are_nested_or_not():
 
 
 def test_a_summary_has_all_keys_of_the_contract_and_the_launchers_counts(tmp_path):
-    pod = Pod("ps-0", "ps", 0, tmp_path / "ps-0.log", starts=3, restarts=2)
+    pod = Pod("ps-0", "ps", 0, tmp_path / "ps-0.log", Printing(tmp_path / "ps-0.log"), starts=3, restarts=2)
     script = [Progress(ScriptedEvent("rebalance", at_step=1), fired=True, outcome="committed"),
               Progress(ScriptedEvent("kill", "ps-0", at_step=9))]  # fmt: skip
     stored = {"steps": 10, "roles": {"ps-1": {"started": 1, "restarted": 0}}, "status": "training"}

@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from deeprec_ext.aimaster.restarting import Action, Verdict
+from deeprec_ext.launch import pods as module
 from deeprec_ext.launch.containers import open_containers
 from deeprec_ext.launch.guard import Guard
 from deeprec_ext.launch.pods import Pod, Pods
@@ -21,7 +24,7 @@ def test_a_watcher_that_comes_while_a_pod_is_being_started_is_not_told_that_it_h
         return Verdict(Action.DONE)
 
     def command_of(pod: Pod) -> Command:
-        return Command(("sleep", "100"), dict(os.environ), pod.log)
+        return Command(("sleep", "100"), dict(os.environ))
 
     async def scenario() -> list[str]:
         guard = Guard()
@@ -50,7 +53,7 @@ def ended(tmp_path: Path, script: str, pid_of: Callable[[Pods], int]) -> list[tu
             return Verdict(Action.DONE)
 
         def command_of(pod: Pod) -> Command:
-            return Command(("bash", "-c", script), dict(os.environ), pod.log)
+            return Command(("bash", "-c", script), dict(os.environ))
 
         guard = Guard()
         pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
@@ -82,3 +85,34 @@ def test_what_the_command_of_a_role_does_after_a_process_that_had_to_be_ended_go
     script = f"sleep 100 & echo $! > {tmp_path}/child; wait $!; echo exported > {tmp_path}/after; exit 5"
     assert ended(tmp_path, script, child) == [(5, False)]
     assert (tmp_path / "after").read_text() == "exported\n"
+
+
+@pytest.mark.parametrize("role, steady_seconds, counted", [
+    ("aimaster", 0.0, [0, 0, 0, 0]), ("aimaster", 600.0, [0, 1, 2, 3]), ("ps", 0.0, [0, 1, 2, 3]),
+])  # fmt: skip
+def test_an_aimaster_that_is_killed_now_and_then_never_uses_up_its_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str, steady_seconds: float, counted: list[int]
+) -> None:
+    """As a memory limit does it."""
+    monkeypatch.setattr(module, "STEADY_SECONDS", steady_seconds)
+
+    async def scenario() -> list[int]:
+        seen: list[int] = []
+
+        async def judge(pod: Pod, code: int, by_signal: bool) -> Verdict:
+            assert by_signal
+            seen.append(pod.recent_restarts)
+            return Verdict(Action.RESTART if len(seen) < 4 else Action.DONE)
+
+        def command_of(pod: Pod) -> Command:
+            return Command(("bash", "-c", "kill -9 $$"), dict(os.environ))
+
+        guard = Guard()
+        pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
+        await pods.create(role if role == "aimaster" else "ps-0", role, 0)
+        assert await pods.wait_exited(["aimaster", "ps-0"], 30)
+        pods.close()
+        guard.close()
+        return seen
+
+    assert asyncio.run(scenario()) == counted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import datetime
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,3 +95,15 @@ def test_keys_are_private_and_an_existing_authority_is_kept(certs: Path) -> None
 
 def test_the_name_of_a_job_becomes_a_host_name() -> None:
     assert credentials.server_name("aimaster", "Run 1/x") == "aimaster.run-1-x"
+
+
+def test_certificates_are_valid_on_a_clock_that_is_set_by_a_day_either_way(certs: Path) -> None:
+    from cryptography import x509
+
+    day, now = datetime.timedelta(days=1), datetime.datetime.now(datetime.timezone.utc)
+    found = sorted(certs.glob("*.crt")) or sorted(certs.glob("*.pem"))
+    assert found
+    for path in found:
+        if b"BEGIN CERTIFICATE" in path.read_bytes():
+            one = x509.load_pem_x509_certificate(path.read_bytes())
+            assert one.not_valid_before_utc < now - day and now + day < one.not_valid_after_utc, path.name

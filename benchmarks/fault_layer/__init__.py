@@ -1,0 +1,1 @@
+"""Faults at the writes of a job's own processes; `benchmarks/faults.py` draws and plays them."""
