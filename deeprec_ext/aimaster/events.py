@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.rundir import former
 
 log = logging.getLogger(__name__)
-PAGE = 500
+PAGE, UNREADABLE_MAX = 500, 500
 FILE_BYTES = 64 << 20
 TAIL_BYTES = 1 << 20
 """Read at the start to find the last event of the file: an event is far shorter."""
@@ -44,6 +45,26 @@ def last_sequence(text: str) -> int:
     return 0
 
 
+def plain(value: Any) -> Any:
+    """As JSON has it: NaN and infinities, which it has not, become words."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    return value
+
+
+def read_fields(text: str) -> dict[str, Any]:
+    """Of an event in the store. What an older version has stored that is no JSON object is shown as the text that it is."""
+    try:
+        found = plain(json.loads(text))
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"unreadable": text[:UNREADABLE_MAX]}
+
+
 class EventLog:
     """Adds events and lets readers follow them. Readers page through the store: nothing is queued for them."""
 
@@ -66,7 +87,7 @@ class EventLog:
             last = page[-1][0]
 
     def _write(self, sequence: int, time: float, type_: str, role: str, epoch: int, text: str) -> None:
-        line = {"sequence": sequence, "time": time, "type": type_, "role": role, "epoch": epoch, **json.loads(text)}
+        line = {"sequence": sequence, "time": time, "type": type_, "role": role, "epoch": epoch, **read_fields(text)}
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
         if self._file.tell() >= FILE_BYTES:
@@ -78,7 +99,7 @@ class EventLog:
         self._file = self._path.open("a", encoding="utf-8")
 
     def add(self, type_: str, role: str = "", epoch: int = 0, **fields: Any) -> None:
-        now = self._clock.wall()
+        now, fields = self._clock.wall(), {key: plain(value) for key, value in fields.items()}
         sequence = self._store.add_event(now, type_, role, epoch, fields)
         self._store.after_commit(lambda: self._tell(sequence, now, type_, role, epoch, fields))
 

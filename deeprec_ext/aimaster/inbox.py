@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
+import math
+import shlex
 from collections.abc import Callable
 
 from deeprec_ext.aimaster.failures import Failures
@@ -13,13 +16,18 @@ from deeprec_ext.errors import RefusedError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
+NOT_FINITE = "not_finite"
 TEXT_MAX = 2000
 METRICS_MAX = 1000
+NAMED_MAX, PATH_SHOWN = 5, 500
 
 
 class Inbox:
     def __init__(self, job: Job, failures: Failures, pause_reported: Callable[[pb.PauseReport], None]) -> None:
         self._job, self._failures, self._pause_reported = job, failures, pause_reported
+        self._refused: dict[str, int] = {}  # worker that was refused while others train -> pid of its pod
+        self._diverged: set[str] = set()  # metrics that are no numbers any more, told
+        self.kill: Callable[[str], None] = lambda name: None
 
     def receive(self, member: Member, message: pb.AgentMessage) -> None:
         """One message of a member that is not fenced. Unknown kinds (a newer minor version) are ignored."""
@@ -51,8 +59,8 @@ class Inbox:
         try:
             changed = job.catalogues.add(member.name, catalogue, job.cluster.generation)
         except RefusedError as error:
-            job.event("refusal", member.name, reason=str(error)[:TEXT_MAX])
-            job.end("failed", str(error)[:TEXT_MAX])
+            if not self._refuse(member, str(error)[:TEXT_MAX]):
+                self.kill(member.name)  # it would train another model
             return
         if changed and job.catalogues.present.fingerprint:
             job.catalogue = present = job.catalogues.present
@@ -67,25 +75,55 @@ class Inbox:
         self._pause_reported(report)
 
     def _on_metrics(self, member: Member, report: pb.MetricsReport) -> None:
-        metrics = {**self._job.store.get("metrics", {}), **report.metrics}
-        self._job.store.put(metrics=dict(list(metrics.items())[:METRICS_MAX]))
-        self._job.event("metrics", member.name, step=report.step, metrics=dict(report.metrics))
+        """Numbers that are none (a model that has diverged) are told as words, and nowhere kept as numbers."""
+        job, told = self._job, {name[:TEXT_MAX]: value for name, value in report.metrics.items()}
+        good = {name: value for name, value in told.items() if math.isfinite(value)}
+        bad = {name: str(value) for name, value in told.items() if name not in good}
+        before = {name: value for name, value in job.store.get("metrics", {}).items() if name not in bad}
+        job.store.put(metrics=dict(list({**before, **good}.items())[:METRICS_MAX]))
+        job.event("metrics", member.name, step=report.step, metrics=good, **({NOT_FINITE: bad} if bad else {}))
+        if new := sorted(bad.keys() - self._diverged):
+            self._diverged.update(new[:METRICS_MAX])
+            words = ", ".join(f"{name} is {bad[name]}" for name in new[:NAMED_MAX])
+            job.event("warning", member.name, text=f"{words} at step {report.step}: the model has diverged")
 
     def _on_backup(self, member: Member, report: pb.BackupReport) -> None:
+        slots = self._job.spec.slots
+        if any(slot >= slots for slot in (*report.slots, *report.next_slots)):
+            self._job.suspects.note(member, f"backup.slots has slots that the job has not: it has 0 to {slots - 1}")
+            return
         (self._job.holding if member.is_trainer else self._job.guards).report(member, report)
 
     def _on_backup_wish(self, member: Member, wish: pb.BackupWish) -> None:
+        job = self._job
+        if not member.is_trainer or job.suspects.has(member):
+            return
+        if wish.disk_path and not job.may_back_up_to(wish.disk_path):
+            text = (
+                f"the script asks for disk backups in {wish.disk_path[:PATH_SHOWN]!r}: where they go is for who starts "
+                f"the job to say; give --setting disk_backup={shlex.quote(wish.disk_path[:PATH_SHOWN])}, or a place "
+                f"below {job.spec.workdir}"
+            )
+            job.event("warning", member.name, text=text)
+            wish.ClearField("disk_path")
         if wish != self._job.wish:
             self._job.wish = wish
             self._job.store.put_blob("backup_wish", wish.SerializeToString())
 
     def _on_trouble(self, member: Member, trouble: pb.PsTrouble) -> None:
-        self._job.members.reached(trouble.step)
-        self._failures.trouble(list(trouble.tasks))
-        self._job.event("trouble", member.name, tasks=list(trouble.tasks), error=trouble.error[:TEXT_MAX])
+        if not member.is_trainer:
+            return
+        self._job.members.reached(trouble.step, member)
+        there = {ps.task for ps in self._job.cluster.ps}
+        tasks = sorted(there.intersection(trouble.tasks))
+        self._failures.trouble(tasks)
+        self._job.event("trouble", member.name, tasks=tasks, error=trouble.error[:TEXT_MAX])
 
     def _on_live(self, member: Member, live: pb.ModelLive) -> None:
         job = self._job
+        if member.role != pb.CHIEF:
+            job.suspects.note(member, "it says that the model is live, which is the chief's to say")
+            return
         if live.generation != job.cluster.generation or job.cluster.lost or job.cluster.live:
             return  # of a generation that is over, or said again
         self._rewind(live)
@@ -110,8 +148,24 @@ class Inbox:
         job.ledger.model_is_live()
 
     def _on_refusal(self, member: Member, refusal: pb.Refusal) -> None:
-        self._job.event("refusal", member.name, reason=refusal.reason[:TEXT_MAX])
-        self._job.end("failed", refusal.reason[:TEXT_MAX])
+        self._refuse(member, refusal.reason[:TEXT_MAX])
+
+    def _refuse(self, member: Member, reason: str) -> bool:
+        """The script cannot be made elastic, or is another one than the others': the end of the job. Whether it is.
+
+        The chief is believed, and so is everybody before there is training. Of one role while others train it is that role's
+        end, for now: only when its next process (the pod has another one) comes to the same is it the script, and no liar.
+        """
+        job, name = self._job, member.name
+        job.event("refusal", name, reason=reason)
+        others_train = job.cluster.live and bool(job.members.trained - {name})
+        said = self._refused.get(name)
+        if member.role != pb.CHIEF and others_train and (said is None or said == member.pod_pid):
+            self._refused[name] = member.pod_pid
+            job.suspects.note(member, f"it refuses while others train: {reason}")
+            return False
+        job.end("failed", reason)
+        return True
 
     def _on_finished(self, member: Member, finished: pb.Finished) -> None:
         code = finished.exit_code if finished.HasField("exit_code") else None
@@ -128,7 +182,13 @@ class Inbox:
         self._job.event("warning", member.name, text=line.text[:TEXT_MAX])
 
     def _on_notice(self, member: Member, notice: pb.Notice) -> None:
-        self._job.notices.add(member.name, notice)
+        if not self._job.suspects.has(member):
+            self._job.notices.add(member.name, notice)
 
     def _on_passes(self, member: Member, report: pb.PassReport) -> None:
+        try:
+            json.loads(report.json)
+        except (ValueError, RecursionError) as error:
+            self._job.suspects.note(member, f"passes.json is no JSON: {type(error).__name__}")
+            return
         self._job.store.put_blob("passes", report.json.encode())

@@ -12,6 +12,8 @@ from deeprec_ext.aimaster.facts import Failure, Scaling, parse_name
 from deeprec_ext.aimaster.ledger import report
 from deeprec_ext.aimaster.notices import KEY, notices_of
 from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.suspects import KEY as SUSPECTS
+from deeprec_ext.aimaster.suspects import suspects_of
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 
@@ -72,6 +74,7 @@ def summarize(store: Store, *, status: str, seconds: float, roles: Mapping[str, 
         "data": report.summarize(store),
         "metrics": metrics,
         "notices": [dataclasses.asdict(one) for one in notices_of({KEY: store.get(KEY)})],
+        "suspects": {one.name: str(one) for one in suspects_of({SUSPECTS: store.get(SUSPECTS)})},
         "estimator": {"mape_holdout": None},
     }
 

@@ -236,11 +236,21 @@ class Ledger:
 
     def _hint(self) -> None:
         """Tells those who wait that there is something."""
-        restoring = self._restoring()
+        restoring, now = self._restoring(), self._job.clock.monotonic()
         for dataset in self._datasets.values():
             dataset.restoring = restoring
+            if self._job.cluster.live and not self._job.cluster.lost and (stalled := dataset.take_back_stalled(now)):
+                self._take_back(dataset, stalled)
             if waiting := dataset.waiting():
                 self._push(dataset, waiting)
+
+    def _take_back(self, dataset: Dataset, stalled: Iterable[str]) -> None:
+        members = {member.incarnation: member for member in self._job.members}
+        for who in stalled:
+            what = f"it holds records of dataset {dataset.name!r}, trains nothing of them, and others wait for them"
+            if (member := members.get(who)) is not None:
+                self._job.suspects.note(member, what)
+        self._soon()
 
     def _push(self, dataset: Dataset, incarnations: Iterable[str]) -> None:
         members = {member.incarnation: member for member in self._job.members}

@@ -10,6 +10,7 @@ from deeprec_ext.aimaster.ledger.tables import Tables
 from deeprec_ext.aimaster.ledger.visits import Numbers
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.units import saturated
 
 FOLDED_KEY = "ledger_folded"
 _TOTALS = ("records", "trained", "lost", "repeated", "stale", "left", "set_aside")
@@ -29,13 +30,13 @@ def numbers_of(dataset: Dataset) -> dict[str, Any]:
     rest = max(0, records - trained - aside)
     return {
         "purpose": declaration.purpose or "train",
-        "records": records,
-        "trained": trained,
-        "lost": rest if dataset.told_end else 0,
-        "repeated": dataset.repeated,
-        "stale": dataset.counters.stale,
-        "left": 0 if dataset.told_end else rest,
-        "set_aside": aside,
+        "records": saturated(records),
+        "trained": saturated(trained),
+        "lost": saturated(rest) if dataset.told_end else 0,
+        "repeated": saturated(dataset.repeated),
+        "stale": saturated(dataset.counters.stale),
+        "left": 0 if dataset.told_end else saturated(rest),
+        "set_aside": saturated(aside),
         "epochs": visits.complete,
         "rewinds": dataset.counters.rewinds,
     }
@@ -49,7 +50,7 @@ def summarize(store: Store) -> dict[str, Any] | None:
     if not datasets:
         return None
     trained_on = [values for values in datasets.values() if values["purpose"] == "train"]
-    return {**{key: sum(values[key] for values in trained_on) for key in _TOTALS}, "datasets": datasets}
+    return {**{key: saturated(sum(values[key] for values in trained_on)) for key in _TOTALS}, "datasets": datasets}
 
 
 def shown_name(dataset: Dataset) -> str:
@@ -64,7 +65,9 @@ def fold(totals: dict[str, dict[str, Any]], dataset: Dataset) -> None:
     if not dataset.trains:
         values["passes"] = 1
     if before is not None:
-        values = {key: value if key == "purpose" else value + before.get(key, 0) for key, value in values.items()}
+        values = {
+            key: value if key == "purpose" else saturated(value + before.get(key, 0)) for key, value in values.items()
+        }
     totals[name] = values
 
 
@@ -75,8 +78,9 @@ def status(datasets: Mapping[str, Dataset]) -> list[pb.DataStatus]:
         visits, declaration = dataset.visits, dataset.declaration
         known = dataset.table.records * declaration.epochs if dataset.table.complete else 0
         found.append(pb.DataStatus(
-            name=shown_name(dataset), purpose=declaration.purpose or "train", records=known, trained=visits.trained,
-            leased=visits.leased, repeated=dataset.repeated, stale=dataset.counters.stale,
-            epoch=max(0, visits.current), epochs=declaration.epochs, set_aside=visits.set_aside,
+            name=shown_name(dataset), purpose=declaration.purpose or "train", records=saturated(known),
+            trained=saturated(visits.trained), leased=saturated(visits.leased), repeated=saturated(dataset.repeated),
+            stale=saturated(dataset.counters.stale), epoch=max(0, visits.current), epochs=declaration.epochs,
+            set_aside=saturated(visits.set_aside),
         ))  # fmt: skip
     return found
