@@ -12,6 +12,7 @@ from collections.abc import Callable
 from deeprec_ext.aimaster.failures import Failures
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.members import Member
+from deeprec_ext.aimaster.plausible import too_large
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -56,6 +57,9 @@ class Inbox:
         job = self._job
         if not member.is_trainer:
             return
+        if member.role != pb.CHIEF and (doubt := self._doubt(member, catalogue)):
+            job.suspects.note(member, doubt)
+            return
         try:
             changed = job.catalogues.add(member.name, catalogue, job.cluster.generation)
         except RefusedError as error:
@@ -67,6 +71,18 @@ class Inbox:
             total = sum(variable.bytes for variable in present.variables)
             job.event("catalogue", member.name, variables=len(present.variables), bytes=total,
                       warnings=list(catalogue.warnings))  # fmt: skip
+
+    def _doubt(self, member: Member, catalogue: pb.Catalogue) -> str:
+        """Why a worker's variables are not taken in while others train; empty: they are."""
+        job = self._job
+        if not job.cluster.live or not job.members.trained - {member.name}:
+            return ""
+        if wrong := next((one for one in catalogue.variables if one.slot >= job.spec.slots), None):
+            return f"catalogue.variables has one on slot {wrong.slot}, the job has 0 to {job.spec.slots - 1}"
+        known = {one.name for one in job.catalogues.known.variables}
+        if job.suspects.has(member) and any(one.name not in known for one in catalogue.variables):
+            return "it tells of variables that nobody else has, and is not believed any more"
+        return next((why for one in catalogue.variables if (why := too_large(one))), "")
 
     def _on_pause(self, member: Member, report: pb.PauseReport) -> None:
         job = self._job

@@ -7,7 +7,10 @@ summary, and a checkpoint that a chief restores moves it at once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 STEPS_PER_SECOND_MAX = 10_000.0
 """Of all trainers together: one step of TensorFlow takes a few tenths of a millisecond at least."""
@@ -17,6 +20,18 @@ EXAMPLES_PER_SECOND_MAX = 1e8
 
 GRACE_SECONDS, GRACE_AT_FIRST_SECONDS = 1.0, 600.0
 """Between two words; and since a word of which nobody knows how old it is (another AIMaster heard it)."""
+
+
+ELEMENT_BYTES_MAX = 4096
+"""Of an element of a variable: sixteen for the widest number, more where it is a string."""
+
+
+def too_large(variable: pb.Variable) -> str:
+    """Why a variable cannot take so many bytes; empty: it can, or its shape is not known."""
+    elements = math.prod(variable.shape)
+    if all(size >= 0 for size in variable.shape) and variable.bytes > ELEMENT_BYTES_MAX * elements:
+        return f"catalogue.variables has one of {elements} elements in {variable.bytes} bytes"
+    return ""
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Who has said what cannot be true (`job.suspects`): named in status, table, page, summary and events.
 
-The stream on which it was said is closed, and the role is *quarantined*: it goes on with its own work, but its word ends no job,
-changes no wish and counts against nobody else. It stays so until its process has been replaced.
+The stream on which it was said is closed, and the role is *quarantined*: it goes on with its own work, but its word ends no
+job, changes no wish and counts against nobody else. It stays so until its process has been replaced.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ class Suspects:
             offences = 1
             one = Suspect(member.name, member.incarnation, what, offences, self._job.clock.wall())
         self._all[member.name] = one
+        self._job.ledger.distrust(member.name)
         if not _is_power(offences):
             return
         self._job.event("suspect", member.name, what=what, offences=offences)

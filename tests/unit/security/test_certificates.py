@@ -21,7 +21,8 @@ from tests.unit.aimaster.world import World
 
 CASES = [
     # certificate, name, may: the directory has certificates of their own for worker-1 and ps-0
-    ("worker-1", "worker-1", True), ("worker-1", "worker-2", False), ("worker-1", "ps-1", False), ("worker-1", "chief-0", False),
+    ("worker-1", "worker-1", True), ("worker-1", "worker-2", False), ("worker-1", "ps-1", False),
+    ("worker-1", "chief-0", False),
     ("worker", "worker-2", True), ("worker", "worker-1", False), ("worker", "chief-0", False), ("trainer", "chief-0", True),
     ("trainer", "worker-2", True), ("trainer", "worker-1", False), ("trainer", "ps-1", False), ("trainer", "evaluator-0", True),
     ("ps", "ps-1", True), ("ps", "ps-0", False), ("ps", "worker-2", False), ("ps-0", "ps-0", True), ("ps-0", "ps-10", False),
