@@ -29,6 +29,7 @@ LIAR = "worker-1"
 HONEST = ("ps-0", "ps-1", "chief-0", "worker-0")
 PAGES = ("metrics", "api/status", "api/events", "api/history", "api/series?subject=job&metric=step")
 LOOK_SECONDS, PAGE_SECONDS = 0.5, 15.0
+UNANSWERED_MAX = 3
 BYTES_SANE = 1 << 32
 
 
@@ -41,7 +42,7 @@ class Watch:
         self._told: Counter[str] = Counter()
         self.liar: dict[str, Any] = {}
         self.suspect = ""
-        self.looks = 0
+        self.looks = self._unanswered = 0
 
     def look(self) -> None:
         before = Counter(self._told)
@@ -57,8 +58,9 @@ class Watch:
 
     def _troubles(self) -> list[str]:
         status = self._job.status(PAGE_SECONDS)
-        if status is None:
-            return ["no status"] if self._job.process.poll() is None else []
+        self._unanswered = 0 if status is not None else self._unanswered + 1
+        if status is None:  # the job may be ending
+            return ["no status"] if self._unanswered >= UNANSWERED_MAX and self._job.process.poll() is None else []
         found = [*self._figures(status), *self._pages(status)]
         roles = {role.name: role for role in status.roles}
         self.suspect = roles[LIAR].suspect if LIAR in roles and roles[LIAR].suspect else self.suspect
@@ -186,12 +188,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--records", type=int, default=0, help=f"of the dataset, {BATCH} in a step; 0: six a message")
+    parser.add_argument("--records", type=int, default=0, help=f"of the dataset, {BATCH} in a step; 0: eight a message")
     parser.add_argument("--seconds", type=float, default=1800.0, help="deadline")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     end_on_signals()
-    records = arguments.records or max(20_000, 6 * arguments.messages)
+    records = arguments.records or max(20_000, 8 * arguments.messages)
     result = run(arguments.messages, arguments.seed, records, arguments.seconds)
     print(json.dumps(result, indent=1) if arguments.json else table(result))
     return 1 if result["broke"] else 0

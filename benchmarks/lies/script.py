@@ -16,7 +16,9 @@ def main() -> None:
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--messages", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--sleep", type=float, default=0.02)
+    parser.add_argument(
+        "--sleep", type=float, default=0.5, help="seconds a step waits, until the liar has said everything"
+    )
     arguments = parser.parse_args()
     from deeprec_ext import env
 
