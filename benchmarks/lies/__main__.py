@@ -117,7 +117,7 @@ def summary_troubles(summary: dict[str, Any], records: int) -> list[str]:
         found.append(f"steps: {summary['steps']}")
     if not 0 <= summary["examples"] <= 100 * records:
         found.append(f"examples: {summary['examples']}")
-    data = summary["data"]
+    data = summary["data"] or dict.fromkeys(("records", "trained", "lost", "left", "repeated"), 0)
     if data["records"] != records or data["lost"] or data["left"] or data["trained"] != records:
         found.append(f"data: { ({key: data[key] for key in ('records', 'trained', 'lost', 'left')}) }")
     if not 0 <= data["repeated"] <= 10 * records:

@@ -126,7 +126,17 @@ class _Guard:
 
     async def abort(self, context: grpc.aio.ServicerContext) -> None:
         line = f"{self._method.rpartition('/')[2]} failed: {type(self.error).__name__}: {self.error}"
-        await context.abort(grpc.StatusCode.INTERNAL, line[:ERROR_MAX])
+        await _abort(context, grpc.StatusCode.INTERNAL, line[:ERROR_MAX])
+
+
+async def _abort(context: grpc.aio.ServicerContext, code: grpc.StatusCode, details: str) -> None:
+    """Ends the call. One that has ended by itself meanwhile, or whose caller reads nothing any more, is left alone."""
+    try:
+        await context.abort(code, details)
+    except grpc.aio.AbortError:
+        raise
+    except Exception as error:
+        log.debug("a call could not be ended with %s (%s): %s", code.name, details, error)
 
 
 class _Watched:
@@ -156,7 +166,7 @@ class _Watched:
 
     async def end(self) -> None:
         if self._refusal:
-            await self._context.abort(grpc.StatusCode.INVALID_ARGUMENT, self._refusal)
+            await _abort(self._context, grpc.StatusCode.INVALID_ARGUMENT, self._refusal)
 
     async def admit_or_abort(self, request: Any) -> None:
         if not self._admit(request):

@@ -26,7 +26,7 @@ NAMED_MAX, PATH_SHOWN = 5, 500
 class Inbox:
     def __init__(self, job: Job, failures: Failures, pause_reported: Callable[[pb.PauseReport], None]) -> None:
         self._job, self._failures, self._pause_reported = job, failures, pause_reported
-        self._refused: dict[str, int] = {}  # worker that was refused while others train -> pid of its pod
+        self._refused: dict[str, tuple[int, str]] = {}  # role that refuses, and no chief -> pid of its pod, reason
         self._diverged: set[str] = set()  # metrics that are no numbers any more, told
         self.kill: Callable[[str], None] = lambda name: None
 
@@ -73,10 +73,8 @@ class Inbox:
                       warnings=list(catalogue.warnings))  # fmt: skip
 
     def _doubt(self, member: Member, catalogue: pb.Catalogue) -> str:
-        """Why a worker's variables are not taken in while others train; empty: they are."""
+        """Why a worker's variables are not taken in; empty: they are."""
         job = self._job
-        if not job.cluster.live or not job.members.trained - {member.name}:
-            return ""
         if wrong := next((one for one in catalogue.variables if one.slot >= job.spec.slots), None):
             return f"catalogue.variables has one on slot {wrong.slot}, the job has 0 to {job.spec.slots - 1}"
         known = {one.name for one in job.catalogues.known.variables}
@@ -169,19 +167,24 @@ class Inbox:
     def _refuse(self, member: Member, reason: str) -> bool:
         """The script cannot be made elastic, or is another one than the others': the end of the job. Whether it is.
 
-        The chief is believed, and so is everybody before there is training. Of one role while others train it is that role's
-        end, for now: only when its next process (the pod has another one) comes to the same is it the script, and no liar.
+        The chief is believed. Of another role it is that role's end, for now: when its process ends of it and nobody trains
+        (`gone`), or its next process (the pod has another one) comes to the same, it is the script, and no liar.
         """
         job, name = self._job, member.name
         job.event("refusal", name, reason=reason)
-        others_train = job.cluster.live and bool(job.members.trained - {name})
-        said = self._refused.get(name)
-        if member.role != pb.CHIEF and others_train and (said is None or said == member.pod_pid):
-            self._refused[name] = member.pod_pid
-            job.suspects.note(member, f"it refuses while others train: {reason}")
+        said, _ = self._refused.get(name, (None, ""))
+        if member.role != pb.CHIEF and (said is None or said == member.pod_pid):
+            self._refused[name] = member.pod_pid, reason
+            job.suspects.note(member, f"it refuses what others do not: {reason}")
             return False
         job.end("failed", reason)
         return True
+
+    def gone(self, name: str) -> None:
+        """The process of this role has ended with an error: one that has refused did as it said."""
+        _, reason = self._refused.get(name, (0, ""))
+        if reason and not self._job.members.trained - {name}:
+            self._job.end("failed", reason)
 
     def _on_finished(self, member: Member, finished: pb.Finished) -> None:
         code = finished.exit_code if finished.HasField("exit_code") else None

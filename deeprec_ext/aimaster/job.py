@@ -204,7 +204,7 @@ class Job:
         whoever speaks for a trainer would have the PS write, and remove, wherever they can."""
         if self.settings.disk_backup:
             return True  # then its word does not count
-        if "://" in path:
+        if "://" in path or "\0" in path:
             return False
         below = os.path.realpath(self.spec.workdir)
         return os.path.commonpath((below, os.path.realpath(os.path.join(below, path)))) == below

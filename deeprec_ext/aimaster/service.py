@@ -22,6 +22,7 @@ from deeprec_ext.security.credentials import Speakers, peer_certificate
 
 log = logging.getLogger(__name__)
 HELLO_SECONDS = 10.0
+WRITE_SECONDS = 1.0
 
 CODES: tuple[tuple[type[BaseException], grpc.StatusCode], ...] = (
     (PermissionError, grpc.StatusCode.PERMISSION_DENIED),
@@ -63,9 +64,11 @@ class AgentsService(rpc.AgentsServicer):
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
         finally:
             reader.cancel()
-            writer.cancel()
             if member.outbox.generation == generation:
                 member.stream_lost = self._job.clock.monotonic()
+                member.outbox.detach()
+            await asyncio.wait((writer,), timeout=WRITE_SECONDS)  # what is being written must be, before a status is
+            writer.cancel()
         for task in (reader, writer):
             if task.done() and not task.cancelled() and task.exception() is not None:
                 log.warning("the stream of %s broke: %r", member.name, task.exception())

@@ -184,7 +184,7 @@ def test_a_worker_does_not_speak_for_the_chief_nor_end_the_job(tmp_path: Path) -
         await it.until(lambda: {"chief-0", "worker-0"} <= job.members.trained)
         await worker.say(refusal=pb.Refusal(reason="I do not like it"))
         await it.until(lambda: bool(events(it, "refusal")))
-        assert not job.ending and "refuses while others train" in job.suspects.of("worker-0")
+        assert not job.ending and "refuses what others do not" in job.suspects.of("worker-0")
         await worker.say(live=pb.ModelLive(generation=job.cluster.generation, step=7, ledger=b"no position"))
         await worker.say(backup_wish=pb.BackupWish(disk_path="/etc"))
         await worker.say(passes=pb.PassReport(json="{"))
@@ -213,14 +213,15 @@ def test_a_script_that_refuses_in_the_next_process_too_ends_the_job(tmp_path: Pa
 
 def test_another_model_of_a_worker_costs_that_worker_its_process(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
-        job = it.master.job
+        job, dense = it.master.job, pb.Variable.DENSE
         await it.until(lambda: {"chief-0", "worker-0"} <= job.members.trained)
-        wrong = pb.Catalogue(
-            variables=[pb.Variable(name="x", slot=99, bytes=4, update=pb.Variable.DENSE)], fingerprint="w"
-        )
-        await it.agent("worker-0").say(catalogue=wrong)
+        beyond = pb.Variable(name="x", slot=99, bytes=4, update=dense)
+        await it.agent("worker-0").say(catalogue=pb.Catalogue(variables=[beyond], fingerprint="beyond"))
+        await it.until(lambda: "slot 99" in job.suspects.of("worker-0"))
+        assert not it.backend.deleted and "x" not in {one.name for one in job.catalogues.known.variables}
+        other = pb.Variable(name="dense3", slot=4, bytes=100, update=dense, shape=[25])
+        await it.agent("worker-0").say(catalogue=pb.Catalogue(variables=[other], fingerprint="other"))
         await it.until(lambda: "worker-0" in it.backend.deleted)
-        assert "x" not in {one.name for one in job.catalogues.known.variables}
 
     play(tmp_path, scenario)
 
