@@ -6,6 +6,7 @@ guard until it is told to leave; its copies can be fetched, not promoted.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -66,6 +67,10 @@ class Copies:
         seconds = STEPS_SECONDS if self._job.backup_steps else self._job.backup_seconds
         return since >= than.since - seconds - FRESH_SECONDS
 
+    def has(self, slot: int, task: int) -> bool:
+        """Whether this PS has said that it has a copy."""
+        return task in self._held.get(slot, {})
+
     def reader(self, slot: int, task: int) -> str:
         """As whom this PS reads the dirty rows of the slot; empty: it has no copy."""
         one = self._held.get(slot, {}).get(task)
@@ -88,6 +93,7 @@ class Copies:
         return member if member is not None and member.admitted and member.incarnation == held.incarnation else None
 
     def _of(self, slot: int) -> Sequence[Held]:
+        self.follow()
         owner = self._job.cluster.slot_map[slot] if slot < len(self._job.cluster.slot_map) else -1
         return [one for one in self._held.get(slot, {}).values() if one.task != owner]
 
@@ -115,6 +121,12 @@ class Copies:
             if report.guard >= self._not_before.get(slot, 0):
                 reader = "next" if slot in report.next_slots else "peer"
                 self._held.setdefault(slot, {})[member.task] = Held(member.task, member.incarnation, since, reader)
+
+    def are_exact(self, slot: int, task: int) -> None:
+        """What a PS has been made of just now: this copy has every update that there is."""
+        one = self._held.get(slot, {}).get(task)
+        if one is not None:
+            self._held[slot][task] = dataclasses.replace(one, since=self._job.clock.monotonic())
 
     def moved(self, slots: Iterable[int], guard: int) -> None:
         """These have another owner: what is told of them by an older Guard is of the one before."""

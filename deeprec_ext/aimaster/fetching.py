@@ -141,6 +141,9 @@ async def carry_out(
         with job.store.transaction(durable=True):
             job.set_cluster(refill(job.cluster, found))
         decided()
+        for slot, source in planned.sources.items():  # nothing is newer than they are before somebody trains again
+            job.holding.are_exact(slot, source.task)
+            job.guards.copies.are_exact(slot, source.task)
         await job.keep()
         job.backup_map = ()
         await _commit(job, trainers, prepared)

@@ -61,6 +61,8 @@ class Guards:
         self._guard_id = 0
         self._sent_for: object = None  # what the present assignment was made for
         self._told: dict[int, tuple[int, dict[int, str]]] = {}  # slot -> its owner, and who reads it as whom
+        self._told_in = 0  # the generation of which that is
+        self._since: dict[tuple[int, int], int] = {}  # (slot, task) told -> id of the first Guard whose reports count
         self._until_then: dict[int, int] = {}  # slot -> who keeps its copy only until the planned guard has one
         self._again_at = math.inf  # somebody could not be told
         self._marked = False  # trainers have answered this AIMaster that they mark
@@ -125,7 +127,7 @@ class Guards:
             best = self.anywhere(slot)
             if best is None or best.task not in tasks:
                 continue
-            copy = self._job.holding.usable(slot)
+            copy = self._job.holding.steady(slot)
             if copy is None or not self.copies.as_good(copy.since, best):
                 found.append(slot)
         return sorted(found)
@@ -166,11 +168,19 @@ class Guards:
             return
         self.error = ""
         self.refreshes += 1
-        told = [slot for slot in report.slots if not (telling := self._telling(slot)) or member.task in telling]
+        told = [slot for slot in report.slots if self._counts(slot, member.task, report.guard)]
         self.copies.reported(member, told, report)
         self._news = True
         if job.cluster.lost:
             job.changed.notify()  # a promotion may be waiting for it
+
+    def _counts(self, slot: int, task: int, guard: int) -> bool:
+        """Whether a copy that is told of is there: who was told to keep none any more may have said so before it heard."""
+        if slot not in self._told:  # nobody has been told yet by this AIMaster
+            return True
+        if self._told_in != self._job.cluster.generation:
+            return False
+        return task in self._telling(slot) and guard >= self._since.get((slot, task), 0)
 
     def _tell(self) -> None:
         """Events, and the view with who would take over, when that changed."""
@@ -249,7 +259,7 @@ class Guards:
     def _replaced(self) -> bool:
         """Whether somebody need not keep a copy any more: the planned guard, or the holder of a single PS, has it as well."""
         for slot, task in self._until_then.items():
-            held, copy = self.copies.anywhere(slot), self._job.holding.usable(slot)
+            held, copy = self.copies.anywhere(slot), self._job.holding.steady(slot)
             planned = self.assigned.get(slot, -1)
             by_holder = (
                 planned == -1 and held is not None and copy is not None and self.copies.as_good(copy.since, held)
@@ -304,6 +314,7 @@ class Guards:
         now |= {slot: one.task for slot, held in best.items() if (one := self.usable(slot) or held).task in present}
         self.assigned = plan_guards(sizes, cluster.slot_map, hosts, now) if self.wanted else {}
         told: dict[int, tuple[int, dict[int, str]]] = {}
+        since: dict[tuple[int, int], int] = {}
         self._until_then, self._again_at = {}, math.inf
         for slot in self.needed():
             owner, planned = cluster.slot_map[slot], self.assigned.get(slot, -1)
@@ -312,11 +323,14 @@ class Guards:
                       if self._told[slot][0] == owner and task in alive}  # fmt: skip
             to_tell = tell_slot(planned, kept, self.copies.reader(slot, kept), before)
             told[slot] = owner, dict(to_tell.readers)
+            for task in to_tell.readers:
+                goes_on = self.copies.has(slot, task) or (task in before and self._told_in == cluster.generation)
+                since[slot, task] = self._since.get((slot, task), 0) if goes_on else self._next_id
             if to_tell.until_then != -1:
                 self._until_then[slot] = to_tell.until_then
             if planned != -1 and planned not in to_tell.readers:
                 self._again_at = job.clock.monotonic() + AGAIN_SECONDS
-        self._told = told
+        self._told, self._told_in, self._since = told, cluster.generation, since
         self.copies.keep_only({slot: readers for slot, (_, readers) in told.items()})
         self._sent_for = self._situation()
 
@@ -329,7 +343,7 @@ class Guards:
         if best is None or not self._job.peer_backup:
             return -1
         if planned == -1:  # a single PS: its holder is to have it
-            copy = self._job.holding.usable(slot)
+            copy = self._job.holding.steady(slot)
             enough = not self._job.holding.allowed or (copy is not None and self.copies.as_good(copy.since, best))
             return -1 if enough else best.task
         return planned if self.copies.fresh(slot, planned) else best.task
@@ -345,10 +359,14 @@ class Guards:
         self._refreshed_step = job.members.step
         self._tell()
 
+    @property
+    def _next_id(self) -> int:
+        return max(self._guard_id + 1, self._job.incarnation * 1_000_000)
+
     def _guard(self, readers: Mapping[int, str]) -> pb.Guard:
         """The next one: slot -> as whom it is read."""
         job, cluster = self._job, self._job.cluster
-        self._guard_id = max(self._guard_id + 1, job.incarnation * 1_000_000)
+        self._guard_id = self._next_id
         moves = [
             pb.Move(variable=variable, source_task=cluster.slot_map[variable.slot])
             for variable in job.catalogue.variables
@@ -375,11 +393,12 @@ class Guards:
         kept: dict[int, pb.Guard] = {}
         if not self.kept_in_changes:
             return kept
-        first = self._guard_id
+        first = self._next_id
         for task in sorted({old_map[slot] for slot in moved}):
             slots = [slot for slot in moved if old_map[slot] == task]
             kept[task] = self._guard(dict.fromkeys(slots, "peer"))
             for slot in slots:
                 self._told[slot] = now[slot], {task: "peer"}
-        self.copies.moved(moved, max(first + 1, job.incarnation * 1_000_000))
+                self._since[slot, task] = first
+        self.copies.moved(moved, first)
         return kept

@@ -14,6 +14,7 @@ a set of their own (`elastic.collector`), so holder and guards do not know of ea
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import math
 from collections.abc import Collection, Iterable
@@ -62,6 +63,7 @@ class Copy:
     holder: str
     incarnation: str
     since: float  # monotonic: it has every update before that
+    guard: int = 0  # of the assignment under which it was told
 
 
 def task_of(name: str) -> int:
@@ -98,6 +100,7 @@ class Holding:
         self.refreshes = 0
         self._guard_id = 0
         self._sent_for: object = None  # what the present assignment was made for
+        self._sent_id = 0  # of its Guard
         self._before: tuple[str, str] | None = None  # (name, incarnation) of the holder before, until this one has all
         self._unfit: dict[str, float] = {}  # incarnations that did not do as they were told -> until when, monotonic
         self._stopped: dict[str, int] = {}  # incarnations that were told to keep nothing -> by which Guard
@@ -135,12 +138,28 @@ class Holding:
         there = member is not None and copy is not None and member.incarnation == copy.incarnation
         return copy if there and member is not None and not member.said_goodbye else None
 
+    def steady(self, slot: int) -> Copy | None:
+        """The same, when its holder has read it from the PS that owns the slot now: it is being kept up."""
+        copy = self.usable(slot)
+        present = self._sent_for == self._situation(self.holder)
+        return (
+            copy
+            if present and copy is not None and copy.holder == self.holder and copy.guard >= self._sent_id
+            else None
+        )
+
     def held_only_by(self, names: Collection[str]) -> list[int]:
         """Slots of a single PS of which these trainers alone have a copy: they must not go yet."""
         if not self.alone or not self._candidates():
             return []
         copies = {slot: self.usable(slot) for slot in self._job.guards.needed()}
         return sorted(slot for slot, copy in copies.items() if copy is not None and copy.holder in names)
+
+    def are_exact(self, slot: int, task: int) -> None:
+        """What a PS has been made of just now: the holder's copy has every update that there is."""
+        copy = self.copies.get(slot)
+        if copy is not None and task_of(copy.holder) == task:
+            self.copies[slot] = dataclasses.replace(copy, since=self._job.clock.monotonic())
 
     def complete(self) -> bool:
         return all(self.usable(slot) is not None for slot in self._job.guards.needed())
@@ -218,7 +237,7 @@ class Holding:
         for slot in report.slots:
             before = self.usable(slot)
             if before is None or member.name in (before.holder, self.holder):
-                self.copies[slot] = Copy(member.name, member.incarnation, since)
+                self.copies[slot] = Copy(member.name, member.incarnation, since, report.guard)
         self._tell()
         job.changed.notify()
 
@@ -329,20 +348,22 @@ class Holding:
         moves = [pb.Move(variable=v, source_task=cluster.slot_map[v.slot]) for v in job.catalogue.variables]
         seconds = 0.0 if job.backup_steps else job.backup_seconds
         try:
-            await self._guard(member, moves, seconds)
+            number = await self._guard(member, moves, seconds)
         except CommandError:
             self._unfit[member.incarnation] = job.clock.monotonic() + UNFIT_SECONDS
             self._tell_to_stop(member)  # it may have begun all the same
             raise
         self._refreshed_step = job.members.step
-        self._sent_for = situation
+        self._sent_for, self._sent_id = situation, number
 
-    async def _guard(self, member: Member, moves: list[pb.Move], seconds: float = 0.0) -> None:
+    async def _guard(self, member: Member, moves: list[pb.Move], seconds: float = 0.0) -> int:
+        """Returns its number. Raises CommandError."""
         job = self._job
         self._guard_id = max(self._guard_id + 1, job.incarnation * 1_000_000)
         guard = pb.Guard(id=self._guard_id, moves=moves, ps=[one.to_proto() for one in job.cluster.ps], seconds=seconds,
                          global_step=job.catalogue.global_step, own_task=task_of(member.name))  # fmt: skip
         await commands.gather({member.name: job.commander.send(member.outbox, guard=guard)}, ANSWER_SECONDS, "Guard")
+        return guard.id
 
     async def _part_from(self, old: Member) -> None:
         """Its copies count until the next holder has all; it reads no more."""

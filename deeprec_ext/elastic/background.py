@@ -80,19 +80,21 @@ class GivenUpError(DeepRecError):
 class Polite(Generic[T]):
     """`function(*arguments)`, under way in a nicer thread.
 
+    niceness: of the thread; None: of this process.
     then: called in that thread when it has ended.
     """
 
     def __init__(
-        self, function: Callable[..., T], *arguments: object, niceness: int = NICENESS,
+        self, function: Callable[..., T], *arguments: object, niceness: int | None = NICENESS,
         then: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._results: list[T] = []
         self._errors: list[BaseException] = []
 
         def work() -> None:
-            with contextlib.suppress(OSError, AttributeError):  # not Linux: at the usual priority
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+            if niceness is not None:
+                with contextlib.suppress(OSError, AttributeError):  # not Linux: at the usual priority
+                    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
             try:
                 self._results.append(function(*arguments))
             except BaseException as error:  # raised again by who asks for the result
@@ -121,13 +123,16 @@ class Polite(Generic[T]):
         return self._results[0]
 
 
-def politely(function: Callable[..., T], *arguments: object, give_up: Callable[[], bool] | None = None) -> T:
+def politely(
+    function: Callable[..., T], *arguments: object, give_up: Callable[[], bool] | None = None,
+    niceness: int | None = NICENESS,
+) -> T:  # fmt: skip
     """`function(*arguments)` in a nicer thread; its result or its error.
 
     `give_up`: when it says so, the thread is left behind, and GivenUpError raised. A session that is being opened on a PS that
     dies at this moment waits for ever.
     """
-    return Polite(function, *arguments).result(give_up)
+    return Polite(function, *arguments, niceness=niceness).result(give_up)
 
 
 def hasten() -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from deeprec_ext.elastic.background import politely, without_collections
+from deeprec_ext.elastic.background import NICENESS, politely, without_collections
 from deeprec_ext.elastic.migration import Mover
 from deeprec_ext.elastic.ops import Program
 from deeprec_ext.errors import DeepRecError, one_line
@@ -33,6 +33,9 @@ RETRY_SECONDS, RETRIES_SOON = 1.0, 3
 BUSY_SHARE = 0.5
 """Most of the time that refreshes may take: what is updated densely is copied whole each time, and may take longer than the
 interval. Then the copies are as old as they are told to be."""
+
+LATE_SECONDS = 0.5
+"""Copies that are older than the interval and this get the priority of the steps: on a full machine none would come else."""
 
 OF_ONE_SLOT = (
     DeepRecError, tf.errors.NotFoundError, tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError,
@@ -91,6 +94,7 @@ class Keeper:
         self._next: tuple[Assignment, list[Guarded]] | None = None
         self._source: int | None = None  # being read
         self._abandoned = False
+        self._taken_at = 0.0  # when the present assignment came; on the monotonic clock
         self._thread = threading.Thread(target=self._work, name="deeprec-guard", daemon=True)
         self._thread.start()
 
@@ -129,6 +133,7 @@ class Keeper:
                 taken, self._next = self._next, None
             if taken is not None:
                 now, gone = taken
+                self._taken_at = time.monotonic()
                 self._retire(gone)
             elif not why and pause > 0 and now.seconds <= 0:
                 continue
@@ -160,10 +165,16 @@ class Keeper:
                 if self._abandoned or self._next is not None:
                     return good
                 self._source = source
-            good = politely(self._refresh, now, some) and good
+            niceness = None if self._late(now, some) else NICENESS
+            good = politely(self._refresh, now, some, niceness=niceness) and good
             with self._lock:
                 self._source = None
         return good
+
+    def _late(self, now: Assignment, some: list[Guarded]) -> bool:
+        """Whether a copy is older than it is to be, or has not come in that time."""
+        oldest = min(one.began if one.began is not None else self._taken_at for one in some)
+        return now.seconds > 0 and time.monotonic() - oldest > now.seconds + LATE_SECONDS
 
     def _refresh(self, now: Assignment, some: list[Guarded]) -> bool:
         started, sent, first, done = time.monotonic(), 0, False, []

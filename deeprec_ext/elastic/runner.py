@@ -44,9 +44,15 @@ class Runner:
         self._idle: list[_Thread] = []
         self._busy: set[_Thread] = set()
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """`function(*arguments)` with its result or its error; AbandonedError when given up meanwhile."""
+    def call(self, function: Callable[..., Any], *arguments: Any, hopeless: Callable[[], bool] = lambda: False) -> Any:
+        """`function(*arguments)` with its result or its error; AbandonedError when given up meanwhile.
+
+        hopeless: whether what it needs is known to be gone, so that it must not begin. Who learns that first notes it, and
+        then calls `abandon`: a call that was not yet here then does not begin any more, and would have been given up else.
+        """
         with self._lock:
+            if hopeless():
+                raise AbandonedError("a PS that it needs is gone")
             thread = self._idle.pop() if self._idle else _Thread()
             self._busy.add(thread)
         thread.calls.put((function, arguments))

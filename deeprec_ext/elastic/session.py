@@ -22,7 +22,7 @@ from deeprec_ext.elastic.iterators import Iterators
 from deeprec_ext.elastic.overwriting import restrained
 from deeprec_ext.elastic.placed import ExchangedError, Placed, Signature
 from deeprec_ext.elastic.probe import TraceFailedError
-from deeprec_ext.elastic.runner import AbandonedError, Runner
+from deeprec_ext.elastic.runner import AbandonedError
 from deeprec_ext.elastic.shelf import Shelf
 from deeprec_ext.elastic.usergraph import Exported, Facts, UserGraph
 from deeprec_ext.errors import RefusedError
@@ -180,8 +180,9 @@ class ElasticSession(v1.Session):
                         made_for = self.shelf.made_for
                         try:
                             self._before(placed, facts, feeding, signature, values)
+                            gone = partial(self._home.dead, made_for) if made_for is not None else None
                             result = self._execute(
-                                placed, signature, values, options, run_metadata, tracing, self._home.runner, feeding
+                                placed, signature, values, options, run_metadata, tracing, gone, feeding
                             )
                             self._iterators.trust(facts)
                             self._home.ran(signature.fetches, result)
@@ -239,8 +240,9 @@ class ElasticSession(v1.Session):
 
     def _execute(
         self, placed: Placed, signature: Signature, values: list[Any], options: Any, metadata: Any, tracing: bool,
-        runner: Runner | None, feeding: Run | None = None,
+        gone: Callable[[], bool] | None, feeding: Run | None = None,
     ) -> Any:  # fmt: skip
+        """`gone`: of a run on PS, whether one that it needs is; such a run can be given up."""
         function: Callable[..., Any]
         arguments: tuple[Any, ...]
         if tracing:
@@ -249,7 +251,8 @@ class ElasticSession(v1.Session):
             function, arguments = placed.run, (signature, values)
         compiles = not tracing and not placed.is_compiled(signature)
         placed.late += compiles
-        if runner is not None:
+        if gone is not None and self._home is not None:
+            runner = partial(self._home.runner.call, hopeless=gone)
             function, arguments = _abandonable, (runner, placed if compiles else None, function, *arguments)
         if feeding is None:
             return self._do_call(function, *arguments)
@@ -303,12 +306,16 @@ class ElasticSession(v1.Session):
 
 
 def _abandonable(
-    runner: Runner, to_compile: Placed | None, function: Callable[..., Any], signature: Signature, *arguments: Any
+    call: Callable[..., Any],
+    to_compile: Placed | None,
+    function: Callable[..., Any],
+    signature: Signature,
+    *arguments: Any,
 ) -> Any:
     """A run that can be given up. Compiling it first is a call of its own: who is given up while it compiles, which takes
     seconds, must not run after all. It would take a batch from the run that is repeated.
     """
     if to_compile is not None:
         with causes.during(COMPILING):
-            runner.call(to_compile.callable, signature)
-    return runner.call(function, signature, *arguments)
+            call(to_compile.callable, signature)
+    return call(function, signature, *arguments)

@@ -38,6 +38,10 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
 
 
+STACKS_SECONDS = 1.0
+"""How long a process that aborts takes to write what its threads are doing."""
+
+
 class RealJob:
     """One `deeprec-ext run`. Whatever is waited for, the end of the launcher fails the test with its output."""
 
@@ -79,7 +83,8 @@ class RealJob:
                 pytest.fail(f"the run ended while the test waited for {what}:\n{self.output[-3000:]}{self.tails()}")
             if time.monotonic() > deadline:
                 pytest.fail(
-                    f"waited {seconds:g} s in vain for {what}; last events:\n{self.last_events()}{self.tails()}"
+                    f"waited {seconds:g} s in vain for {what}; last events:\n"
+                    f"{self.last_events()}{self.tails()}{self.stacks()}"
                 )
             time.sleep(every)
         return value
@@ -106,6 +111,22 @@ class RealJob:
     def tails(self) -> str:
         logs = sorted((self.directory / "logs").glob("*.log"))
         return "".join(f"\n--- {log.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs)
+
+    def stacks(self) -> str:
+        """What every thread of the trainers is doing, at the cost of their lives (PYTHONFAULTHANDLER)."""
+        told = ""
+        with contextlib.suppress(psutil.Error):
+            ours = {process.pid for process in psutil.Process(self.process.pid).children(recursive=True)}
+            for log in sorted((self.directory / "logs").glob("*.log")):
+                pid = self.pid(log.stem)
+                if pid in ours and log.stem.split("-")[0] in ("chief", "worker", "master"):
+                    before = log.stat().st_size
+                    os.kill(pid, signal.SIGABRT)
+                    time.sleep(STACKS_SECONDS)
+                    with log.open(errors="replace") as file:
+                        file.seek(before)
+                        told += f"\n--- threads of {log.stem}\n{file.read()[:20000]}"
+        return told
 
     def close(self) -> None:
         """After the test, whatever became of it."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any
 
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.behaviour.jobs import RealJob, refused
 
-REFRESHES = 3
-"""Reports of every holder after which each has read everything once more, from the beginning, with certainty."""
+DELIVERY_SECONDS = 1.0
+"""How long the report of a holder may take to the AIMaster, which takes its copies for younger by as much."""
 
 
 class Losses:
@@ -48,10 +49,14 @@ class Losses:
         status = self.wait_protected()
         trainers = [role.name for role in status.roles if role.role in (pb.CHIEF, pb.WORKER)]
         before = {name: self.job.steps_of(name) for name in trainers}
-        wanted = status.backup.refreshes + REFRESHES * max(1, self.ps * (self.ps - 1))
-        self.job.until(
-            lambda: (now := self.job.status()) is not None and now.backup.refreshes >= wanted, "refreshes", every=0.02
-        )
+        counted = time.monotonic()
+
+        def younger() -> bool:
+            since = time.monotonic() - counted - DELIVERY_SECONDS
+            now = self.job.status()
+            return now is not None and not now.backup.unprotected_slots and now.backup.oldest_seconds < since
+
+        self.job.until(younger, "refreshes of all backups", every=0.02)
         return before
 
     def strike(

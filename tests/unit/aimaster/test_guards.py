@@ -328,6 +328,29 @@ def test_a_ps_that_leaves_stays_until_others_have_its_copies_and_those_can_be_fe
     play(tmp_path, scenario, ps=3)
 
 
+def test_what_a_ps_told_before_it_heard_that_it_is_to_keep_nothing_does_not_count(tmp_path: Path) -> None:
+    """Its copies of what never moved are the holder's by then: fetched from it, half of the model would not come."""
+
+    async def scenario(it: World) -> None:
+        await protected(it)
+        leaver = it.agent("ps-1")
+        leaver.mute.add("leave")
+        await it.scale(ps=1)
+        guards = it.master.job.guards
+        await it.until(lambda: "leave" in leaver.told)
+        kept = {slot for slot in range(8) if (held := guards.copies.anywhere(slot)) is not None and held.task == 1}
+        before = leaver.command("guard").guard.id - 1
+        refreshes = guards.refreshes
+        await leaver.say(backup=pb.BackupReport(guard=before, slots=range(8), bytes=7, age_seconds=0.01))
+        await it.until(lambda: guards.refreshes > refreshes)
+        now = {slot for slot in range(8) if (held := guards.copies.anywhere(slot)) is not None and held.task == 1}
+        assert now <= kept and kept < set(range(8))
+        leaver.stop()
+        it.backend.exit("ps-1", 0)
+
+    play(tmp_path, scenario, ps=2)
+
+
 def test_copies_of_another_generation_are_none(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         await protected(it)
@@ -336,7 +359,13 @@ def test_copies_of_another_generation_are_none(tmp_path: Path) -> None:
         await it.backend.kill("ps-1")
         await it.until(lambda: it.master.job.cluster.generation == 2 and it.master.job.cluster.live)
         await it.until(lambda: it.agent("ps-0").command("guard").guard.generation == 2)
-        assert it.master.job.backup_map == ()
+        job = it.master.job
+        assert job.backup_map == ()
+        late = pb.BackupReport(guard=1, slots=range(8), bytes=7, age_seconds=0.01)
+        refreshes = job.guards.refreshes
+        await it.agent("ps-0").say(backup=late)
+        await it.until(lambda: job.guards.refreshes > refreshes)
+        assert not any(job.guards.copies.anywhere(slot) for slot in range(8))
 
     play(tmp_path, scenario)
 

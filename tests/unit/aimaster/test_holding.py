@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -105,6 +106,25 @@ def test_the_ps_that_replaces_it_fetches_the_copies_and_nothing_is_restored(tmp_
         assert failure.recovered_by == "holder" and failure.steps_lost == 0
         await it.until(lambda: {move.source_task for move in it.agent("chief-0").command("guard").guard.moves} == {1})
         await held(it)
+
+    play(tmp_path, scenario)
+
+
+def test_copies_from_which_a_ps_was_made_are_as_young_as_it(tmp_path: Path) -> None:
+    """Lost again before the holder has read anything from it: what is told to be missing is of that time alone."""
+
+    async def scenario(it: World) -> None:
+        await held(it)
+        holding, clock = it.master.job.holding, it.master.job.clock
+        it.agent("chief-0").mute.add("guard")
+        old = clock.monotonic() - 1000.0
+        holding.copies = {slot: dataclasses.replace(copy, since=old) for slot, copy in holding.copies.items()}
+        await it.backend.kill("ps-0")
+        await it.until(lambda: not it.master.job.cluster.lost and it.master.job.cluster.ps[0].task == 1)
+        assert holding.complete() and holding.age_seconds(range(8)) < 500.0
+        lines = (tmp_path / "events.jsonl").read_text().splitlines()
+        fetched = next(one for one in map(json.loads, lines) if one["type"] == "fetched")
+        assert fetched["backup_age_seconds"] > 500.0
 
     play(tmp_path, scenario)
 
@@ -231,6 +251,28 @@ def test_a_holder_that_is_scaled_away_leaves_when_another_has_the_copies(tmp_pat
     play(tmp_path, scenario, max_workers=1)
 
 
+def test_the_ps_that_leaves_keeps_its_copies_until_the_holder_reads_from_the_one_that_stays(tmp_path: Path) -> None:
+    """The holder's are of before the change until then, and grow older: right after it they were all that there was."""
+
+    async def scenario(it: World) -> None:
+        await it.until(lambda: len(it.master.job.backup_map) == 8)
+        job, chief, leaver = it.master.job, it.agent("chief-0"), it.agent("ps-1")
+        await it.scale(ps=1)
+        await it.until(lambda: "COMMITTED" in chief.told or "commit" in chief.told)
+        chief.mute.add("report")  # it has not read anything under its new assignment
+        await it.until(lambda: len({m.source_task for m in chief.command("guard").guard.moves}) == 1)
+        await it.until(lambda: it.master.scalings.running is not None
+                       and it.master.scalings.running.scaling.detail == "backups are handed over")  # fmt: skip
+        await asyncio.sleep(0.3)
+        kept = {move.variable.slot for move in leaver.command("guard").guard.moves}
+        assert kept == set(ALL) and "leave" not in leaver.told
+        assert {held.task for slot in ALL if (held := job.guards.copies.anywhere(slot)) is not None} == {1}
+        await chief.say(backup=pb.BackupReport(guard=chief.command("guard").guard.id, slots=ALL, age_seconds=0.01))
+        assert (await it.ended()).outcome == "committed" and "leave" in leaver.told
+
+    play(tmp_path, scenario, ps=2)
+
+
 def test_with_a_second_ps_the_guards_take_over_and_the_holder_is_dismissed(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         await held(it)
@@ -291,6 +333,7 @@ def test_a_worker_that_comes_while_a_change_waits_for_the_holder_makes_no_older_
         await it.until(lambda: it.agent("worker-0").view.epoch > before + 1)
         between = it.master.job.cluster.epoch
         chief = it.agent("chief-0")
+        chief.mute.clear()
         await chief.say(backup=pb.BackupReport(guard=chief.command("guard").guard.id, slots=ALL, age_seconds=0.01))
         assert (await it.ended()).outcome == "committed"
         committed = it.agent("worker-0").command("commit").commit.view

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deeprec_ext.elastic import guarding
+from deeprec_ext.elastic import background, guarding, keeper
 from deeprec_ext.elastic.collecting import Collecting
 from deeprec_ext.elastic.collector import Marks, make_bitmaps
 from deeprec_ext.elastic.copies import backup_of
@@ -171,6 +171,24 @@ def test_refreshes_come_by_themselves_and_are_kept_out_by_a_hold(world: World) -
         assert not world.changed.wait_for(lambda: len(world.reports) > count + 1, 0.5)  # one may have been under way
     world.collecting.hold(0.0, 0.0)
     world.next_report(count + 2)
+
+
+@pytest.mark.parametrize("allowed, niceness", [(1000.0, background.NICENESS), (-1000.0, None)])
+def test_copies_that_are_older_than_they_are_to_be_are_refreshed_at_the_priority_of_the_steps(
+    world: World, monkeypatch: pytest.MonkeyPatch, allowed: float, niceness: int | None
+) -> None:
+    given: list[int | None] = []
+    politely = keeper.politely
+
+    def noted(*arguments: object, niceness: int | None, **more: object) -> object:
+        given.append(niceness)
+        return politely(*arguments, niceness=niceness, **more)
+
+    monkeypatch.setattr(keeper, "politely", noted)
+    monkeypatch.setattr(keeper, "LATE_SECONDS", allowed)
+    world.guard(seconds=0.05)
+    world.next_report(3)
+    assert set(given) == {niceness}
 
 
 def test_a_slot_that_is_not_guarded_any_more_frees_its_memory_and_its_bitmaps_and_can_be_again(world: World) -> None:

@@ -41,6 +41,19 @@ def test_a_stuck_run_is_given_up_and_the_next_one_does_not_wait_for_it():
     assert runner.call(lambda: 2) == 2, "the late result of the abandoned run reached nobody"
 
 
+def test_a_run_that_comes_after_the_word_of_a_loss_does_not_begin():
+    """It was held up before it got here, and nobody would give it up any more: on a PS that hangs it would never end."""
+    runner, lost, begun = Runner(), threading.Event(), []
+    lost.set()
+    assert runner.abandon("a PS was lost") == 0
+    with pytest.raises(AbandonedError):
+        runner.call(begun.append, 1, hopeless=lost.is_set)
+    assert not begun
+    lost.clear()
+    runner.call(begun.append, 2, hopeless=lost.is_set)
+    assert begun == [2]
+
+
 class GivenUpAtTheEnd:
     """The results of a run; whoever takes one gives up all runs before he can say that his has ended."""
 

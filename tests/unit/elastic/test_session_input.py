@@ -45,9 +45,9 @@ def test_closing_waits_for_an_iterator_on_a_busy_machine_and_not_where_a_ps_is_d
     with tf.Graph().as_default() as graph:
         train, record = train_on(tf.data.Dataset.range(10**6))
         home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        monkeypatch.setattr(home, "dead", lambda wanted: dead)
         session = elastic(home, graph)
         session.run([train, record])
+        monkeypatch.setattr(home, "dead", lambda wanted: dead)
         placed, dropped = session.shelf.present, []
         assert placed.drops
         run = placed.run
