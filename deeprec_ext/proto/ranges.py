@@ -87,7 +87,7 @@ Known
   moves                         message*MANY         -                  -
   catalogue                     message              -                  -
   remembered                    message*1000         -                  -
-  data                          message*1000         -                  -
+  data                          message*MANY         -                  -
   leaving                       flag                 -                  -
 DataKnown
   dataset                       text                 0..NAME            characters
@@ -374,7 +374,7 @@ Notice
 Finished
   left                          flag                 -                  -
   had_session                   flag                 -                  -
-  exit_code                     int                  -255..255          exit code
+  exit_code                     int                  -INT32..INT32      exit code
   error                         text                 0..LONG            characters
 LogLine
   text                          text                 0..LONG            characters
@@ -599,7 +599,7 @@ StatusReply
   failure                       text                 0..LONG            characters
   steps_per_second              real                 0..RATE            steps/s
   live                          flag                 -                  -
-  data                          message*1000         -                  -
+  data                          message*MANY         -                  -
   backup                        message              -                  -
   slot_load                     message*SLOT         -                  -
   dashboard                     text                 0..LINE            characters
@@ -679,7 +679,7 @@ PodStatus
   name                          text                 0..NAME            characters
   state                         text                 0..NAME            characters
   pid                           int                  0..INT32           process
-  exit_code                     int                  -255..255          exit code
+  exit_code                     int                  -INT32..INT32      exit code
   restarting                    flag                 -                  -
   restarts                      int                  0..INT32           starts
   deleted                       flag                 -                  -
@@ -694,7 +694,7 @@ PodRequest
 PodEnd
   name                          text                 0..NAME            characters
   pid                           int                  0..INT32           process
-  exit_code                     int                  -255..255          exit code
+  exit_code                     int                  -INT32..INT32      exit code
 PodReply
 WatchRequest
 """
