@@ -37,6 +37,7 @@ CALL_OFF_SECONDS = 30.0
 class Source:
     """Who has the freshest copy of a slot: a PS, also one that leaves, or a trainer."""
 
+    name: str
     task: int
     address: str
     since: float  # monotonic: updates since then are missing in it
@@ -56,9 +57,11 @@ def find_source(job: Job, slot: int) -> Source | None:
     held, copy = job.guards.anywhere(slot), job.holding.usable(slot)
     ps = job.guards.copies.member(held) if held is not None else None
     holder = job.members.get(copy.holder) if copy is not None else None
-    by_ps = Source(held.task, ps.address, held.since) if held is not None and ps is not None else None
+    by_ps = Source(ps.name, held.task, ps.address, held.since) if held is not None and ps is not None else None
     by_holder = (
-        Source(task_of(holder.name), holder.address, copy.since) if copy is not None and holder is not None else None
+        Source(holder.name, task_of(holder.name), holder.address, copy.since)
+        if copy is not None and holder is not None
+        else None
     )
     return max((one for one in (by_ps, by_holder) if one is not None), key=lambda one: one.since, default=None)
 
@@ -77,6 +80,12 @@ def plan_fetch(job: Job) -> Fetching | None:
             return None
         sources[slot] = source
     return Fetching(cluster.lost, sources, min((one.since for one in sources.values()), default=job.clock.monotonic()))
+
+
+def told_of(sources: Mapping[int, Source]) -> dict[str, list[int]]:
+    """For events: who had the copies of which slots."""
+    names = sorted({one.name for one in sources.values()})
+    return {name: sorted(slot for slot, one in sources.items() if one.name == name) for name in names}
 
 
 def fetch_of(job: Job, sources: Mapping[int, Source], step: int) -> pb.Fetch:

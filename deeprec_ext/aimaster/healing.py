@@ -202,8 +202,9 @@ class Healing:
 
         def decided() -> None:
             self._went_on(
-                "holder", planned, began, "fetched", slots=len(planned.sources), generation=job.cluster.generation
-            )
+                "holder", planned, began, "fetched", slots=len(planned.sources),
+                copies=fetching.told_of(planned.sources), generation=job.cluster.generation,
+            )  # fmt: skip
 
         try:
             await fetching.carry_out(job, planned, found, step, decided)
