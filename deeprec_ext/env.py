@@ -91,7 +91,7 @@ def address() -> str | None:
 
 
 def certificates() -> str | None:
-    """Directory with `ca.pem`, `<certificate role>.pem` and `<certificate role>-key.pem`; None: no TLS (tests only)."""
+    """Directory with `ca.pem`, `<certificate>.pem`, `<certificate>-key.pem` (`security.credentials`); None: no TLS (tests)."""
     return _get("CERTS") or None
 
 

@@ -72,3 +72,11 @@ def format_seconds(seconds: float) -> str:
 def counted(count: float | str, name: str) -> str:
     """`1 worker`, `2 workers`; a name in capitals, as PS, stays as it is."""
     return f"{count} {name}{'' if count == 1 or name.isupper() else 's'}"
+
+
+INT64_MAX = 2**63 - 1
+
+
+def saturated(number: int) -> int:
+    """Where sums of 64 bits end: they stay there instead of failing, or becoming negative."""
+    return max(-INT64_MAX, min(INT64_MAX, number))

@@ -98,7 +98,7 @@ def elastic_pod(
     _put(spec, "initContainers", init)
     _put(spec, "volumes", {"name": VOLUME, "emptyDir": {}})
     readable = "fsGroup" in (spec.get("securityContext") or {})
-    certificate = "ps" if role == "ps" else "trainer"
+    certificate = "trainer" if index is None and role == chief == "worker" else role  # worker 0 of these is the chief
     _put(spec, "volumes", certificates.volume(job, certificate, group_readable=readable))
     spec["restartPolicy"] = "OnFailure"
     # Its proxy would stand between TensorFlow servers, which speak gRPC that it does not understand as such.

@@ -15,6 +15,8 @@ from deeprec_ext.aimaster.slots import tracked
 from deeprec_ext.aimaster.view import Cluster, first_view, take_task
 from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.security.credentials import Speakers
+from deeprec_ext.security.proofs import Proofs
 from deeprec_ext.settings import PROTOCOL_MAJOR
 
 STANDBY_DELAY_SECONDS, TRACE_DELAY_SECONDS = 90.0, 30.0
@@ -25,11 +27,13 @@ more, in which little can be measured, and the next change makes it worthless.""
 WAIT_SECONDS = 1.0
 """How often one that waits counts as alive, while its registration cannot be written down."""
 
-CERTIFICATE_OF: dict[int, str] = {pb.PS: "ps", pb.CHIEF: "trainer", pb.WORKER: "trainer", pb.EVALUATOR: "trainer"}
+NO_TLS = Speakers(None)
 
 
-def check_request(request: pb.RegisterRequest, job_name: str, certificate: str | None) -> str:
-    """The name of the role. Raises ProtocolError or UsageError when the request cannot be right."""
+def check_request(
+    request: pb.RegisterRequest, job_name: str, certificate: str | None, speakers: Speakers = NO_TLS
+) -> str:
+    """The name of the role. Raises ProtocolError, UsageError or PermissionError when the request cannot be right."""
     name = role_name(request.role, request.index)
     if request.protocol_major != PROTOCOL_MAJOR:
         raise ProtocolError(
@@ -38,7 +42,7 @@ def check_request(request: pb.RegisterRequest, job_name: str, certificate: str |
         )
     if request.job and request.job != job_name:
         raise UsageError(f"{name} belongs to job {request.job!r}, this AIMaster serves {job_name!r}")
-    if certificate is not None and CERTIFICATE_OF.get(request.role) != certificate:
+    if not speakers.may(certificate, name):
         raise PermissionError(f"the certificate {certificate!r} may not register {name}")
     if not request.incarnation:
         raise UsageError(f"{name} registered without an incarnation")
@@ -46,8 +50,9 @@ def check_request(request: pb.RegisterRequest, job_name: str, certificate: str |
 
 
 class Admission:
-    def __init__(self, job: Job, healing: Healing) -> None:
+    def __init__(self, job: Job, healing: Healing, certs: str | None = None) -> None:
         self._job, self._healing = job, healing
+        self._speakers, self._proofs = Speakers(certs), Proofs(job.spec.name, certs)
 
     async def register(self, request: pb.RegisterRequest, certificate: str | None) -> pb.RegisterReply:
         """Returns when the process may take part.
@@ -55,8 +60,14 @@ class Admission:
         Raises ProtocolError, UsageError, StaleError, PermissionError; UnreachableError when this AIMaster must go.
         """
         job = self._job
-        name = check_request(request, job.spec.name, certificate)
-        if request.known_aimaster > job.incarnation or (request.known_epoch > 0 and not job.cluster.formed):
+        name = check_request(request, job.spec.name, certificate, self._speakers)
+        stale = request.known_aimaster > job.incarnation or (request.known_epoch > 0 and not job.cluster.formed)
+        if stale and not self._proofs.holds(request.known_aimaster, request.aimaster_proof):
+            raise UsageError(
+                f"{name} claims to know AIMaster {request.known_aimaster} and epoch {request.known_epoch}, which no AIMaster "
+                "of this job has told it: it is not believed; end the process"
+            )
+        if stale:
             job.stale.set()
             known = f"AIMaster {request.known_aimaster} and epoch {request.known_epoch}"
             mine = f"{job.incarnation} and {job.cluster.epoch}"
@@ -126,7 +137,8 @@ class Admission:
             job.publish_soon()
         job.changed.notify()
         return pb.RegisterReply(
-            aimaster_incarnation=job.incarnation, view=job.view(), task=member.task, settings=self._settings(),
+            aimaster_incarnation=job.incarnation, aimaster_proof=self._proofs.make(job.incarnation),
+            view=job.view(), task=member.task, settings=self._settings(),
             has_evaluator=job.spec.evaluator, tracked=tracked(job.catalogue.variables, job.cluster.marked),
             catalogues=job.catalogues.told(job.cluster.generation) if member.is_trainer else (),
         )  # fmt: skip

@@ -15,13 +15,17 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from google.protobuf.message import DecodeError
+
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.errors import RefusedError
+from deeprec_ext.proto import bounds
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 FINGERPRINTS_MAX = 100
 """Catalogues that are remembered as told, the latest ones: trainers of one script tell one or two different ones."""
 
+NAME_SHOWN = 200
 BLOB, TOLD = "catalogue", "catalogues_told"
 
 
@@ -30,9 +34,32 @@ class Catalogues:
 
     def __init__(self, store: Store, slots: int) -> None:
         self._store, self._slots = store, slots
-        self.known = pb.Catalogue.FromString(store.blob(BLOB))
+        self.known = self._stored()
         told = store.get(TOLD) or {}
         self._generation, self._fingerprints = int(told.get("generation", 0)), list(told.get("fingerprints", ()))
+
+    def _stored(self) -> pb.Catalogue:
+        """What an AIMaster before this one has kept; of it, what can be."""
+        wire = self._store.blob(BLOB)
+        try:
+            known = pb.Catalogue.FromString(wire)
+        except DecodeError as error:
+            self._store.set_aside("catalogue", BLOB, wire, error, "DELETE FROM blobs WHERE key=?")
+            return pb.Catalogue()
+        good = []
+        for variable in known.variables:
+            violation = bounds.check(variable, "variable.")
+            if violation is None and variable.slot < self._slots:
+                good.append(variable)
+                continue
+            why = violation or f"it is on slot {variable.slot}, the job has the slots 0 to {self._slots - 1}"
+            self._store.set_aside("variable", variable.name[:NAME_SHOWN], variable.SerializeToString(), why)
+        if len(good) < len(known.variables):
+            del known.variables[:]
+            known.variables.extend(good)
+            known.fingerprint = known.fingerprint and fingerprint(known)
+            self._store.put_blob(BLOB, known.SerializeToString(deterministic=True))
+        return known
 
     @property
     def present(self) -> pb.Catalogue:

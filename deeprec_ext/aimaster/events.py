@@ -10,8 +10,9 @@ import contextlib
 import errno
 import json
 import logging
+import math
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +22,7 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.rundir import former
 
 log = logging.getLogger(__name__)
-PAGE = 500
+PAGE, UNREADABLE_MAX = 500, 500
 FILE_BYTES = 64 << 20
 TAIL_BYTES = 1 << 20
 """Read at the start to find the last event of the file: an event is far shorter."""
@@ -45,6 +46,26 @@ def last_sequence(text: str) -> int:
         except (ValueError, KeyError, TypeError):
             continue
     return 0
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it: NaN and infinities, which it has not, become words."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    return value
+
+
+def read_fields(text: str) -> dict[str, Any]:
+    """Of an event in the store. What an older version has stored that is no JSON object is shown as the text that it is."""
+    try:
+        found = plain(json.loads(text))
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"unreadable": text[:UNREADABLE_MAX]}
 
 
 class EventLog:
@@ -72,6 +93,7 @@ class EventLog:
         return last_sequence(tail(self._path)) or last_sequence(tail(former(self._path)))
 
     def add(self, type_: str, role: str = "", epoch: int = 0, **fields: Any) -> None:
+        fields = {key: plain(value) for key, value in fields.items()}
         self._store.add_event(self._clock.wall(), type_, role, epoch, fields)
         self._store.after_commit(self._tell)
 
@@ -81,7 +103,7 @@ class EventLog:
             self._told = page[-1][0]
             for _, _, type_, role, epoch, text in page:
                 details = " ".join(
-                    f"{key}={value}" for key, value in json.loads(text).items() if value not in ("", None)
+                    f"{key}={value}" for key, value in read_fields(text).items() if value not in ("", None)
                 )
                 log.info("%s %s epoch=%d %s", type_, role, epoch, details)
         self._write_new()
@@ -120,7 +142,7 @@ class EventLog:
             self._written = self._last_in_file()
 
     def _write(self, sequence: int, time: float, type_: str, role: str, epoch: int, text: str) -> None:
-        line = {"sequence": sequence, "time": time, "type": type_, "role": role, "epoch": epoch, **json.loads(text)}
+        line = {"sequence": sequence, "time": time, "type": type_, "role": role, "epoch": epoch, **read_fields(text)}
         self._append(json.dumps(line).encode() + b"\n")
         assert self._file is not None
         if self._file.tell() >= FILE_BYTES:

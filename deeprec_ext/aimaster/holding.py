@@ -216,7 +216,8 @@ class Holding:
     def report(self, member: Member, report: pb.BackupReport) -> None:
         """What a trainer says of the copies it keeps."""
         job = self._job
-        if not self.holder and not self._guard_id:  # the store of the AIMaster before was lost
+        lost = job.resumed and not self.holder and not self._guard_id  # the store of the AIMaster before was lost
+        if lost and not job.suspects.has(member):
             self._now_holds(member.name)
         if member.name != self.holder and (member.name, member.incarnation) != self._before:
             if report.slots:

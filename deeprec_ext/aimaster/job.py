@@ -12,9 +12,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import Any
+
+from google.protobuf.message import DecodeError
 
 from deeprec_ext.aimaster.catalogues import Catalogues, tables_fingerprint
 from deeprec_ext.aimaster.clock import Clock, SystemClock
@@ -31,8 +34,10 @@ from deeprec_ext.aimaster.members import Members
 from deeprec_ext.aimaster.notices import Notices
 from deeprec_ext.aimaster.signals import Signal
 from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.suspects import Suspects
 from deeprec_ext.aimaster.unwritten import Unwritten
 from deeprec_ext.aimaster.view import Cluster, advance
+from deeprec_ext.proto import bounds
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -40,6 +45,24 @@ log = logging.getLogger(__name__)
 PUBLISH_DELAY_SECONDS, PUBLISH_DELAY_PER_MEMBER_SECONDS = 0.1, 0.002
 """Workers often come in crowds: their views are merged, and nobody waits for such a view. What is sent grows with the
 square of the members (a list of n workers to n agents: 60 MB for 1 000), so the delay grows with them too."""
+
+
+FAILURE_MAX = 500
+
+
+def stored_wish(store: Store) -> pb.BackupWish:
+    """What the script's BackupHook asked for; nothing where that cannot be read or cannot be."""
+    wire = store.blob("backup_wish")
+    why: object = None
+    try:
+        wish = pb.BackupWish.FromString(wire)
+        why = bounds.check(wish, "backup_wish.")
+    except DecodeError as error:
+        why = error
+    if why is None:
+        return wish
+    store.set_aside("blob", "backup_wish", wire, why, "DELETE FROM blobs WHERE key=?")
+    return pb.BackupWish()
 
 
 async def _nowhere_else() -> None:
@@ -78,11 +101,13 @@ class Job:
             {} if spec.resume else store.get("requests", {})
         )  # a run that is resumed starts with those of its command
         self.requests = Requests(**found) if found else Requests.of(spec)
-        self.wish = pb.BackupWish.FromString(store.blob("backup_wish"))
+        self.wish = stored_wish(store)
         self.guards = Guards(self)
         self.holding = Holding(self)
         self.disk = DiskBackups(self)
         self.keepsakes = Keepsakes(self)
+        self.suspects = Suspects(self)
+        self.members.doubted = self.suspects.note
         self.ledger = Ledger(self)
         self.gazing = Gazing(self)
         self.notices = Notices(self)
@@ -90,11 +115,21 @@ class Job:
         self.stale: asyncio.Event = asyncio.Event()  # a newer AIMaster exists: end
         self.keep_elsewhere: Callable[[], Awaitable[None]] = _nowhere_else  # part of `keep`
         self.unwritten = Unwritten(self)
+        self._failed: dict[str, int] = {}  # what has failed at somebody's message -> how often
         self._published: object = None
         self._publishing: asyncio.Task[None] | None = None
         if store.get("started") is None:
             store.put(started=self.clock.wall(), job=spec.name, slots=spec.slots)
         self.started: float = store.get("started")
+
+        self._tell_aside()
+
+    def _tell_aside(self) -> None:
+        """What the store could not read back is told once, and never read again."""
+        lines, self.store.aside = self.store.aside, []
+        for line in lines:
+            log.error("set aside, for it cannot be read back: %s", line)
+            self.event("stored_set_aside", what=line)
 
     async def stored(self, timeout_seconds: float | None = None) -> bool:
         """Waits until the store's file has everything that was written; whether it came to that in time."""
@@ -107,6 +142,13 @@ class Job:
 
     def event(self, type_: str, role: str = "", **fields: Any) -> None:
         self.events.add(type_, role, self.cluster.epoch, **fields)
+
+    def handler_failed(self, what: str, error: BaseException, role: str = "") -> None:
+        """A defect of ours that somebody's message has found: told, and survived. Of one that comes again and again, seldom."""
+        self._failed[what] = count = self._failed.get(what, 0) + 1
+        if count & (count - 1) == 0:  # the first, 2nd, 4th, 8th ...
+            line = f"{type(error).__name__}: {error}"[:FAILURE_MAX]
+            self.event("handler_failed", role, what=what, error=line, times=count)
 
     # ------------------------------------------------------------------------------------------------ the cluster
 
@@ -168,6 +210,16 @@ class Job:
         """Directory of the disk backup; empty: none."""
         setting = self.settings.disk_backup
         return "" if setting == "off" else setting or self.wish.disk_path
+
+    def may_back_up_to(self, path: str) -> bool:
+        """Whether a script may choose this place: below the run directory, or the one that the command line says anyway. Else
+        whoever speaks for a trainer would have the PS write, and remove, wherever they can."""
+        if self.settings.disk_backup:
+            return True  # then its word does not count
+        if "://" in path or "\0" in path:
+            return False
+        below = os.path.realpath(self.spec.workdir)
+        return os.path.commonpath((below, os.path.realpath(os.path.join(below, path)))) == below
 
     @property
     def disk_backup_seconds(self) -> float:

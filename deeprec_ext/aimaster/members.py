@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from deeprec_ext.aimaster.clock import Clock
 from deeprec_ext.aimaster.commands import Outbox
 from deeprec_ext.aimaster.facts import TRAINERS, RoleRecord
+from deeprec_ext.aimaster.plausible import EXAMPLES_PER_SECOND_MAX, STEPS_PER_SECOND_MAX, Count
 from deeprec_ext.aimaster.progress import Progress
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.errors import StaleError
@@ -46,6 +47,7 @@ class Member:
     heartbeat: pb.Heartbeat = field(default_factory=pb.Heartbeat)
     heartbeat_at: float | None = None
     cpu_percent: float = 0.0
+    examples: Count = field(default_factory=lambda: Count(EXAMPLES_PER_SECOND_MAX))
     known_epoch: int = 0
     resident: frozenset[int] = frozenset()  # slots that a PS held whole when it registered
     host: str = ""
@@ -71,6 +73,8 @@ class Members:
         self._members: dict[str, Member] = {}
         self.highest_step = int(store.get("step", 0))
         self.last_step = int(store.get("last_step", 0))
+        self._steps = Count(STEPS_PER_SECOND_MAX, self.highest_step)
+        self.doubted: Callable[[Member, str], None] = lambda member, what: None  # who counts what cannot be
         self._passed = 0  # highest step since the model was live; a worker that leaves takes its last report with it
         self._unsaved: dict[str, int] = {}  # incarnation -> examples
         self.progress = Progress()
@@ -191,11 +195,16 @@ class Members:
         if heartbeat.training:
             self.trained.add(member.name)
         if member.is_trainer:
-            self.reached(heartbeat.step)
+            if heartbeat.step:
+                self.reached(heartbeat.step, member)
             self.progress.note(now, self.step)
-            self.last_step = heartbeat.last_step or self.last_step
+            if heartbeat.last_step and (member.role == pb.CHIEF or not self.last_step):
+                self.last_step = heartbeat.last_step
         if heartbeat.examples and member.role != pb.EVALUATOR:
-            self._unsaved[member.incarnation] = heartbeat.examples
+            if member.examples.believes(heartbeat.examples, now):
+                self._unsaved[member.incarnation] = heartbeat.examples
+            else:
+                self.doubted(member, f"heartbeat.examples is {heartbeat.examples}, more than it can have trained")
 
     def silent(self, share: float = 1.0) -> list[tuple[Member, float, float]]:
         """Members that were silent for longer than this share of their limit, with the seconds of silence and the limit."""
@@ -259,12 +268,17 @@ class Members:
         """The highest step that a trainer reported since the model was live; before one did, the highest ever."""
         return self._passed or self.highest_step
 
-    def reached(self, step: int) -> None:
-        """A trainer has seen this step."""
+    def reached(self, step: int, member: Member) -> bool:
+        """A trainer has seen this step; whether that can be."""
+        if not self._steps.believes(step, self._clock.monotonic(), owner=member.role == pb.CHIEF):
+            self.doubted(member, f"the step {step} is more than can have been made")
+            return False
         self.highest_step = max(self.highest_step, step)
         self._passed = max(self._passed, step)
+        return True
 
     def restored(self, step: int) -> None:
         """The model is live from this step, which may be before what was reached."""
         self._passed = step
+        self._steps.believes(step, self._clock.monotonic(), owner=True)
         self.progress.restored()

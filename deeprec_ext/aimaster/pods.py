@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from deeprec_ext.aimaster.backend import PodBackend, PodState
 from deeprec_ext.aimaster.facts import TRAINERS, RoleRecord
@@ -16,6 +17,7 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
 KILL_SECONDS = 10.0
+SIGNALS_FROM = 128
 
 UNKNOWN_EXIT_CODE = 1
 """Of a process that had to be killed after its script had ended nobody knows how: not a success."""
@@ -34,6 +36,7 @@ class Pods:
         self._restarting: dict[str, asyncio.Task[None]] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self._heard: set[str] = set()  # pods of which this AIMaster has had a report
+        self.failed: Callable[[str], None] = lambda name: None  # a process has ended with an error, by itself
         healing.restart, healing.end = self.restart, self.end
 
     # ------------------------------------------------------------------------------------------------ acting
@@ -169,6 +172,8 @@ class Pods:
             job.stopping = True  # not at our word: the backend takes everything down
         error = (member.error if member is not None and state.exit_code else "") or state.last_line
         job.event("exited", name, cause=cause, restarting=state.restarting, last_line=error)
+        if 0 < state.exit_code < SIGNALS_FROM and not state.deleted:
+            self.failed(name)
         if registered:
             self._healing.died(name, cause, count=not expected)
         final = "starting" if state.restarting else "exited" if expected else "failed"

@@ -87,8 +87,9 @@ async def stop_trainers(job: Job, tasks: Sequence[int], lease_seconds: float) ->
         await asyncio.wait(futures.values(), timeout=job.settings.lost_ack_seconds)
     for name, future in futures.items():
         if future.done() and future.exception() is None:
-            step = max(step, future.result().step)
-            job.members.reached(step)
+            told, member = future.result().step, job.members.get(name)
+            if member is not None and job.members.reached(told, member):
+                step = max(step, told)
         elif not future.done():
             log.warning("%s did not tell its step within %.1f s", name, job.settings.lost_ack_seconds)
             future.cancel()

@@ -17,6 +17,7 @@ from deeprec_ext.aimaster.admission import Admission
 from deeprec_ext.aimaster.authorisation import Authorisation
 from deeprec_ext.aimaster.autoscaling import make_autoscaler
 from deeprec_ext.aimaster.backend import PodBackend
+from deeprec_ext.aimaster.border import Border
 from deeprec_ext.aimaster.clock import Clock
 from deeprec_ext.aimaster.facts import JobSpec
 from deeprec_ext.aimaster.failures import Failures
@@ -33,6 +34,7 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
+from deeprec_ext.security.credentials import Speakers
 
 log = logging.getLogger(__name__)
 STOP_SECONDS = 1.0
@@ -63,9 +65,11 @@ class AIMaster:
         self._healing.bring_back, self._healing.coming_back = self.scalings.bring_back, self.scalings.coming_back
         self._healing.remove = self.pods.give_up
         self.scalings.recovering = failures.recovering
-        admission = Admission(job, self._healing)
+        admission = Admission(job, self._healing, certs)
         missing = Missing(job, self.scalings.blocks_healing, self._healing.begin_anew)
-        self._agents = AgentsService(job, admission, Inbox(job, failures, self.scalings.pause_reported), missing)
+        inbox = Inbox(job, failures, self.scalings.pause_reported)
+        inbox.kill, self.pods.failed = self.pods.restart, inbox.gone
+        self._agents = AgentsService(job, admission, inbox, missing, Speakers(certs))
         self.autoscaler = make_autoscaler(job, self.scalings, backend) if job.settings.autoscale else None
         self._admin = AdminService(job, self.scalings, self.autoscaler)
         self._server: grpc.aio.Server | None = None
@@ -79,7 +83,11 @@ class AIMaster:
             await asyncio.sleep(AGAIN_SECONDS)
             self.job.store.try_again()
         server = grpc.aio.server(
-            options=credentials.SERVER_OPTIONS, interceptors=[Authorisation(tls=self._certs is not None)]
+            options=credentials.SERVER_OPTIONS,
+            interceptors=[
+                Authorisation(tls=self._certs is not None),
+                Border(self.job.suspects.offended, self.job.handler_failed),
+            ],
         )
         server.add_generic_rpc_handlers((agents_handlers(self._agents),))
         rpc.add_AdminServicer_to_server(self._admin, server)  # type: ignore[no-untyped-call]

@@ -18,10 +18,11 @@ from deeprec_ext.aimaster.missing import Missing
 from deeprec_ext.errors import DeepRecError, ProtocolError, StaleError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
-from deeprec_ext.security.credentials import peer_role
+from deeprec_ext.security.credentials import Speakers, peer_certificate
 
 log = logging.getLogger(__name__)
 HELLO_SECONDS = 10.0
+WRITE_SECONDS = 1.0
 
 CODES: tuple[tuple[type[BaseException], grpc.StatusCode], ...] = (
     (PermissionError, grpc.StatusCode.PERMISSION_DENIED),
@@ -40,12 +41,13 @@ async def refuse(context: grpc.aio.ServicerContext, error: BaseException) -> NoR
 
 
 class AgentsService(rpc.AgentsServicer):
-    def __init__(self, job: Job, admission: Admission, inbox: Inbox, missing: Missing) -> None:
+    def __init__(self, job: Job, admission: Admission, inbox: Inbox, missing: Missing, speakers: Speakers) -> None:
         self._job, self._admission, self._inbox, self._missing = job, admission, inbox, missing
+        self._speakers = speakers
 
     async def Register(self, request: pb.RegisterRequest, context: grpc.aio.ServicerContext) -> pb.RegisterReply:
         try:
-            return await self._admission.register(request, peer_role(context))
+            return await self._admission.register(request, peer_certificate(context))
         except (DeepRecError, PermissionError) as error:
             log.warning("registration refused: %s", error)
             await refuse(context, error)
@@ -62,16 +64,29 @@ class AgentsService(rpc.AgentsServicer):
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
         finally:
             reader.cancel()
-            writer.cancel()
             if member.outbox.generation == generation:
                 member.stream_lost = self._job.clock.monotonic()
+                member.outbox.detach()
+            await asyncio.wait((writer,), timeout=WRITE_SECONDS)  # what is being written must be, before a status is
+            writer.cancel()
         for task in (reader, writer):
             if task.done() and not task.cancelled() and task.exception() is not None:
                 log.warning("the stream of %s broke: %r", member.name, task.exception())
         if member.outbox.closed:
             await refuse(context, StaleError(f"{member.name}: {member.outbox.closed}"))
 
+    async def _compare(self, member: Member, context: grpc.aio.ServicerContext) -> None:
+        """The certificate must be that of the process it wants to speak for."""
+        certificate = peer_certificate(context)
+        if not self._speakers.may(certificate, member.name):
+            line = f"the certificate {certificate!r} may not speak for {member.name}"
+            log.warning("a caller was refused: %s", line)
+            self._job.event("impostor", member.name, certificate=certificate or "")
+            await refuse(context, PermissionError(line))
+
     async def Missing(self, request: pb.MissingRequest, context: grpc.aio.ServicerContext) -> pb.MissingReply:
+        if (member := self._job.members.by_incarnation(request.incarnation)) is not None:
+            await self._compare(member, context)
         return await self._missing.judge(request)
 
     async def Position(self, request: pb.PositionRequest, context: grpc.aio.ServicerContext) -> pb.PositionReply:
@@ -89,7 +104,9 @@ class AgentsService(rpc.AgentsServicer):
             await context.abort(
                 grpc.StatusCode.NOT_FOUND, f"{first.hello.incarnation[:8]} is not registered here: register first"
             )
-        return member  # type: ignore[return-value]
+        assert member is not None  # abort raises
+        await self._compare(member, context)
+        return member
 
     async def _read(self, member: Member, generation: int, context: grpc.aio.ServicerContext) -> None:
         while (message := await context.read()) is not grpc.aio.EOF:
@@ -97,8 +114,10 @@ class AgentsService(rpc.AgentsServicer):
                 return  # fenced, or the agent has a newer stream
             try:
                 self._inbox.receive(member, message)
-            except Exception:
-                log.exception("a message of %s could not be handled", member.name)
+            except Exception as error:
+                kind = message.WhichOneof("message")
+                log.exception("a message of %s (%s) could not be handled", member.name, kind)
+                self._job.handler_failed(f"{kind} of {member.name}", error, member.name)
 
     async def _write(self, member: Member, generation: int, context: grpc.aio.ServicerContext) -> None:
         while (message := await member.outbox.next(generation)) is not None:

@@ -11,6 +11,8 @@ from deeprec_ext.aimaster.scalings import Scalings
 from deeprec_ext.aimaster.slots import slot_bytes
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
+SUSPECT_MAX = 500
+
 
 def job_state(job: Job, scalings: Scalings) -> str:
     """starting, training, scaling, finishing, finished, failed."""
@@ -35,6 +37,7 @@ def _role(job: Job, record: RoleRecord, sizes: list[int]) -> pb.RoleStatus:
     status = pb.RoleStatus(
         name=record.name, role=record.role, state=state, pid=record.pid or record.pod_pid,
         incarnation=record.incarnation, task=record.task if record.role == pb.PS else -1, restarts=record.restarts,
+        suspect=job.suspects.of(record.name)[:SUSPECT_MAX],
     )  # fmt: skip
     if member is not None:
         status.heartbeat.CopyFrom(member.heartbeat)

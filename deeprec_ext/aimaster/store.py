@@ -16,12 +16,17 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from deeprec_ext.aimaster.facts import Failure, RoleRecord, Scaling
 from deeprec_ext.aimaster.storefile import Statement, StoreFile
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.gazer import series
+from deeprec_ext.units import saturated
+
+T = TypeVar("T")
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+ASIDE_MAX = 500
 
 SCHEMA_VERSION = 3
 VIEWS_KEPT = 200
@@ -71,6 +76,10 @@ HISTORY = (
     "gazer_traces",
 )
 """Tables without which the job goes on as well: what was, and not what is."""
+_ASIDE = """
+CREATE TABLE IF NOT EXISTS set_aside (place TEXT NOT NULL, key TEXT NOT NULL, value BLOB, why TEXT NOT NULL);
+"""
+"""What was stored and cannot be read back, for whoever wants to know why; nobody reads it again."""
 
 MIGRATIONS = {0: _SCHEMA, 1: _LEDGER, 2: series.SCHEMA}
 """What leads from a version to the next one."""
@@ -85,7 +94,9 @@ class Store:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         """Raises StoreError; sqlite3.Error or OSError where the file cannot be opened or read now."""
-        self._path = path
+        self._path, self._read_only = path, read_only
+        self.aside: list[str] = []
+        """Of what could not be read back, and is set aside: where it was and why, one line each; not told yet."""
         if read_only and not path.exists():
             raise StoreError(f"{path} does not exist: this is no run directory, or its AIMaster never started")
         if read_only:
@@ -104,6 +115,7 @@ class Store:
                     if query.strip():
                         self._run(query)
                 self._run(f"PRAGMA user_version={old + 1}")
+        self._run(_ASIDE)
 
     def _check(self, path: Path) -> int:
         version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -228,11 +240,49 @@ class Store:
         """A store that is only read may be of an older version."""
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type='table' AND name=?", (name,)))
 
+    # ------------------------------------------------------------------------------------------------ set aside
+
+    @property
+    def is_read_only(self) -> bool:
+        return self._read_only
+
+    def set_aside(self, place: str, key: str, value: str | bytes, why: object, delete: str = "") -> None:
+        """What cannot be read back goes where nobody reads it again. In a store that is only read it is passed over.
+
+        Args:
+            place: table, or what it is; key: of the row in it.
+            delete: statement that takes it away from where it was, for `key`.
+        """
+        self.aside.append(f"{place} {key}: {why}"[:ASIDE_MAX])
+        if not self._read_only:
+            with self.transaction():
+                self._run("INSERT INTO set_aside VALUES (?, ?, ?, ?)", (place, key, value, str(why)[:ASIDE_MAX]))
+                if delete:
+                    self._run(delete, (key,))
+
+    def _sound(self, table: str, key: str, rows: Iterable[tuple[Any, str]], read: Callable[[str], T]) -> list[T]:
+        """The rows of (key, text) that can be read."""
+        found = []
+        for identifier, text in list(rows):
+            try:
+                found.append(read(text))
+            except UNREADABLE as error:
+                if self._read_only:
+                    raise  # who only looks tells that, and changes nothing
+                self.set_aside(table, str(identifier), text, error, f"DELETE FROM {table} WHERE {key}=?")
+        return found
+
     # ------------------------------------------------------------------------------------------------ key, value
 
     def get(self, key: str, default: Any = None) -> Any:
         row = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
-        return default if row is None else json.loads(row[0])
+        try:
+            return default if row is None else json.loads(row[0])
+        except UNREADABLE as error:
+            if self._read_only:
+                raise
+            self.set_aside("meta", key, row[0], error, "DELETE FROM meta WHERE key=?")
+            return default
 
     def put(self, **values: Any) -> None:
         rows = [(key, json.dumps(value)) for key, value in values.items()]
@@ -240,7 +290,8 @@ class Store:
 
     def everything(self) -> dict[str, Any]:
         """All keys with their values."""
-        return {key: json.loads(value) for key, value in self._db.execute("SELECT key, value FROM meta")}
+        keys = [key for (key,) in self._db.execute("SELECT key FROM meta").fetchall()]
+        return {key: value for key in keys if (value := self.get(key, self)) is not self}
 
     def blob(self, key: str) -> bytes:
         row = self._db.execute("SELECT value FROM blobs WHERE key=?", (key,)).fetchone()
@@ -299,7 +350,8 @@ class Store:
         self._run(query, (scaling.id, scaling.to_json(), moved))
 
     def scalings(self) -> list[Scaling]:
-        return [Scaling.from_json(row[0]) for row in self._db.execute("SELECT json FROM scalings ORDER BY id")]
+        rows = self._db.execute("SELECT id, json FROM scalings ORDER BY id")
+        return self._sound("scalings", "id", rows, Scaling.from_json)
 
     def newest_scalings(self, count: int) -> list[str]:
         """As `Scaling.to_json` wrote them, oldest first."""
@@ -320,7 +372,8 @@ class Store:
         self._run("INSERT OR REPLACE INTO roles VALUES (?, ?)", (record.name, json.dumps(asdict(record))))
 
     def roles(self) -> list[RoleRecord]:
-        return [RoleRecord(**json.loads(row[0])) for row in self._db.execute("SELECT json FROM roles")]
+        rows = self._db.execute("SELECT name, json FROM roles")
+        return self._sound("roles", "name", rows, lambda text: RoleRecord(**json.loads(text)))
 
     def fence(self, incarnation: str, name: str) -> None:
         self._run("INSERT OR IGNORE INTO fenced VALUES (?, ?)", (incarnation, name))
@@ -344,7 +397,8 @@ class Store:
         self._run("INSERT OR REPLACE INTO failures VALUES (?, ?)", row)
 
     def failures(self) -> list[Failure]:
-        return [Failure(**json.loads(row[0])) for row in self._db.execute("SELECT json FROM failures ORDER BY id")]
+        rows = self._db.execute("SELECT id, json FROM failures ORDER BY id")
+        return self._sound("failures", "id", rows, lambda text: Failure(**json.loads(text)))
 
     def save_totals(self, examples: Iterable[tuple[str, int]]) -> None:
         """Examples per incarnation, the highest ever told."""
@@ -360,4 +414,4 @@ class Store:
         return dict(self._db.execute("SELECT incarnation, examples FROM totals").fetchall())
 
     def examples(self) -> int:
-        return int(self._db.execute("SELECT coalesce(sum(examples), 0) FROM totals").fetchone()[0])
+        return saturated(sum(self.totals().values()))  # SQLite's sum raises beyond 2^63

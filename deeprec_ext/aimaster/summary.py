@@ -15,6 +15,8 @@ from deeprec_ext.aimaster.ledger import report
 from deeprec_ext.aimaster.notices import KEY, notices_of
 from deeprec_ext.aimaster.policy.record import predictions
 from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.suspects import KEY as SUSPECTS
+from deeprec_ext.aimaster.suspects import suspects_of
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -93,6 +95,7 @@ def summarize(
         "data": report.summarize(store),
         "metrics": metrics,
         "notices": [dataclasses.asdict(one) for one in notices_of({KEY: store.get(KEY)})],
+        "suspects": {one.name: str(one) for one in suspects_of({SUSPECTS: store.get(SUSPECTS)})},
         "estimator": _estimator(directory),
     }
 

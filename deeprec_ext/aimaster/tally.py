@@ -6,14 +6,16 @@ and the next AIMaster goes on from there. So no counter goes back, and none coun
 
 from __future__ import annotations
 
-import json
+import math
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from deeprec_ext.aimaster.events import read_fields
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.gazer.metrics import PAUSE_BUCKETS
+from deeprec_ext.units import saturated
 
 KEY = "gazer_tally"
 PAGE, PAGES_AT_ONCE = 500, 20
@@ -86,25 +88,26 @@ class Tally:
                 self.after = sequence
                 handler = getattr(self, f"_on_{type_}", None)
                 if handler is not None:
-                    handler(role, json.loads(text))
+                    handler(role, read_fields(text))
             if len(page) < PAGE:
                 return
 
     def _on_scaling_ended(self, _: str, event: dict[str, Any]) -> None:
         self.scalings[" ".join((_one_of(event.get("target"), ROLES), _one_of(event.get("kind"), KINDS),
                                 _one_of(event.get("outcome"), OUTCOMES)))] += 1  # fmt: skip
-        self.moved_bytes += max(0, int(event.get("bytes_moved", 0)) + int(event.get("bytes_resent", 0)))
+        self.moved_bytes = _more(self.moved_bytes, event.get("bytes_moved"))
+        self.moved_bytes = _more(self.moved_bytes, event.get("bytes_resent"))
 
     def _on_pause(self, _: str, event: dict[str, Any]) -> None:
-        self.pauses.add(max(0.0, float(event.get("seconds", 0.0))))
+        self.pauses.add(_seconds(event))
 
     def _on_failure(self, role: str, event: dict[str, Any]) -> None:
         cause = str(event.get("cause", "")).partition(" ")[0]
         self.failures[f"{kind_of(role)} {_one_of(cause, CAUSES)}"] += 1
 
     def _on_recovered(self, role: str, event: dict[str, Any]) -> None:
-        self.recoveries.setdefault(kind_of(role), Observed()).add(max(0.0, float(event.get("seconds", 0.0))))
-        self.lost_steps += max(0, int(event.get("steps_lost", 0)))
+        self.recoveries.setdefault(kind_of(role), Observed()).add(_seconds(event))
+        self.lost_steps = _more(self.lost_steps, event.get("steps_lost"))
 
     def _on_warning(self, _: str, __: dict[str, Any]) -> None:
         self.warnings += 1
@@ -113,6 +116,16 @@ class Tally:
 def kind_of(name: str) -> str:
     """`ps-2` → `ps`."""
     return _one_of(name.partition("-")[0], ROLES)
+
+
+def _more(sum_: int, value: object) -> int:
+    """Saturates; what is no count is none."""
+    return saturated(sum_ + max(0, value)) if isinstance(value, int) else sum_
+
+
+def _seconds(event: dict[str, Any]) -> float:
+    value = event.get("seconds")
+    return max(0.0, float(value)) if isinstance(value, (int, float)) and math.isfinite(value) else 0.0
 
 
 def _one_of(word: object, words: tuple[str, ...]) -> str:

@@ -20,6 +20,7 @@ from deeprec_ext.progress import STEPS, progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.units import counted, format_bytes, format_seconds
 
+SUSPECTS_SHOWN = 5
 EVENTS_IN_NEED = 3
 """Events that stay where roles and slots have no room."""
 
@@ -39,6 +40,7 @@ def render(
     above: list[RenderableType] = [*header(scene), Progressing(scene)]
     above += [_line(data_line(one)) for one in (scene.status.data if scene.status else ())]
     above += [Text(printable(line), style="yellow", overflow="fold") for line in notice_lines(scene.status)]
+    above += [Text(printable(line), style="red", overflow="fold") for line in suspect_lines(scene.status)]
     if (backups := backup_line(scene.status)) is not None:
         above.append(backups)
     below: list[RenderableType] = [script_line(scene.script)] if scene.script else []
@@ -136,6 +138,13 @@ class Progressing:
         grid = Table.grid(padding=(0, 2))
         grid.add_row(ProgressBar(total=1.0, completed=known.share, width=width), words)
         yield grid
+
+
+def suspect_lines(status: pb2.StatusReply | None) -> list[str]:
+    """`suspect worker-1: heartbeat.step is -1, must be 0 to …`."""
+    roles = [role for role in status.roles if role.suspect] if status is not None else []
+    more = [f"and {len(roles) - SUSPECTS_SHOWN} more suspects"] if len(roles) > SUSPECTS_SHOWN else []
+    return [f"suspect {role.name}: {role.suspect}" for role in roles[:SUSPECTS_SHOWN]] + more
 
 
 def notice_lines(status: pb2.StatusReply | None) -> list[str]:

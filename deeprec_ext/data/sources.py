@@ -61,7 +61,7 @@ def batches(plan: Plan) -> Iterator[Columns]:
         declaration = pb.Dataset()
         declaration.CopyFrom(plan.declaration)
         identity = home.identity
-        declaration.name += f"@{identity.name}-{identity.incarnation[:6]}-{next(_passes)}"
+        declaration.name += f"@{identity.name}-{identity.public[:6]}-{next(_passes)}"
         feeder = _feeder(plan, declaration)
         feeder.connect(home.inputs)
         home.inputs.add(feeder)

@@ -28,7 +28,8 @@ from deeprec_ext.gazer import hostload
 from deeprec_ext.gazer.process import process_sample
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
-from deeprec_ext.security.credentials import open_channel, server_name
+from deeprec_ext.security import incarnations
+from deeprec_ext.security.credentials import certificate_for, open_channel, server_name
 
 log = logging.getLogger("deeprec_ext")
 
@@ -73,7 +74,7 @@ class Handler(Protocol):
 
 @dataclass(frozen=True)
 class Identity:
-    """Who this process is: name, incarnation, address of its TensorFlow server."""
+    """Who this process is: name, incarnation (a secret that only its AIMaster hears), address of its TensorFlow server."""
 
     role: str
     index: int
@@ -87,6 +88,11 @@ class Identity:
     @property
     def name(self) -> str:
         return f"{self.role}-{self.index}"
+
+    @property
+    def public(self) -> str:
+        """How views and others call this incarnation."""
+        return incarnations.public(self.incarnation)
 
 
 STANDING = ("live", "catalogue", "passes")
@@ -108,7 +114,7 @@ class Agent:
         self._crowd, self._lateness = hostload.Crowd(), hostload.Lateness()
         self._thread: threading.Thread | None = None
         self._reply: pb.RegisterReply | None = None
-        self.memory = Memory(identity.incarnation)
+        self.memory = Memory(identity.public)
         self.heartbeat_seconds = settings.Settings.heartbeat_seconds
 
     # -- called by the process
@@ -261,8 +267,8 @@ class Agent:
         address = env.aimaster_address()
         if address is None:
             raise UnreachableError("DEEPREC_EXT_AIMASTER is not set")
-        role = "ps" if self.identity.role == "ps" else "trainer"
-        return open_channel(address, server_name("aimaster", env.job()), role, env.certificates())
+        certificate = certificate_for(env.certificates(), self.identity.role, self.identity.index)
+        return open_channel(address, server_name("aimaster", env.job()), certificate, env.certificates())
 
     def _register_patiently(self, limit_seconds: float) -> pb.RegisterReply:
         """The first time: an AIMaster that dies or rebuilds its store meanwhile is no reason to give up."""
@@ -292,6 +298,7 @@ class Agent:
             known_epoch=self.known_epoch,
             known_task=task,
             known_aimaster=known.aimaster_incarnation if known is not None else 0,
+            aimaster_proof=known.aimaster_proof if known is not None else b"",
             tensorflow_version=self._tensorflow_version,
             resident_slots=self.memory.resident_slots(task) if task >= 0 else (),
         )

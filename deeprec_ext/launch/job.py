@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import grpc.aio
 
 from deeprec_ext.aimaster import restarting
+from deeprec_ext.aimaster.border import Border
 from deeprec_ext.aimaster.unwritten import CODE
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.client import JobClient
@@ -42,7 +43,7 @@ from deeprec_ext.launch.summary import merge_summary, read_stored
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.rundir import RunDirectory, write_json
-from deeprec_ext.security.authority import create_certificates
+from deeprec_ext.security.authority import create_certificates, issue
 from deeprec_ext.security.credentials import SERVER_OPTIONS, add_port
 from deeprec_ext.security.tokens import make_token, page_line, write_door
 from deeprec_ext.settings import PROTOCOL_MAJOR, PROTOCOL_MINOR
@@ -115,7 +116,7 @@ class Job:
     async def run(self) -> Result:
         """Everything. Raises UsageError before anything has started; afterwards the outcome says what went wrong."""
         plan = self._plan
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[Border()])
         tasks: list[asyncio.Task[None]] = []
         try:
             with writable(plan.directory):
@@ -167,6 +168,7 @@ class Job:
             first = pod.starts <= 1  # later starts are recoveries: the roles live
             resume = self._plan.resume and first
             return aimaster_command(self._plan, self._aimaster, self._launcher, resume=resume, http=self._http)
+        issue(self._plan.directory.certificates, self._plan.job, pod.name)
         inside = () if self._namespace is None else tuple(self._namespace.descriptors)
         return role_command(self._plan, self._aimaster, pod.role, pod.index, namespaces=inside)
 

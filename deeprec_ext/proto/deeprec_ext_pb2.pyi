@@ -62,7 +62,7 @@ class View(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[WorkerMember, _Mapping]]] = ..., live: bool = ..., generation: _Optional[int] = ..., marked_slots: _Optional[_Iterable[int]] = ..., backup_map: _Optional[_Iterable[int]] = ..., cut: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("protocol_major", "protocol_minor", "job", "role", "index", "incarnation", "address", "pid", "host", "known_epoch", "known_task", "known_aimaster", "tensorflow_version", "resident_slots", "machine", "pid_namespace", "known")
+    __slots__ = ("protocol_major", "protocol_minor", "job", "role", "index", "incarnation", "address", "pid", "host", "known_epoch", "known_task", "known_aimaster", "aimaster_proof", "tensorflow_version", "resident_slots", "machine", "pid_namespace", "known")
     PROTOCOL_MAJOR_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,7 @@ class RegisterRequest(_message.Message):
     KNOWN_EPOCH_FIELD_NUMBER: _ClassVar[int]
     KNOWN_TASK_FIELD_NUMBER: _ClassVar[int]
     KNOWN_AIMASTER_FIELD_NUMBER: _ClassVar[int]
+    AIMASTER_PROOF_FIELD_NUMBER: _ClassVar[int]
     TENSORFLOW_VERSION_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_SLOTS_FIELD_NUMBER: _ClassVar[int]
     MACHINE_FIELD_NUMBER: _ClassVar[int]
@@ -92,12 +93,13 @@ class RegisterRequest(_message.Message):
     known_epoch: int
     known_task: int
     known_aimaster: int
+    aimaster_proof: bytes
     tensorflow_version: str
     resident_slots: _containers.RepeatedScalarFieldContainer[int]
     machine: str
     pid_namespace: str
     known: Known
-    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., job: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., known_epoch: _Optional[int] = ..., known_task: _Optional[int] = ..., known_aimaster: _Optional[int] = ..., tensorflow_version: _Optional[str] = ..., resident_slots: _Optional[_Iterable[int]] = ..., machine: _Optional[str] = ..., pid_namespace: _Optional[str] = ..., known: _Optional[_Union[Known, _Mapping]] = ...) -> None: ...
+    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., job: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., known_epoch: _Optional[int] = ..., known_task: _Optional[int] = ..., known_aimaster: _Optional[int] = ..., aimaster_proof: _Optional[bytes] = ..., tensorflow_version: _Optional[str] = ..., resident_slots: _Optional[_Iterable[int]] = ..., machine: _Optional[str] = ..., pid_namespace: _Optional[str] = ..., known: _Optional[_Union[Known, _Mapping]] = ...) -> None: ...
 
 class Known(_message.Message):
     __slots__ = ("view", "prepared", "highest_epoch", "highest_task", "served", "step", "live_generation", "marked_slots", "scaling", "moves", "catalogue", "remembered", "data", "leaving")
@@ -200,7 +202,7 @@ class AgentSettings(_message.Message):
     def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ..., end_limit_seconds: _Optional[float] = ..., cut: _Optional[str] = ..., bad_records: _Optional[str] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "catalogues", "tell")
+    __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "catalogues", "tell", "aimaster_proof")
     class TrackedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -216,6 +218,7 @@ class RegisterReply(_message.Message):
     TRACKED_FIELD_NUMBER: _ClassVar[int]
     CATALOGUES_FIELD_NUMBER: _ClassVar[int]
     TELL_FIELD_NUMBER: _ClassVar[int]
+    AIMASTER_PROOF_FIELD_NUMBER: _ClassVar[int]
     aimaster_incarnation: int
     view: View
     task: int
@@ -224,7 +227,8 @@ class RegisterReply(_message.Message):
     tracked: _containers.ScalarMap[str, str]
     catalogues: _containers.RepeatedScalarFieldContainer[str]
     tell: bool
-    def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ..., tracked: _Optional[_Mapping[str, str]] = ..., catalogues: _Optional[_Iterable[str]] = ..., tell: bool = ...) -> None: ...
+    aimaster_proof: bytes
+    def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ..., tracked: _Optional[_Mapping[str, str]] = ..., catalogues: _Optional[_Iterable[str]] = ..., tell: bool = ..., aimaster_proof: _Optional[bytes] = ...) -> None: ...
 
 class Variable(_message.Message):
     __slots__ = ("name", "container", "dtype", "shape", "slot", "reference", "update", "bitmap", "bytes", "saved_name", "slice", "declared_by", "generation")
@@ -1231,7 +1235,7 @@ class MasterMessage(_message.Message):
     def __init__(self, aimaster_incarnation: _Optional[int] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., scaling: _Optional[_Union[ScalingNotice, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ..., data: _Optional[_Union[DataReply, _Mapping]] = ..., remember: _Optional[_Union[Remember, _Mapping]] = ...) -> None: ...
 
 class RoleStatus(_message.Message):
-    __slots__ = ("name", "role", "state", "pid", "incarnation", "heartbeat", "heartbeat_age_seconds", "task", "slots", "bytes", "restarts", "cpu_percent", "process", "gazer")
+    __slots__ = ("name", "role", "state", "pid", "incarnation", "heartbeat", "heartbeat_age_seconds", "task", "slots", "bytes", "restarts", "cpu_percent", "process", "gazer", "suspect")
     class GazerEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1253,6 +1257,7 @@ class RoleStatus(_message.Message):
     CPU_PERCENT_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     GAZER_FIELD_NUMBER: _ClassVar[int]
+    SUSPECT_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: Role
     state: str
@@ -1267,7 +1272,8 @@ class RoleStatus(_message.Message):
     cpu_percent: float
     process: ProcessSample
     gazer: _containers.ScalarMap[str, float]
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., incarnation: _Optional[str] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., heartbeat_age_seconds: _Optional[float] = ..., task: _Optional[int] = ..., slots: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., cpu_percent: _Optional[float] = ..., process: _Optional[_Union[ProcessSample, _Mapping]] = ..., gazer: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    suspect: str
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., incarnation: _Optional[str] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., heartbeat_age_seconds: _Optional[float] = ..., task: _Optional[int] = ..., slots: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., cpu_percent: _Optional[float] = ..., process: _Optional[_Union[ProcessSample, _Mapping]] = ..., gazer: _Optional[_Mapping[str, float]] = ..., suspect: _Optional[str] = ...) -> None: ...
 
 class SlotStatus(_message.Message):
     __slots__ = ("slot", "task", "bytes", "gazer")

@@ -1,7 +1,8 @@
 """The certificate authority of one job: made by the launcher (or the operator), kept in the job's `certs` directory.
 
-One certificate per *role*, not per process: what a process may do follows from what it is, and roles scale without
-issuing anything. `cryptography` is imported on first use: processes that only use certificates need not have it.
+One certificate for each process that the launcher starts (`issue`): it speaks for that process alone. Beside them one for each
+*role*, which is what the pods of a cluster share: their certificates are made before anybody knows how many there will be.
+`cryptography` is imported on first use: processes that only use certificates need not have it.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def sign(
 
 
 def create_certificates(directory: str | Path, job: str) -> Path:
-    """Makes the authority and all role certificates of `job` in `directory` (mode 0700); returns the directory.
+    """Makes the authority and the certificates of the roles of `job` in `directory` (mode 0700); returns the directory.
 
     Files: `ca.pem`, `ca-key.pem`, and `<role>.pem`, `<role>-key.pem` for each role of `credentials.ROLES`. Keys have
     mode 0600. An authority that is there already is kept (a resumed run): then only the role certificates are made anew.
@@ -129,7 +130,7 @@ def create_certificates(directory: str | Path, job: str) -> Path:
 
 
 def renew(directory: str | Path, job: str, roles: Sequence[str] = ROLES, days: float = ROLE_DAYS) -> None:
-    """Issues new certificates for `roles` from the authority in `directory`; running processes pick them up.
+    """Issues new certificates for `roles`, or single processes, from the authority in `directory`; who runs picks them up.
 
     The key is written before the certificate; a handshake that falls between the two fails and is tried again.
     """
@@ -152,3 +153,15 @@ def renew(directory: str | Path, job: str, roles: Sequence[str] = ROLES, days: f
         certificate = sign(authority, loaded, key.public_key(), names(role, job), days, alternatives, usages)
         _write(path / f"{role}-key.pem", key_bytes(key), 0o600)
         _write(path / f"{role}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def issue(directory: str | Path, job: str, name: str) -> None:
+    """A certificate for the process `name`, e.g. `worker-1`; a new one at each of its starts. Raises OSError.
+
+    One that is there already stays good where the new one cannot be written.
+    """
+    try:
+        renew(directory, job, (name,))
+    except OSError:
+        if not (Path(directory) / f"{name}.pem").exists():
+            raise

@@ -1,8 +1,9 @@
 """gRPC channels and ports with mutual TLS, from the files that `authority` writes. Needs only grpc.
 
-A certificate directory holds `ca.pem`, `<role>.pem` and `<role>-key.pem`. Clients check the *name* of the server
+A certificate directory holds `ca.pem`, `<certificate>.pem` and `<certificate>-key.pem`. Clients check the *name* of the server
 (`aimaster.<job>`, `launcher.<job>`) and not its host: the AIMaster may move. Servers demand a client certificate of the
-same job's authority; the role is its common name.
+same job's authority; for whom it speaks is its common name: one process (`worker-1`), or any of a role where who makes the
+certificates does not know the index (`worker`; `trainer`: not even whether it is the chief).
 
 Renewal needs no restart: a server looks at the files again at each handshake, a client whenever it opens a channel
 (agents and the AIMaster open a new one when they reconnect). Everywhere `certs=None` means no TLS at all: tests only.
@@ -18,7 +19,8 @@ from typing import Protocol
 import grpc
 import grpc.aio
 
-ROLES = ("ps", "trainer", "admin", "aimaster", "launcher")
+TRAINERS = ("chief", "worker", "evaluator")
+ROLES = ("ps", "trainer", *TRAINERS, "admin", "aimaster", "launcher")
 SERVERS = ("aimaster", "launcher")
 
 MESSAGE_BYTES_MAX = 64 << 20
@@ -140,8 +142,60 @@ def add_port(server: grpc.Server | grpc.aio.Server, address: str, role: str, cer
     return int(server.add_secure_port(address, server_credentials(certs, role)))
 
 
-def peer_role(context: _Context) -> str | None:
-    """The certificate role of the caller, None without TLS."""
+def peer_certificate(context: _Context) -> str | None:
+    """The name in the caller's certificate (`worker-1`, `ps`, `admin`), None without TLS."""
     for name in context.auth_context().get("x509_common_name", ()):
         return name.decode("utf-8", "replace")
     return None
+
+
+def peer_role(context: _Context) -> str | None:
+    """What the caller may act as: `ps`, `trainer`, `admin`, `aimaster`, `launcher`; None without TLS."""
+    certificate = peer_certificate(context)
+    return None if certificate is None else group_of(certificate)
+
+
+def group_of(certificate: str) -> str:
+    """`worker-1`, `chief` → `trainer`; `ps-0` → `ps`. Of any other name: that name."""
+    role = role_of(certificate)
+    return "trainer" if role in TRAINERS else role
+
+
+def role_of(certificate: str) -> str:
+    """`worker-1` → `worker`."""
+    match = re.fullmatch(r"(ps|chief|worker|evaluator)-\d{1,6}", certificate)
+    return match[1] if match else certificate
+
+
+def is_own(certificate: str) -> bool:
+    """Whether it is that of one process."""
+    return role_of(certificate) != certificate
+
+
+def certificate_for(certs: str | Path | None, role: str, index: int) -> str:
+    """Which certificate the process `role`-`index` has in this directory: its own, that of its role, or that of its kind."""
+    group = group_of(role)
+    names = (f"{role}-{index}", role, group)
+    return group if certs is None else next((name for name in names if (Path(certs) / f"{name}.pem").exists()), group)
+
+
+class Speakers:
+    """Who may speak for whom.
+
+    Args:
+        certs: the server's directory. Where it has a certificate of one process (the launcher made it), no certificate of the
+            whole role speaks for that process. None: no TLS (tests), everybody speaks for everybody.
+    """
+
+    def __init__(self, certs: str | Path | None) -> None:
+        self._certs = certs
+
+    def may(self, certificate: str | None, name: str) -> bool:
+        """Whether the bearer of this certificate may speak for the role called `name`, e.g. `worker-1`."""
+        if self._certs is None or certificate is None:
+            return self._certs is None
+        if certificate == name:
+            return is_own(certificate)
+        role = role_of(name)
+        of_role = certificate == role or (certificate == "trainer" and role in TRAINERS)
+        return of_role and not (Path(self._certs) / f"{name}.pem").exists()

@@ -116,6 +116,7 @@ def picture(
         "scaling": scaling_dict(running) if running is not None else None,
         "queued": queued,
         "data": [_data(one, status, data_rates or {}) for one in status.data],
+        "suspects": {role.name: role.suspect for role in roles[:ROLES_MAX] if role.suspect},
         "backup": _backup(status),
         "notices": [
             {

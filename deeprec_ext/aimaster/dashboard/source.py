@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from deeprec_ext.aimaster.clock import Clock
 from deeprec_ext.aimaster.dashboard import picture
+from deeprec_ext.aimaster.events import read_fields
 from deeprec_ext.aimaster.facts import TRAINERS, Failure, Scaling
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.scalings import Scalings
@@ -77,7 +78,7 @@ class Source:
         begin = max(0, self.last_event() - limit) if after is None else after
         return [
             {
-                **json.loads(text),
+                **read_fields(text),
                 "sequence": sequence,
                 "time": round(time, 3),
                 "type": type_,
@@ -158,7 +159,7 @@ def _history(store: Store) -> dict[str, Any]:
 def _decisions(store: Store) -> list[dict[str, Any]]:
     """From the events that tell of them; what came of one, from its scalings."""
     query = "SELECT time, type, json FROM events WHERE type IN ('decision', 'decision_refused') ORDER BY sequence DESC LIMIT ?"
-    rows = [(time, type_, json.loads(text)) for time, type_, text in store.rows(query, (HISTORY_MAX,))]
+    rows = [(time, type_, read_fields(text)) for time, type_, text in store.rows(query, (HISTORY_MAX,))]
     outcomes: dict[int, str] = {}
     for (text,) in store.rows("SELECT json FROM scalings ORDER BY id DESC LIMIT ?", (HISTORY_MAX,)):
         one = Scaling.from_json(text)

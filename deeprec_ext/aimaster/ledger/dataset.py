@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger.files import ShardTable, from_scan
-from deeprec_ext.aimaster.ledger.holders import SCANS_MAX, Holder, share
+from deeprec_ext.aimaster.ledger.holders import SCANS_MAX, STALLED_SECONDS, Holder, may_have, share
 from deeprec_ext.aimaster.ledger.position import Position
 from deeprec_ext.aimaster.ledger.visits import SCAN, Changes, Numbers, Visit, Visits
 from deeprec_ext.errors import UsageError
@@ -57,6 +57,7 @@ class Dataset:
     replayed: dict[str, int] = field(default_factory=dict)  # incarnation -> records, told by it
     replayed_changes: set[str] = field(default_factory=set)
     failures: dict[str, int] = field(default_factory=dict)  # shard or file -> how often
+    failed_by: dict[str, set[str]] = field(default_factory=dict)  # the same -> incarnations; of this AIMaster's time
     error: str = ""
     told_end: bool = False  # somebody was told that everything is trained
     restoring: bool = False  # the model may go back, and the data with it: nobody is told of an end
@@ -133,14 +134,19 @@ class Dataset:
         """
         holder = self.holders.get(incarnation)
         if holder is None:
-            holder = self.holders[incarnation] = Holder(incarnation)
+            held = sum(visit.records for visit in self.visits.held(incarnation))
+            holder = self.holders[incarnation] = Holder(incarnation, given=held + self.replayed.get(incarnation, 0))
+        beyond = holder.beyond
         holder.asked_at, holder.waiting, holder.beyond = now, False, request.beyond_records
         holder.handed = max(0, request.handed_records) if request.HasField("handed_records") else None
         if request.records_per_second > holder.rate_max:
             holder.rate_max = request.records_per_second
         reply = pb.DataReply(sequence=request.sequence, dataset=self.name)
-        if request.replayed_records > self.replayed.get(incarnation, 0):
-            self.replayed[incarnation] = request.replayed_records
+        replayed = min(
+            request.replayed_records, holder.given
+        )  # more than it ever had in its hands it has not trained again
+        if replayed > self.replayed.get(incarnation, 0):
+            self.replayed[incarnation] = replayed
             self.replayed_changes.add(incarnation)
         if request.rewinds >= self.counters.rewinds:  # else it speaks of leases that are void, and learns so
             before = self.counters.acknowledged
@@ -149,6 +155,8 @@ class Dataset:
                 self.forget(self.counters.acknowledged - before)
                 if step_epoch >= holder.forgets_before:
                     holder.forgets_before = 0
+            if self.counters.acknowledged != before or request.beyond_records != beyond:
+                holder.active_at = now
             if request.want > 0 and not self.error:
                 self._hand_out(holder, request, reply)
         elif request.want > 0:
@@ -179,24 +187,24 @@ class Dataset:
                 reply.fenced.append(lease)
         for scanned in request.scanned:
             if (visit := visits.find(incarnation, scanned.lease)) is not None and visit.epoch == SCAN:
-                self._counted(visit, scanned)
+                self._counted(visit, scanned, incarnation)
         for failure in request.failed:
             if (visit := visits.find(incarnation, failure.lease)) is not None:
-                self._failed(visit, failure.error)
+                self._failed(visit, failure.error, incarnation)
 
-    def _counted(self, visit: Visit, scanned: pb.Scanned) -> None:
+    def _counted(self, visit: Visit, scanned: pb.Scanned, who: str) -> None:
         try:
             shards = from_scan(scanned.begins, scanned.records, scanned.end_byte)
         except UsageError as error:
-            self._failed(visit, f"the file was counted wrongly: {error}")
+            self._failed(visit, f"the file was counted wrongly: {error}", who)
             return
         self.table.set(visit.rank, shards)
         self.visits.counted(visit)
         if self.pending is not None and self.table.complete:
             self._apply(self.pending)
 
-    def _failed(self, visit: Visit, error: str) -> None:
-        """Somebody else may have better luck; but not for ever."""
+    def _failed(self, visit: Visit, error: str, who: str) -> None:
+        """Somebody else may have better luck; but not for ever. Where there are others, one process alone condemns nothing."""
         if visit.epoch == SCAN:
             key, what = f"file {visit.rank}", f"file {self._path(visit.rank)}"
         else:
@@ -204,6 +212,16 @@ class Dataset:
             extent = self.table.extent(shard)
             first, last = extent.first_record, extent.first_record + extent.records - 1
             key, what = f"shard {shard}", f"shard {shard} (records {first} to {last} of {self._path(extent.file)})"
+        failed = self.failed_by.setdefault(key, set())
+        if (
+            who in failed
+            and len(failed) == 1
+            and len(self.holders) > 1
+            and self.failures.get(key, 0) + 1 >= self.failures_max
+        ):
+            self.visits.give_back(visit, last=True)
+            return
+        failed.add(who)
         self.failures[key] = self.failures.get(key, 0) + 1
         self.changed = True
         if self.failures[key] < self.failures_max:
@@ -231,7 +249,11 @@ class Dataset:
         if sequence and (sequence <= holder.sequence or not holder.sequence):  # sent again, perhaps to another AIMaster
             again = [visit for visit in visits.held(who) if visit.sequence == sequence]
         holder.sequence = max(holder.sequence, sequence)
-        given = again or visits.lease(who, sequence, share(request.want, visits.todo(), len(self.holders)))
+        held = visits.held(who)
+        room = may_have(len(held), sum(visit.records for visit in held))
+        wanted = min(request.want, room)
+        given = again or visits.lease(who, sequence, share(wanted, visits.todo(), len(self.holders)))
+        holder.given += 0 if again else sum(visit.records for visit in given)
         if visits.counting and not again and len(given) < request.want:
             scanning = sum(visit.epoch == SCAN for visit in visits.held(who))
             files = share(request.want - len(given), self.table.uncounted, len(self.holders), SCANS_MAX)
@@ -293,6 +315,22 @@ class Dataset:
             self._count_unsure(incarnation, now)
         self.holders.pop(incarnation, None)
         return len(self.visits.release(incarnation))
+
+    def take_back_stalled(self, now: float) -> list[str]:
+        """Leases of who trains nothing of them, while others wait for nothing else; whose they were."""
+        if not any(holder.waiting for holder in self.holders.values()) or self.visits.available():
+            return []
+        found = []
+        for who in self.visits.holders():
+            holder = self.holders.setdefault(who, Holder(who))
+            if holder.active_at is None:
+                holder.active_at = now
+            elif now - holder.active_at > STALLED_SECONDS:
+                self._count_unsure(who, now)
+                self.visits.release(who)
+                holder.active_at, self.changed = None, True
+                found.append(who)
+        return found
 
     def _count_unsure(self, incarnation: str, now: float) -> None:
         """Bounds of the records it has trained and not acknowledged."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 FILES_MAX = 1_000_000
+RECORDS_MAX = 2**50
+"""Of a dataset, as of a file: a numbers of records fit into 64 bits with a thousand epochs."""
 _COUNTED = ("epochs", "shuffle", "seed", "shard_records", "reader", "set_aside", "purpose")
 
 
@@ -21,6 +23,9 @@ def check(declared: pb.Dataset) -> str:
         return f"dataset {name!r}: shard_records is {declared.shard_records}, it must be at least 1"
     if declared.epochs < 0 or any(file.records < 0 for file in declared.files):
         return f"dataset {name!r}: epochs and records must not be negative"
+    records = sum(file.records for file in declared.files)
+    if records > RECORDS_MAX:
+        return f"dataset {name!r} has {records} records; at most {RECORDS_MAX} are possible"
     return ""
 
 

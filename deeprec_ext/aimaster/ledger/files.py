@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from deeprec_ext.aimaster.ledger.declaration import RECORDS_MAX
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -68,6 +69,8 @@ def from_scan(begins: Sequence[int], records: Sequence[int], end_byte: int) -> F
         raise UsageError(f"{len(begins)} shard beginnings, but {len(records)} counts")
     if any(count <= 0 for count in records):
         raise UsageError("a shard without records")
+    if sum(records) > RECORDS_MAX:
+        raise UsageError(f"{sum(records)} records in one file")
     places = array("q", [*begins, end_byte])
     if places[0] < 0 or any(places[i] > places[i + 1] for i in range(len(places) - 1)):
         raise UsageError("shards that do not follow each other")

@@ -29,6 +29,10 @@ class Holder:
     asked_at: float = 0.0  # monotonic, of its last request
     rate_max: float = 0.0  # records a second; the highest it reported
     sequence: int = 0  # the highest it used with this AIMaster
+    given: int = 0  # records it has had in its hands, as far as this AIMaster knows
+    active_at: float | None = (
+        None  # monotonic, when it last trained something of what it holds; None: not looked at yet
+    )
     beyond: int = 0  # records trained that are in no progress, since one before them is not
     handed: int | None = (
         None  # records given to steps that were in no progress at its last request; None: it does not tell
@@ -52,6 +56,19 @@ class Holder:
     def surely_trained(self, held_records: int) -> int:
         """Those of them that it has told: behind a record of their lease that was not trained."""
         return min(held_records, self.beyond)
+
+
+HELD_LEASES_MAX, HELD_RECORDS_MAX = 1024, 1 << 20
+"""In one process's hands. It may have more of one of them: a batch may take many small shards, or a shard be large."""
+
+
+STALLED_SECONDS = 600.0
+"""Who has leases, trains nothing of them for so long, and keeps others waiting for the end of the data, loses them."""
+
+
+def may_have(leases: int, records: int) -> int:
+    """Leases that one who holds so much may have beside them: nobody hoards what others could train."""
+    return LEASES_MAX if records < HELD_RECORDS_MAX else max(0, HELD_LEASES_MAX - leases)
 
 
 def share(wanted: int, todo: int | None, workers: int, most: int = LEASES_MAX) -> int:

@@ -65,6 +65,7 @@ class Ledger:
         self._tables = Tables(job.store)
         self._numbers = self._tables.numbers()
         self._datasets = self._tables.load(self._numbers, job.settings.shard_failures_max)
+        self._declared_by: dict[str, set[str]] = {}  # dataset -> names of roles, of this AIMaster's time
         self._unused: dict[str, Position] = {}  # restored, of datasets that nobody has declared yet
         if unused := job.store.blob(UNUSED_KEY):
             self._unused = positions.unpack(unused)
@@ -139,6 +140,7 @@ class Ledger:
                 log.warning("%s asks for dataset %r, which nobody has declared", member.name, request.dataset)
             return dataset, ""
         declared = request.declare
+        self._declared_by.setdefault(request.dataset, set()).add(member.name)
         if dataset is not None:
             if self._job.spec.resume and dataset.lengthen(declared):
                 self._tables.redeclare(dataset)
@@ -148,6 +150,8 @@ class Ledger:
             return None, f"the request is for dataset {request.dataset!r}, but declares {declared.name!r}"
         if error := check(declared):
             return None, error
+        if self._job.suspects.has(member):
+            return None, f"{member.name} has said what cannot be true: what it alone declares is not taken in"
         self._fold_old_passes()
         dataset = Dataset(declared, self._numbers, self._job.settings.shard_failures_max)
         self._datasets[dataset.name] = dataset
@@ -161,6 +165,21 @@ class Ledger:
             self._warn(dataset.name, dataset.start_at(start))
             self._save_unused()
         return dataset, ""
+
+    def distrust(self, name: str) -> None:
+        """This role has said what cannot be true: a dataset that it alone has declared, and that nobody trains, goes."""
+        store = self._job.store
+        for dataset in list(self._datasets.values()):
+            if self._declared_by.get(dataset.name) == {name} and not dataset.counters.acknowledged:
+                try:
+                    with store.transaction():
+                        self._tables.remove(dataset.name)
+                except sqlite3.Error as error:
+                    log.warning("dataset %r of a suspect stays for now: %s", dataset.name, error)
+                    self._tables.rolled_back()
+                    continue
+                del self._datasets[dataset.name]
+                self._job.event("dataset_dropped", name, dataset=dataset.name)
 
     def _fold_old_passes(self) -> None:
         """Each evaluation is a dataset of its own: of those that are over, only the sums are kept."""
@@ -248,11 +267,21 @@ class Ledger:
 
     def _hint(self) -> None:
         """Tells those who wait that there is something."""
-        restoring = self._restoring()
+        restoring, now = self._restoring(), self._job.clock.monotonic()
         for dataset in self._datasets.values():
             dataset.restoring = restoring
+            if self._job.cluster.live and not self._job.cluster.lost and (stalled := dataset.take_back_stalled(now)):
+                self._take_back(dataset, stalled)
             if waiting := dataset.waiting():
                 self._push(dataset, waiting)
+
+    def _take_back(self, dataset: Dataset, stalled: Iterable[str]) -> None:
+        members = {member.incarnation: member for member in self._job.members}
+        for who in stalled:
+            what = f"it holds records of dataset {dataset.name!r}, trains nothing of them, and others wait for them"
+            if (member := members.get(who)) is not None:
+                self._job.suspects.note(member, what)
+        self._soon()
 
     def _push(self, dataset: Dataset, incarnations: Iterable[str]) -> None:
         members = {member.incarnation: member for member in self._job.members}

@@ -10,6 +10,7 @@ from deeprec_ext.aimaster.ledger.tables import Tables
 from deeprec_ext.aimaster.ledger.visits import Numbers
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.units import saturated
 
 FOLDED_KEY = "ledger_folded"
 _TOTALS = ("records", "trained", "skipped", "lost", "repeated", "repeated_at_least", "stale", "left", "set_aside")
@@ -30,15 +31,15 @@ def numbers_of(dataset: Dataset) -> dict[str, Any]:
     rest = max(0, records - visits.trained - aside)
     return {
         "purpose": declaration.purpose or "train",
-        "records": records,
-        "trained": dataset.trained,
-        "skipped": dataset.counters.skipped,
-        "lost": rest if dataset.told_end else 0,
-        "repeated": dataset.repeated,
-        "repeated_at_least": dataset.repeated_at_least,
-        "stale": dataset.counters.stale,
-        "left": 0 if dataset.told_end else rest,
-        "set_aside": aside,
+        "records": saturated(records),
+        "trained": saturated(dataset.trained),
+        "skipped": saturated(dataset.counters.skipped),
+        "lost": saturated(rest) if dataset.told_end else 0,
+        "repeated": saturated(dataset.repeated),
+        "repeated_at_least": saturated(dataset.repeated_at_least),
+        "stale": saturated(dataset.counters.stale),
+        "left": 0 if dataset.told_end else saturated(rest),
+        "set_aside": saturated(aside),
         "epochs": visits.complete,
         "rewinds": dataset.counters.rewinds,
     }
@@ -52,7 +53,8 @@ def summarize(store: Store) -> dict[str, Any] | None:
     if not datasets:
         return None
     trained_on = [values for values in datasets.values() if values["purpose"] == "train"]
-    return {**{key: sum(values.get(key, 0) for values in trained_on) for key in _TOTALS}, "datasets": datasets}
+    totals = {key: saturated(sum(values.get(key, 0) for values in trained_on)) for key in _TOTALS}
+    return {**totals, "datasets": datasets}
 
 
 def shown_name(dataset: Dataset) -> str:
@@ -67,7 +69,9 @@ def fold(totals: dict[str, dict[str, Any]], dataset: Dataset) -> None:
     if not dataset.trains:
         values["passes"] = 1
     if before is not None:
-        values = {key: value if key == "purpose" else value + before.get(key, 0) for key, value in values.items()}
+        values = {
+            key: value if key == "purpose" else saturated(value + before.get(key, 0)) for key, value in values.items()
+        }
     totals[name] = values
 
 
@@ -78,9 +82,10 @@ def status(datasets: Mapping[str, Dataset]) -> list[pb.DataStatus]:
         visits, declaration = dataset.visits, dataset.declaration
         known = dataset.table.records * declaration.epochs if dataset.table.complete else 0
         found.append(pb.DataStatus(
-            name=shown_name(dataset), purpose=declaration.purpose or "train", records=known, trained=dataset.trained,
-            leased=visits.leased, repeated=dataset.repeated, stale=dataset.counters.stale,
-            epoch=max(0, visits.current), epochs=declaration.epochs, set_aside=visits.set_aside,
-            skipped=dataset.counters.skipped, repeated_at_least=dataset.repeated_at_least,
+            name=shown_name(dataset), purpose=declaration.purpose or "train", records=saturated(known),
+            trained=saturated(dataset.trained), leased=saturated(visits.leased), repeated=saturated(dataset.repeated),
+            stale=saturated(dataset.counters.stale), epoch=max(0, visits.current), epochs=declaration.epochs,
+            set_aside=saturated(visits.set_aside), skipped=saturated(dataset.counters.skipped),
+            repeated_at_least=saturated(dataset.repeated_at_least),
         ))  # fmt: skip
     return found

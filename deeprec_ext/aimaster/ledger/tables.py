@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from typing import Any
 
 from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger.dataset import Counters, Dataset
+from deeprec_ext.aimaster.ledger.declaration import check
 from deeprec_ext.aimaster.ledger.files import FileShards
 from deeprec_ext.aimaster.ledger.holders import Holder
 from deeprec_ext.aimaster.ledger.visits import SCAN, Epoch, Numbers, Visit
 from deeprec_ext.aimaster.store import Store
+from deeprec_ext.proto import bounds
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.units import saturated
+
+log = logging.getLogger(__name__)
 
 LEASE_KEY = "ledger_lease"
 
@@ -123,14 +129,37 @@ class Tables:
         for row in self._store.rows("SELECT id, name, declaration, json, pending FROM ledger_datasets ORDER BY id"):
             identifier, name, declaration, text, pending = row
             self._ids[name] = identifier
-            dataset = Dataset(pb.Dataset.FromString(declaration), numbers, failures_max)
-            self._fill(identifier, dataset, json.loads(text))
-            if pending:
-                dataset.pending = positions.unpack(pending)[name]
-                dataset.visits.blocked = True
-            dataset.saved()
-            found[name] = dataset
+            try:
+                found[name] = self._read(identifier, declaration, text, pending, numbers, failures_max)
+            except Exception as error:  # whatever it is: it would be the same at each start
+                log.exception("dataset %r of the data ledger cannot be read", name)
+                self._put_aside(name, declaration, text, error)
         return found
+
+    def _read(
+        self, identifier: int, declaration: bytes, text: str, pending: bytes, numbers: Numbers, failures_max: int
+    ) -> Dataset:
+        declared = pb.Dataset.FromString(declaration)
+        if (violation := bounds.check(declared, "dataset.") or check(declared)) is not None and violation:
+            raise ValueError(str(violation))
+        dataset = Dataset(declared, numbers, failures_max)
+        self._fill(identifier, dataset, json.loads(text))
+        if pending:
+            dataset.pending = positions.unpack(pending)[declared.name]
+            dataset.visits.blocked = True
+        dataset.saved()
+        saturated(
+            dataset.visits.trained + dataset.visits.current + dataset.repeated
+        )  # asked for all the time: must work
+        return dataset
+
+    def _put_aside(self, name: str, declaration: bytes, text: str, error: Exception) -> None:
+        """It begins anew when it is declared again."""
+        self._store.set_aside("dataset", name, declaration, f"{type(error).__name__}: {error}")
+        self._store.set_aside("state of dataset", name, text, "its dataset cannot be read")
+        if not self._store.is_read_only:
+            with self._store.transaction():
+                self.remove(name)
 
     def _fill(self, identifier: int, dataset: Dataset, values: dict[str, Any]) -> None:
         rows, visits = self._store.rows, dataset.visits

@@ -17,6 +17,7 @@ import grpc.aio
 from deeprec_ext.aimaster.admission import check_request
 from deeprec_ext.aimaster.authorisation import Authorisation
 from deeprec_ext.aimaster.backend import PodBackend, PodState
+from deeprec_ext.aimaster.border import Border
 from deeprec_ext.aimaster.facts import JobSpec
 from deeprec_ext.aimaster.rebuilding.claims import Claim, newest_view, still_missing
 from deeprec_ext.aimaster.rebuilding.recollecting import Stored, recollect
@@ -28,6 +29,7 @@ from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
+from deeprec_ext.security.proofs import Proofs
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +59,7 @@ async def rebuild_if_lost(
         if not any(pod.state == "running" or pod.restarting for pod in pods.values()):
             return False
         log.warning("%s is empty, and pods of job %s run: asking them what they know", path, spec.name)
-        collector = _Collector(spec.name, pods)
+        collector = _Collector(spec.name, pods, certs)
         server = await _serve(collector, certs, listen)
         try:
             return await _collect(spec, backend, collector, store, stored)
@@ -100,7 +102,9 @@ async def _pods(backend: PodBackend) -> dict[str, PodState]:
 
 
 async def _serve(collector: _Collector, certs: str | None, listen: str) -> grpc.aio.Server:
-    server = grpc.aio.server(options=credentials.SERVER_OPTIONS, interceptors=[Authorisation(tls=certs is not None)])
+    server = grpc.aio.server(
+        options=credentials.SERVER_OPTIONS, interceptors=[Authorisation(tls=certs is not None), Border()]
+    )
     rpc.add_AgentsServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
     rpc.add_AdminServicer_to_server(_Admin(collector), server)  # type: ignore[no-untyped-call]
     try:
@@ -112,28 +116,38 @@ async def _serve(collector: _Collector, certs: str | None, listen: str) -> grpc.
 
 
 class _Collector(rpc.AgentsServicer):
-    def __init__(self, job: str, pods: dict[str, PodState]) -> None:
+    def __init__(self, job: str, pods: dict[str, PodState], certs: str | None = None) -> None:
         self.job, self.pods = job, pods
+        self._speakers, self._proofs = credentials.Speakers(certs), Proofs(job, certs)
+        self._proven: set[str] = set()  # incarnations that have proven which AIMaster they know
         self.claims: dict[str, Claim] = {}  # by incarnation
         self.changed = Signal()
         self.done = asyncio.Event()
 
     @property
     def all(self) -> list[Claim]:
-        return list(self.claims.values())
+        """Of those who can prove that an AIMaster of this job has let them in, if there are any: certificates that were renewed
+        take all proofs with them."""
+        known = [claim for claim in self.claims.values() if claim.request.known_aimaster]
+        unproven = {claim.incarnation for claim in known if claim.incarnation not in self._proven}
+        if len(unproven) == len(known):
+            return list(self.claims.values())
+        return [claim for claim in self.claims.values() if claim.incarnation not in unproven]
 
     def enough(self) -> bool:
         return bool(self.claims) and not still_missing(self.all, self.pods)
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterReply:
         try:
-            name = check_request(request, self.job, credentials.peer_role(context))
+            name = check_request(request, self.job, credentials.peer_certificate(context), self._speakers)
         except (DeepRecError, PermissionError) as error:
             await refuse(context, error)
         if request.known_epoch > 0 and not request.HasField("known"):
             return pb.RegisterReply(tell=True)
         if len(self.claims) < CLAIMS_MAX:
             self.claims[request.incarnation] = Claim(name, request)
+            if self._proofs.holds(request.known_aimaster, request.aimaster_proof):
+                self._proven.add(request.incarnation)
             self.changed.notify()
         await self.done.wait()
         await _not_now(context)

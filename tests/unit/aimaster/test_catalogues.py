@@ -145,9 +145,9 @@ def test_a_slot_that_the_job_does_not_have_is_refused_by_name(catalogues, slot):
 def test_a_slot_that_the_job_does_not_have_ends_the_job_and_no_aimaster(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         await it.until(lambda: it.master.job.cluster.live)
-        await it.agent("worker-0").say(catalogue=told(variable("x", slot=99)))
+        await it.agent("chief-0").say(catalogue=told(variable("x", slot=99)))
         await it.until(lambda: it.master.job.ending == "failed")
-        assert it.master.job.failure.startswith("the variable x of worker-0 is on slot 99, but")
+        assert it.master.job.failure.startswith("the variable x of chief-0 is on slot 99, but")
         assert not it.master.broken.is_set()
         await it.crash()
         await it.start()
@@ -181,6 +181,12 @@ def test_a_trainer_that_comes_and_goes_takes_no_variable_away(tmp_path: Path) ->
 def test_another_model_under_the_same_names_stops_the_job_with_the_remedy(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         other = pb.Variable(name="dense3", slot=4, update=DENSE, bytes=100, shape=[25])
+        await it.until(lambda: {"chief-0", "worker-0"} <= it.master.job.members.trained)
+        first = it.agent("worker-0")
+        await first.say(catalogue=pb.Catalogue(variables=[other], fingerprint="other"))
+        await it.until(lambda: it.backend.agents.get("worker-0") not in (None, first))  # its process is another one
+        assert not it.master.job.ending
+        await it.until(lambda: it.agent("worker-0").call is not None)
         await it.agent("worker-0").say(catalogue=pb.Catalogue(variables=[other], fingerprint="other"))
         await it.until(lambda: it.master.job.ending == "failed")
         assert "dense3 is another one in the graph of worker-0 than in that of chief-0: slot 4" in it.master.job.failure

@@ -141,7 +141,7 @@ def test_after_a_restore_the_step_counts_from_there_and_the_highest_ever_is_kept
     members.beat(worker, pb.Heartbeat(step=900))
     members.restored(300)
     assert (members.step, members.highest_step) == (300, 900)
-    members.reached(301)
+    members.reached(301, worker)
     assert (members.step, members.highest_step) == (301, 900)
 
 

@@ -40,7 +40,7 @@ async def trained(it: World) -> None:
 
 async def ask(it: World, who: str, *names: str, epoch: int = 0, generation: int = 1) -> pb.MissingReply:
     request = pb.MissingRequest(
-        incarnation=it.agent(who).incarnation, variables=names, generation=generation,
+        incarnation=it.agent(who).secret, variables=names, generation=generation,
         epoch=epoch or it.master.job.cluster.epoch,
     )  # fmt: skip
     async with credentials.open_aio_channel(it.address, "aimaster.job", "trainer", None) as channel:

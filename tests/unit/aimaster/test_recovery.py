@@ -10,6 +10,7 @@ import pytest
 
 from deeprec_ext.aimaster.machine import State
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.security.proofs import Proofs
 from tests.unit.aimaster.world import World, world
 
 
@@ -226,7 +227,7 @@ def test_a_stale_aimaster_ends(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as it:
             worker = it.agent("worker-0")
-            worker.known_aimaster = 7
+            worker.known_aimaster, worker.proof = 7, Proofs("job", None).make(7)
             worker.break_stream()
             await it.until(lambda: it.master.job.stale.is_set())
 

@@ -19,6 +19,7 @@ from deeprec_ext.elastic.memory import Memory
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
+from deeprec_ext.security.incarnations import public
 from deeprec_ext.settings import PROTOCOL_MAJOR, Settings
 
 SETTINGS = Settings(
@@ -47,7 +48,9 @@ class FakeAgent:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
         self.role, self.index = parse_name(name)
-        self.incarnation = f"{name}#{next(INCARNATIONS)}"
+        self.secret = f"{name}#{next(INCARNATIONS)}"
+        self.incarnation = public(self.secret)
+        self.proof = b""  # that came with `known_aimaster`
         self.told: list[str] = []
         self.commands: list[pb.Command] = []
         self.mute: set[str] = set(world.mute.get(name, ()))
@@ -89,9 +92,10 @@ class FakeAgent:
 
     def request(self, known: pb.Known | None = None) -> pb.RegisterRequest:
         return pb.RegisterRequest(
-            protocol_major=PROTOCOL_MAJOR, job="job", role=self.role, index=self.index, incarnation=self.incarnation,
+            protocol_major=PROTOCOL_MAJOR, job="job", role=self.role, index=self.index, incarnation=self.secret,
             address=f"{self.name}:1", pid=1, known_epoch=self.view.epoch, known_task=self.task_number,
-            known_aimaster=self.known_aimaster, resident_slots=self.memory.resident_slots(self.task_number), known=known,
+            known_aimaster=self.known_aimaster, aimaster_proof=self.proof, known=known,
+            resident_slots=self.memory.resident_slots(self.task_number),
         )  # fmt: skip
 
     def tell(self) -> pb.Known:
@@ -111,8 +115,9 @@ class FakeAgent:
             self.registered += 1
             self.memory.registered(reply)
             self.view, self.task_number, self.known_aimaster = reply.view, reply.task, reply.aimaster_incarnation
+            self.proof = reply.aimaster_proof
             self.call = stub.Stream()
-            await self.say(hello=pb.Hello(incarnation=self.incarnation))
+            await self.say(hello=pb.Hello(incarnation=self.secret))
             if self.again is not None:
                 await self.say(backup=self.again)
             if self.role == pb.CHIEF:

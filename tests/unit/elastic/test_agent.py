@@ -16,6 +16,7 @@ from deeprec_ext.elastic.agent import Agent, Identity
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security.incarnations import public
 
 Answer = Callable[[pb.RegisterRequest, grpc.ServicerContext], pb.RegisterReply]
 
@@ -47,7 +48,7 @@ class Process:
 
 
 def admitted(incarnation: int) -> Answer:
-    view = pb.View(epoch=4, slot_map=[0], ps=[pb.PsMember(task=0, incarnation="inc")])
+    view = pb.View(epoch=4, slot_map=[0], ps=[pb.PsMember(task=0, incarnation=public("inc"))])
     return lambda request, context: pb.RegisterReply(aimaster_incarnation=incarnation, view=view, task=0)
 
 

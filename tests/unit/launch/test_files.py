@@ -90,11 +90,7 @@ def test_an_empty_directory_from_before_is_shut(tmp_path):
 def test_a_role_gets_back_the_umask_that_the_user_had(tmp_path):
     async def scenario() -> int:
         guard = Guard()
-        command = Command(
-            ("sh", "-c", f"umask; : > {tmp_path}/model"),
-            dict(os.environ),
-            umask=0o022,
-        )
+        command = Command(("sh", "-c", f"umask; : > {tmp_path}/model"), dict(os.environ), umask=0o022)
         with files_private():
             printing = Printing(tmp_path / "logs" / "chief-0.log")
             process = await start("chief-0", 1, command, guard, printing)

@@ -14,6 +14,7 @@ from tests.unit.tfjob_manifests.pods import environment, tfjob, training
 from tests.unit.tfjob_manifests.schema import errors
 from tfjob import names, pods, spec
 from tfjob.admission import LEAVE_SECONDS, Admitted, admit, is_injected, policies_told, review
+from tfjob.certificates import VOLUME
 from tfjob.injection import INDEX, PS_GRACE_SECONDS, REPLICA_INDEX, elastic_pod
 from tfjob.spec import InvalidError, TFJob
 
@@ -83,7 +84,15 @@ def test_pods_that_kubeflow_makes_are_those_that_the_aimaster_would_make(
                 del training(pod)["env"]
                 training(pod).pop("terminationMessagePolicy", None), training(pod).pop("lifecycle", None)
                 pod["spec"]["containers"][0].pop("ports", None)
+            if "Chief" not in replicas and type_ == "Worker":  # one template for the chief and the workers
+                assert files_of(found) == ["ca.pem", "trainer.pem", "trainer-key.pem"]
+                for pod in (found, expected):
+                    pod["spec"]["volumes"] = [one for one in pod["spec"]["volumes"] if one["name"] != VOLUME]
             assert found == expected
+
+
+def files_of(pod: dict[str, Any]) -> list[str]:
+    return [item["key"] for one in pod["spec"]["volumes"] if one["name"] == VOLUME for item in one["secret"]["items"]]
 
 
 @pytest.mark.parametrize("label", ["", "first"])

@@ -71,12 +71,12 @@ def test_defaults_give_way_to_the_users_values():
 
 
 @pytest.mark.parametrize("role", ["chief", "worker", "evaluator"])
-def test_a_trainer_runs_the_users_command_and_has_a_trainers_certificate(role: str):
+def test_a_trainer_runs_the_users_command_and_has_the_certificate_of_its_role(role: str):
     pod = injected(role=role)
     assert training(pod)["command"] == ["python", "/train.py"]
     secret = next(volume["secret"] for volume in pod["spec"]["volumes"] if "secret" in volume)
     assert secret["secretName"] == "ctr-aimaster-certs"
-    assert [item["key"] for item in secret["items"]] == ["ca.pem", "trainer.pem", "trainer-key.pem"]
+    assert [item["key"] for item in secret["items"]] == ["ca.pem", f"{role}.pem", f"{role}-key.pem"]
 
 
 def test_a_ps_keeps_the_users_command_too_and_autoload_makes_a_server_of_it():

@@ -37,10 +37,12 @@ function noticeBanner(notices) {
   banner(wrong.length ? "bad" : "busy", wrong.length ? "Not all of it trains on the PS." : "Taken care of.", words);
 }
 
-export function stateBanner({ job, ps, trainers, counts, notices }) {
+export function stateBanner({ job, ps, trainers, counts, notices, suspects = {} }) {
   if (job.state === "failed") return banner("bad", "The job has failed.", job.failure || "See the logs.");
   if (job.state === "finished") return banner("good", "The job has finished.", `${f.count(job.step)} steps in ${f.clockwork(job.seconds)}.`);
   if (job.state === "finishing") return banner("busy", "The job is finishing.", "The chief has ended; workers and evaluator end too.");
+  const liars = Object.entries(suspects);
+  if (liars.length) return banner("bad", "Somebody says what cannot be.", liars.slice(0, 3).map(([name, what]) => ` ${name}: ${what}.`).join(""));
   if (notices.length) return noticeBanner(notices);
   if (job.state !== "starting") return banner("", "", "");
   const there = (roles) => roles.filter((one) => one.state === "running").length;

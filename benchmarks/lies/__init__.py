@@ -1,0 +1,1 @@
+"""Lies of a trainer with its own certificate, against a job that really trains."""

@@ -1,0 +1,193 @@
+"""The border: whether a message is within the table of `ranges`. Pure, and quick: only fields that are set are looked at."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import ranges
+
+VALUE_CHARACTERS = 40
+"""Of a wrong value, in a message about it."""
+
+WHOLE, REAL, TEXT, BYTES, FLAG, ENUM, PART = "int", "real", "text", "bytes", "flag", "one-of", "message"
+ANY, FINITE = "any", "finite"
+
+_TYPES = {
+    FieldDescriptor.TYPE_DOUBLE: REAL, FieldDescriptor.TYPE_FLOAT: REAL, FieldDescriptor.TYPE_BOOL: FLAG,
+    FieldDescriptor.TYPE_STRING: TEXT, FieldDescriptor.TYPE_BYTES: BYTES, FieldDescriptor.TYPE_ENUM: ENUM,
+    FieldDescriptor.TYPE_MESSAGE: PART,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Range:
+    """Of one field. `many`: a list or map of at most so many; 0: one value. `key`: characters of a map's keys."""
+
+    type: str
+    many: int = 0
+    low: float = -math.inf
+    high: float = math.inf
+    unit: str = ""
+    any: bool = False  # a real that may be NaN or infinite
+    key: int = 0
+
+    def __str__(self) -> str:
+        if self.type == REAL and self.low == -math.inf:
+            return "a finite number"
+        return f"{_plain(self.low)} to {_plain(self.high)} {self.unit}"
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What cannot be true. `value` is cut short, and printable."""
+
+    field: str  # heartbeat.step
+    value: str
+    wanted: str
+
+    def __str__(self) -> str:
+        return f"{self.field} is {self.value}, must be {self.wanted}"
+
+
+def type_of(field: FieldDescriptor) -> str:
+    """As the table calls it; of a map, that of its values."""
+    if is_map(field):
+        return type_of(field.message_type.fields_by_name["value"])
+    return _TYPES.get(field.type, WHOLE)
+
+
+def is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def read_table(text: str) -> dict[str, dict[str, Range]]:
+    """Message → field → range. Raises ValueError for a line that cannot be read, and for one that is there twice."""
+    found: dict[str, dict[str, Range]] = {}
+    fields: dict[str, Range] = {}
+    for line in filter(str.strip, text.splitlines()):
+        if not line.startswith(" "):
+            if line in found:
+                raise ValueError(f"{line} is in the table twice")
+            fields = found[line] = {}
+            continue
+        match = re.fullmatch(r"  (\w+) +(?:map\((\w+) (\w+)\)|([\w-]+))(?:\*(\w+))? +(\S+) +(.+)", line)
+        if match is None or match[1] in fields:
+            raise ValueError(f"a line of the table cannot be read: {line}")
+        fields[match[1]] = _range(match)
+    return found
+
+
+def _range(match: re.Match[str]) -> Range:
+    _, key, of_map, kind, many, limits, unit = match.groups()
+    low, high = -math.inf, math.inf
+    if ".." in limits:
+        low, high = (_number(one) for one in limits.split(".."))
+    return Range(
+        of_map or kind, int(_number(many)) if many else 0, low, high, unit.strip(), limits == ANY,
+        int(_number(key)) if key else 0,
+    )  # fmt: skip
+
+
+def _number(word: str) -> float:
+    """Names of `ranges.NAMED`, and numbers as they stand; whole ones exactly."""
+    sign, name = (-1, word[1:]) if word.startswith("-") else (1, word)
+    value = ranges.NAMED[name] if name in ranges.NAMED else int(name)
+    return sign * value
+
+
+def _plain(number: float) -> str:
+    return f"{number:g}" if isinstance(number, float) and abs(number) >= 1e9 else f"{int(number)}"
+
+
+TABLE: Mapping[str, Mapping[str, Range]] = read_table(ranges.TABLE)
+PREFIX = pb.DESCRIPTOR.package + "."
+
+
+def of(descriptor: Descriptor) -> Mapping[str, Range]:
+    """The ranges of this message's fields. Raises KeyError for one that is not in the table."""
+    return TABLE[descriptor.name]
+
+
+def check(message: Message, path: str = "") -> Violation | None:
+    """The first thing in it that is out of its range, or None.
+
+    Args:
+        path: of the message, in what is said of it: "known." for a part of a registration.
+    """
+    known = TABLE[message.DESCRIPTOR.name]
+    for field, value in message.ListFields():
+        rule = known[field.name]
+        where = path + field.name
+        if rule.key:
+            violation = _check_map(rule, value, where)
+        elif rule.many:
+            violation = _check_list(rule, field, value, where)
+        elif rule.type == PART:
+            violation = check(value, where + ".")
+        else:
+            violation = _check_one(rule, field, value, where)
+        if violation is not None:
+            return violation
+    return None
+
+
+def _check_list(rule: Range, field: FieldDescriptor, values: Sequence[Any], where: str) -> Violation | None:
+    if len(values) > rule.many:
+        return Violation(where, f"a list of {len(values)}", f"at most {rule.many}")
+    if rule.type == PART:
+        for number, value in enumerate(values):
+            if (violation := check(value, f"{where}[{number}].")) is not None:
+                return violation
+        return None
+    if rule.type == WHOLE and rule.low <= min(values) and max(values) <= rule.high:  # a million of them at C's speed
+        return None
+    for number, value in enumerate(values):
+        if (violation := _check_one(rule, field, value, f"{where}[{number}]")) is not None:
+            return violation
+    return None
+
+
+def _check_map(rule: Range, values: Mapping[str, Any], where: str) -> Violation | None:
+    if len(values) > rule.many:
+        return Violation(where, f"a map of {len(values)}", f"at most {rule.many} entries")
+    for key, value in values.items():
+        if len(key) > rule.key:
+            return Violation(where, f"a key of {len(key)} characters", f"at most {rule.key}")
+        if (violation := _check_one(rule, None, value, f"{where}[{_short(key)}]")) is not None:
+            return violation
+    return None
+
+
+def _check_one(rule: Range, field: FieldDescriptor | None, value: Any, where: str) -> Violation | None:
+    kind = rule.type
+    if kind == WHOLE:
+        good = rule.low <= value <= rule.high
+    elif kind == REAL:
+        good = rule.any or (rule.low <= value <= rule.high and math.isfinite(value))  # NaN is in no range
+    elif kind in (TEXT, BYTES):
+        if len(value) <= rule.high:
+            return None
+        return Violation(where, f"{len(value)} {rule.unit} long", f"at most {_plain(rule.high)}")
+    elif kind == ENUM and field is not None:
+        good = value in field.enum_type.values_by_number
+        return None if good else Violation(where, str(value), f"one of {_names(field.enum_type.values)}")
+    else:
+        return None
+    return None if good else Violation(where, _short(value), str(rule))
+
+
+def _names(values: Iterable[Any]) -> str:
+    return ", ".join(value.name for value in values)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= VALUE_CHARACTERS else text[: VALUE_CHARACTERS - 1] + "…"

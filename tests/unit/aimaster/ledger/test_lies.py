@@ -1,0 +1,167 @@
+"""What a trainer says of its data is bounded by what it was given; and what is stored and cannot be is set aside."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from deeprec_ext.aimaster.ledger import holders, report
+from deeprec_ext.aimaster.ledger.dataset import Dataset
+from deeprec_ext.aimaster.ledger.declaration import RECORDS_MAX, check
+from deeprec_ext.aimaster.ledger.files import from_scan
+from deeprec_ext.aimaster.ledger.holders import HELD_LEASES_MAX, HELD_RECORDS_MAX, may_have
+from deeprec_ext.aimaster.ledger.visits import Numbers
+from deeprec_ext.errors import UsageError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.units import INT64_MAX, saturated
+from tests.unit.aimaster.ledger.books import index_range
+from tests.unit.aimaster.ledger.test_job import ask, events
+from tests.unit.aimaster.world import world
+
+DONE = pb.DataReply.END
+
+
+def dataset(records: int = 100, **more: object) -> Dataset:
+    return Dataset(index_range(records, **more), Numbers())  # type: ignore[arg-type]
+
+
+def say(one: Dataset, who: str, now: float = 1.0, **fields: object) -> pb.DataReply:
+    return one.answer(who, pb.DataRequest(dataset=one.name, **fields), now)  # type: ignore[arg-type]
+
+
+def test_sums_saturate() -> None:
+    assert saturated(2**63 - 1 + 2**63 - 1) == INT64_MAX and saturated(-(2**70)) == -INT64_MAX and saturated(7) == 7
+    one = dataset()
+    one.replayed = {"a": 2**63 - 1, "b": 2**63 - 1}
+    one.counters.stale = one.counters.unsure = 2**63 - 1
+    [told] = report.status({"train": one})
+    assert (told.repeated, told.stale) == (INT64_MAX, INT64_MAX)
+    numbers = report.numbers_of(one)
+    totals = {"train": dict(numbers)}
+    report.fold(totals, one)
+    assert totals["train"]["repeated"] == numbers["repeated"] == INT64_MAX
+
+
+def test_files_of_too_many_records_together_are_no_dataset() -> None:
+    files = [pb.DataFile(path=f"{number}", records=2**62) for number in range(4)]
+    declared = pb.Dataset(name="d", files=files, shard_records=1)
+    assert f"at most {RECORDS_MAX}" in check(declared)
+    with pytest.raises(UsageError, match="records in one file"):
+        from_scan([0] * 5000, [2**40] * 5000, 10)
+
+
+def test_a_process_has_not_trained_again_what_it_never_had() -> None:
+    one = dataset()
+    say(one, "a", replayed_records=2**50)
+    assert one.repeated == 0
+    [lease] = say(one, "a", want=1, sequence=1).leases
+    say(one, "a", replayed_records=2**50)
+    assert one.repeated == lease.records
+
+
+def test_one_process_alone_condemns_no_shard_that_others_can_train() -> None:
+    one = dataset(10)
+    one.failures_max = 3
+    say(one, "b")
+    for sequence in range(1, 8):
+        for lease in say(one, "a", want=1, sequence=sequence).leases:
+            say(one, "a", failed=[pb.LeaseFailure(lease=lease.id, error="I say so")])
+    assert not one.error and not one.troubles
+    [lease] = say(one, "b", want=1, sequence=1).leases
+    say(one, "b", failed=[pb.LeaseFailure(lease=lease.id, error="and so do I")])
+    assert "failed 3 times" in one.error
+
+
+def test_nobody_holds_more_than_it_may() -> None:
+    assert may_have(5, 10) > 0 and may_have(HELD_LEASES_MAX, HELD_RECORDS_MAX) == 0
+    one = dataset(10**9, shard_records=10**4)
+    held = 0
+    for sequence in range(1, 60):
+        held += len(say(one, "a", want=2**31 - 1, sequence=sequence).leases)
+    assert held <= HELD_LEASES_MAX
+    assert say(one, "b", want=5, sequence=1).leases
+
+
+def test_who_keeps_others_waiting_and_trains_nothing_loses_its_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = dataset(20)
+    [first] = say(one, "liar", want=1, sequence=1).leases
+    while leases := say(one, "b", want=9, sequence=1 + len(one.visits.held("b"))).leases:
+        say(one, "b", progress=[pb.LeaseProgress(lease=lease.id, done=lease.records) for lease in leases])
+    assert say(one, "b", want=1, sequence=50).state == pb.DataReply.DRAINED
+    assert one.take_back_stalled(10.0) == [] == one.take_back_stalled(10.0 + holders.STALLED_SECONDS)
+    assert one.take_back_stalled(11.0 + holders.STALLED_SECONDS) == ["liar"]
+    [again] = say(one, "b", want=1, sequence=51).leases
+    assert again.shard == first.shard
+    reply = say(one, "liar", progress=[pb.LeaseProgress(lease=first.id, done=first.records)])
+    assert list(reply.fenced) == [first.id]
+    assert say(one, "b", progress=[pb.LeaseProgress(lease=again.id, done=again.records)]).state == DONE
+
+
+def test_what_is_stored_and_cannot_be_read_is_set_aside_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            await ask(it, it.agent("chief-0"), 2)
+            await it.until(lambda: bool(it.master.job.store.rows("SELECT 1 FROM ledger_datasets")))
+            await it.crash()
+            broken = pb.Dataset(name="huge", files=[pb.DataFile(records=2**62)] * 4, shard_records=1)
+            with sqlite3.connect(tmp_path / "aimaster.db") as db:
+                db.execute(
+                    "INSERT INTO ledger_datasets VALUES (NULL, 'huge', ?, '{}', x'')", (broken.SerializeToString(),)
+                )
+                db.execute("INSERT INTO ledger_datasets VALUES (NULL, 'torn', x'ff', '{', x'')")
+                db.execute("INSERT OR REPLACE INTO meta VALUES ('metrics', '{\"auc\": ')")
+                db.execute("INSERT INTO failures VALUES (77, '{\"no\": 1}')")
+                variable = pb.Variable(name="wrong", slot=99, bytes=4)
+                known = pb.Catalogue.FromString(
+                    db.execute("SELECT value FROM blobs WHERE key='catalogue'").fetchone()[0]
+                )
+                known.variables.append(variable)
+                db.execute("UPDATE blobs SET value=? WHERE key='catalogue'", (known.SerializeToString(),))
+                db.execute("INSERT OR REPLACE INTO blobs VALUES ('backup_wish', ?)",
+                           (pb.BackupWish(peer_seconds=-1).SerializeToString(),))  # fmt: skip
+            db.close()
+            await it.start()
+            await it.until(lambda: it.master.job.settled)
+            told = "".join(events(it, "stored_set_aside"))
+            for what in ("dataset huge", "dataset torn", "variable wrong", "blob backup_wish"):
+                assert what in told
+            assert "wrong" not in {one.name for one in it.master.job.catalogue.variables}
+            assert len(it.master.job.catalogue.variables) == 16
+            assert [one.name for one in (await it.status()).data] == ["train"]
+            assert it.master.job.store.failures() == [] and it.master.job.store.get("metrics", {}) == {}
+            places = {row[0] for row in it.master.job.store.rows("SELECT place FROM set_aside")}
+            assert places == {"dataset", "state of dataset", "variable", "blob", "meta", "failures"}
+            before = len(events(it, "stored_set_aside"))
+            await it.crash()
+            await it.start()
+            await it.until(lambda: it.master.job.settled)
+            assert (
+                len([one for one in events(it, "stored_set_aside") if "metrics" not in one and "failures" not in one])
+                == before
+            )
+            assert not it.master.broken.is_set()
+
+    asyncio.run(main())
+
+
+def test_a_dataset_of_a_liar_alone_goes_when_it_is_known_as_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            chief, worker = it.agent("chief-0"), it.agent("worker-0")
+            await ask(it, chief, 1)
+            declared = index_range(2**40)
+            declared.name = "mine"
+            await worker.say(data=pb.DataRequest(sequence=1, dataset="mine", declare=declared))
+            await it.until(lambda: len(it.master.job.ledger.status()) == 2)
+            it.master.job.suspects.note(it.master.job.members.get("worker-0"), "a lie")
+            assert [one.name for one in it.master.job.ledger.status()] == ["train"]
+            await worker.say(data=pb.DataRequest(sequence=2, dataset="mine", declare=declared))
+            await it.until(lambda: bool(worker.replies) and "not taken in" in worker.replies[-1].error)
+            await it.crash()
+            await it.start()
+            assert [one.name for one in it.master.job.ledger.status()] == ["train"]
+
+    asyncio.run(main())
