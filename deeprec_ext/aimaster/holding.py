@@ -356,6 +356,7 @@ class Holding:
             raise
         self._refreshed_step = job.members.step
         self._sent_for, self._sent_id = situation, number
+        job.changed.notify()  # a change may be waiting for what was told before the ack
 
     async def _guard(self, member: Member, moves: list[pb.Move], seconds: float = 0.0) -> int:
         """Returns its number. Raises CommandError."""

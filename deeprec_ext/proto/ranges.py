@@ -98,6 +98,7 @@ DataKnown
   highest_lease                 int                  0..STEP            lease
   replayed_records              int                  0..RECORDS         records
   trained_records               int                  0..RECORDS         records
+  skipped_records               int                  0..RECORDS         records
 Trained
   epoch                         int                  0..COUNT           number
   first_rank                    int                  0..COUNT           number
@@ -118,6 +119,7 @@ AgentSettings
   trace_delay_seconds           real                 0..SECONDS         seconds
   end_limit_seconds             real                 0..SECONDS         seconds
   cut                           text                 0..NAME            characters
+  bad_records                   text                 0..200             characters
 RegisterReply
   aimaster_incarnation          int                  0..AIMASTER        number
   view                          message              -                  -
@@ -186,6 +188,7 @@ PauseReport
   gate_waits                    int                  0..COUNT           runs
   steps                         int                  0..STEP            steps
   cause                         text                 0..LINE            characters
+  loss                          flag                 -                  -
 MetricsReport
   metrics                       map(NAME real)*1000  any                -
   step                          int                  0..STEP            steps
@@ -254,6 +257,7 @@ Lease
 LeaseProgress
   lease                         int                  0..STEP            lease
   done                          int                  0..RECORDS         records
+  skipped                       int*MANY             0..RECORDS         place
 LeaseFailure
   lease                         int                  0..STEP            lease
   error                         text                 0..LONG            characters
@@ -275,6 +279,7 @@ DataRequest
   records_per_second            real                 0..RATE            records/s
   rewinds                       int                  0..COUNT           number
   beyond_records                int                  0..RECORDS         records
+  handed_records                int                  0..RECORDS         records
 DataReply
   sequence                      int                  0..STEP            number
   dataset                       text                 0..NAME            characters
@@ -571,6 +576,8 @@ DataStatus
   epoch                         int                  0..COUNT           number
   epochs                        int                  0..COUNT           epochs
   set_aside                     int                  0..ANY             records
+  skipped                       int                  0..ANY             records
+  repeated_at_least             int                  0..ANY             records
 BackupStatus
   peer                          flag                 -                  -
   unprotected_slots             int*SLOT             0..SLOT            slot

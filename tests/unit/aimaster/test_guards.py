@@ -337,14 +337,16 @@ def test_what_a_ps_told_before_it_heard_that_it_is_to_keep_nothing_does_not_coun
         leaver.mute.add("leave")
         await it.scale(ps=1)
         guards = it.master.job.guards
-        await it.until(lambda: "leave" in leaver.told)
-        kept = {slot for slot in range(8) if (held := guards.copies.anywhere(slot)) is not None and held.task == 1}
-        before = leaver.command("guard").guard.id - 1
-        refreshes = guards.refreshes
+
+        def kept() -> set[int]:
+            copies = guards.copies
+            return {slot for slot in range(8) if (held := copies.anywhere(slot)) is not None and held.task == 1}
+
+        await it.until(lambda: "leave" in leaver.told and kept() < set(range(8)))
+        before, refreshes, was = leaver.command("guard").guard.id - 1, guards.refreshes, kept()
         await leaver.say(backup=pb.BackupReport(guard=before, slots=range(8), bytes=7, age_seconds=0.01))
         await it.until(lambda: guards.refreshes > refreshes)
-        now = {slot for slot in range(8) if (held := guards.copies.anywhere(slot)) is not None and held.task == 1}
-        assert now <= kept and kept < set(range(8))
+        assert kept() <= was
         leaver.stop()
         it.backend.exit("ps-1", 0)
 
