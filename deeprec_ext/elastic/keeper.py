@@ -32,7 +32,7 @@ RETRY_SECONDS, RETRIES_SOON = 1.0, 3
 
 BUSY_SHARE = 0.5
 """Most of the time that refreshes may take: what is updated densely is copied whole each time, and may take longer than the
-interval. Then the copies are as old as they are told to be."""
+interval. Then the copies are as old as they are told to be. First copies are made once, and do not count."""
 
 LATE_SECONDS = 0.5
 """Copies that are older than the interval and this get the priority of the steps: on a full machine none would come else."""
@@ -94,6 +94,7 @@ class Keeper:
         self._next: tuple[Assignment, list[Guarded]] | None = None
         self._source: int | None = None  # being read
         self._abandoned = False
+        self._refreshing = 0.0  # seconds of the present cycle, without first copies
         self._taken_at = 0.0  # when the present assignment came; on the monotonic clock
         self._thread = threading.Thread(target=self._work, name="deeprec-guard", daemon=True)
         self._thread.start()
@@ -137,10 +138,10 @@ class Keeper:
                 self._retire(gone)
             elif not why and pause > 0 and now.seconds <= 0:
                 continue
-            started = time.monotonic()
+            started, self._refreshing = time.monotonic(), 0.0
             failed = 0 if self._cycle(now) else failed + 1
             ended = time.monotonic()
-            usual = max(now.seconds or RUN_LIMIT_SECONDS, (ended - started) / BUSY_SHARE)
+            usual = max(now.seconds or RUN_LIMIT_SECONDS, self._refreshing / BUSY_SHARE)
             due = ended + RETRY_SECONDS if 0 < failed <= RETRIES_SOON else started + usual
 
     def _retire(self, gone: list[Guarded]) -> None:
@@ -191,6 +192,7 @@ class Keeper:
                     first = first or not one.exact
                 else:
                     sent += mover.refresh(self._turn)
+                    self._refreshing += time.monotonic() - began
                     if mover.appeared():
                         raise DeepRecError(f"slot {one.slot}: a variable was initialised that the copy has not")
                 one.began = began

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -189,6 +191,22 @@ def test_copies_that_are_older_than_they_are_to_be_are_refreshed_at_the_priority
     world.guard(seconds=0.05)
     world.next_report(3)
     assert set(given) == {niceness}
+
+
+def test_a_long_first_copy_is_followed_by_a_refresh_in_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be as old as it took to make by then, and as much again: the share is for what comes again and again."""
+    clock = SimpleNamespace(late=0.0)
+    clock.monotonic = lambda: time.monotonic() + clock.late
+    monkeypatch.setattr(keeper, "time", clock)
+    first = keeper.Keeper._first_copy
+
+    def long(self: keeper.Keeper, one: keeper.Guarded) -> int:
+        clock.late += 10_000.0
+        return first(self, one)
+
+    monkeypatch.setattr(keeper.Keeper, "_first_copy", long)
+    world.guard(seconds=0.05)
+    assert world.next_report(1).first and not world.next_report(2).first
 
 
 def test_a_slot_that_is_not_guarded_any_more_frees_its_memory_and_its_bitmaps_and_can_be_again(world: World) -> None:
