@@ -20,6 +20,9 @@ from deeprec_ext.order import shard_seed
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 RETRY_SECONDS = 1.0
+OTHERS_SECONDS = 10.0
+"""What one process alone cannot read is for the others so long; they ask every second when they have nothing else."""
+
 ERROR_MAX = 2000
 
 
@@ -58,6 +61,10 @@ class Dataset:
     replayed_changes: set[str] = field(default_factory=set)
     failures: dict[str, int] = field(default_factory=dict)  # shard or file -> how often
     failed_by: dict[str, set[str]] = field(default_factory=dict)  # the same -> incarnations; of this AIMaster's time
+    kept_back: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # of these, what is for others than who has failed
+    others_until: dict[str, float] = field(default_factory=dict)  # monotonic; until when
     error: str = ""
     told_end: bool = False  # somebody was told that everything is trained
     restoring: bool = False  # the model may go back, and the data with it: nobody is told of an end
@@ -150,7 +157,7 @@ class Dataset:
             self.replayed_changes.add(incarnation)
         if request.rewinds >= self.counters.rewinds:  # else it speaks of leases that are void, and learns so
             before = self.counters.acknowledged
-            self._take_in(incarnation, request, reply)
+            self._take_in(incarnation, request, reply, now)
             if holder.forgets_before:
                 self.forget(self.counters.acknowledged - before)
                 if step_epoch >= holder.forgets_before:
@@ -158,13 +165,13 @@ class Dataset:
             if self.counters.acknowledged != before or request.beyond_records != beyond:
                 holder.active_at = now
             if request.want > 0 and not self.error:
-                self._hand_out(holder, request, reply)
+                self._hand_out(holder, request, reply, now)
         elif request.want > 0:
             reply.retry_seconds = 0.01
         self._say_state(holder, request, reply)
         return reply
 
-    def _take_in(self, incarnation: str, request: pb.DataRequest, reply: pb.DataReply) -> None:
+    def _take_in(self, incarnation: str, request: pb.DataRequest, reply: pb.DataReply, now: float) -> None:
         visits, counters = self.visits, self.counters
         for progress in request.progress:
             visit = visits.find(incarnation, progress.lease)
@@ -187,24 +194,25 @@ class Dataset:
                 reply.fenced.append(lease)
         for scanned in request.scanned:
             if (visit := visits.find(incarnation, scanned.lease)) is not None and visit.epoch == SCAN:
-                self._counted(visit, scanned, incarnation)
+                self._counted(visit, scanned, incarnation, now)
         for failure in request.failed:
             if (visit := visits.find(incarnation, failure.lease)) is not None:
-                self._failed(visit, failure.error, incarnation)
+                self._failed(visit, failure.error, incarnation, now)
 
-    def _counted(self, visit: Visit, scanned: pb.Scanned, who: str) -> None:
+    def _counted(self, visit: Visit, scanned: pb.Scanned, who: str, now: float) -> None:
         try:
             shards = from_scan(scanned.begins, scanned.records, scanned.end_byte)
         except UsageError as error:
-            self._failed(visit, f"the file was counted wrongly: {error}", who)
+            self._failed(visit, f"the file was counted wrongly: {error}", who, now)
             return
         self.table.set(visit.rank, shards)
         self.visits.counted(visit)
         if self.pending is not None and self.table.complete:
             self._apply(self.pending)
 
-    def _failed(self, visit: Visit, error: str, who: str) -> None:
-        """Somebody else may have better luck; but not for ever. Where there are others, one process alone condemns nothing."""
+    def _failed(self, visit: Visit, error: str, who: str, now: float) -> None:
+        """Somebody else may have better luck; but not for ever. Where others come for it in time, one process alone condemns
+        nothing: it is kept back for them."""
         if visit.epoch == SCAN:
             key, what = f"file {visit.rank}", f"file {self._path(visit.rank)}"
         else:
@@ -213,13 +221,9 @@ class Dataset:
             first, last = extent.first_record, extent.first_record + extent.records - 1
             key, what = f"shard {shard}", f"shard {shard} (records {first} to {last} of {self._path(extent.file)})"
         failed = self.failed_by.setdefault(key, set())
-        if (
-            who in failed
-            and len(failed) == 1
-            and len(self.holders) > 1
-            and self.failures.get(key, 0) + 1 >= self.failures_max
-        ):
-            self.visits.give_back(visit, last=True)
+        last = self.failures.get(key, 0) + 1 >= self.failures_max
+        if last and failed == {who} and now < self._others_until(key, who, now):
+            self.kept_back[key] = self.visits.keep_back(visit)
             return
         failed.add(who)
         self.failures[key] = self.failures.get(key, 0) + 1
@@ -238,14 +242,26 @@ class Dataset:
             self.visits.put_aside(visit)
         self.troubles.append(Trouble(what, text, not self.declaration.set_aside))
 
+    def _others_until(self, key: str, who: str, now: float) -> float:
+        """Until when it is for others than `who`: not at all where there are none."""
+        others = any(one != who for one in self.holders)
+        return self.others_until.setdefault(key, now + OTHERS_SECONDS) if others else now
+
+    def _offer_kept_back(self, who: str, now: float) -> None:
+        """What another process alone has failed at; and to that one as well once nobody else has come for it."""
+        for key in list(self.kept_back):
+            if any(one != who for one in self.failed_by[key]) or now >= self._others_until(key, who, now):
+                self.visits.offer(self.kept_back.pop(key))
+
     def _path(self, file: int) -> str:
         return self.declaration.files[file].path or "the index range"
 
     # ------------------------------------------------------------------------------------------------ leases
 
-    def _hand_out(self, holder: Holder, request: pb.DataRequest, reply: pb.DataReply) -> None:
+    def _hand_out(self, holder: Holder, request: pb.DataRequest, reply: pb.DataReply, now: float) -> None:
         visits, who, sequence = self.visits, holder.incarnation, request.sequence
         again = []
+        self._offer_kept_back(who, now)
         if sequence and (sequence <= holder.sequence or not holder.sequence):  # sent again, perhaps to another AIMaster
             again = [visit for visit in visits.held(who) if visit.sequence == sequence]
         holder.sequence = max(holder.sequence, sequence)

@@ -268,6 +268,19 @@ class Visits:
             key = (visit.epoch, visit.rank)
             self._returned.append(key) if last else self._returned.appendleft(key)
 
+    def keep_back(self, visit: Visit) -> tuple[int, int]:
+        """Nobody's again, and nobody gets it before it is offered: by what this returns."""
+        self._unhand(visit)
+        self.changes.visits.add((visit.epoch, visit.rank))
+        return visit.epoch, visit.rank
+
+    def offer(self, kept_back: tuple[int, int]) -> None:
+        """To whoever asks next."""
+        if kept_back[0] == SCAN:
+            self._scans.appendleft(kept_back[1])
+        else:
+            self._returned.appendleft(kept_back)
+
     def put_aside(self, visit: Visit) -> None:
         """The shard is given up: in this epoch and in those to come."""
         self._unhand(visit)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext.aimaster.ledger import dataset as dataset_module
 from deeprec_ext.aimaster.ledger import holders, report
 from deeprec_ext.aimaster.ledger.dataset import Dataset
 from deeprec_ext.aimaster.ledger.declaration import RECORDS_MAX, check
@@ -73,6 +74,23 @@ def test_one_process_alone_condemns_no_shard_that_others_can_train() -> None:
     [lease] = say(one, "b", want=1, sequence=1).leases
     say(one, "b", failed=[pb.LeaseFailure(lease=lease.id, error="and so do I")])
     assert "failed 3 times" in one.error
+
+
+def test_what_one_process_cannot_read_is_for_others_and_for_itself_when_nobody_comes() -> None:
+    """Given back it was this one's again at once, for ever: a damaged record, and a job that never ended."""
+    one = dataset(10)
+    one.failures_max = 3
+    say(one, "b")
+
+    def fails(sequence: int, now: float) -> bool:
+        leases = say(one, "a", now=now, want=1, sequence=sequence).leases
+        say(one, "a", now=now, failed=[pb.LeaseFailure(lease=lease.id, error="damaged") for lease in leases])
+        return bool(leases)
+
+    assert [fails(sequence, 0.0) for sequence in range(1, 6)] == [True, True, True, False, False]
+    assert not fails(6, dataset_module.OTHERS_SECONDS - 0.1) and not one.error
+    assert fails(7, dataset_module.OTHERS_SECONDS)
+    assert "failed 3 times: damaged" in one.error
 
 
 def test_nobody_holds_more_than_it_may() -> None:
