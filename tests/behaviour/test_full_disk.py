@@ -18,7 +18,7 @@ from tests.behaviour.losses import Losses
 
 pytestmark = pytest.mark.slow
 
-RECORDS, EPOCHS = 60_000, 2
+RECORDS, EPOCHS = 60_000, 4
 
 
 @pytest.fixture
