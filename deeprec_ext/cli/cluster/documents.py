@@ -23,6 +23,9 @@ from tfjob.unknown import unknown_keys
 LETTERS, SUFFIX = "bcdfghjklmnpqrstvwxz2456789", 5
 """Of which the server makes names: nothing that could be read as a word or mistaken for another letter."""
 
+SAID_MAX = 1_000
+"""Characters of a message."""
+
 
 @dataclass(frozen=True)
 class Document:
@@ -49,7 +52,8 @@ def load(path: str, namespace: str | None, default: str) -> list[Document]:
             found.append(check(manifest, namespace, default))
         except UsageError as error:
             where = f"{path}, document {number} of {len(manifests)}" if len(manifests) > 1 else path
-            raise UsageError(f"{where}: {error}") from error
+            said = str(error)  # quotes what stands in the file, however much that is
+            raise UsageError(f"{where}: {said[:SAID_MAX]}{'…' * (len(said) > SAID_MAX)}") from error
     if not found:
         raise UsageError(f"{path}: there is no TFJob in it")
     taken: set[tuple[str, str]] = set()

@@ -116,6 +116,15 @@ def test_a_file_that_is_meant_to_harm_is_one_line(
     assert not server.asked.is_set()
 
 
+def test_what_is_wrong_is_quoted_up_to_a_thousand_characters(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("job.yaml").write_text("kind: [" + "x, " * 100_000 + "]\n")
+    assert main(["submit", "job.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert "job.yaml: kind ['x', 'x'" in said and said.endswith("…\n") and len(said) < 1_100
+
+
 def test_a_template_that_is_said_once_is_everybodys(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     job = a_job()
     template = job["spec"]["tfReplicaSpecs"]["PS"]["template"]
