@@ -11,12 +11,17 @@ _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}  # fmt: skip
 
 
+def _match(pattern: str, text: str) -> re.Match[str] | None:
+    """In ASCII: for Python, digits of every script are digits, but for nobody who reads a manifest."""
+    return re.fullmatch(pattern, text, re.ASCII)
+
+
 def parse_bytes(text: str) -> int:
     """`"512Mi"` → 536870912; suffixes as in Kubernetes (K, M, G, Ki, Mi, Gi), with or without B.
 
     Raises ValueError for anything else, a bare negative number included, and for more than `bounds` allows.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    match = _match(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if not match or match[2].upper() not in _BYTES:
         raise ValueError(f"{text[:DIGITS]!r} is no amount of bytes; write for example 512Mi or 2GB")
     return int(_bounded(float(match[1]) * _BYTES[match[2].upper()], text, "bytes"))
@@ -24,7 +29,7 @@ def parse_bytes(text: str) -> int:
 
 def parse_cores(text: str) -> float:
     """`"0.5"` or, as in Kubernetes, `"500m"` → 0.5. Raises ValueError for anything else."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)(m?)\s*", text)
+    match = _match(r"\s*(\d+(?:\.\d+)?|\.\d+)(m?)\s*", text)
     if not match:
         raise ValueError(f"{text[:DIGITS]!r} is no number of cores; write for example 0.5 or 500m")
     return _bounded(float(match[1]) / (1000 if match[2] else 1), text, "cores")
@@ -35,7 +40,7 @@ _DURATIONS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 def parse_duration(text: str) -> float:
     """`90s`, `30m`, `1.5h`, `2d` → seconds. Raises ValueError; a bare number does not say what it counts."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text)
+    match = _match(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text)
     if not match or not float(match[1]):
         raise ValueError(f"{text[:DIGITS]!r} is no duration; write for example 90s, 30m or 2h")
     return _bounded(float(match[1]) * _DURATIONS[match[2]], text, "seconds")

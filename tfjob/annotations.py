@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, layout_called
-from deeprec_ext.settings import OBJECTIVES
+from deeprec_ext.settings import BAD_RECORDS, OBJECTIVES
 from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
 from tfjob import names
 from tfjob.spec import REPLICAS_MAX, InvalidError, TFJob
@@ -27,7 +27,7 @@ from tfjob.spec import REPLICAS_MAX, InvalidError, TFJob
 OPTIONS = (
     "enabled", "min-ps", "max-ps", "min-workers", "max-workers", "slots", "objective", "deadline", "autoscale", "hold",
     "backup", "package", "state-volume", "max-ps-cpu", "max-worker-cpu", "max-ps-memory", "max-worker-memory",
-    "total-cpu", "total-memory", "strict", "layout", "reachable-from",
+    "total-cpu", "total-memory", "strict", "layout", "reachable-from", "bad-records",
 )  # fmt: skip
 OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies")
 """Written by operator and AIMaster; a user reads them."""
@@ -58,7 +58,8 @@ class Elastic:
     min_workers: int
     max_workers: int
     settings: tuple[tuple[str, str], ...] = ()
-    """Of the AIMaster (`--setting name=value`): autoscale, objective, deadline_seconds, peer_backup, disk_backup, strict."""
+    """Of the AIMaster (`--setting name=value`): autoscale, objective, deadline_seconds, peer_backup, disk_backup, strict,
+    bad_records."""
 
     hold: bool = False
     layout: str = ""
@@ -124,7 +125,8 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
     found = Elastic(
         ps=limits.ps, workers=limits.workers, evaluator=job.replicas(names.EVALUATOR) > 0, slots=limits.slots,
         min_ps=limits.min_ps, max_ps=limits.max_ps, min_workers=limits.min_workers, max_workers=limits.max_workers,
-        settings=(*_autoscale(given), *_backup(given), *_strict(given)), hold=given.boolean("hold"), layout=layout,
+        settings=(*_autoscale(given), *_backup(given), *_strict(given), *_bad_records(given)),
+        hold=given.boolean("hold"), layout=layout,
         package=package, state_volume=claim, reachable_from=_reachable_from(given),
         max_ps_cpu=given.cores("max-ps-cpu"), max_worker_cpu=given.cores("max-worker-cpu"),
         max_ps_memory=given.bytes("max-ps-memory"), max_worker_memory=given.bytes("max-worker-memory"),
@@ -245,6 +247,13 @@ def _strict(given: _Given) -> tuple[tuple[str, str], ...]:
     return (("strict", "true"),) if given.boolean("strict") else ()
 
 
+def _bad_records(given: _Given) -> tuple[tuple[str, str], ...]:
+    text = given.text("bad-records")
+    if text and text not in BAD_RECORDS:
+        raise given.error("bad-records", f"write {' or '.join(BAD_RECORDS)}")
+    return (("bad_records", text),) if text else ()
+
+
 def _autoscale(given: _Given) -> tuple[tuple[str, str], ...]:
     objective, deadline = given.text("objective"), given.text("deadline")
     if not given.boolean("autoscale"):
@@ -350,7 +359,6 @@ class _Given:
             found = self.value(key, convert)
         except OverflowError:
             found = math.inf
-        ascii_ = self.text(key).isascii()  # digits of other scripts are digits for Python, but for nothing else here
-        if found is not None and not (0 <= found <= most and ascii_):  # not a number is no amount either
+        if found is not None and not 0 <= found <= most:  # not a number is no amount either
             raise self.error(key, f"must be {said} or less")
         return found

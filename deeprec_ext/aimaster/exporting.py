@@ -45,7 +45,7 @@ _SLOT = {
     "deeprec_slot_update_rows_per_second": "update_rows_per_second",
     "deeprec_slot_touched_rows_per_second": "touched_rows_per_second",
 }  # fmt: skip
-_DATA = ("records", "trained", "leased", "repeated", "stale", "set_aside", "skipped")
+_DATA = ("records", "trained", "leased", "repeated", "repeated_at_least", "stale", "set_aside", "skipped")
 
 _Add = Callable[..., None]
 

@@ -20,6 +20,7 @@ from deeprec_ext.launch.command import resolve_command
 from deeprec_ext.launch.environment import AUTOLOAD, role_environment
 from deeprec_ext.launch.isolation import OUTWARD, loopback_name_server, open_ports, why_impossible
 from deeprec_ext.launch.job import version
+from deeprec_ext.launch.openness import opening
 from deeprec_ext.launch.ports import HOST, free_port
 from deeprec_ext.units import format_bytes
 
@@ -174,11 +175,14 @@ def check_autoload() -> Finding:
 def check_directory() -> Finding:
     try:
         with tempfile.NamedTemporaryFile(dir=Path.cwd()):
-            return Finding("run directory", "ok", f"{Path.cwd()} is writable")
+            pass
     except OSError as error:
         return Finding(
             "run directory", "warn", f"{Path.cwd()}: {error.strerror}", "change the directory, or give --workdir"
         )
+    if (open_ := opening(Path.cwd() / "runs")) is not None:
+        return Finding("run directory", "warn", open_.line, open_.remedy)
+    return Finding("run directory", "ok", f"{Path.cwd()} is writable, by nobody else")
 
 
 def _python(

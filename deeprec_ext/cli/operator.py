@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from deeprec_ext import yamlfiles
 from deeprec_ext.bounds import whole
 from deeprec_ext.errors import UsageError
 
@@ -78,10 +77,9 @@ def read_overlay(path: Path | None) -> dict[str, Any]:
     """Raises UsageError."""
     if path is None:
         return {}
-    try:
-        found = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise UsageError(f"--aimaster-overlay {path}: {error}") from error
-    if not isinstance(found, dict):
-        raise UsageError(f"--aimaster-overlay {path}: not a part of a pod, such as `spec: {{nodeSelector: …}}`")
-    return found
+    flag = f"--aimaster-overlay {path}"
+    text = yamlfiles.read(path, flag, yamlfiles.MANIFESTS, "give a YAML file with a part of a pod")
+    found = yamlfiles.values(text, flag, yamlfiles.MANIFESTS)
+    if len(found) != 1 or not isinstance(found[0], dict):
+        raise UsageError(f"{flag}: not a part of a pod, such as `spec: {{nodeSelector: …}}`")
+    return found[0]

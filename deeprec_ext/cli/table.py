@@ -160,15 +160,25 @@ def notice_line(text: str, remedy: str, roles: Sequence[str]) -> str:
 
 
 def data_line(data: pb2.DataStatus) -> str:
-    """`data train: 32,000 of 65,122 records trained (49 %), epoch 1 of 2, 4,096 leased, 12 repeated`."""
+    """`data train: 32,000 of 65,122 records trained (49 %), epoch 1 of 2, 4,096 leased, 3 to 12 repeated`."""
     trained = f"data {data.name}: {data.trained:,} records trained"
     if data.records:
         share = 100 * data.trained // data.records
         trained = f"data {data.name}: {data.trained:,} of {data.records:,} records trained ({share} %)"
     epoch = f"epoch {data.epoch + 1}" + (f" of {data.epochs}" if data.epochs else "")
-    counts = {"leased": data.leased, "repeated": data.repeated, "stale": data.stale, "skipped": data.skipped,
-              "set aside": data.set_aside}  # fmt: skip
-    return printable(", ".join([trained, epoch, *(f"{count:,} {what}" for what, count in counts.items() if count)]))
+    repeated = bounds_text(data.repeated_at_least, data.repeated)
+    counts = {"leased": f"{data.leased:,}", "repeated": repeated, "stale": f"{data.stale:,}",
+              "skipped": f"{data.skipped:,}", "set aside": f"{data.set_aside:,}"}  # fmt: skip
+    return printable(
+        ", ".join([trained, epoch, *(f"{count} {what}" for what, count in counts.items() if count != "0")])
+    )
+
+
+def bounds_text(least: int, most: int) -> str:
+    """`12`; where the bounds differ `3 to 12` or, as nothing is sure, `up to 12`."""
+    if least >= most:
+        return f"{most:,}"
+    return f"{least:,} to {most:,}" if least else f"up to {most:,}"
 
 
 def script_line(script: Sequence[Progress]) -> Text:

@@ -19,7 +19,6 @@ from typing import Any
 
 from deeprec_ext.bounds import MOST, within
 from deeprec_ext.errors import UsageError
-from deeprec_ext.printable import printable
 
 BYTES_MAX = 256 << 10
 DEPTH_MAX = 8  # the list, an event, what it scales: three are of use
@@ -53,20 +52,9 @@ class ScriptedEvent:
 
 def load_events(path: Path) -> tuple[ScriptedEvent, ...]:
     """Raises UsageError with one line that names file, line and key."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(BYTES_MAX + 1)
-        if len(data) > BYTES_MAX:
-            raise UsageError(
-                f"--events {path}: is larger than {BYTES_MAX >> 10} KiB; a run has no use for so many events"
-            )
-        text = data.decode()
-    except OSError as error:
-        raise UsageError(
-            f"--events {path}: cannot be read ({error.strerror}); give a YAML file with a list of events"
-        ) from None
-    except UnicodeDecodeError:
-        raise UsageError(f"--events {path}: no text file; give a YAML file with a list of events") from None
+    from deeprec_ext import yamlfiles
+
+    text = yamlfiles.read(path, f"--events {path}", _limits(), "give a YAML file with a list of events")
     return parse_events(text, str(path))
 
 
@@ -74,8 +62,10 @@ def parse_events(text: str, source: str = "events") -> tuple[ScriptedEvent, ...]
     """Args: text: the YAML; source: what error messages call it. Raises UsageError."""
     import yaml
 
-    _check_plain(text, source)
-    loader = yaml.SafeLoader(text)
+    from deeprec_ext import yamlfiles
+
+    yamlfiles.check(text, source, _limits())
+    loader = yamlfiles.Loader(text)
     try:
         root = loader.get_single_node()
         if root is None:
@@ -87,46 +77,20 @@ def parse_events(text: str, source: str = "events") -> tuple[ScriptedEvent, ...]
             where = f"{source}, line {node.start_mark.line + 1} (event {number})"
             try:
                 events.append(_event(dict(_pairs(node, loader, where)), where))
-            except (ValueError, OverflowError) as error:  # what looks like a date or a number and is none
-                raise UsageError(f"{where}: no valid YAML: {printable(str(error))}") from None
+            except yaml.YAMLError as error:  # what looks like a date or a number and is none
+                raise yamlfiles.no_yaml(error, f"{source}, event {number}") from None
         return tuple(events)
     except yaml.YAMLError as error:
-        raise _no_yaml(error, source) from None
+        raise yamlfiles.no_yaml(error, source) from None
     finally:
         loader.dispose()
 
 
-def _no_yaml(error: Exception, source: str) -> UsageError:
-    mark = getattr(error, "problem_mark", None)
-    line = f", line {mark.line + 1}" if mark else ""
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return UsageError(f"{source}{line}: no valid YAML: {printable(problem)}")
+def _limits() -> Any:  # made here: most runs have no events, and need no YAML
+    from deeprec_ext.yamlfiles import Limits
 
-
-def _check_plain(text: str, source: str) -> None:
-    """That it is a plain list: shallow, no anchors, aliases or tags, short values. So what is built of it is no larger than it.
-
-    Raises UsageError.
-    """
-    import yaml
-
-    depth = 0
-    try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            where = f"{source}, line {event.start_mark.line + 1 if event.start_mark else 0}"
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-                raise UsageError(f"{where}: anchors and aliases (&, *) are of no use here; write the event out")
-            if getattr(event, "tag", None) is not None:
-                raise UsageError(f"{where}: tags (!) are of no use here; write the value alone")
-            if isinstance(event, yaml.ScalarEvent) and len(event.value) > VALUE_MAX:
-                raise UsageError(
-                    f"{where}: a value of {len(event.value):,} characters; no event has one over {VALUE_MAX}"
-                )
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEPTH_MAX:
-                raise UsageError(f"{where}: nested too deep; an event is like {{at_step: 200, scale: {{ps: 4}}}}")
-    except yaml.YAMLError as error:
-        raise _no_yaml(error, source) from None
+    use = "a run has no use for more events, and each is like {at_step: 200, scale: {ps: 4}}"
+    return Limits(BYTES_MAX, DEPTH_MAX, VALUE_MAX, written=64 * BYTES_MAX, plain=True, use=use)
 
 
 def _pairs(node: Any, loader: Any, where: str) -> Iterator[tuple[str, Any]]:

@@ -32,6 +32,7 @@ from deeprec_ext.launch.history import remember
 from deeprec_ext.launch.isolation import open_network, remove_socket, socket_for
 from deeprec_ext.launch.logs import tail
 from deeprec_ext.launch.observer import POLL_SECONDS, Observer
+from deeprec_ext.launch.openness import opening
 from deeprec_ext.launch.plan import RunPlan, aimaster_command, role_command, start_values
 from deeprec_ext.launch.pods import Pod, Pods
 from deeprec_ext.launch.ports import HOST, free_port
@@ -128,6 +129,8 @@ class Job:
                 self._display.say(f"dashboard: {self._page}")
             self._display.say(f"layout: {plan.layout}")
             self._display.say(self._network.line)
+            if (open_ := opening(plan.directory.path)) is not None:
+                self._display.say(f"warning: run directory: {open_.line}; {open_.remedy}")
             rpc.add_LauncherServicer_to_server(LauncherService(self._pods), server)
             self._launcher = f"{HOST}:{add_port(server, f'{HOST}:0', 'launcher', plan.directory.certificates)}"
             await server.start()

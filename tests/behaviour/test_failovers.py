@@ -104,6 +104,43 @@ def test_a_ps_may_die_in_any_state_of_a_scaling(begin):
     losses.check()
 
 
+HUNG_SECONDS = 2.0
+"""As `OFTEN` has it: nobody makes a step between a PS's last sign of life and its promotion, which is later by this."""
+
+
+@pytest.mark.timeout(400)
+def test_the_pause_of_a_loss_is_the_failures_and_not_that_of_the_replacing_that_it_rolls_back(begin):
+    job = begin("--ps", "3", "--workers", "1", *OFTEN, command=COUNT)
+    losses = Losses(job, 3)
+    job.wait_scalable()
+    replacing, heard = [], [0]
+    for name, number in (("ps-1", signal.SIGKILL), ("ps-0", signal.SIGSTOP)):
+        before = losses.certain()
+        replacing.append(job.ask(replace=name).scaling_id)
+        job.wait_state(replacing[-1], "PREPARE")
+        losses.strike_now(name, before=before, number=number)
+        losses.wait_event("recovered", len(replacing))
+        job.wait_training("chief-0", "worker-0")
+        job.until(lambda: len(job.events("loss_pause")) >= heard[-1] + 2, "both trainers to tell of their pause")
+        losses.wait_protected()
+        heard.append(len(job.events("loss_pause")))
+    unchanged_generation(job)
+    assert job.finish() == 0, job.output
+
+    summary = job.summary()
+    failures, scalings = summary["failures"], [one for one in summary["scaling"] if one["kind"] == "replace"]
+    told = [event["seconds"] for event in job.events("loss_pause")]
+    for failure, own in zip(failures, (told[: heard[1]], told[heard[1] :])):
+        assert failure["recovered_by"] == "promotion" and failure["pause_seconds"] > 0, failure
+        assert failure["pause_seconds"] == pytest.approx(max(own), abs=1e-3), (failure, own)
+    rolled_back = [one for one in scalings if one["outcome"] == "rolled_back"]
+    assert len(failures) == len(rolled_back) == 2, summary
+    assert failures[1]["pause_seconds"] > HUNG_SECONDS / 2, failures
+    assert (rolled_back[1]["pause_seconds"]["max"] or 0.0) < HUNG_SECONDS / 2, rolled_back
+    of_scalings = [event["seconds"] for event in job.events("pause") if event["scaling"] in replacing]
+    assert not set(of_scalings) & set(told), (of_scalings, told)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_ps_and_its_peer_at_once_come_back_from_the_disk_backup(begin, tmp_path):

@@ -113,6 +113,18 @@ def test_an_interrupt_stops_everything_cleanly(start, wait_until, number):
     assert not alive(processes)
 
 
+def test_a_run_directory_that_others_can_write_to_is_told_first(start, tmp_path):
+    def told(mode: int) -> list[str]:
+        tmp_path.chmod(mode)
+        said = start("--ps", "1", "--workers", "0", command=[*TRAINER, "3", "0.01"]).end().splitlines()
+        return [line for line in said if "warning: run directory" in line]
+
+    [line] = told(0o777)
+    assert f"{tmp_path} (mode 0777) can be written by every user" in line and f"chmod go-w {tmp_path}" in line
+    (tmp_path / "run").rename(tmp_path / "before")
+    assert not told(0o700)
+
+
 def test_a_second_interrupt_does_not_wait_for_anybody(start, wait_until, tmp_path):
     deaf = tmp_path / "deaf.py"
     deaf.write_text("import signal, time, os\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

@@ -36,6 +36,16 @@ def test_what_is_no_quantity_is_refused(parse, text):
         parse(text)
 
 
+@pytest.mark.parametrize(
+    "parse, unit", [(parse_bytes, "Mi"), (parse_cores, "m"), (parse_cores, ""), (parse_duration, "h")]
+)
+@pytest.mark.parametrize("number", ["٣", "３", "1.٣", "²", "1\u00a0", "\u20031"])
+def test_digits_and_blanks_of_other_scripts_are_none_here(parse, unit, number):
+    assert parse(f" 3 {unit}" if unit == "Mi" else f" 3{unit}") > 0
+    with pytest.raises(ValueError, match="for example"):
+        parse(number + unit)
+
+
 @pytest.mark.parametrize(("seconds", "text"), [
     (0.0123, "12 ms"), (8.04, "8.0 s"), (83, "1:23"), (48 * 3600 - 1, "47:59:59"), (200_000, "2 d 7 h"),
 ])  # fmt: skip

@@ -216,7 +216,8 @@ def _data(one: pb.DataStatus, status: pb.StatusReply, rates: Mapping[str, float]
     rate = rates.get(one.name) or (status.examples_per_second if one.purpose in ("", "train") else 0.0)
     return {
         "name": one.name, "purpose": one.purpose or "train", "records": one.records, "trained": one.trained,
-        "leased": one.leased, "repeated": one.repeated, "stale": one.stale, "set_aside": one.set_aside, "skipped": one.skipped,
+        "leased": one.leased, "repeated": one.repeated, "repeated_at_least": one.repeated_at_least,
+        "stale": one.stale, "set_aside": one.set_aside, "skipped": one.skipped,
         "epoch": one.epoch, "epochs": one.epochs, "rate": number(rate),
         "left": left_seconds(one.trained, one.records, rate),
     }  # fmt: skip

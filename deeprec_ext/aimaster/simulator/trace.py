@@ -14,6 +14,7 @@ Every field has a default; an unknown one is an error, so that a misspelt one is
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,23 +79,19 @@ class Trace:
 
 def load(path: Path) -> Trace:
     """Raises UsageError that names the place and what is wrong there."""
-    import yaml
+    from deeprec_ext import yamlfiles
 
+    limits = yamlfiles.Limits(
+        BYTES_MAX, depth=16, value=1_000, written=4 * BYTES_MAX, use=f"no trace of {JOBS_MAX:,} jobs needs as much"
+    )
+    if not os.path.exists(path):
+        raise UsageError(f"{path}: no such trace; give a YAML file, or the name of one that is shipped")
+    text = yamlfiles.read(path, str(path), limits, "give a YAML file, or the name of one that is shipped")
+    found = yamlfiles.values(text, str(path), limits)
     try:
-        if path.stat().st_size > BYTES_MAX:
-            raise UsageError(f"{path}: is larger than {BYTES_MAX >> 20} MiB")
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        values = yaml.load(path.read_text(), loader)  # nosec B506 # a safe loader, in C where there is one
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such trace; give a YAML file, or the name of one that is shipped") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({error})") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise UsageError(f"{path}: is no YAML ({' '.join(str(error).split())})") from None
-    try:
-        return dataclasses.replace(parse(values), name=path.stem)
+        return dataclasses.replace(parse(found[0] if len(found) == 1 else found), name=path.stem)
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {str(error)[:500]}") from None  # it may quote what aliases stand for
 
 
 def parse(values: Any) -> Trace:

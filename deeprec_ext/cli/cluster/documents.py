@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from deeprec_ext import yamlfiles
 from deeprec_ext.errors import UsageError
 from tfjob import names
 from tfjob.aimaster import Options, command
@@ -24,6 +22,9 @@ from tfjob.unknown import unknown_keys
 
 LETTERS, SUFFIX = "bcdfghjklmnpqrstvwxz2456789", 5
 """Of which the server makes names: nothing that could be read as a word or mistaken for another letter."""
+
+SAID_MAX = 1_000
+"""Characters of a message."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ def load(path: str, namespace: str | None, default: str) -> list[Document]:
             found.append(check(manifest, namespace, default))
         except UsageError as error:
             where = f"{path}, document {number} of {len(manifests)}" if len(manifests) > 1 else path
-            raise UsageError(f"{where}: {error}") from error
+            said = str(error)  # quotes what stands in the file, however much that is
+            raise UsageError(f"{where}: {said[:SAID_MAX]}{'…' * (len(said) > SAID_MAX)}") from error
     if not found:
         raise UsageError(f"{path}: there is no TFJob in it")
     taken: set[tuple[str, str]] = set()
@@ -108,17 +110,10 @@ def _check_texts(values: Any, path: str) -> None:
 
 
 def _parsed(path: str) -> Sequence[Any]:
-    try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-        return list(yaml.safe_load_all(text))  # JSON is YAML
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be read ({error.strerror}); give the file of a TFJob, or - for stdin"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is no text in UTF-8 ({error.reason})") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: is no YAML: {error}") from error
+    text = yamlfiles.read(
+        None if path == "-" else Path(path), path, yamlfiles.MANIFESTS, "give the file of a TFJob, or - for stdin"
+    )
+    return yamlfiles.values(text, path, yamlfiles.MANIFESTS)  # JSON is YAML
 
 
 def _manifests(documents: Sequence[Any], path: str) -> Iterator[Manifest]:
@@ -128,6 +123,9 @@ def _manifests(documents: Sequence[Any], path: str) -> Iterator[Manifest]:
         if not isinstance(one, dict):
             raise UsageError(f"{path}: a document is no object with apiVersion, kind, metadata and spec")
         if one.get("kind") == "List":
-            yield from _manifests(one.get("items") or [], path)
+            items = one.get("items") or []
+            if not isinstance(items, list):
+                raise UsageError(f"{path}: `items` of a List is no list of objects")
+            yield from _manifests(items, path)
         else:
             yield one

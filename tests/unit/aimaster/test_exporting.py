@@ -198,7 +198,15 @@ def test_records_trained_again_after_a_restore_count_again(
     job: Job, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = SimpleNamespace(
-        purpose="train", records=5000, trained=0, leased=0, repeated=0, stale=0, set_aside=0, skipped=0
+        purpose="train",
+        records=5000,
+        trained=0,
+        leased=0,
+        repeated=90,
+        repeated_at_least=30,
+        stale=0,
+        set_aside=0,
+        skipped=0,
     )
     monkeypatch.setattr(job.ledger, "status", lambda: [data])
     seen = []
@@ -207,6 +215,8 @@ def test_records_trained_again_after_a_restore_count_again(
         seen.append(value(job, "deeprec_trained_records_total"))
     assert seen == [0, 200, 200, 400]
     assert value(job, "deeprec_data_records", state="trained") == 900
+    assert value(job, "deeprec_data_records", state="repeated") == 90
+    assert value(job, "deeprec_data_records", state="repeated_at_least") == 30
 
 
 def test_the_step_histogram_is_of_all_trainers_of_a_kind(

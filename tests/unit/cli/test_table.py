@@ -95,10 +95,16 @@ def test_each_dataset_has_a_line_of_progress():
     data = [
         pb2.DataStatus(name="train", records=2000, trained=990, leased=64, epoch=1, epochs=2, repeated=12, skipped=3),
         pb2.DataStatus(name="stream", trained=7),
+        pb2.DataStatus(name="again", trained=900, repeated=23_503, repeated_at_least=1_024),
+        pb2.DataStatus(name="sure", trained=900, repeated=1_024, repeated_at_least=1_024),
     ]
     text = text_of(render(scene(status(data=data))))
-    assert "data train: 990 of 2,000 records trained (49 %), epoch 2 of 2, 64 leased, 12 repeated, 3 skipped" in text
+    assert (
+        "data train: 990 of 2,000 records trained (49 %), epoch 2 of 2, 64 leased, up to 12 repeated, 3 skipped" in text
+    )
     assert "data stream: 7 records trained, epoch 1\n" in text.replace(" \n", "\n")
+    assert "data again: 900 records trained, epoch 1, 1,024 to 23,503 repeated\n" in text.replace(" \n", "\n")
+    assert "data sure: 900 records trained, epoch 1, 1,024 repeated\n" in text.replace(" \n", "\n")
     assert "data train 990/2000, data stream 7" in plain_line(scene(status(data=data)))
 
 

@@ -82,7 +82,7 @@ def test_a_file_that_is_not_there_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
         load_events(tmp_path / "missing.yaml")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="no text file"):
+    with pytest.raises(UsageError, match="no text in UTF-8"):
         load_events(tmp_path / "binary")
 
 
@@ -118,8 +118,8 @@ BOMB = "- &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("- {at_seconds: .nan, rebalance: true}", "at the most"),
         ("- {at_step: 1, scale: {ps: 99999999999}}", "at the most"),
         ("- {at_step: 1, scale: {workers: 99999999999}}", "at the most"),
-        ("- {at_step: 2001-99-99, rebalance: true}", "line 1 (event 1): no valid YAML"),
-        ("- {at_step: 0b_, rebalance: true}", "line 1 (event 1): no valid YAML"),
+        ("- {at_step: 2001-99-99, rebalance: true}", "line 1: no valid YAML"),
+        ("- {at_step: 0b_, rebalance: true}", "line 1: no valid YAML"),
         ("- {\x00: 1}", "no valid YAML"),
         ("- {\x1b[2J: 1}", "no valid YAML"),
         ('- {at_step: "\\e[2J", rebalance: true}', "whole number"),

@@ -58,13 +58,14 @@ def test_everything_that_can_be_said_is_read() -> None:
         "backup": "peer,disk=/backups/mnist", "package": "image",
         "state_volume": "mnist-state", "max_ps_cpu": "500m", "max_worker_cpu": "2", "max_ps_memory": "2Gi",
         "max_worker_memory": "1GB", "total_cpu": "16", "total_memory": "64Gi", "reachable_from": "monitoring",
+        "bad_records": "skip",
     }  # fmt: skip
     assert {key.replace("_", "-") for key in said} | {"enabled"} == set(OPTIONS)
     assert _parse(_job(CHIEF, **said)) == Elastic(
         ps=2, workers=3, evaluator=True, slots=24, min_ps=2, max_ps=6, min_workers=1, max_workers=8, hold=True,
         layout="workers",
         settings=(("autoscale", "true"), ("objective", "deadline"), ("deadline_seconds", "7200"),
-                  ("peer_backup", "on"), ("disk_backup", "/backups/mnist"), ("strict", "true")),
+                  ("peer_backup", "on"), ("disk_backup", "/backups/mnist"), ("strict", "true"), ("bad_records", "skip")),
         package="image", state_volume="mnist-state", max_ps_cpu=0.5, max_worker_cpu=2.0, max_ps_memory=2 << 30,
         max_worker_memory=10**9, total_cpu=16.0, total_memory=64 << 30, reachable_from=("monitoring",),
     )  # fmt: skip
@@ -126,6 +127,8 @@ REFUSED: list[tuple[str, Any, Any, dict[str, str], str, str]] = [
     ("a known backup", None, {}, {"backup": "tape"}, "backup", "peer,disk=DIR"),
     ("a backup where every pod sees it", None, {}, {"backup": "disk=here"}, "backup", "absolute"),
     ("a known layout", None, {}, {"layout": "worker1"}, "layout", "auto, chief, workers, master or worker0"),
+    ("a known fate of bad records", None, {}, {"bad_records": "Skip"}, "bad-records", "fail or skip"),
+    ("a fate of bad records no longer than any", None, {}, {"bad_records": "s" * 5_000}, "bad-records", "1024 or less"),
     ("a known package", None, {}, {"package": "pip"}, "package", "inject or image"),
     ("the name of a claim", None, {}, {"state_volume": "My/Claim"}, "state-volume", "PersistentVolumeClaim"),
     ("cores", None, {}, {"max_ps_cpu": "many"}, "max-ps-cpu", "number of cores"),

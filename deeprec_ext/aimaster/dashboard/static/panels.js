@@ -124,7 +124,9 @@ export function data(datasets) {
     const facts = [`${f.count(one.trained)}${one.records ? ` of ${f.count(one.records)}` : ""} records trained`,
       `epoch ${one.epoch + 1}${one.epochs ? ` of ${one.epochs}` : ""}`, one.rate ? `${f.short(one.rate)} records/s` : null];
     for (const [name, words] of [["leased", "leased"], ["repeated", "repeated"], ["stale", "forgotten by a lost PS"], ["skipped", "damaged and skipped"], ["set_aside", "set aside"]]) {
-      if (one[name]) facts.push(`${f.count(one[name])} ${words}`);
+      const least = one[`${name}_at_least`] ?? one[name];
+      const from = least < one[name] ? (least ? `${f.count(least)} to ` : "up to ") : "";
+      if (one[name]) facts.push(`${from}${f.count(one[name])} ${words}`);
     }
     text(note, facts.filter(Boolean).join(" · "));
   });

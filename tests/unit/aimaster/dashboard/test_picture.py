@@ -50,6 +50,13 @@ def message(reply: pb.StatusReply, **changes) -> dict:
     return picture(reply, now=1e9, limits=LIMITS, **changes)
 
 
+def test_both_bounds_of_what_was_repeated_are_there():
+    reply = status()
+    reply.data.add(name="train", trained=900, repeated=23_503, repeated_at_least=1_024)
+    [data] = message(reply)["data"]
+    assert (data["repeated_at_least"], data["repeated"]) == (1_024, 23_503)
+
+
 def test_it_says_what_the_job_does():
     found = message(status())
     assert found["job"]["state"] == "training" and found["job"]["step"] == 1000

@@ -108,7 +108,7 @@ def test_what_is_wrong_with_a_trace_is_named(values_, why):
 def test_a_file_that_is_no_trace_is_named(tmp_path, text):
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    with pytest.raises(UsageError, match=r"mine\.yaml: is no "):
+    with pytest.raises(UsageError, match=r"mine\.yaml(: is no |, line 1: nested too deep|(, line \d)?: no valid YAML)"):
         load(path)
 
 
@@ -123,6 +123,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(traces, "BYTES_MAX", 2)
     with pytest.raises(UsageError, match="is larger than"):
         load(tmp_path / "odd.yaml")
+
+
+def test_what_aliases_make_of_a_trace_is_not_quoted(tmp_path):
+    path = tmp_path / "mine.yaml"
+    lines = [f"- &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 9)}]" for n in range(6)]
+    path.write_text("version: 1\njobs:\n" + "\n".join(lines))
+    with pytest.raises(UsageError, match="a mapping is wanted") as error:
+        load(path)
+    assert len(str(error.value)) < 1_000
+    path.write_text("version: 1\njobs:\n" + "\n".join(lines).replace("x, x", ", ".join(["x"] * 400_000)))
+    with pytest.raises(UsageError, match="with its aliases written out"):
+        load(path)
 
 
 # ---------------------------------------------------------------------------------------------- those shipped

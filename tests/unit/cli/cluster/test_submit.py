@@ -83,7 +83,8 @@ def test_an_invalid_job_names_the_field_and_nothing_is_asked_of_the_server(
 
 
 @pytest.mark.parametrize(("text", "part"), [
-    ("", "there is no TFJob in it"), ("a: [", "is no YAML"), ("- 1\n", "is no object"), ("hello", "is no object"),
+    ("", "there is no TFJob in it"), ("a: [", "job.yaml, line 2: no valid YAML"), ("- 1\n", "is no object"),
+    ("hello", "is no object"),
 ])  # fmt: skip
 def test_a_file_without_a_job_is_one_line(
     server: Server, capsys: pytest.CaptureFixture[str], text: str, part: str
@@ -91,6 +92,47 @@ def test_a_file_without_a_job_is_one_line(
     Path("job.yaml").write_text(text)
     check_refused(["submit", "job.yaml"], part, capsys)
     check_refused(["submit", "nowhere.yaml"], "nowhere.yaml: cannot be read", capsys)
+
+
+@pytest.mark.parametrize(("text", "part"), [
+    ("a: &a [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else '*a'] * 9)}]\n" for n in range(20)),
+     "with its aliases written out this makes more than 8 MiB"),
+    ("kind: TFJob\nspec: &a [*a]\n", "job.yaml, line 2: *a is a part of itself"),
+    ("kind: TFJob\nspec: " + "[" * 100_000, "job.yaml, line 2: nested too deep"),
+    ("kind: TFJob\nspec: {runPolicy: {backoffLimit: " + "9" * 9_000 + "}}", "line 2: no valid YAML: a number of 9,000 char"),
+    ("kind: TFJob\nspec: 2001-99-99", "job.yaml, line 2: no valid YAML"),
+    ("kind: List\nitems: 5", "`items` of a List is no list of objects"),
+    ("#" * (2 << 20) + "\n", "job.yaml: is larger than 2048 KiB"),
+])  # fmt: skip
+def test_a_file_that_is_meant_to_harm_is_one_line(
+    server: Server, capsys: pytest.CaptureFixture[str], text: str, part: str
+) -> None:
+    Path("job.yaml").write_text(text)
+    check_refused(["submit", "job.yaml", "--dry-run"], part, capsys)
+    Path("fine.yaml").write_text(json.dumps(a_job()))
+    if "items" not in text:
+        overlay = ["--no-operator", "--image", "i", "--aimaster-overlay", "job.yaml"]
+        check_refused(["submit", "fine.yaml", *overlay, "--dry-run"], part.replace("job.yaml", "", 1), capsys)
+    assert not server.asked.is_set()
+
+
+def test_what_is_wrong_is_quoted_up_to_a_thousand_characters(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("job.yaml").write_text("kind: [" + "x, " * 100_000 + "]\n")
+    assert main(["submit", "job.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert "job.yaml: kind ['x', 'x'" in said and said.endswith("…\n") and len(said) < 1_100
+
+
+def test_a_template_that_is_said_once_is_everybodys(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    job = a_job()
+    template = job["spec"]["tfReplicaSpecs"]["PS"]["template"]
+    job["spec"]["tfReplicaSpecs"]["Worker"]["template"] = template  # PyYAML writes it as an alias
+    assert "*id001" in Path(file_of(job)).read_text()
+    assert main(["submit", "job.yaml"]) == 0
+    made = server.api.objects["tfjobs", "ctr"]["spec"]["tfReplicaSpecs"]
+    assert made["Worker"]["template"] == made["PS"]["template"] == template
 
 
 def test_of_several_documents_all_are_checked_before_one_is_made(
