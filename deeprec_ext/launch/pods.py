@@ -263,7 +263,7 @@ class Pods:
                 try:
                     await self._start(pod)
                     break
-                except OSError as error:  # it was started before, so it is not the command
+                except (OSError, UsageError) as error:  # it was started before, so it is not the command
                     _log.warning("%s cannot be started: %s; it is tried again", pod.name, error)
                     await asyncio.sleep(START_AGAIN_SECONDS)
             else:
