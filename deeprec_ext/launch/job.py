@@ -155,11 +155,12 @@ class Job:
             self._pods.close()
             await server.stop(0)
             self._guard.close()
-            plan.directory.door.unlink(missing_ok=True)  # another server may get the port
             if self._namespace is not None:
                 self._namespace.close()
-            if self._socket is not None:
-                remove_socket(self._socket, plan.directory.path)
+            with contextlib.suppress(OSError):  # a directory that has become read-only keeps them; the result counts
+                plan.directory.door.unlink(missing_ok=True)  # another server may get the port
+                if self._socket is not None:
+                    remove_socket(self._socket, plan.directory.path)
 
     # ------------------------------------------------------------------------------------ what happens meanwhile
 
