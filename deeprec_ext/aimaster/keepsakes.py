@@ -41,7 +41,7 @@ JOB, CATALOGUE = "job", "catalogue"
 _NOT_KEPT = (
     "catalogues_told", "cluster", "aimaster_incarnation", "ledger_lease", "ledger_history", "rebuilt", TRANSACTIONS,
 )  # fmt: skip
-"""Agents know these better, or they mean nothing to another AIMaster. The last is of the file, and changes with every sample."""
+"""Agents know these better, or they mean nothing to another AIMaster. The last one changes with every sample of Gazer."""
 
 _PACKED_BYTES_MAX = 64 << 20
 
