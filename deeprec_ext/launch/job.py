@@ -184,7 +184,7 @@ class Job:
                 role=pod.role, exit_code=code, by_signal=by_signal, deleted=pod.deleted or ending,
                 trained=pod.name in trained if pod.role == "chief" else bool(trained), served=self._observer.served,
                 restarts=pod.recent_restarts, error_restarts=pod.recent_error_restarts,
-                restarts_max=self._plan.values.restarts_max, cause=pod.cause,
+                restarts_max=self._plan.values.restarts_max, cause=pod.cause, unwritten=bool(self._unwritten()),
             )
         )  # fmt: skip
         if verdict.action is restarting.Action.FAIL_JOB:

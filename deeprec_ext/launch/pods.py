@@ -252,8 +252,8 @@ class Pods:
             pod.restarting = verdict.action is Action.RESTART and not pod.deleted
             if pod.restarting:
                 pod.restarts += 1
-                pod.recent_restarts += 1
-                pod.recent_error_restarts += not by_signal
+                pod.recent_restarts += verdict.counts
+                pod.recent_error_restarts += verdict.counts and not by_signal
             self._tell(pod)
             if not pod.restarting:
                 return

@@ -147,3 +147,28 @@ def test_what_keeps_a_pod_from_being_started_again_for_a_while_is_waited_for(
 
     assert asyncio.run(scenario()) == 1
     assert not trouble
+
+
+@pytest.mark.parametrize("counts, counted", [(True, [0, 1, 2]), (False, [0, 0, 0])])
+def test_restarts_that_do_not_count_are_not_counted(tmp_path: Path, counts: bool, counted: list[int]) -> None:
+    async def scenario() -> list[int]:
+        seen: list[int] = []
+
+        async def judge(pod: Pod, code: int, by_signal: bool) -> Verdict:
+            assert pod.recent_restarts == pod.recent_error_restarts
+            seen.append(pod.recent_error_restarts)
+            return Verdict(Action.RESTART if len(seen) < 3 else Action.DONE, counts=counts)
+
+        def command_of(pod: Pod) -> Command:
+            return Command(("false",), dict(os.environ))
+
+        guard = Guard()
+        pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
+        pod = await pods.create("chief-0", "chief", 0)
+        assert await pods.wait_exited(["chief-0"], 30)
+        pods.close()
+        guard.close()
+        assert pod.restarts == 2
+        return seen
+
+    assert asyncio.run(scenario()) == counted
