@@ -25,6 +25,9 @@ CALL_SECONDS = 10.0
 TRY_SECONDS = 30.0
 """How long a create or delete is tried again while the launcher cannot be reached."""
 
+TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+"""The last one: its machine has no room (a full disk has none for a certificate), no processes or no files left, at present."""
+
 
 @dataclass(frozen=True)
 class PodState:
@@ -121,7 +124,7 @@ class LauncherBackend:
             try:
                 return await call(self._stub())
             except grpc.aio.AioRpcError as error:
-                transient = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+                transient = error.code() in TRANSIENT
                 if not transient or asyncio.get_running_loop().time() > deadline:
                     raise UnreachableError(f"the launcher could not {what}: {error.details()}") from error
             await asyncio.sleep(pause)

@@ -66,7 +66,8 @@ class Border(grpc.aio.ServerInterceptor):
 
             async def unary(request: Any, context: grpc.aio.ServicerContext) -> Any:
                 watched = _Watched(context, self._offended)
-                await watched.admit_or_abort(request)
+                if not await watched.admits(request):
+                    return None
                 with _Guard(self, method) as guard:
                     return await handler.unary_unary(request, watched)
                 await guard.abort(context)
@@ -77,7 +78,8 @@ class Border(grpc.aio.ServerInterceptor):
 
             async def stream(request: Any, context: grpc.aio.ServicerContext) -> Any:
                 watched = _Watched(context, self._offended)
-                await watched.admit_or_abort(request)
+                if not await watched.admits(request):
+                    return
                 with _Guard(self, method) as guard:
                     async for reply in handler.unary_stream(request, watched):
                         yield reply
@@ -168,9 +170,12 @@ class _Watched:
         if self._refusal:
             await _abort(self._context, grpc.StatusCode.INVALID_ARGUMENT, self._refusal)
 
-    async def admit_or_abort(self, request: Any) -> None:
-        if not self._admit(request):
-            await self.end()
+    async def admits(self, request: Any) -> bool:
+        """Else the call is ended, or has ended by itself meanwhile: either way no handler sees the request."""
+        if self._admit(request):
+            return True
+        await self.end()
+        return False
 
     def _admit(self, message: Message) -> bool:
         violation = bounds.check(message)

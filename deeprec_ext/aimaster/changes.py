@@ -330,7 +330,9 @@ class PsChange:
         if run.state is State.COMMIT:
             job.gate_closed = job.hold_views = True
             try:
-                await job.keep()  # takes less than the margin that the decision has left of the lease
+                # The decision itself is written (`_is_stored`, or it was read). What has come since and cannot be written is
+                # not waited for: that may last longer than the lease, and trainers would go on with the old view.
+                await job.keep_elsewhere()  # takes less than the margin that the decision has left of the lease
                 await self._commit()
             finally:
                 job.gate_closed = job.hold_views = False

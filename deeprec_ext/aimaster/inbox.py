@@ -119,8 +119,8 @@ class Inbox:
         if wish.disk_path and not job.may_back_up_to(wish.disk_path):
             text = (
                 f"the script asks for disk backups in {wish.disk_path[:PATH_SHOWN]!r}: where they go is for who starts "
-                f"the job to say; give --setting disk_backup={shlex.quote(wish.disk_path[:PATH_SHOWN])}, or a place "
-                f"below {job.spec.workdir}"
+                f"the job to say; give --setting disk_backup={shlex.quote(wish.disk_path[:PATH_SHOWN])} (to a TFJob the "
+                f"annotation aimaster.deeprec.io/backup: peer,disk=DIR), or a place below {job.spec.workdir}"
             )
             job.event("warning", member.name, text=text)
             wish.ClearField("disk_path")

@@ -102,6 +102,8 @@ class Job:
         )  # a run that is resumed starts with those of its command
         self.requests = Requests(**found) if found else Requests.of(spec)
         self.wish = stored_wish(store)
+        if self.wish.disk_path and not self.may_back_up_to(self.wish.disk_path):
+            self.wish.ClearField("disk_path")  # taken when the command line named a place, which it does no more
         self.guards = Guards(self)
         self.holding = Holding(self)
         self.disk = DiskBackups(self)
@@ -216,10 +218,10 @@ class Job:
         whoever speaks for a trainer would have the PS write, and remove, wherever they can."""
         if self.settings.disk_backup:
             return True  # then its word does not count
-        if "://" in path or "\0" in path:
+        if not os.path.isabs(path) or "\0" in path:  # a relative one would be another place to each PS
             return False
         below = os.path.realpath(self.spec.workdir)
-        return os.path.commonpath((below, os.path.realpath(os.path.join(below, path)))) == below
+        return os.path.commonpath((below, os.path.realpath(path))) == below
 
     @property
     def disk_backup_seconds(self) -> float:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from deeprec_ext.aimaster.facts import Failure, Scaling
 from deeprec_ext.aimaster.members import Member
 from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.storefile import TRANSACTIONS
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 if TYPE_CHECKING:
@@ -37,8 +38,10 @@ VALUE_BYTES_MAX = 16 << 20
 SCALINGS_KEPT, FAILURES_KEPT = 200, 200
 
 JOB, CATALOGUE = "job", "catalogue"
-_NOT_KEPT = ("catalogues_told", "cluster", "aimaster_incarnation", "ledger_lease", "ledger_history", "rebuilt")
-"""Agents know these better, or they mean nothing to another AIMaster."""
+_NOT_KEPT = (
+    "catalogues_told", "cluster", "aimaster_incarnation", "ledger_lease", "ledger_history", "rebuilt", TRANSACTIONS,
+)  # fmt: skip
+"""Agents know these better, or they mean nothing to another AIMaster. The last one changes with every sample of Gazer."""
 
 _PACKED_BYTES_MAX = 64 << 20
 

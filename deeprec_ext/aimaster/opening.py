@@ -20,6 +20,7 @@ import grpc.aio
 
 from deeprec_ext.aimaster.authorisation import Authorisation
 from deeprec_ext.aimaster.facts import JobSpec
+from deeprec_ext.aimaster.listening import try_listen
 from deeprec_ext.aimaster.notices import Notice
 from deeprec_ext.aimaster.store import HISTORY, Store, StoreError
 from deeprec_ext.aimaster.storefile import AGAIN_SECONDS, is_damage, kept_copy, lacks, reason, set_aside
@@ -65,14 +66,14 @@ def unwritable(path: Path) -> str:
     return ""
 
 
-async def _serve(later: _Later, certs: str | None, listen: str) -> grpc.aio.Server:
+async def _serve(later: _Later, certs: str | None, listen: str) -> grpc.aio.Server | None:
+    """None: it cannot listen now, for the same reason, perhaps."""
     server = grpc.aio.server(options=credentials.SERVER_OPTIONS, interceptors=[Authorisation(tls=certs is not None)])
     rpc.add_AdminServicer_to_server(later, server)  # type: ignore[no-untyped-call]
     rpc.add_AgentsServicer_to_server(_Unavailable(later), server)  # type: ignore[no-untyped-call]
-    try:
-        credentials.add_port(server, listen, "aimaster", certs)
-    except RuntimeError as error:
-        raise UsageError(f"the AIMaster cannot listen at {listen}: the port is in use; give another") from error
+    if try_listen(server, listen, certs) is None:
+        await server.stop(None)
+        return None
     await server.start()
     return server
 

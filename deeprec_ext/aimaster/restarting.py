@@ -7,6 +7,7 @@
 | exit code 0 | | done |
 | killed by a signal | restarts left (`restarts_max`) | again, after a backoff |
 | exit code ≠ 0, chief, worker or evaluator | the script has not trained a step yet | the job fails: it would die again |
+| exit code ≠ 0 | nothing can be written at present | again, every few seconds, and it does not count |
 | exit code ≠ 0 | fewer than 3 such restarts | again, after a backoff |
 | restarts used up | chief, or nothing has trained yet | the job fails |
 | restarts used up | worker, PS or evaluator | given up; the AIMaster sees it exited and goes on or rolls back |
@@ -44,6 +45,7 @@ class Ended:
     error_restarts: int  # of these, after an exit code ≠ 0
     restarts_max: int
     cause: str = ""  # where the exit code does not tell (out of memory)
+    unwritten: bool = False  # the run directory cannot be written now, as far as the backend knows
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Verdict:
     action: Action
     delay_seconds: float = 0.0
     reason: str = ""
+    counts: bool = True  # among the restarts that there are
 
 
 def decide(ended: Ended) -> Verdict:
@@ -68,6 +71,8 @@ def decide(ended: Ended) -> Verdict:
         return Verdict(Action.DONE)
     if not ended.by_signal and not ended.trained and ended.role != "ps":
         return Verdict(Action.FAIL_JOB, reason=f"{how} before its first training step")
+    if ended.unwritten and not ended.by_signal:
+        return Verdict(Action.RESTART, _BACKOFF_MAX_SECONDS, how, counts=False)
     limit = ended.restarts_max if ended.by_signal else min(ERROR_RESTARTS_MAX, ended.restarts_max)
     if (ended.restarts if ended.by_signal else ended.error_restarts) < limit:
         return Verdict(Action.RESTART, backoff_seconds(ended.restarts), how)

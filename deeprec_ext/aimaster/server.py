@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
-from deeprec_ext.aimaster import recovery
+from deeprec_ext.aimaster import listening, recovery
 from deeprec_ext.aimaster.admin import AdminService
 from deeprec_ext.aimaster.admission import Admission
 from deeprec_ext.aimaster.authorisation import Authorisation
@@ -30,7 +30,6 @@ from deeprec_ext.aimaster.scalings import Scalings
 from deeprec_ext.aimaster.service import AgentsService, agents_handlers
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.aimaster.storefile import AGAIN_SECONDS
-from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
@@ -98,10 +97,7 @@ class AIMaster:
         reflection.enable_server_reflection(names, server)
         for name in ("", *services):
             await health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        try:
-            port = credentials.add_port(server, listen, "aimaster", self._certs)
-        except RuntimeError as error:
-            raise UsageError(f"the AIMaster cannot listen at {listen}: the port is in use; give another") from error
+        port = await listening.listen(server, listen, self._certs)
         if self.job.spec.resume:
             self.job.reopen()  # before anybody can ask how the job stands
         await server.start()

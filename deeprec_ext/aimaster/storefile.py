@@ -35,7 +35,10 @@ that earlier, in a thread."""
 
 _PROBE_BYTES = 64 << 10
 
-_COUNT = "INSERT OR REPLACE INTO meta VALUES ('transactions', ?)"
+TRANSACTIONS = "transactions"
+"""Key of their number among what the store keeps by key."""
+
+_COUNT = f"INSERT OR REPLACE INTO meta VALUES ('{TRANSACTIONS}', ?)"
 
 Statement = tuple[str, Sequence[Sequence[Any]]]
 """SQL, and the values of each time it is run."""
@@ -275,7 +278,7 @@ def count_of(db: sqlite3.Connection) -> int:
     """Transactions that this store has seen; 0 for an empty one."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name='meta'").fetchone():
         return 0
-    row = db.execute("SELECT value FROM meta WHERE key='transactions'").fetchone()
+    row = db.execute("SELECT value FROM meta WHERE key=?", (TRANSACTIONS,)).fetchone()
     return 0 if row is None else int(row[0])
 
 

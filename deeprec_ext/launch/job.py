@@ -158,11 +158,12 @@ class Job:
             self._pods.close()
             await server.stop(0)
             self._guard.close()
-            plan.directory.door.unlink(missing_ok=True)  # another server may get the port
             if self._namespace is not None:
                 self._namespace.close()
-            if self._socket is not None:
-                remove_socket(self._socket, plan.directory.path)
+            with contextlib.suppress(OSError):  # a directory that has become read-only keeps them; the result counts
+                plan.directory.door.unlink(missing_ok=True)  # another server may get the port
+                if self._socket is not None:
+                    remove_socket(self._socket, plan.directory.path)
 
     # ------------------------------------------------------------------------------------ what happens meanwhile
 
@@ -186,7 +187,7 @@ class Job:
                 role=pod.role, exit_code=code, by_signal=by_signal, deleted=pod.deleted or ending,
                 trained=pod.name in trained if pod.role == "chief" else bool(trained), served=self._observer.served,
                 restarts=pod.recent_restarts, error_restarts=pod.recent_error_restarts,
-                restarts_max=self._plan.values.restarts_max, cause=pod.cause,
+                restarts_max=self._plan.values.restarts_max, cause=pod.cause, unwritten=bool(self._unwritten()),
             )
         )  # fmt: skip
         if verdict.action is restarting.Action.FAIL_JOB:

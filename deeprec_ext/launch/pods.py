@@ -252,8 +252,8 @@ class Pods:
             pod.restarting = verdict.action is Action.RESTART and not pod.deleted
             if pod.restarting:
                 pod.restarts += 1
-                pod.recent_restarts += 1
-                pod.recent_error_restarts += not by_signal
+                pod.recent_restarts += verdict.counts
+                pod.recent_error_restarts += verdict.counts and not by_signal
             self._tell(pod)
             if not pod.restarting:
                 return
@@ -263,7 +263,7 @@ class Pods:
                 try:
                     await self._start(pod)
                     break
-                except OSError as error:  # it was started before, so it is not the command
+                except (OSError, UsageError) as error:  # it was started before, so it is not the command
                     _log.warning("%s cannot be started: %s; it is tried again", pod.name, error)
                     await asyncio.sleep(START_AGAIN_SECONDS)
             else:

@@ -29,7 +29,7 @@ NAMED: dict[str, float] = {
     "RATE": 1e12,
     "RECORDS": 2**50,  # of one file or dataset
     "SECONDS": 1e10,  # 300 years
-    "SHARDS": 8_000_000,  # of one file: more do not fit into a message
+    "SHARDS": 8_000_000,  # of one file, and damaged records of one shard: more do not fit into a message
     "SLOT": 2**16,
     "STEP": 2**53,  # exact in a double
     "TASK": 2**30,  # one for each start of a PS
@@ -257,7 +257,7 @@ Lease
 LeaseProgress
   lease                         int                  0..STEP            lease
   done                          int                  0..RECORDS         records
-  skipped                       int*MANY             0..RECORDS         place
+  skipped                       int*SHARDS           0..RECORDS         place
 LeaseFailure
   lease                         int                  0..STEP            lease
   error                         text                 0..LONG            characters

@@ -29,11 +29,20 @@ _BACKDATE = datetime.timedelta(days=7)  # clocks of hosts differ, and are set ba
 
 def _write(path: Path, data: bytes, mode: int) -> None:
     """Temporary file and rename, with the mode from the first byte on: a reader sees the old file or the new one."""
+    os.replace(_draft(path, data, mode), path)
+
+
+def _draft(path: Path, data: bytes, mode: int) -> Path:
+    """The temporary file, to be renamed to `path`. Raises OSError, and then there is none."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(data)
-    os.replace(temporary, path)
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
 
 
 def key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -132,7 +141,9 @@ def create_certificates(directory: str | Path, job: str) -> Path:
 def renew(directory: str | Path, job: str, roles: Sequence[str] = ROLES, days: float = ROLE_DAYS) -> None:
     """Issues new certificates for `roles`, or single processes, from the authority in `directory`; who runs picks them up.
 
-    The key is written before the certificate; a handshake that falls between the two fails and is tried again.
+    Both files are whole on the disk before one of them is renamed: a disk that has no room for the second leaves the pair as it
+    was. A handshake that falls between the two renames fails and is tried again. Raises OSError; ValueError where the authority
+    is damaged.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
@@ -151,17 +162,23 @@ def renew(directory: str | Path, job: str, roles: Sequence[str] = ROLES, days: f
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
             alternatives.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
         certificate = sign(authority, loaded, key.public_key(), names(role, job), days, alternatives, usages)
-        _write(path / f"{role}-key.pem", key_bytes(key), 0o600)
-        _write(path / f"{role}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+        files = ((path / f"{role}-key.pem", key_bytes(key), 0o600),
+                 (path / f"{role}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644))  # fmt: skip
+        for draft, file in [(_draft(*one), one[0]) for one in files]:
+            os.replace(draft, file)
 
 
 def issue(directory: str | Path, job: str, name: str) -> None:
     """A certificate for the process `name`, e.g. `worker-1`; a new one at each of its starts. Raises OSError.
 
-    One that is there already stays good where the new one cannot be written.
+    One that is there already stays good where the new one cannot be written, or the authority's files are damaged.
     """
     try:
         renew(directory, job, (name,))
-    except OSError:
-        if not (Path(directory) / f"{name}.pem").exists():
+    except (OSError, ValueError) as error:
+        if (Path(directory) / f"{name}.pem").exists():
+            return
+        if isinstance(error, OSError):
             raise
+        line = f"no certificate of {name} can be made, the job's authority in {directory} is damaged: {error}"
+        raise OSError(line) from error

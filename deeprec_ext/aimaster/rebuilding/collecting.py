@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
+from deeprec_ext.aimaster import listening
 from deeprec_ext.aimaster.admission import check_request
 from deeprec_ext.aimaster.authorisation import Authorisation
 from deeprec_ext.aimaster.backend import PodBackend, PodState
@@ -107,10 +108,7 @@ async def _serve(collector: _Collector, certs: str | None, listen: str) -> grpc.
     )
     rpc.add_AgentsServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
     rpc.add_AdminServicer_to_server(_Admin(collector), server)  # type: ignore[no-untyped-call]
-    try:
-        credentials.add_port(server, listen, "aimaster", certs)
-    except RuntimeError as error:
-        raise UsageError(f"the AIMaster cannot listen at {listen}: the port is in use; give another") from error
+    await listening.listen(server, listen, certs)
     await server.start()
     return server
 

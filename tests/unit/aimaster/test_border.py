@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
+from deeprec_ext.aimaster.border import Border
 from deeprec_ext.aimaster.ledger.ledger import Ledger
 from deeprec_ext.aimaster.summary import summarize
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -229,7 +230,7 @@ def test_another_model_of_a_worker_costs_that_worker_its_process(tmp_path: Path)
 def test_a_script_may_have_disk_backups_below_the_run_directory_alone(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         chief, job = it.agent("chief-0"), it.master.job
-        for path in ("/etc/cron.d", "../outside", "hdfs://other/place", f"{tmp_path}/../x"):
+        for path in ("/etc/cron.d", "../outside", "beside", "hdfs://other/place", f"{tmp_path}/../x"):
             await chief.say(backup_wish=pb.BackupWish(disk_path=path, disk_seconds=1 + len(path)))
             await it.until(lambda: any(path in str(one["text"]) for one in events(it, "warning")))  # noqa: B023
             assert not job.disk_backup
@@ -237,6 +238,35 @@ def test_a_script_may_have_disk_backups_below_the_run_directory_alone(tmp_path: 
         await it.until(lambda: job.disk_backup == str(tmp_path / "backups"))
 
     play(tmp_path, scenario)
+
+
+def test_a_request_out_of_range_reaches_no_handler_also_where_its_caller_has_gone() -> None:
+    class Gone:
+        """The context of a call that has ended meanwhile: it can be ended no more."""
+
+        async def abort(self, *_: object) -> None:
+            raise grpc.aio.UsageError("the call has ended")
+
+        def auth_context(self) -> dict[str, list[bytes]]:
+            return {}
+
+    seen: list[object] = []
+
+    async def found_by(details: grpc.HandlerCallDetails) -> object:
+        async def reached(request: object, context: object) -> object:
+            seen.append(request)
+            return pb.PodReply()
+
+        return grpc.unary_unary_rpc_method_handler(reached)
+
+    async def scenario() -> None:
+        details = type("Details", (), {"method": "/deeprec_ext.v1.Launcher/Delete"})
+        handler = await Border().intercept_service(found_by, details)
+        for seconds in (1.0, math.nan):
+            await handler.unary_unary(pb.PodRequest(name="ps-0", grace_seconds=seconds), Gone())
+
+    asyncio.run(scenario())
+    assert seen == [pb.PodRequest(name="ps-0", grace_seconds=1.0)]
 
 
 def test_an_error_in_a_handler_is_told_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

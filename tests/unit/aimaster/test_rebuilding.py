@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster import keepsakes
+from deeprec_ext.aimaster.store import Store
 from deeprec_ext.aimaster.summary import summarize
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.test_guards import GUARDED
@@ -80,6 +81,18 @@ def test_a_job_whose_store_is_lost_goes_on_as_it_was(tmp_path: Path) -> None:
             assert sorted(set((await it.status()).slot_map)) == [0, 1, 2, 3]
 
     run(main())
+
+
+def test_what_is_kept_elsewhere_changes_with_what_it_tells_and_not_with_every_write(tmp_path: Path) -> None:
+    """Else PS get it every few seconds, and a ConfigMap is written, for each sample of Gazer."""
+    store = Store(tmp_path / "aimaster.db")
+    store.put(started=1.0)
+    kept = keepsakes.pack(store)
+    store.add_event(1.0, "warning", "", 0, {})
+    assert keepsakes.pack(store) == kept
+    store.put(hold=True)
+    assert keepsakes.pack(store) != kept
+    store.close()
 
 
 def test_the_store_may_be_lost_again_and_again(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_after_the_decision_it_goes_forward(tmp_path: Path, name: str, command: 
 
 async def decided_and_told_nobody(it: World, ps: int) -> None:
     """The AIMaster dies between a decision and its first effect."""
-    it.master.job.keep = asyncio.Event().wait  # type: ignore[assignment]
+    it.master.job.keep_elsewhere = asyncio.Event().wait  # type: ignore[assignment]
     await it.scale(ps=ps)
     running = lambda: it.master.scalings.running  # noqa: E731
     await it.until(lambda: (run := running()) is not None and run.state is State.COMMIT)

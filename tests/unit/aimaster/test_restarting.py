@@ -86,3 +86,13 @@ def test_exits_are_described_for_people():
     assert describe_exit(2) == "exited with code 2"
     assert describe_exit(255) == "exited with code 255"
     assert backoff_seconds(0) == 0.0
+
+
+def test_a_script_that_fails_while_nothing_can_be_written_is_started_again_and_uses_up_no_chance():
+    """Its checkpoint found the disk full: it may do so as often as the disk is."""
+    for count in (0, 3, 50):
+        verdict = decide(ended(role="chief", restarts=count, error_restarts=3, unwritten=True, **FAILED))
+        assert (verdict.action, verdict.counts) == (Action.RESTART, False) and verdict.delay_seconds > 0
+    assert decide(ended(role="chief", unwritten=True, trained=False, **FAILED)).action is Action.FAIL_JOB
+    assert decide(ended(role="chief", unwritten=True)).counts, "a kill is one, whatever the disk does"
+    assert decide(ended(role="chief", error_restarts=3, **FAILED)).action is Action.FAIL_JOB

@@ -18,11 +18,12 @@ from deeprec_ext.aimaster import opening, storefile
 from deeprec_ext.aimaster.clock import SystemClock
 from deeprec_ext.aimaster.events import EventLog
 from deeprec_ext.aimaster.facts import RoleRecord, Scaling
+from deeprec_ext.aimaster.machine import State
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.aimaster.storefile import StoreFile, damaged, kept_copy
 from deeprec_ext.aimaster.unwritten import CODE
 from deeprec_ext.errors import UsageError
-from tests.unit.aimaster.world import World
+from tests.unit.aimaster.world import World, world
 
 
 @pytest.fixture
@@ -321,6 +322,32 @@ def test_an_aimaster_on_a_full_disk_answers_waits_and_goes_on(small: Path) -> No
         for agent in world.backend.everybody.values():
             agent.stop()
         await world.master.stop()
+
+    asyncio.run(play())
+
+
+def test_a_decision_that_is_written_is_told_although_what_came_since_cannot_be(tmp_path: Path) -> None:
+    """The pause is a lease: who waited for the disk once more would commit what trainers have gone on without."""
+
+    async def play() -> None:
+        async with world(tmp_path) as it:
+            await it.training()
+            job, stored = it.master.job, it.master.job.stored
+
+            async def full_from_the_decision_on(timeout_seconds: float | None = None) -> bool:
+                running = it.master.scalings.running
+                if timeout_seconds is None and running is not None and running.state is State.COMMIT:
+                    await asyncio.Event().wait()
+                return await stored(timeout_seconds)
+
+            job.stored = full_from_the_decision_on
+            reply = await it.scale(ps=3)
+            await it.until(
+                lambda: any(
+                    s.id == reply.scaling_id and s.outcome == "committed" for s in it.master.scalings.records()
+                ),
+                20,
+            )
 
     asyncio.run(play())
 

@@ -13,7 +13,7 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.settings import Settings
 from tests.unit.aimaster.world import SETTINGS, World, world
 
-WISH = pb.BackupWish(peer=False, peer_seconds=2, disk_path="wished", disk_seconds=7)
+WISH = pb.BackupWish(peer=False, peer_seconds=2, disk_seconds=7)
 
 
 def play(workdir: Path, scenario: Callable[[World], Awaitable[None]], **given: object) -> None:
@@ -27,9 +27,12 @@ def play(workdir: Path, scenario: Callable[[World], Awaitable[None]], **given: o
     asyncio.run(main())
 
 
-async def wish(it: World) -> None:
-    await it.agent("chief-0").say(backup_wish=WISH)
-    await it.until(lambda: it.master.job.wish == WISH)
+async def wish(it: World, place: str = "wished") -> None:
+    wanted = pb.BackupWish()
+    wanted.CopyFrom(WISH)
+    wanted.disk_path = str(it.master.job.spec.workdir / place)
+    await it.agent("chief-0").say(backup_wish=wanted)
+    await it.until(lambda: it.master.job.wish == wanted)
 
 
 def test_numbers_that_a_script_reports_are_in_the_summary(tmp_path: Path) -> None:
@@ -48,7 +51,7 @@ def test_a_hook_chooses_the_backups_where_the_command_line_says_nothing(tmp_path
         await wish(it)
         job = it.master.job
         assert (job.peer_backup, job.backup_seconds) == (False, 2)
-        assert (job.disk_backup, job.disk_backup_seconds) == ("wished", 7)
+        assert (job.disk_backup, job.disk_backup_seconds) == (str(tmp_path / "wished"), 7)
 
     play(tmp_path, scenario, peer_backup=Settings.peer_backup)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.restarting import Action, Verdict
+from deeprec_ext.errors import UsageError
 from deeprec_ext.launch import pods as module
 from deeprec_ext.launch.containers import open_containers
 from deeprec_ext.launch.guard import Guard
@@ -113,6 +114,61 @@ def test_an_aimaster_that_is_killed_now_and_then_never_uses_up_its_restarts(
         assert await pods.wait_exited(["aimaster", "ps-0"], 30)
         pods.close()
         guard.close()
+        return seen
+
+    assert asyncio.run(scenario()) == counted
+
+
+def test_what_keeps_a_pod_from_being_started_again_for_a_while_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk (its certificate, a pipe), or a cgroup that refuses its limits."""
+    monkeypatch.setattr(module, "START_AGAIN_SECONDS", 0.0)
+    trouble: list[Exception] = [OSError(28, "no space left"), UsageError("ps-0 cannot be limited to 1 core")]
+
+    async def scenario() -> int:
+        async def judge(pod: Pod, code: int, by_signal: bool) -> Verdict:
+            return Verdict(Action.RESTART if pod.restarts < 1 else Action.DONE)
+
+        def command_of(pod: Pod) -> Command:
+            if pod.restarts and trouble:
+                raise trouble.pop(0)
+            return Command(("false",), dict(os.environ))
+
+        guard = Guard()
+        pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
+        pod = await pods.create("ps-0", "ps", 0)
+        assert pod.supervisor is not None
+        assert await pods.wait_exited(["ps-0"], 30)
+        pods.close()
+        guard.close()
+        pod.supervisor.result()  # it has not died of it
+        return pod.restarts
+
+    assert asyncio.run(scenario()) == 1
+    assert not trouble
+
+
+@pytest.mark.parametrize("counts, counted", [(True, [0, 1, 2]), (False, [0, 0, 0])])
+def test_restarts_that_do_not_count_are_not_counted(tmp_path: Path, counts: bool, counted: list[int]) -> None:
+    async def scenario() -> list[int]:
+        seen: list[int] = []
+
+        async def judge(pod: Pod, code: int, by_signal: bool) -> Verdict:
+            assert pod.recent_restarts == pod.recent_error_restarts
+            seen.append(pod.recent_error_restarts)
+            return Verdict(Action.RESTART if len(seen) < 3 else Action.DONE, counts=counts)
+
+        def command_of(pod: Pod) -> Command:
+            return Command(("false",), dict(os.environ))
+
+        guard = Guard()
+        pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
+        pod = await pods.create("chief-0", "chief", 0)
+        assert await pods.wait_exited(["chief-0"], 30)
+        pods.close()
+        guard.close()
+        assert pod.restarts == 2
         return seen
 
     assert asyncio.run(scenario()) == counted

@@ -165,3 +165,8 @@ def test_a_table_with_a_line_that_cannot_be_read_is_refused() -> None:
     for text in ("A\n  x int 0..1", "A\nA", "A\n  x int 0..1 n\n  x int 0..1 n", "A\n  x int 0..NOBODY n"):
         with pytest.raises((ValueError, KeyError)):
             bounds.read_table(text)
+
+
+def test_a_shard_of_which_every_record_is_damaged_can_be_told() -> None:
+    """However large the user has made it: one that cannot be told is told again and again, and the worker is a suspect."""
+    assert bounds.check(pb.LeaseProgress(lease=1, done=300_000, skipped=range(300_000))) is None

@@ -68,11 +68,36 @@ def test_one_that_cannot_be_written_again_stays_as_it_is(certs: Path, monkeypatc
         raise OSError(28, "no space left on device")
 
     before = (certs / "worker-1.pem").read_bytes()
-    monkeypatch.setattr(authority, "_write", full)
+    monkeypatch.setattr(authority, "_draft", full)
     authority.issue(certs, "job", "worker-1")
     assert (certs / "worker-1.pem").read_bytes() == before
     with pytest.raises(OSError, match="no space"):
         authority.issue(certs, "job", "worker-9")
+
+
+def test_a_disk_with_room_for_the_key_alone_leaves_key_and_certificate_a_pair(
+    certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [certs / "worker-1-key.pem", certs / "worker-1.pem"]
+    before, draft = [file.read_bytes() for file in files], authority._draft
+
+    def nearly_full(path: Path, data: bytes, mode: int) -> Path:
+        if not path.name.endswith("-key.pem"):
+            raise OSError(28, "no space left on device")
+        return draft(path, data, mode)
+
+    monkeypatch.setattr(authority, "_draft", nearly_full)
+    authority.issue(certs, "job", "worker-1")
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_a_damaged_authority_keeps_nobody_from_being_started_again(tmp_path: Path) -> None:
+    directory = authority.create_certificates(tmp_path / "certs", "job")
+    authority.issue(directory, "job", "worker-1")
+    (directory / "ca.pem").write_bytes(b"")
+    authority.issue(directory, "job", "worker-1")
+    with pytest.raises(OSError, match="is damaged"):
+        authority.issue(directory, "job", "worker-2")
 
 
 def register(name: str, incarnation: str) -> pb.RegisterRequest:

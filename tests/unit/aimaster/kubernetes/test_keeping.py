@@ -346,7 +346,7 @@ def test_a_decision_that_nobody_has_heard_of_yet_is_taken_back(pod: Path) -> Non
     async def main() -> None:
         async with world(pod) as it:
             assert isinstance(it, Pod)
-            job, keep = it.master.job, it.master.job.keep
+            job, keep = it.master.job, it.master.job.keep_elsewhere
             decided = asyncio.Event()
 
             async def keep_and_die() -> None:
@@ -354,7 +354,7 @@ def test_a_decision_that_nobody_has_heard_of_yet_is_taken_back(pod: Path) -> Non
                 decided.set()
                 await asyncio.Event().wait()
 
-            job.keep = keep_and_die
+            job.keep_elsewhere = keep_and_die
             await it.scale(ps=3)
             await decided.wait()
             assert len(it.written().cluster.ps) == 3
