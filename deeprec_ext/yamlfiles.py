@@ -114,6 +114,9 @@ def check(text: str, source: str, limits: Limits) -> None:
         for event in yaml.parse(text, Loader=Loader):
             sight.see(event)
     except yaml.YAMLError as error:
+        if "nesting depth" in str(error):  # PyYAML has a most of its own since 6.0.4, and looks first
+            where = f"{source}{_line(getattr(error, 'problem_mark', None))}"
+            raise UsageError(f"{where}: nested too deep; the most is {limits.depth}: {limits.use}") from None
         raise no_yaml(error, source) from None
 
 
