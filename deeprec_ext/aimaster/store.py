@@ -217,10 +217,11 @@ class Store:
         other = Store(path, read_only=True)
         try:
             with self.transaction():
-                for table in tables or [row[0] for row in other.rows(_TABLES)]:
-                    if other.has_table(table) and (rows := other.rows(f"SELECT * FROM {table}")):
+                ours = {row[0] for row in self.rows(_TABLES)}
+                for table in sorted(ours.intersection(tables or ours)):
+                    if other.has_table(table) and (rows := other.rows(f"SELECT * FROM {table}")):  # nosec B608 # ours
                         marks = ", ".join("?" * len(rows[0]))
-                        self.write(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
+                        self.write(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)  # nosec B608 # ours
         finally:
             other.close()
 
@@ -269,7 +270,8 @@ class Store:
             except UNREADABLE as error:
                 if self._read_only:
                     raise  # who only looks tells that, and changes nothing
-                self.set_aside(table, str(identifier), text, error, f"DELETE FROM {table} WHERE {key}=?")
+                delete = f"DELETE FROM {table} WHERE {key}=?"  # nosec B608 # the names are ours
+                self.set_aside(table, str(identifier), text, error, delete)
         return found
 
     # ------------------------------------------------------------------------------------------------ key, value

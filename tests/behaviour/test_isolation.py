@@ -90,8 +90,11 @@ def test_nobody_reaches_tensorflow_and_everything_else_works(begin) -> None:
     job.kill_aimaster()
     job.wait_training("chief-0", "worker-0", "worker-1")
 
-    with urllib.request.urlopen(described["dashboard"] + "metrics", timeout=30) as page:
-        assert b"deeprec_steps_total" in page.read()
+    def metrics() -> bytes:
+        with urllib.request.urlopen(described["dashboard"] + "metrics", timeout=30) as page:
+            return page.read()
+
+    job.until(lambda: b"deeprec_steps_total" in metrics(), "steps in the metrics of the AIMaster that has just begun")
     shown = command("status", str(job.directory))
     assert shown.returncode == 0 and "worker-1" in shown.stdout, shown.stderr
     assert command("logs", str(job.directory), "chief-0").returncode == 0
