@@ -70,7 +70,8 @@ class Border(grpc.aio.ServerInterceptor):
                     return None
                 with _Guard(self, method) as guard:
                     return await handler.unary_unary(request, watched)
-                await guard.abort(context)
+                if guard.error is not None:
+                    await guard.abort(context)
                 return None
 
             return grpc.unary_unary_rpc_method_handler(unary, **serializers)
@@ -122,6 +123,11 @@ class _Guard:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
         if error is None or not isinstance(error, Exception) or isinstance(error, grpc.aio.AbortError):
             return False
+        if isinstance(
+            error, grpc.aio.InternalError
+        ):  # of gRPC: the caller is gone, and hears neither answer nor refusal
+            log.debug("%s ended under its handler: %s", self._method, error)
+            return True
         self.error = error
         self._border.failed(self._method, error)
         return True

@@ -394,6 +394,8 @@ class Guards:
         if not self.kept_in_changes:
             return kept
         first = self._next_id
+        if self._told_in != job.cluster.generation:  # of another model, or nothing yet by this AIMaster
+            self._told, self._since, self._told_in = {}, {}, job.cluster.generation
         for task in sorted({old_map[slot] for slot in moved}):
             slots = [slot for slot in moved if old_map[slot] == task]
             kept[task] = self._guard(dict.fromkeys(slots, "peer"))

@@ -141,12 +141,9 @@ class Holding:
     def steady(self, slot: int) -> Copy | None:
         """The same, when its holder has read it from the PS that owns the slot now: it is being kept up."""
         copy = self.usable(slot)
-        present = self._sent_for == self._situation(self.holder)
-        return (
-            copy
-            if present and copy is not None and copy.holder == self.holder and copy.guard >= self._sent_id
-            else None
-        )
+        if copy is None or copy.holder != self.holder or copy.guard < self._sent_id:
+            return None
+        return copy if self._sent_for == self._situation(self.holder) else None
 
     def held_only_by(self, names: Collection[str]) -> list[int]:
         """Slots of a single PS of which these trainers alone have a copy: they must not go yet."""

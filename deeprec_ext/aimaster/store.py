@@ -28,7 +28,7 @@ T = TypeVar("T")
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 ASIDE_MAX = 500
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 VIEWS_KEPT = 200
 
 EVENTS_KEPT, SCALINGS_KEPT = 100_000, 5_000
@@ -77,11 +77,11 @@ HISTORY = (
 )
 """Tables without which the job goes on as well: what was, and not what is."""
 _ASIDE = """
-CREATE TABLE IF NOT EXISTS set_aside (place TEXT NOT NULL, key TEXT NOT NULL, value BLOB, why TEXT NOT NULL);
+CREATE TABLE set_aside (place TEXT NOT NULL, key TEXT NOT NULL, value BLOB, why TEXT NOT NULL);
 """
 """What was stored and cannot be read back, for whoever wants to know why; nobody reads it again."""
 
-MIGRATIONS = {0: _SCHEMA, 1: _LEDGER, 2: series.SCHEMA}
+MIGRATIONS = {0: _SCHEMA, 1: _LEDGER, 2: series.SCHEMA, 3: _ASIDE}
 """What leads from a version to the next one."""
 
 
@@ -115,7 +115,6 @@ class Store:
                     if query.strip():
                         self._run(query)
                 self._run(f"PRAGMA user_version={old + 1}")
-        self._run(_ASIDE)
 
     def _check(self, path: Path) -> int:
         version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -134,11 +133,6 @@ class Store:
     def behind(self) -> str:
         """Why the file does not have everything; empty: it has."""
         return self._file.behind
-
-    @property
-    def behind_since(self) -> float:
-        """Monotonic seconds."""
-        return self._file.since
 
     def try_again(self) -> None:
         """Writes what waits, if that is possible; call it now and then."""

@@ -73,8 +73,6 @@ class _Fetch:
     ) -> None:  # fmt: skip
         self._program, self._own, self._source, self._called_off = program, own_task, source, called_off
         self._variables = [Facts.from_proto(variable) for variable in variables]
-        self._slots = [variable.slot for variable in variables]
-        self._trained = {v.slot for v in variables if v.update != pb.Variable.UPDATE_UNSPECIFIED}
         self._runs = 0
 
     def run(self, command: pb.Fetch, chunk_bytes: int) -> int:
@@ -94,11 +92,10 @@ class _Fetch:
         return Located(ops, backup_of(facts), self._source)
 
     def _check(self) -> None:
-        """What nobody had initialised has no copy, and is left out; but of a slot that is trained there is something."""
+        """What nobody had initialised has no copy, and is left out."""
         found = present(self._program, [(backup_of(facts), self._source) for facts in self._variables])
-        bare = self._trained - {slot for slot, good in zip(self._slots, found) if good}
-        if bare or not any(found):
-            names = [one.name for one, slot in zip(self._variables, self._slots) if slot in bare or not any(found)]
+        if not any(found):
+            names = [facts.name for facts in self._variables]
             raise DeepRecError(f"the holder has no copy of {', '.join(names[:3])} ({len(names)} variables)")
         self._variables = [facts for facts, good in zip(self._variables, found) if good]
 

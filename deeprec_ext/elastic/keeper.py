@@ -241,9 +241,8 @@ class Keeper:
             with without_collections():
                 mover.arm(verify=False, tracked=True, begins=not exact)
             had = {variable.name for variable in one.copied} if one.began is not None else set()
-            if lost := had.intersection(
-                mover.skipped
-            ):  # or what is here would be taken for as young as what is not there
+            # Else what is here would be taken for as young as what is not there.
+            if lost := had.intersection(mover.skipped):
                 raise DeepRecError(f"slot {one.slot}: {min(lost)} is not on its PS any more")
             if self._owner.frozen:
                 raise DeepRecError("the copies are to stay as they are")

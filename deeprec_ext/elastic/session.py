@@ -180,7 +180,8 @@ class ElasticSession(v1.Session):
                         made_for = self.shelf.made_for
                         try:
                             self._before(placed, facts, feeding, signature, values)
-                            gone = partial(self._home.dead, made_for) if made_for is not None else None
+                            assert made_for is not None
+                            gone = partial(self._home.dead, made_for)
                             result = self._execute(
                                 placed, signature, values, options, run_metadata, tracing, gone, feeding
                             )

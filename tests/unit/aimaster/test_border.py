@@ -269,6 +269,28 @@ def test_a_request_out_of_range_reaches_no_handler_also_where_its_caller_has_gon
     assert seen == [pb.PodRequest(name="ps-0", grace_seconds=1.0)]
 
 
+@pytest.mark.parametrize("error, told", [(grpc.aio.InternalError("gone"), []), (KeyError("x"), ["KeyError"])])
+def test_a_caller_that_is_gone_is_no_defect_of_a_handler(error: Exception, told: list[str]) -> None:
+    class Context:
+        async def abort(self, *_: object) -> None: ...
+
+    async def fails(requests: object, context: object) -> None:
+        raise error
+
+    async def found_by(details: grpc.HandlerCallDetails) -> object:
+        return grpc.stream_stream_rpc_method_handler(fails)
+
+    failed: list[str] = []
+
+    async def scenario() -> None:
+        details = type("Details", (), {"method": "/deeprec_ext.v1.Agents/Stream"})
+        border = Border(failed=lambda method, found: failed.append(type(found).__name__))
+        await (await border.intercept_service(found_by, details)).stream_stream(None, Context())
+
+    asyncio.run(scenario())
+    assert failed == told
+
+
 def test_an_error_in_a_handler_is_told_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("on purpose")

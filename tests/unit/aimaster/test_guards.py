@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -283,6 +283,29 @@ def test_a_ps_that_dies_right_after_a_commit_is_taken_over_by_those_who_had_its_
         await it.until(lambda: len(job.cluster.ps) == 2 and not job.cluster.lost)
         assert job.cluster.generation == 1
         assert {one.recovered_by for one in job.store.failures()} == {"promotion"}
+
+    play(tmp_path, scenario)
+
+
+def test_what_old_owners_keep_counts_also_with_an_aimaster_that_has_told_nobody_yet(tmp_path: Path) -> None:
+    """It takes a change to its end before it plans any backups of its own."""
+
+    async def scenario(it: World) -> None:
+        await protected(it)
+        nobody_makes_further_copies(it)
+        guards = it.master.job.guards
+        told, old = guards.hand_over, tuple(it.master.job.cluster.slot_map)
+
+        def as_a_new_one_would(old_map: Sequence[int]) -> dict[int, pb.Guard]:
+            guards._told, guards._since, guards._told_in = {}, {}, 0
+            return told(old_map)
+
+        guards.hand_over = as_a_new_one_would  # type: ignore[method-assign]
+        await it.scale(ps=3)
+        await it.until(lambda: "COMMITTED" in it.agent("chief-0").told)
+        moved = [slot for slot in range(8) if it.master.job.cluster.slot_map[slot] != old[slot]]
+        await it.until(lambda: all(guards.copies.has(slot, old[slot]) for slot in moved))
+        assert moved
 
     play(tmp_path, scenario)
 

@@ -129,18 +129,6 @@ def test_a_fetch_that_outlives_its_limit_writes_nothing_over_what_was_restored_m
     assert ps.values() == {1.0}, "a later one counts"
 
 
-def test_a_slot_that_is_trained_and_of_which_the_holder_has_nothing_is_an_error(ps):
-    """Else the model lacks it, which the first step finds, and the whole goes back to a checkpoint."""
-    other, rare = (pb.Variable(name=name, dtype=TABLE.dtype, shape=[4], slot=1, bytes=16) for name in ("other", "rare"))
-    moves = [pb.Move(variable=one, source_task=HOLDER) for one in (TABLE, other, rare)]
-    holder = [pb.PsMember(task=HOLDER, address=ps.holder)]
-    ps.told(1, fetch=pb.Fetch(moves=moves, ps=holder))
-    assert ps.ack().ok, "nobody trains them: they may never have been initialised"
-    moves[1].variable.update = pb.Variable.DENSE
-    ps.told(2, fetch=pb.Fetch(moves=moves, ps=holder))
-    assert "no copy of other" in ps.ack().error
-
-
 def test_a_second_fetch_takes_the_place_of_the_first(ps, monkeypatch):
     slowly = Slowly(monkeypatch, fetching, at=5)
     ps.fetch(1)

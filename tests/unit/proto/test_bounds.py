@@ -10,6 +10,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from benchmarks.lies import edges as lies
 from deeprec_ext.proto import bounds
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto.bounds import ENUM, FLAG, PART, REAL, TEXT, WHOLE, Range
@@ -79,13 +80,7 @@ def test_an_empty_message_is_within_its_ranges(name: str) -> None:
 
 
 def put(message: Message, field: FieldDescriptor, value: object, times: int = 1) -> Message:
-    if bounds.is_map(field):
-        for number in range(times):
-            getattr(message, field.name)[f"k{number}"] = value
-    elif field.label == FieldDescriptor.LABEL_REPEATED:
-        getattr(message, field.name).extend([value] * times)
-    else:
-        setattr(message, field.name, value)
+    lies.put(message, (field,), value, times)
     return message
 
 
