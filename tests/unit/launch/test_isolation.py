@@ -136,14 +136,15 @@ from deeprec_ext.launch.isolation import Namespace
 namespace = Namespace()
 assert len(namespace.descriptors) == 2, "a user namespace, too"
 orders = ":".join([str(os.getpid()), *(f"namespace={{number}}" for number in namespace.descriptors)])
+outside = socket.socket()  # holds the port and does not listen: a server outside at the same number would be reached
+outside.bind(("127.0.0.1", 0))
+port = outside.getsockname()[1]
 code = (
-    "import os, socket; server = socket.create_server(('127.0.0.1', 0)); "
-    "print(server.getsockname()[1], os.geteuid(), flush=True); input()"
+    f"import os, socket; server = socket.create_server(('127.0.0.1', {{port}})); print(os.geteuid(), flush=True); input()"
 )
 with subprocess.Popen([sys.executable, "-I", "-S", {str(CHILD)!r}, orders, sys.executable, "-c", code],
                       pass_fds=namespace.descriptors, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-    port, user = map(int, server.stdout.readline().split())
-    assert user == os.geteuid()
+    assert int(server.stdout.readline()) == os.geteuid()
     status = open(f"/proc/{{server.pid}}/status").read()
     assert "CapEff:\\t0000000000000000" in status, "no rights are gained in it"
     try:
