@@ -62,6 +62,25 @@ class OwnSession(v1.Session):
         if not self.left_behind and (self._closed or not getattr(self, "_target", b"")):
             super().__del__()
 
+    def _make_callable_from_options(self, options: config_pb2.CallableOptions) -> Compiled:
+        self._extend_graph()
+        return Compiled(self, options)
+
+
+class Compiled(v1.Session._Callable):  # type: ignore[misc]
+    """A compiled run. TensorFlow's own is released by its finaliser, a call to the master that may wait for a PS which is gone;
+    and a failed run leaves a circle (its error holds the frames that hold the run), so the collector calls that finaliser in
+    any thread, a training one too, which then stands still for good. This one ends with its session, or by `release`.
+    """
+
+    def __del__(self) -> None:
+        pass
+
+    def release(self) -> None:
+        """May wait; not while it is run."""
+        super().__del__()
+        self._handle = None
+
 
 class Program:
     """Compiled runs on a cluster, over one session. Grappler is off: these graphs are as they should be run."""

@@ -10,14 +10,14 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
 from deeprec_ext.elastic.importing import import_definition
-from deeprec_ext.elastic.ops import OwnSession
+from deeprec_ext.elastic.ops import Compiled, OwnSession
 from deeprec_ext.elastic.probe import Probe
 from deeprec_ext.elastic.trimming import trim
 from deeprec_ext.graph import Rewritten
@@ -84,12 +84,12 @@ class Placed:
         self._running = 0
         self._shut = False  # no run begins any more
         self._lock = threading.Lock()
-        self._callables: OrderedDict[Signature, Callable[..., list[Any]]] = OrderedDict()
+        self._callables: OrderedDict[Signature, Compiled] = OrderedDict()
         self._graph = tf.Graph()
         import_definition(self._graph, rewritten.definition)
         self._session = OwnSession(target, graph=self._graph, config=_quick(config) if quick else config)
 
-    def callable(self, signature: Signature) -> Callable[..., list[Any]]:
+    def callable(self, signature: Signature) -> Compiled:
         """The compiled run: placed, optimised, partitioned and registered, but not run."""
         with self._lock:
             found = self._callables.get(signature)
@@ -104,8 +104,9 @@ class Placed:
         with self._lock:
             self.compile_seconds = max(self.compile_seconds, time.monotonic() - began)
             self._callables[signature] = made
-            if len(self._callables) > CALLABLES_MAX:
-                self._callables.popitem(last=False)
+            one_too_many = self._callables.popitem(last=False)[1] if len(self._callables) > CALLABLES_MAX else None
+        if one_too_many is not None:
+            one_too_many.release()
         return made
 
     @property
@@ -225,7 +226,7 @@ class Placed:
         self._left_behind.set()
         self._detach()
         self._session.left_behind = True
-        self._session._closed = True  # so that the callables are not released either
+        self._session._closed = True
         with self._lock:
             self._callables.clear()
 

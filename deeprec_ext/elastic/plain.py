@@ -225,10 +225,8 @@ def patch_sessions(module: Any, watch: Watch, refuses: Callable[[str], bool], re
 
     @functools.wraps(make_callable)
     def _make_callable_from_options(self: Any, options: Any) -> Any:
-        """Keras in a graph."""
+        """Keras in a graph. (`OwnSession` has its own.)"""
         function = make_callable(self, options)
-        if isinstance(self, OwnSession):
-            return function
         graph, names = self.graph, (*options.target, *options.fetch)
 
         def call(*args: Any, **kwargs: Any) -> Any:

@@ -226,6 +226,7 @@ class ElasticSession(v1.Session):
                     raise tf.errors.AbortedError(None, None, str(failure))
                 raise failure
             log.info("a step is run again in another view, after %s: %s", type(failure).__name__, str(failure)[:200])
+            del failure  # its frames hold this one, and the session that it was run in
 
     def _ask(self, tensors: Sequence[str]) -> Any:
         """Their values."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -95,3 +96,46 @@ def test_a_run_that_comes_after_the_exchange_runs_nothing() -> None:
     retire([placed])
     with pytest.raises(ExchangedError):
         placed.run(signature, ())
+
+
+@pytest.fixture
+def released(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Handles of the compiled runs that TensorFlow was told to release."""
+    from tensorflow.python.client import session
+
+    handles: list[int] = []
+    release = session.tf_session.TF_SessionReleaseCallable
+
+    def noted(of: object, handle: int) -> None:
+        handles.append(handle)
+        release(of, handle)
+
+    monkeypatch.setattr(session.tf_session, "TF_SessionReleaseCallable", noted)
+    return handles
+
+
+def test_the_garbage_collector_never_calls_tensorflow_for_a_compiled_run(released: list[int]) -> None:
+    """Seen in a job: the error of a run that lost its PS held the run in a circle, the collector ended it in the training
+    thread between two steps, and releasing it waited for the PS for ever."""
+    placed, signature = placed_two()
+    circle: list[object] = [placed.callable(signature)]
+    circle.append(circle)
+    placed._callables.clear()
+    del circle
+    gc.collect()
+    assert not released
+    assert placed.run(signature, ()) == [2.0] and placed.close()
+
+
+def test_of_too_many_compiled_runs_the_least_used_is_released(
+    monkeypatch: pytest.MonkeyPatch, released: list[int]
+) -> None:
+    monkeypatch.setattr("deeprec_ext.elastic.placed.CALLABLES_MAX", 2)
+    placed, one = placed_two()
+    others = [Signature((), ("two:0",) * times, ()) for times in (2, 3)]
+    first = placed.callable(one)._handle
+    placed.callable(others[0])
+    assert not released
+    placed.callable(others[1])
+    assert released == [first] and not placed.is_compiled(one)
+    assert placed.run(one, ()) == [2.0] and placed.close()
