@@ -80,6 +80,7 @@ class Placed:
         self.compile_seconds = 0.0  # the longest that compiling a run took
         self.pinned = False  # an iterator was initialised here: closing it would be a segmentation fault
         self.closed = False
+        self.opened = False  # on the PS that it names
         self._wrapped = False
         self._running = 0
         self._shut = False  # no run begins any more
@@ -101,6 +102,7 @@ class Placed:
         )
         began = time.monotonic()
         made = self._session._make_callable_from_options(options)
+        self.opened = True
         with self._lock:
             self.compile_seconds = max(self.compile_seconds, time.monotonic() - began)
             self._callables[signature] = made
@@ -116,6 +118,19 @@ class Placed:
 
     def is_compiled(self, signature: Signature) -> bool:
         return signature in self._callables
+
+    def open(self) -> None:
+        """TensorFlow does that at the first use, on all PS that the session names: for ever, where one of them dies then."""
+        with self._lock:
+            if self._shut:
+                raise ExchangedError
+            self._running += 1
+        try:
+            self._session._extend_graph()
+            self.opened = True
+        finally:
+            with self._lock:
+                self._running -= 1
 
     def run(self, signature: Signature, values: Sequence[Any]) -> list[Any]:
         with self._lock:  # before it is compiled: that takes long enough to be closed meanwhile

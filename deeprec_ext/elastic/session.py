@@ -17,7 +17,7 @@ import tensorflow as tf
 from deeprec_ext import graph as passes
 from deeprec_ext.elastic.causes import COMPILING, INPUT, SAVING, STEP, causes
 from deeprec_ext.elastic.feeding import Feeding, Run
-from deeprec_ext.elastic.home import Home
+from deeprec_ext.elastic.home import Home, Wanted
 from deeprec_ext.elastic.iterators import Iterators
 from deeprec_ext.elastic.overwriting import restrained
 from deeprec_ext.elastic.placed import ExchangedError, Placed, Signature
@@ -179,9 +179,10 @@ class ElasticSession(v1.Session):
                         placed = self.shelf.current()
                         made_for = self.shelf.made_for
                         try:
-                            self._before(placed, facts, feeding, signature, values)
                             assert made_for is not None
                             gone = partial(self._home.dead, made_for)
+                            self._open(placed, gone)
+                            self._before(placed, facts, feeding, signature, values)
                             result = self._execute(
                                 placed, signature, values, options, run_metadata, tracing, gone, feeding
                             )
@@ -206,8 +207,11 @@ class ElasticSession(v1.Session):
                             failure: Exception = error
                 else:
                     placed, made_for = self.shelf.current(), self.shelf.made_for
-                    self._before(placed, facts, feeding, signature, values)
-                    return self._execute(placed, signature, values, options, run_metadata, tracing, None, feeding)
+                    unopened = self._unopened(placed, made_for)
+                    if unopened is None:
+                        self._before(placed, facts, feeding, signature, values)
+                        return self._execute(placed, signature, values, options, run_metadata, tracing, None, feeding)
+                    failure = unopened
             except tf.errors.OutOfRangeError:
                 if feeding is None or not feeding.goes_on:
                     raise
@@ -232,6 +236,22 @@ class ElasticSession(v1.Session):
         """Their values."""
         signature = Signature((), tuple(tensors), ())
         return self._run_placed(self._user.facts_of(signature), signature, [], None, None, False)
+
+    def _open(self, placed: Placed, gone: Callable[[], bool]) -> None:
+        """A call of its own, that can be given up, before anything is run in the session by this thread itself."""
+        if not placed.opened and self._home is not None:
+            self._home.runner.call(placed.open, hopeless=gone)
+
+    def _unopened(self, placed: Placed, made_for: Wanted | None) -> Exception | None:
+        """Of a run that reaches no PS: why its session, which names some, could not be opened. None: it is open."""
+        if placed.opened or self._home is None or made_for is None:
+            return None
+        with self._home.gate.passing():
+            try:
+                self._open(placed, partial(self._home.dead, made_for))
+            except LOST as error:
+                return error
+        return None
 
     def _declare(self) -> None:
         """Before any run can make a variable on a PS the AIMaster is told of it: a change would not move it else."""

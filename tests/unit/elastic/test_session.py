@@ -14,7 +14,9 @@ tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext.elastic import shelf, usergraph  # noqa: E402
 from deeprec_ext.elastic.background import GivenUpError  # noqa: E402
+from deeprec_ext.elastic.ops import OwnSession  # noqa: E402
 from deeprec_ext.elastic.placed import retire  # noqa: E402
+from deeprec_ext.elastic.runner import AbandonedError  # noqa: E402
 from deeprec_ext.elastic.session import ElasticSession  # noqa: E402
 from tests.unit.elastic.cluster import FakeHome, LocalCluster, destroy_moved, elastic, move_unseen, movers  # noqa: E402
 
@@ -115,6 +117,43 @@ def replay(steps, resource):
         result = values(session)
         session.close()
     return result
+
+
+@pytest.mark.parametrize("what", ["step", "input"])
+def test_a_session_that_is_opened_while_a_ps_dies_is_given_up_whatever_is_run_in_it_first(what, monkeypatch):
+    """TensorFlow waits for that PS for ever: where a one-shot iterator was begun, or a run reached no PS, so did the script."""
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, record, _ = build(one_shot=True)
+        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
+        first = elastic(home, graph)
+        first.run(train)
+        first.close()
+        opening, go_on, extend = threading.Event(), threading.Event(), OwnSession._extend_graph
+
+        def slow(session):
+            if not opening.is_set():
+                opening.set()
+                assert go_on.wait(60)
+            extend(session)
+
+        monkeypatch.setattr(OwnSession, "_extend_graph", slow)
+        home.next_view = lambda error, failed: home.failures.append(error) or True
+        session, results = ElasticSession("grpc://x", graph, None, home), []
+        run = threading.Thread(
+            target=lambda: results.append(session.run({"step": [train, record], "input": record}[what])), daemon=True
+        )
+        run.start()
+        try:
+            assert opening.wait(30)
+            assert home.runner.abandon("a PS was lost") == 1
+            run.join(30)
+            assert not run.is_alive(), "the script waits for a PS that is gone"
+        finally:
+            go_on.set()
+        assert [type(error) for error in home.failures] == [AbandonedError]
+        assert len(results) == 1 and home.gate.wait_idle(10)
+        session.close()
 
 
 def test_a_full_queue_and_its_runners_outlive_a_change():
