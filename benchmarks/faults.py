@@ -149,7 +149,9 @@ def count(job: Job, result: Result) -> None:
 
     table = tf.train.load_checkpoint(str(job.base / "model")).get_tensor("times")
     times = np.rint(table[:, 0]).astype(int)
-    report: dict[str, Any] = job.summary()["data"]
+    report: dict[str, Any] | None = job.summary()["data"]
+    if report is None:
+        raise RuntimeError("the summary has no figures of the data")
     result.repeated, result.stale = report["repeated"], report["stale"]
     missing, more = int((times < 1).sum()), int(np.maximum(0, times - 1).sum())
     untold = max(0, more - report["repeated"])

@@ -321,8 +321,15 @@ class Job:
         self.members.flush()
         self.ledger.close()
         self.events.close()
+        if not self._copied():
+            self.store.try_again()  # of a file that was found damaged now: all is written anew
+            self._copied()
+        self.store.close()
+
+    def _copied(self) -> bool:
         try:
             self.store.copy()
         except (sqlite3.Error, OSError) as error:
             log.warning("the copy of the store is as it was: %s", error)
-        self.store.close()
+            return False
+        return True

@@ -221,6 +221,29 @@ def test_damage_that_the_copy_finds_is_mended(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_store_that_is_found_damaged_at_the_end_of_a_job_is_written_anew(tmp_path: Path) -> None:
+    """Damaged since the last copy, a minute ago: the summary is read from it."""
+
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            store, path = it.master.job.store, it.master.job.store._file.path
+            for number in range(500):
+                store.add_event(1.0, "one", "", 0, {"number": number})
+            store.checkpoint()
+            store._file._shut()
+            with path.open("r+b") as file:
+                file.seek(8192)
+                file.write(os.urandom(40_000))
+            events = len(store.events(0, 10_000))
+        assert damaged(path).exists()
+        for one in (path, kept_copy(path)):
+            with contextlib.closing(sqlite3.connect(one)) as db:
+                assert not storefile.damage(db)
+                assert db.execute("SELECT count(*) FROM events").fetchone()[0] >= events
+
+    asyncio.run(main())
+
+
 def test_a_damaged_store_is_told_from_one_that_is_out_of_reach(tmp_path: Path) -> None:
     path = tmp_path / "aimaster.db"
     store = Store(path)
