@@ -22,6 +22,18 @@ BAD_RECORDS = ("fail", "skip")
 """What a damaged record of a dataset may do."""
 
 
+WORDS = {
+    "bad_records": BAD_RECORDS,
+    "cut": ("auto", "on", "off"),
+    "dedup": ("auto", "on", "off"),
+    "objective": OBJECTIVES,
+    "peer_backup": ("auto", "on", "off"),
+    "peer_backup_holder": ("auto", "off"),
+    "ps_failover": ("promote", "replace"),
+}
+"""Settings that are one of few words: another is an error, not the default."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """Time limits and sizes of one job. Tests make them small."""
@@ -203,8 +215,8 @@ def values_given(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
                 raise UsageError(
                     f"--setting {name}={text[:DIGITS]}: must be a number of 0 or more, and {most:,} at the most"
                 )
-        if name == "bad_records" and text not in BAD_RECORDS:
-            raise UsageError(f"--setting {name}={text[:DIGITS]}: must be one of {', '.join(BAD_RECORDS)}")
+        if text not in WORDS.get(name, (text,)):
+            raise UsageError(f"--setting {name}={text[:DIGITS]}: must be one of {', '.join(WORDS[name])}")
     return values
 
 

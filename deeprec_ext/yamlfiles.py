@@ -68,6 +68,19 @@ class Loader(_Made):  # type: ignore[misc] # in C where there is one
         except (ValueError, ArithmeticError, LookupError, AttributeError, TypeError) as error:
             raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
 
+    def flatten_mapping(self, node: Any) -> None:
+        """Before `<<` is written out, which may well give a key again: looked at once. PyYAML takes the last of two."""
+        if not getattr(node, "looked_at", False):
+            node.looked_at = True
+            keys: set[tuple[str, str]] = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge"):
+                    if (key.tag, key.value) in keys:
+                        problem = f"{key.value[:DIGITS]} is given twice"
+                        raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                    keys.add((key.tag, key.value))
+        super().flatten_mapping(node)
+
 
 def read(path: Path | None, source: str, limits: Limits, wanted: str) -> str:
     """The text of a file. Args: path: None: stdin; source: what messages call it; wanted: what they ask for instead.

@@ -260,8 +260,9 @@ class Members:
         unsaved, self._unsaved = self._unsaved, {}
         with self._store.transaction():
             self._store.save_totals(unsaved.items())
-            if self._store.get("step", 0) != self.highest_step or self._store.get("last_step", 0) != self.last_step:
-                self._store.put(step=self.highest_step, last_step=self.last_step)
+            steps = {"step": self.highest_step, "present_step": self.step, "last_step": self.last_step}
+            if any(self._store.get(name, 0) != step for name, step in steps.items()):
+                self._store.put(**steps)
 
     @property
     def step(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
 
@@ -136,6 +137,8 @@ class Pods:
         record = self._job.members.record(state.name)
         if record is None or self.seen.get(state.name) == state:
             return
+        before = self.seen.get(state.name)
+        told = before is not None and dataclasses.replace(before, deleted=state.deleted) == state
         self.seen[state.name] = state
         if state.state == "running":
             self._running(record, state)
@@ -143,7 +146,7 @@ class Pods:
             half = self._job.resumed and state.name not in self._heard and state.deleted and record.wanted
             if half and not self._job.ending:  # the last AIMaster died between deleting the pod and creating it again
                 self.restart(state.name)
-            self._exited(record, state)
+            self._exited(record, state, told)
         self._heard.add(state.name)
         self._job.changed.notify()
 
@@ -161,7 +164,8 @@ class Pods:
         if member is not None and member.pod_pid == 0:
             member.pod_pid = state.pid
 
-    def _exited(self, record: RoleRecord, state: PodState) -> None:
+    def _exited(self, record: RoleRecord, state: PodState, told: bool) -> None:
+        """told: the same end has been reported before, and only the pod is now deleted, too."""
         job, name = self._job, record.name
         cause = cause_of_exit(state.exit_code, state.cause)
         member = job.members.get(name)
@@ -171,7 +175,8 @@ class Pods:
         if state.deleted and record.wanted and name not in self._restarting:
             job.stopping = True  # not at our word: the backend takes everything down
         error = (member.error if member is not None and state.exit_code else "") or state.last_line
-        job.event("exited", name, cause=cause, restarting=state.restarting, last_line=error)
+        if not told:
+            job.event("exited", name, cause=cause, restarting=state.restarting, last_line=error)
         if 0 < state.exit_code < SIGNALS_FROM and not state.deleted:
             self.failed(name)
         if registered:

@@ -152,6 +152,8 @@ class Run:
 
         in_time = await job.changed.until(lambda: bool(over()) or all(there(name) for name in added), timeout_seconds)
         if failed := over():
+            if job.stopping:  # Ctrl-C while it was being started
+                raise StepError("the job is being stopped")
             raise StepError(f"{', '.join(failed)} ended before it registered; see its log")
         if not in_time:
             late = [name for name in added if not there(name)]

@@ -71,6 +71,11 @@ def _estimator(directory: Path | None) -> dict[str, Any]:
     return {"mape_holdout": statistics.fmean(errors) if errors else None, "changes": len(errors)}
 
 
+def steps_of(store: Store) -> int:
+    """Where the model is: of a job that has gone back to a checkpoint not the highest step that it had ever reached."""
+    return int(store.get("present_step", store.get("step", 0)))
+
+
 def summarize(
     store: Store, *, status: str, seconds: float, roles: Mapping[str, Mapping[str, int]], directory: Path | None = None
 ) -> dict[str, Any]:
@@ -86,7 +91,7 @@ def summarize(
     metrics = store.get("metrics", {})
     return {
         "status": status,
-        "steps": int(store.get("step", 0)),
+        "steps": steps_of(store),
         "examples": store.examples(),
         "seconds": seconds,
         "roles": {role: dict(counts) for role, counts in roles.items()},

@@ -13,6 +13,7 @@ from deeprec_ext.aimaster import facts
 from deeprec_ext.aimaster.ended import outcome_of
 from deeprec_ext.aimaster.ledger import report as ledger
 from deeprec_ext.aimaster.store import Store, StoreError
+from deeprec_ext.aimaster.summary import steps_of
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.report.story import Decision, Event, Failure, Placement, Scaling, Table, Traced
 from deeprec_ext.gazer.series import Series
@@ -75,7 +76,7 @@ def _read(store: Store, given: Mapping[str, Any], since: float, running: bool) -
     placements = _placements(store)
     events = _events(store)
     return {
-        "steps": int(store.get("step", 0)),
+        "steps": steps_of(store),
         "examples": store.examples(),
         "metrics": {str(name): float(value) for name, value in store.get("metrics", {}).items()},
         "data": ledger.summarize(store),

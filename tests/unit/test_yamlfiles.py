@@ -52,6 +52,8 @@ def refused(text: str, limits: Limits = MANIFESTS) -> str:
     ("a: 1\nb: " + "- " * 5_000 + "x", "line 2: no valid YAML"),
     ("- " * 5_000 + "x", "line 1: nested too deep"),
     ("{a: " * 1_000 + "1" + "}" * 1_000, "line 1: nested too deep"),
+    ("spec:\n  replicas: 4\n  replicas: 5", "job.yaml, line 3: no valid YAML: replicas is given twice"),
+    ("a: &a {k: 1, k: 2}\nb: {<<: *a}", "line 1: no valid YAML: k is given twice"),
     ("a: 1\nb: " + "9" * 5_000, "line 2: no valid YAML: a number of 5,000 characters"),
     ("a: 0x" + "f" * 5_000, "a number of 5,002 characters"),
     ("a: 1" + ":59" * 5_000, "a number of 15,001 characters"),
@@ -77,6 +79,14 @@ def test_aliases_that_stand_for_little_are_what_they_stand_for() -> None:
     [found] = values(text, "job.yaml", MANIFESTS)
     assert found["ps"] == {"image": "a", "env": [{"name": "X"}]}
     assert found["worker"] == {"image": "a", "env": [{"name": "X"}], "cpu": 1}
+
+
+def test_what_is_merged_may_be_given_again() -> None:
+    text = "deep: {ps: &p {<<: &t {image: a, cpu: 1}, cpu: 2}}\nworker: {<<: *p, cpu: 3}\nchief: {<<: *t, <<: *p}"
+    [found] = values(text, "job.yaml", MANIFESTS)
+    assert found["deep"]["ps"] == {"image": "a", "cpu": 2}
+    assert found["worker"] == {"image": "a", "cpu": 3}
+    assert found["chief"]["image"] == "a"
 
 
 def test_json_and_several_documents_and_an_empty_one() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from deeprec_ext.aimaster.members import Member, Members
 from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.summary import summarize
 from deeprec_ext.errors import StaleError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.settings import Settings
@@ -143,6 +144,22 @@ def test_after_a_restore_the_step_counts_from_there_and_the_highest_ever_is_kept
     assert (members.step, members.highest_step) == (300, 900)
     members.reached(301, worker)
     assert (members.step, members.highest_step) == (301, 900)
+
+
+def test_the_summary_tells_the_step_of_the_model_that_went_back_and_not_the_highest_ever(
+    members: Members, store: Store
+) -> None:
+    worker = arrive(members, "worker-0", "a")
+    members.beat(worker, pb.Heartbeat(step=900))
+    members.flush()
+    assert summarize(store, status="succeeded", seconds=1.0, roles={})["steps"] == 900
+    members.restored(300)
+    members.reached(310, worker)
+    members.flush()
+    assert summarize(store, status="succeeded", seconds=1.0, roles={})["steps"] == 310
+    assert store.get("step") == 900, (
+        "what a new AIMaster believes of steps, and what a restore loses, is counted from here"
+    )
 
 
 def test_who_outstays_the_end_of_its_script_is_told_once(members: Members, clock: HandClock) -> None:

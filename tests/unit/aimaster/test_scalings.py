@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import statistics
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -117,6 +118,32 @@ def test_scale_down_drains_the_highest_ps_which_leave_by_themselves(tmp_path: Pa
         assert it.backend.pods["ps-2"].exit_code == 0, "it exits by itself before its pod is deleted"
         assert agents["ps-2"].told[-1] == "leave"
         assert {r.name for r in (await it.status()).roles} == {"ps-0", "ps-1", "chief-0", "worker-0"}
+
+    play(tmp_path, scenario, ps=3)
+
+
+def test_a_change_in_a_job_that_is_stopped_does_not_blame_the_new_ps(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        it.backend.stillborn = {"ps-2"}
+        await it.scale(ps=3)
+        await it.until(lambda: "ps-2" in it.backend.pods)
+        it.backend.exit("ps-2", 143, deleted=True)  # as the launcher does at Ctrl-C
+        ended = await it.ended()
+        assert (ended.outcome, ended.reason) == ("rolled_back", "the job is being stopped")
+
+    play(tmp_path, scenario)
+
+
+def test_the_end_of_a_ps_that_left_is_told_once(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await it.scale(ps=2)
+        await it.ended()
+        it.backend._report(
+            dataclasses.replace(it.backend.pods["ps-2"], deleted=True)
+        )  # as the launcher does afterwards
+        await it.until(lambda: it.master.pods.seen["ps-2"].deleted)
+        told = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+        assert [event["cause"] for event in told if event["type"] == "exited"] == ["exited with code 0"]
 
     play(tmp_path, scenario, ps=3)
 

@@ -25,7 +25,7 @@ from deeprec_ext.launch.rundir import check_directory, default_directory
 from deeprec_ext.launch.script import Progress
 from deeprec_ext.launch.summary import merge_summary
 from deeprec_ext.rundir import RunDirectory, files_private
-from deeprec_ext.settings import Settings, split_setting, values_given
+from deeprec_ext.settings import WORDS, Settings, split_setting, values_given
 
 
 @contextlib.contextmanager
@@ -183,8 +183,18 @@ def test_settings_are_typed_and_named():
     assert values_given([("bad_records", "skip")]) == {"bad_records": "skip"}
     with pytest.raises(UsageError, match="bad_records=ignore: must be one of fail, skip"):
         values_given([("bad_records", "ignore")])
+    with pytest.raises(UsageError, match="cut=maybe: must be one of auto, on, off"):
+        values_given([("cut", "maybe")])
+    with pytest.raises(UsageError, match="ps_failover=promise: must be one of promote, replace"):
+        values_given([("ps_failover", "promise")])
     with pytest.raises(UsageError, match="write name=value"):
         split_setting("verify_copies")
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_what_is_a_setting_by_default_may_be_said(name: str):
+    usual = getattr(Settings(), name)
+    assert values_given([(name, usual)]) == {name: usual}
 
 
 def test_a_port_in_use_is_one_clear_line():
