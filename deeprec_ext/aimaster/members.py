@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from deeprec_ext.aimaster.allowance import Allowance
 from deeprec_ext.aimaster.clock import Clock
 from deeprec_ext.aimaster.commands import Outbox
 from deeprec_ext.aimaster.facts import TRAINERS, RoleRecord
@@ -50,6 +51,8 @@ class Member:
     heartbeat: pb.Heartbeat = field(default_factory=pb.Heartbeat)
     heartbeat_at: float | None = None
     cpu_percent: float = 0.0
+    allowance: Allowance = field(default_factory=Allowance)
+    slowed: bool = False  # it has said more than is taken from one process, and that was told
     worked_at: float | None = None  # monotonic, of the last heartbeat that told of work
     examples: Count = field(default_factory=lambda: Count(EXAMPLES_PER_SECOND_MAX))
     known_epoch: int = 0
