@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Mapping
 
 from deeprec_ext.security.authority import create_certificates
+from deeprec_ext.security.credentials import ROLES
 from deeprec_ext.security.tokens import NAME as TOKEN
 from deeprec_ext.security.tokens import make_token
 from tfjob.api import Manifest
@@ -39,6 +40,12 @@ def issue(namespace: str, job: str) -> dict[str, bytes]:
         path = create_certificates(directory, f"{namespace}.{job}")
         make_token(path)
         return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+
+
+def lacking(data: Mapping[str, str]) -> list[str]:
+    """Files that pods of this version mount, and a Secret that an earlier operator has made does not have."""
+    wanted = {name for role in ROLES for name in role_files(role)}
+    return sorted(wanted - set(data))
 
 
 def secret_data(files: Mapping[str, bytes]) -> dict[str, str]:

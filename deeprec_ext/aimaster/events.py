@@ -123,7 +123,6 @@ class EventLog:
             while page := self._store.events(self._written or 0, PAGE):
                 for row in page:
                     self._write(*row)
-                    self._written = row[0]
         except OSError as error:
             if not self.behind:
                 log.error("%s cannot be written: %s; it is tried again", self._path, error)
@@ -144,6 +143,7 @@ class EventLog:
     def _write(self, sequence: int, time: float, type_: str, role: str, epoch: int, text: str) -> None:
         line = {"sequence": sequence, "time": time, "type": type_, "role": role, "epoch": epoch, **read_fields(text)}
         self._append(json.dumps(line).encode() + b"\n")
+        self._written = sequence  # also where no new file can be begun: this one has it
         assert self._file is not None
         if self._file.tell() >= FILE_BYTES:
             self._close()

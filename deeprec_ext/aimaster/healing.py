@@ -332,4 +332,5 @@ class Healing:
                 self.end(member)
             if now - flushed >= FLUSH_SECONDS:
                 job.members.flush()
+                job.ledger.look()
                 flushed = now

@@ -201,12 +201,9 @@ class Inbox:
         )  # fmt: skip
         self._job.publish_soon()
 
-    def _on_log(self, member: Member, line: pb.LogLine) -> None:
-        self._job.event("warning", member.name, text=line.text[:TEXT_MAX])
-
     def _on_notice(self, member: Member, notice: pb.Notice) -> None:
         if not self._job.suspects.has(member):
-            self._job.notices.add(member.name, notice)
+            self._job.notices.add(member.name, notice, member.incarnation)
 
     def _on_passes(self, member: Member, report: pb.PassReport) -> None:
         try:

@@ -34,6 +34,7 @@ from deeprec_ext.aimaster.members import Members
 from deeprec_ext.aimaster.notices import Notices
 from deeprec_ext.aimaster.signals import Signal
 from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.stored import built
 from deeprec_ext.aimaster.suspects import Suspects
 from deeprec_ext.aimaster.unwritten import Unwritten
 from deeprec_ext.aimaster.view import Cluster, advance
@@ -48,6 +49,8 @@ square of the members (a list of n workers to n agents: 60 MB for 1 000), so the
 
 
 FAILURE_MAX = 500
+UNTOLD_KEY = "aside_untold"
+"""What was set aside before there was a job that could tell it: lines."""
 
 
 def stored_wish(store: Store) -> pb.BackupWish:
@@ -82,7 +85,7 @@ class Job:
         self.commander = Commander(self.incarnation)
         self.events = EventLog(store, spec.workdir / "events.jsonl", self.clock)
         self.members = Members(store, spec.settings, self.clock)
-        self.cluster = Cluster.from_json(text) if (text := store.get("cluster")) else Cluster()
+        self.cluster = store.read("cluster", Cluster.from_json, Cluster())
         self.catalogues = Catalogues(store, spec.slots)
         self.catalogue = self.catalogues.present
         self.ending: str = store.get("ending", "")  # finishing, finished, failed
@@ -97,10 +100,9 @@ class Job:
         self._marked_for: str = store.get("marks", "")  # fingerprint of the tables that are marked; asked often
         self._tables = self.catalogue, tables_fingerprint(self.catalogue)
         self.backup_map: tuple[int, ...] = ()  # slot -> who would take it over, as published
-        found = (
-            {} if spec.resume else store.get("requests", {})
-        )  # a run that is resumed starts with those of its command
-        self.requests = Requests(**found) if found else Requests.of(spec)
+        self.requests = Requests.of(spec)  # a run that is resumed starts with those of its command
+        if not spec.resume:
+            self.requests = store.read("requests", lambda found: built(Requests, found), self.requests)
         self.wish = stored_wish(store)
         if self.wish.disk_path and not self.may_back_up_to(self.wish.disk_path):
             self.wish.ClearField("disk_path")  # taken when the command line named a place, which it does no more
@@ -128,7 +130,10 @@ class Job:
 
     def _tell_aside(self) -> None:
         """What the store could not read back is told once, and never read again."""
-        lines, self.store.aside = self.store.aside, []
+        untold: list[str] = self.store.get(UNTOLD_KEY) or []
+        lines, self.store.aside = [*untold, *self.store.aside], []
+        if untold:
+            self.store.put(**{UNTOLD_KEY: None})
         for line in lines:
             log.error("set aside, for it cannot be read back: %s", line)
             self.event("stored_set_aside", what=line)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from deeprec_ext.aimaster.allowance import Allowance
 from deeprec_ext.aimaster.clock import Clock
 from deeprec_ext.aimaster.commands import Outbox
 from deeprec_ext.aimaster.facts import TRAINERS, RoleRecord
@@ -24,6 +25,9 @@ from deeprec_ext.settings import Settings
 OWN_END_SECONDS = 10.0
 """A process that outlives its script ends itself after `end_limit_seconds`. So long later somebody else does it: it is
 stopped, or has no such timer."""
+
+WORKING_PERCENT, WORKED_SECONDS = 20.0, 60.0
+"""Of a core, in one interval between heartbeats: who has used so much within so long works on something."""
 
 
 @dataclass
@@ -47,6 +51,9 @@ class Member:
     heartbeat: pb.Heartbeat = field(default_factory=pb.Heartbeat)
     heartbeat_at: float | None = None
     cpu_percent: float = 0.0
+    allowance: Allowance = field(default_factory=Allowance)
+    slowed: bool = False  # it has said more than is taken from one process, and that was told
+    worked_at: float | None = None  # monotonic, of the last heartbeat that told of work
     examples: Count = field(default_factory=lambda: Count(EXAMPLES_PER_SECOND_MAX))
     known_epoch: int = 0
     resident: frozenset[int] = frozenset()  # slots that a PS held whole when it registered
@@ -62,6 +69,12 @@ class Member:
     @property
     def is_trainer(self) -> bool:
         return self.role in TRAINERS
+
+    def is_busy(self, now: float) -> bool:
+        """Whether it does something, be it no training. A chief that talks does: its disk may be slow, and it is believed."""
+        if self.heartbeat_at is None or now - self.heartbeat_at > WORKED_SECONDS:
+            return False
+        return self.role == pb.CHIEF or (self.worked_at is not None and now - self.worked_at <= WORKED_SECONDS)
 
 
 class Members:
@@ -190,6 +203,8 @@ class Members:
         if member.heartbeat_at is not None and now > member.heartbeat_at:
             used = heartbeat.cpu_seconds - member.heartbeat.cpu_seconds
             member.cpu_percent = max(0.0, 100 * used / (now - member.heartbeat_at))
+            if member.cpu_percent >= WORKING_PERCENT:
+                member.worked_at = now
         member.seen = member.heartbeat_at = now
         member.heartbeat = heartbeat
         if heartbeat.training:

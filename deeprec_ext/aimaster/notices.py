@@ -6,10 +6,12 @@ Every process with the same trouble says the same; it is kept once, with the rol
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from deeprec_ext.aimaster.facts import parse_name
+from deeprec_ext.aimaster.stored import built
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ KEPT_MAX = 20
 ROLES_MAX = 20
 TEXT_MAX = 1000
 KEY = "notices"
+WORDS_KEY = "strict_words"
+"""Role -> incarnation of a process that alone said, with `strict`, what would end the job."""
 UNUSED_PS = frozenset({"no-variable-on-ps", "local-training"})
 """What is trained reaches no PS at all; told by an event of its own as well."""
 
@@ -46,16 +50,49 @@ class Notice:
 
 def notices_of(values: Mapping[str, Any]) -> tuple[Notice, ...]:
     """From everything that a store keeps by key."""
-    return tuple(Notice(**{**one, "roles": tuple(one["roles"])}) for one in values.get(KEY) or ())
+    return tuple(built(Notice, {**one, "roles": tuple(one["roles"])}) for one in values.get(KEY) or ())
 
 
 class Notices:
     def __init__(self, job: Job) -> None:
         self._job = job
-        self.all: tuple[Notice, ...] = notices_of({KEY: job.store.get(KEY)})
+        self.kill: Callable[[str], None] = lambda name: None  # and start it again
+        self.all: tuple[Notice, ...] = job.store.read(KEY, lambda value: notices_of({KEY: value}), ())
 
-    def add(self, role: str, said: pb.Notice) -> None:
-        """Idempotent: processes say it again after each registration."""
+    def add(self, role: str, said: pb.Notice, incarnation: str = "") -> None:
+        """Idempotent: processes say it again after each registration. `incarnation`: of who says it; empty: the AIMaster."""
+        self._keep_it(role, said)
+        if self._job.settings.strict and not said.mended and not self._job.ending:
+            self._be_strict(role, said, incarnation)
+
+    def _be_strict(self, role: str, said: pb.Notice, incarnation: str) -> None:
+        """The end of the job, unless it is the word of one worker alone: then of its next process, if that says the same."""
+        key = said.code[:TEXT_MAX], said.text[:TEXT_MAX]
+        if self._is_believed(role, key, incarnation):
+            self._job.end("failed", str(Notice(*key, said.remedy[:TEXT_MAX])))
+            return
+        words: dict[str, str] = self._job.store.get(WORDS_KEY, {})
+        if role in words:
+            return
+        self._job.store.put(**{WORDS_KEY: {**words, role: incarnation}})
+        text = (
+            f"with strict: {role} alone says that {key[1]}; it is started again, and believed if it still says so then"
+        )
+        self._job.event("warning", role, text=text)
+        self.kill(role)
+
+    def _is_believed(self, role: str, key: tuple[str, str], incarnation: str) -> bool:
+        job = self._job
+        if not incarnation or parse_name(role)[0] == pb.CHIEF:
+            return True
+        if any({*one.roles} - {role} for one in self.all if (one.code, one.text) == key):
+            return True
+        if key[0] in UNUSED_PS and job.cluster.live and not job.catalogue.variables:
+            return True  # seen here: nobody has a variable on a PS
+        before = job.store.get(WORDS_KEY, {}).get(role)
+        return before is not None and before != incarnation
+
+    def _keep_it(self, role: str, said: pb.Notice) -> None:
         found = {(one.code, one.text): one for one in self.all}
         key = said.code[:TEXT_MAX], said.text[:TEXT_MAX]
         known = found.get(key)
@@ -70,13 +107,12 @@ class Notices:
                 self._job.event("unused_ps", role, code=known.code, text=known.text, remedy=known.remedy)
         found[key] = dataclasses.replace(known, roles=tuple(sorted({*known.roles, role})))
         self._keep(tuple(found.values()))
-        if self._job.settings.strict and not known.mended:
-            self._job.end("failed", str(known))
 
     def forget(self) -> None:
         """A run that is resumed may be another script's."""
         if self.all:
             self._keep(())
+        self._job.store.put(**{WORDS_KEY: {}})
 
     def _keep(self, notices: Sequence[Notice]) -> None:
         self.all = tuple(notices)

@@ -23,7 +23,7 @@ from deeprec_ext.aimaster.facts import JobSpec
 from deeprec_ext.aimaster.listening import try_listen
 from deeprec_ext.aimaster.notices import Notice
 from deeprec_ext.aimaster.store import HISTORY, Store, StoreError
-from deeprec_ext.aimaster.storefile import AGAIN_SECONDS, is_damage, kept_copy, lacks, reason, set_aside
+from deeprec_ext.aimaster.storefile import AGAIN_SECONDS, is_damage, is_empty, kept_copy, lacks, reason, set_aside
 from deeprec_ext.aimaster.unwritten import CODE
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -113,12 +113,18 @@ class _Unavailable(rpc.AgentsServicer):
 
 
 def set_aside_what_went_back(path: Path) -> None:
-    """A store that lacks what was committed may not decide anything: agents know more. It counts as lost."""
+    """A store that lacks what was committed may not decide anything: agents know more. It counts as lost.
+
+    One that is gone, or empty since it was opened (`unwritable` makes it), is lost as it is: there is nothing to put aside,
+    and what was put aside before, with what it held, stays."""
     try:
-        lost = lacks(path)
+        lost = lacks(path) if path.exists() else 0
+        empty = lost > 0 and is_empty(path)
     except sqlite3.Error:
         return  # damaged: `Store` finds out
-    if lost:
+    if empty:
+        log.error("%s is gone, or empty, and with it its %d transactions", path, lost)
+    elif lost:
         log.error("%s has lost its last %d transactions (its write-ahead log is damaged) and is put aside", path, lost)
         set_aside(path)
 

@@ -18,6 +18,9 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
 KILL_SECONDS = 10.0
+AGAIN_SECONDS, AGAIN_MAX_SECONDS = 1.0, 30.0
+"""After how long a restart that failed is tried again; each time twice as long."""
+
 SIGNALS_FROM = 128
 
 UNKNOWN_EXIT_CODE = 1
@@ -67,15 +70,38 @@ class Pods:
             task.add_done_callback(lambda _: self._restarting.pop(name, None))
 
     async def _restart(self, name: str) -> None:
-        try:
-            await self.backend.delete(name, 0.0)
-            await self._job.changed.until(lambda: self.exited(name), KILL_SECONDS)
-            record = self._job.members.record(name)
-            if record is not None and record.wanted and not self._job.ending:
-                self.seen.pop(name, None)
+        """Until it is done: nobody would ask a second time for what hangs, or for a PS that is waited for."""
+        pause = AGAIN_SECONDS
+        while True:
+            try:
+                await self._restart_once(name)
+                return
+            except UnreachableError as error:
+                why = str(error)
+            except Exception as error:
+                log.exception("%s could not be started again", name)
+                self._job.handler_failed(f"the restart of {name}", error, name)
+                why = f"{type(error).__name__}: {error}"
+            log.error("%s could not be started again: %s; in %.0f s it is tried again", name, why, pause)
+            if pause == AGAIN_SECONDS:
+                text = f"{name} could not be started again: {why}; it is tried again"
+                self._job.event("warning", name, text=text)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, AGAIN_MAX_SECONDS)
+
+    async def _restart_once(self, name: str) -> None:
+        """Raises UnreachableError."""
+        await self.backend.delete(name, 0.0)
+        await self._job.changed.until(lambda: self.exited(name), KILL_SECONDS)
+        record = self._job.members.record(name)
+        if record is not None and record.wanted and not self._job.ending:
+            old = self.seen.pop(name, None)
+            try:
                 await self.backend.create(name)
-        except UnreachableError as error:
-            log.error("%s could not be started again: %s", name, error)
+            except BaseException:
+                if old is not None:  # the next try need not wait for an end that was seen
+                    self.seen.setdefault(name, old)
+                raise
 
     def end(self, member: Member) -> None:
         """Its script has ended, its pod has not. A process that is the pod's own is killed, in the background, with the exit

@@ -68,6 +68,7 @@ class AIMaster:
         missing = Missing(job, self.scalings.blocks_healing, self._healing.begin_anew)
         inbox = Inbox(job, failures, self.scalings.pause_reported)
         inbox.kill, self.pods.failed = self.pods.restart, inbox.gone
+        job.notices.kill = self.pods.restart
         self._agents = AgentsService(job, admission, inbox, missing, Speakers(certs))
         self.autoscaler = make_autoscaler(job, self.scalings, backend) if job.settings.autoscale else None
         self._admin = AdminService(job, self.scalings, self.autoscaler)

@@ -112,12 +112,24 @@ class AgentsService(rpc.AgentsServicer):
         while (message := await context.read()) is not grpc.aio.EOF:
             if member.outbox.closed or member.outbox.generation != generation:
                 return  # fenced, or the agent has a newer stream
+            began = self._job.clock.monotonic()
             try:
                 self._inbox.receive(member, message)
             except Exception as error:
                 kind = message.WhichOneof("message")
                 log.exception("a message of %s (%s) could not be handled", member.name, kind)
                 self._job.handler_failed(f"{kind} of {member.name}", error, member.name)
+            now = self._job.clock.monotonic()
+            if (wait := member.allowance.spend(message.ByteSize(), now - began, now)) > 0:
+                await self._slow_down(member, wait)
+
+    async def _slow_down(self, member: Member, seconds: float) -> None:
+        if not member.slowed:
+            member.slowed = True
+            text = f"{member.name} says more than is taken from one process, and is read more slowly: what it says comes late"
+            log.warning("%s", text)
+            self._job.event("warning", member.name, text=text)
+        await asyncio.sleep(seconds)
 
     async def _write(self, member: Member, generation: int, context: grpc.aio.ServicerContext) -> None:
         while (message := await member.outbox.next(generation)) is not None:

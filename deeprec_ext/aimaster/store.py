@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from deeprec_ext.aimaster.facts import Failure, RoleRecord, Scaling
+from deeprec_ext.aimaster.stored import built
 from deeprec_ext.aimaster.storefile import Statement, StoreFile
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.gazer import series
@@ -280,6 +281,18 @@ class Store:
             self.set_aside("meta", key, row[0], error, "DELETE FROM meta WHERE key=?")
             return default
 
+    def read(self, key: str, read: Callable[[Any], T], default: T) -> T:
+        """What `read` makes of the value. One of which it makes nothing is set aside."""
+        if (value := self.get(key)) is None:
+            return default
+        try:
+            return read(value)
+        except UNREADABLE as error:
+            if self._read_only:
+                raise
+            self.set_aside("meta", key, json.dumps(value), error, "DELETE FROM meta WHERE key=?")
+            return default
+
     def put(self, **values: Any) -> None:
         rows = [(key, json.dumps(value)) for key, value in values.items()]
         self._run_many("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
@@ -369,7 +382,7 @@ class Store:
 
     def roles(self) -> list[RoleRecord]:
         rows = self._db.execute("SELECT name, json FROM roles")
-        return self._sound("roles", "name", rows, lambda text: RoleRecord(**json.loads(text)))
+        return self._sound("roles", "name", rows, lambda text: built(RoleRecord, json.loads(text)))
 
     def fence(self, incarnation: str, name: str) -> None:
         self._run("INSERT OR IGNORE INTO fenced VALUES (?, ?)", (incarnation, name))
@@ -394,7 +407,7 @@ class Store:
 
     def failures(self) -> list[Failure]:
         rows = self._db.execute("SELECT id, json FROM failures ORDER BY id")
-        return self._sound("failures", "id", rows, lambda text: Failure(**json.loads(text)))
+        return self._sound("failures", "id", rows, lambda text: built(Failure, json.loads(text)))
 
     def save_totals(self, examples: Iterable[tuple[str, int]]) -> None:
         """Examples per incarnation, the highest ever told."""

@@ -282,6 +282,12 @@ def count_of(db: sqlite3.Connection) -> int:
     return 0 if row is None else int(row[0])
 
 
+def is_empty(path: Path) -> bool:
+    """Whether a store has no table at all. Raises sqlite3.Error."""
+    with contextlib.closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as db:
+        return not db.execute("SELECT 1 FROM sqlite_master").fetchone()
+
+
 def lacks(path: Path) -> int:
     """How many transactions a store has lost that were committed: when its write-ahead log is damaged, SQLite goes back to what
     was before, and says nothing. Their number is written beside it after each commit. Raises sqlite3.Error."""

@@ -100,7 +100,10 @@ def summarize(
         "data": report.summarize(store),
         "metrics": metrics,
         "notices": [dataclasses.asdict(one) for one in notices_of({KEY: store.get(KEY)})],
-        "suspects": {one.name: str(one) for one in suspects_of({SUSPECTS: store.get(SUSPECTS)})},
+        "suspects": {
+            one.name: {"time": one.time, "what": one.what, "offences": one.offences}
+            for one in suspects_of({SUSPECTS: store.get(SUSPECTS)})
+        },
         "estimator": _estimator(directory),
     }
 

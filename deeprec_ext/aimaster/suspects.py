@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from deeprec_ext.aimaster.members import Member
+from deeprec_ext.aimaster.stored import built
 from deeprec_ext.proto.bounds import Violation
 from deeprec_ext.security.credentials import is_own
 
@@ -38,7 +39,7 @@ class Suspect:
 
 def suspects_of(values: Mapping[str, Any]) -> list[Suspect]:
     """From everything that a store keeps by key."""
-    return [Suspect(**one) for one in values.get(KEY) or ()]
+    return [built(Suspect, one) for one in values.get(KEY) or ()]
 
 
 class Suspects:
@@ -47,7 +48,8 @@ class Suspects:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._all: dict[str, Suspect] = {}
-        for suspect in suspects_of({KEY: job.store.get(KEY)}):
+        none: list[Suspect] = []
+        for suspect in job.store.read(KEY, lambda value: suspects_of({KEY: value}), none):
             self._all[suspect.name] = suspect
 
     @property

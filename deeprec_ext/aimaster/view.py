@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from deeprec_ext.aimaster.facts import PsInfo
 from deeprec_ext.aimaster.planner import initial_map
+from deeprec_ext.aimaster.stored import built
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 
@@ -49,11 +50,15 @@ class Cluster:
 
     @staticmethod
     def from_json(text: str) -> Cluster:
+        """Raises one of `store.UNREADABLE`."""
         values = json.loads(text)
         for name in ("slot_map", "marked", "lost", "cut"):
             values[name] = tuple(values.get(name, ()))
-        values["ps"] = tuple(PsInfo(**ps) for ps in values["ps"])
-        return Cluster(**values)
+        values["ps"] = tuple(built(PsInfo, ps) for ps in values["ps"])
+        cluster = built(Cluster, values)
+        if unknown := set(cluster.slot_map) - {ps.task for ps in cluster.ps}:
+            raise ValueError(f"slots are on the tasks {sorted(unknown)}, which are nobody's")
+        return cluster
 
 
 def take_task(cluster: Cluster) -> tuple[Cluster, int]:

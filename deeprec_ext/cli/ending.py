@@ -59,6 +59,8 @@ def print_body(summary: Mapping[str, Any], console: Console) -> None:
     for one in summary.get("notices") or []:
         line = notice_line(str(one.get("text")), str(one.get("remedy") or ""), one.get("roles") or [])
         console.print(line, style="yellow")
+    for name, one in (summary.get("suspects") or {}).items():
+        console.print(printable(f"suspect {name}: {one.get('what')}"), style="red")
     metrics = summary.get("metrics") or {}
     if metrics:
         text = ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics.items()))

@@ -113,6 +113,7 @@ class Job:
         for path in containers.paths:
             self._guard.add_directory(path)
         self._pods = Pods(self._command_of, plan.directory.log, self._judge, self._guard, containers)
+        self._pods.broke = self._nobody_looks_after
 
     async def run(self) -> Result:
         """Everything. Raises UsageError before anything has started; afterwards the outcome says what went wrong."""
@@ -221,6 +222,9 @@ class Job:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("the launcher failed", exc_info=error)
             self._ending.set(Outcome(FAILED, f"the launcher failed: {error!r}"))
+
+    def _nobody_looks_after(self, name: str, error: Exception) -> None:
+        self._ending.set(Outcome(FAILED, f"the launcher failed with {name}: {error!r}"))
 
     async def _show(self, script: Script) -> None:
         while True:

@@ -26,6 +26,8 @@ from deeprec_ext.units import format_bytes
 _log = logging.getLogger(__name__)
 _WATCH_QUEUE_MAX = 1000
 START_AGAIN_SECONDS = 1.0
+DEFECTS_MAX = 10
+"""How often in a row a defect of ours may keep a pod from being judged, or started again, before that ends the job."""
 STEADY_SECONDS = 600.0
 """An AIMaster that has run for so long has all its restarts again: jobs run for months, and each costs them little."""
 
@@ -93,6 +95,7 @@ class Pods:
         self._stops: set[asyncio.Task[None]] = set()
         self.closed = False
         self.unwritten: dict[str, str] = {}  # name -> why its log cannot be written at present
+        self.broke: Callable[[str, Exception], None] = lambda name, error: None  # nobody looks after this pod any more
 
     def get(self, name: str) -> Pod | None:
         return self._pods.get(name)
@@ -237,7 +240,19 @@ class Pods:
         stop.add_done_callback(self._stops.discard)
 
     async def _supervise(self, pod: Pod) -> None:
-        """Wait, judge, start again: until it is done."""
+        """Until it is done. What fails here and is not mended by trying again is told: the pod has nobody any more."""
+        try:
+            await self._look_after(pod)
+        except Exception as error:
+            _log.exception("%s is given up, because the launcher failed with it", pod.name)
+            if pod.process is not None:  # not known to have ended, and nobody waits for it
+                pod.process.signal(signal.SIGKILL)
+            pod.process, pod.restarting = None, False
+            self.broke(pod.name, error)
+            self._tell(pod)
+
+    async def _look_after(self, pod: Pod) -> None:
+        """Wait, judge, start again."""
         while pod.process is not None:
             process = pod.process
             code, by_signal = await process.wait(), process.killed_by_signal
@@ -248,7 +263,7 @@ class Pods:
             self._containers.kill_rest(pod.name)
             if pod.role == "aimaster" and time.monotonic() - process.started_at > STEADY_SECONDS:
                 pod.recent_restarts = pod.recent_error_restarts = 0  # it works, and is killed now and then (memory)
-            verdict = await self._judge(pod, code, by_signal)
+            verdict = await self._verdict(pod, code, by_signal)
             pod.restarting = verdict.action is Action.RESTART and not pod.deleted
             if pod.restarting:
                 pod.restarts += 1
@@ -259,16 +274,34 @@ class Pods:
                 return
             _log.info("%s %s; starting it again in %.1f s", pod.name, verdict.reason, verdict.delay_seconds)
             await asyncio.sleep(verdict.delay_seconds)
-            while not (pod.deleted or self.closed):
-                try:
-                    await self._start(pod)
-                    break
-                except (OSError, UsageError) as error:  # it was started before, so it is not the command
-                    _log.warning("%s cannot be started: %s; it is tried again", pod.name, error)
-                    await asyncio.sleep(START_AGAIN_SECONDS)
-            else:
-                pod.restarting = False
+            await self._start_again(pod)
+
+    async def _verdict(self, pod: Pod, code: int, by_signal: bool) -> Verdict:
+        """Raises what the judge raises again and again."""
+        for _ in range(DEFECTS_MAX - 1):
+            try:
+                return await self._judge(pod, code, by_signal)
+            except Exception:
+                _log.exception("%s could not be judged; it is tried again", pod.name)
+            await asyncio.sleep(START_AGAIN_SECONDS)
+        return await self._judge(pod, code, by_signal)
+
+    async def _start_again(self, pod: Pod) -> None:
+        """Unless it is not wanted any more. Raises what keeps it from that again and again, and is no lack of anything."""
+        defects = 0
+        while not (pod.deleted or self.closed):
+            try:
+                await self._start(pod)
                 return
+            except (OSError, UsageError) as error:  # it was started before, so it is not the command
+                _log.warning("%s cannot be started: %s; it is tried again", pod.name, error)
+            except Exception:
+                defects += 1
+                if defects >= DEFECTS_MAX or pod.process is not None:  # it runs: a second one may not
+                    raise
+                _log.exception("%s could not be started; it is tried again", pod.name)
+            await asyncio.sleep(START_AGAIN_SECONDS)
+        pod.restarting = False
 
     def _cause(self, pod: Pod, code: int) -> str:
         if self._containers.ran_out_of_memory(pod.name) and code == 128 + signal.SIGKILL:

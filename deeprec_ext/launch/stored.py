@@ -26,7 +26,7 @@ POINTS = 400
 EVENTS_MAX = 10_000
 EVENT_TYPES = (
     "warning", "refusal", "set_aside", "peer_backups_complete", "disk_backup", "disk_backup_dropped", "disk_restored",
-    "decision", "decision_refused", "notice",
+    "decision", "decision_refused", "notice", "suspect",
 )  # fmt: skip
 METRICS = (
     ("steps_per_second", "examples_per_second", "step_seconds", "step_p95_seconds", "step_longest_seconds", "gate_wait_share",

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 EMPTY: Mapping[str, Any] = {
     "status": "", "steps": 0, "examples": 0, "seconds": 0.0, "roles": {}, "scaling": [], "failures": [], "data": None,
-    "metrics": {}, "notices": [], "estimator": {},
+    "metrics": {}, "notices": [], "suspects": {}, "estimator": {},
 }  # fmt: skip
 
 

@@ -381,8 +381,6 @@ Finished
   had_session                   flag                 -                  -
   exit_code                     int                  -INT32..INT32      exit code
   error                         text                 0..LONG            characters
-LogLine
-  text                          text                 0..LONG            characters
 PassReport
   json                          text                 0..MESSAGE         characters
 AgentMessage
@@ -396,7 +394,6 @@ AgentMessage
   live                          message              -                  -
   refusal                       message              -                  -
   finished                      message              -                  -
-  log                           message              -                  -
   passes                        message              -                  -
   backup                        message              -                  -
   backup_wish                   message              -                  -

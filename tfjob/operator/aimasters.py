@@ -8,6 +8,7 @@ AIMaster, which scales them: it is told of the job's new size anyway, and the AI
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from deeprec_ext.errors import UsageError
@@ -15,6 +16,8 @@ from tfjob import aimaster, certificates, names
 from tfjob.annotations import Elastic
 from tfjob.api import Api, ApiError, ConflictError, Manifest, NotFoundError, Resource, resource_of
 from tfjob.spec import TFJob
+
+log = logging.getLogger(__name__)
 
 CHECKED_AT_MOST = 10_000
 BUDGETS = Resource("poddisruptionbudgets", group="policy")
@@ -55,13 +58,22 @@ class AIMasters:
         self._checked[job.uid] = elastic.ps
 
     async def _wanted(self, job: TFJob, elastic: Elastic) -> list[Manifest]:
-        """Certificates are made only where the job has none: a second authority would shut out those who know the first."""
+        """Certificates are made only where the job has none: a second authority would shut out those who know the first.
+
+        Nor are single ones added to a Secret that lacks them: that takes the right to change every Secret of the cluster,
+        which an operator that only makes and reads them does not have.
+        """
         try:
             secret = await self._api.get(_resource("Secret", "v1"), job.namespace, certificates.secret_name(job.name))
         except NotFoundError:
             secret = None
         if secret is not None:
             _check_owner(secret, job, "Secret")
+            if lacking := certificates.lacking(secret.get("data") or {}):
+                log.warning(
+                    "%s/%s: Secret %s is of an earlier operator and lacks %s: new pods of these stay in ContainerCreating; "
+                    "start the job again", job.namespace, job.name, secret["metadata"]["name"], ", ".join(lacking),
+                )  # fmt: skip
             made = aimaster.manifests(job, elastic, {}, self._options)
             return [one for one in made if one["kind"] != "Secret"]
         loop = asyncio.get_running_loop()

@@ -8,11 +8,12 @@ agent sends a request until it is answered before it sends the next.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger.files import ShardTable, from_scan
-from deeprec_ext.aimaster.ledger.holders import SCANS_MAX, STALLED_SECONDS, Holder, may_have, share
+from deeprec_ext.aimaster.ledger.holders import BUSY_SECONDS, SCANS_MAX, STALLED_SECONDS, Holder, may_have, share
 from deeprec_ext.aimaster.ledger.position import Position
 from deeprec_ext.aimaster.ledger.visits import SCAN, Changes, Numbers, Visit, Visits
 from deeprec_ext.errors import UsageError
@@ -332,8 +333,11 @@ class Dataset:
         self.holders.pop(incarnation, None)
         return len(self.visits.release(incarnation))
 
-    def take_back_stalled(self, now: float) -> list[str]:
-        """Leases of who trains nothing of them, while others wait for nothing else; whose they were."""
+    def take_back_stalled(self, now: float, busy: Collection[str] = ()) -> list[str]:
+        """Leases of who trains nothing of them, while others wait for nothing else; whose they were.
+
+        `busy`: incarnations that do something else, and come back to their leases.
+        """
         if not any(holder.waiting for holder in self.holders.values()) or self.visits.available():
             return []
         found = []
@@ -341,7 +345,7 @@ class Dataset:
             holder = self.holders.setdefault(who, Holder(who))
             if holder.active_at is None:
                 holder.active_at = now
-            elif now - holder.active_at > STALLED_SECONDS:
+            elif now - holder.active_at > (BUSY_SECONDS if who in busy else STALLED_SECONDS):
                 self._count_unsure(who, now)
                 self.visits.release(who)
                 holder.active_at, self.changed = None, True

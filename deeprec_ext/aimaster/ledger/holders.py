@@ -65,6 +65,9 @@ HELD_LEASES_MAX, HELD_RECORDS_MAX = 1024, 1 << 20
 STALLED_SECONDS = 600.0
 """Who has leases, trains nothing of them for so long, and keeps others waiting for the end of the data, loses them."""
 
+BUSY_SECONDS = 1800.0
+"""... and so long who is seen to do something else: an evaluation, a checkpoint to a slow disk."""
+
 
 def may_have(leases: int, records: int) -> int:
     """Leases that one who holds so much may have beside them: nobody hoards what others could train."""

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from deeprec_ext.aimaster.ledger import position as positions
@@ -267,19 +267,33 @@ class Ledger:
 
     def _hint(self) -> None:
         """Tells those who wait that there is something."""
-        restoring, now = self._restoring(), self._job.clock.monotonic()
+        restoring = self._restoring()
+        self.look()
         for dataset in self._datasets.values():
             dataset.restoring = restoring
-            if self._job.cluster.live and not self._job.cluster.lost and (stalled := dataset.take_back_stalled(now)):
-                self._take_back(dataset, stalled)
             if waiting := dataset.waiting():
                 self._push(dataset, waiting)
 
-    def _take_back(self, dataset: Dataset, stalled: Iterable[str]) -> None:
+    def look(self) -> None:
+        """Call it now and then: who waits for leases says nothing meanwhile, and who sits on them neither."""
+        if not self._job.cluster.live or self._job.cluster.lost:
+            return
+        now = self._job.clock.monotonic()
+        busy = {member.incarnation for member in self._job.members if member.is_busy(now)}
+        for dataset in self._datasets.values():
+            if stalled := dataset.take_back_stalled(now, busy):
+                self._take_back(dataset, stalled, busy)
+
+    def _take_back(self, dataset: Dataset, stalled: Iterable[str], busy: Collection[str]) -> None:
+        """Who is busy is late, and no liar."""
         members = {member.incarnation: member for member in self._job.members}
         for who in stalled:
             what = f"it holds records of dataset {dataset.name!r}, trains nothing of them, and others wait for them"
-            if (member := members.get(who)) is not None:
+            if (member := members.get(who)) is None:
+                continue
+            if who in busy:
+                self._job.event("warning", member.name, text=f"{what}: it is busy with something else, and loses them")
+            else:
                 self._job.suspects.note(member, what)
         self._soon()
 

@@ -20,12 +20,15 @@ from deeprec_ext.aimaster.authorisation import Authorisation
 from deeprec_ext.aimaster.backend import PodBackend, PodState
 from deeprec_ext.aimaster.border import Border
 from deeprec_ext.aimaster.facts import JobSpec
+from deeprec_ext.aimaster.job import UNTOLD_KEY
 from deeprec_ext.aimaster.rebuilding.claims import Claim, newest_view, still_missing
 from deeprec_ext.aimaster.rebuilding.recollecting import Stored, recollect
 from deeprec_ext.aimaster.rebuilding.writing import write
 from deeprec_ext.aimaster.service import refuse
 from deeprec_ext.aimaster.signals import Signal
-from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.store import UNREADABLE, Store
+from deeprec_ext.aimaster.storefile import set_aside
+from deeprec_ext.aimaster.view import Cluster
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -54,11 +57,18 @@ async def rebuild_if_lost(
     path = spec.workdir / "aimaster.db"
     store = Store(path)
     try:
-        if spec.resume or store.get("cluster") is not None:
+        why = _unreadable(store)
+        if spec.resume or (store.get("cluster") is not None and not why):
             return False
         pods = await _pods(backend)
         if not any(pod.state == "running" or pod.restarting for pod in pods.values()):
             return False
+        if why:
+            log.error("%s is put aside: who belongs to the cluster cannot be read back: %s", path, why)
+            store.close()
+            set_aside(path)
+            store = Store(path)
+            store.put(**{UNTOLD_KEY: [f"{path.name}: the cluster of it: {why}"]})
         log.warning("%s is empty, and pods of job %s run: asking them what they know", path, spec.name)
         collector = _Collector(spec.name, pods, certs)
         server = await _serve(collector, certs, listen)
@@ -69,6 +79,16 @@ async def rebuild_if_lost(
             await server.stop(STOP_SECONDS)
     finally:
         store.close()
+
+
+def _unreadable(store: Store) -> str:
+    """Why nobody can be sure from this store who belongs to the cluster; empty: one can, or it does not say."""
+    try:
+        if text := store.get("cluster"):
+            Cluster.from_json(text)
+    except UNREADABLE as error:
+        return f"{type(error).__name__}: {error}"
+    return next((line for line in store.aside if line.startswith("meta cluster:")), "")
 
 
 async def _collect(

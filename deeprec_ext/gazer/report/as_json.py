@@ -46,6 +46,7 @@ def values(story: Story) -> dict[str, Any]:
         "starts": {role: {"started": started, "restarted": again} for role, (started, again) in story.starts.items()},
         "scalings": [dataclasses.asdict(one) for one in story.scalings],
         "failures": [dataclasses.asdict(one) for one in story.failures],
+        "suspects": [dataclasses.asdict(one) for one in story.suspects[:EVENTS_MAX]],
         "decisions": [dataclasses.asdict(one) for one in story.decisions],
         "data": story.data,
         "warnings": [*story.warnings, *(_warning(event.role, event.text) for event in story.events if event.type == "warning")][

@@ -7,7 +7,7 @@ and are untrusted: whoever prints them escapes them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deeprec_ext.gazer.series import Line
@@ -56,6 +56,16 @@ class Failure:
     backup_age_seconds: float = 0.0
     stale_records: int = 0
     steps_missing: int = 0  # of the lost slots alone
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """One process said what cannot be, and was not believed about others until it had been replaced."""
+
+    role: str  # worker-1; as far as it is known
+    time: float  # of the first offence
+    what: str
+    offences: int  # at least: the 1st, 10th, 100th is told
 
 
 @dataclass(frozen=True)
@@ -168,6 +178,23 @@ class Story:
     requests: Mapping[str, Request] = field(default_factory=dict)  # by kind of role
     missing: tuple[str, ...] = ()  # what could not be read, and why: said in the report
     logs: tuple[Log, ...] = ()
+
+    @property
+    def suspects(self) -> tuple[Suspect, ...]:
+        """Oldest first. Each first offence is another process' or nobody's that is known."""
+        found: list[Suspect] = []
+        for event in self.events:
+            if event.type != "suspect":
+                continue
+            offences = event.fields.get("offences")
+            offences = offences if isinstance(offences, int) else 1
+            same = [number for number, one in enumerate(found) if one.role == event.role]
+            if offences > 1 and same:
+                found[same[-1]] = replace(found[same[-1]], offences=offences)
+            else:
+                role = event.role or str(event.fields.get("certificate") or "") or "a process that is not known"
+                found.append(Suspect(role, event.time, str(event.fields.get("what") or ""), offences))
+        return tuple(found)
 
     @property
     def seconds(self) -> float:

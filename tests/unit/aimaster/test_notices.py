@@ -57,6 +57,50 @@ def test_strict_ends_the_job_with_the_notice_unless_it_was_taken_care_of(tmp_pat
     play(tmp_path, scenario, strict=True)
 
 
+def test_strict_does_not_end_a_job_that_others_train_at_one_workers_word_before_its_next_process_says_so_too(
+    tmp_path: Path,
+) -> None:
+    async def scenario(it: World) -> None:
+        job, first = it.master.job, it.agent("worker-0")
+        await it.until(lambda: bool(job.catalogue.variables))
+        await first.say(notice=NOTICE)
+        await it.until(lambda: "worker-0" in it.backend.agents and it.agent("worker-0") is not first)
+        await it.until(lambda: it.agent("worker-0").registered > 0)
+        assert not job.ending and [one.roles for one in job.notices.all] == [("worker-0",)]
+        told = [json.loads(row[5])["text"] for row in job.store.events(0, 1000) if row[2] == "warning"]
+        assert len([text for text in told if "worker-0 alone says that nothing is on a PS" in text]) == 1
+        await it.agent("worker-0").say(notice=NOTICE)
+        await it.until(lambda: job.ending == "failed")
+        assert job.failure == "nothing is on a PS: use a setter"
+
+    play(tmp_path, scenario, strict=True)
+
+
+def test_strict_believes_a_worker_when_another_trainer_says_the_same_or_nobody_has_anything_on_a_ps(
+    tmp_path: Path,
+) -> None:
+    async def two(it: World) -> None:
+        job, killed = it.master.job, []
+        await it.until(lambda: bool(job.catalogue.variables))
+        job.notices.kill = killed.append
+        job.notices.add("worker-0", NOTICE, "one process")
+        job.notices.add("worker-0", NOTICE, "one process")
+        assert killed == ["worker-0"] and not job.ending
+        job.notices.add("worker-1", NOTICE, "another")
+        assert job.ending == "failed" and killed == ["worker-0"]
+
+    async def none(it: World) -> None:
+        job = it.master.job
+        await it.until(lambda: bool(job.catalogue.variables))
+        job.catalogue = pb.Catalogue()
+        job.notices.add("worker-0", NOTICE, "one process")
+        assert job.ending == "failed"
+
+    for number, scenario in enumerate((two, none)):
+        (tmp_path / str(number)).mkdir()
+        play(tmp_path / str(number), scenario, strict=True)
+
+
 def test_a_notice_is_a_field_of_its_own_in_the_event(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         it.master.job.notices.add("chief-0", NOTICE)

@@ -101,6 +101,34 @@ def test_a_full_file_of_events_is_put_aside_and_followed_without_a_gap(
     store.close()
 
 
+@pytest.mark.parametrize("step", ["replace", "open"])
+def test_a_file_of_events_that_cannot_be_put_aside_repeats_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A full disk: neither a new name nor a new file."""
+    monkeypatch.setattr(events, "FILE_BYTES", 1000)
+    store, path, failed = Store(tmp_path / "aimaster.db"), tmp_path / "events.jsonl", [0]
+    log, usual = EventLog(store, path, SystemClock()), getattr(Path, step)
+
+    def full(self: Path, *arguments: object, **more: object) -> object:
+        if self.name == "events.jsonl" and failed[0] < 3 and (step == "replace" or arguments[:1] == ("ab",)):
+            failed[0] += 1
+            raise OSError(28, "No space left on device")
+        return usual(self, *arguments, **more)
+
+    monkeypatch.setattr(Path, step, full)
+    last = 0
+    while failed[0] < 3 or last % 3:
+        log.add("one", number=last)
+        log.try_again()
+        last += 1
+    assert not log.behind
+    lines = [line for one in sorted(tmp_path.glob("events*"), reverse=True) for line in one.read_text().splitlines()]
+    assert [json.loads(line)["number"] for line in lines] == list(range(last))
+    log.close()
+    store.close()
+
+
 def test_the_oldest_events_and_scalings_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "FORGET_EVERY", 10)
     monkeypatch.setattr(stores, "EVENTS_KEPT", 30)

@@ -203,6 +203,28 @@ def test_a_store_whose_log_is_damaged_goes_back_silently_and_is_put_aside(tmp_pa
     assert not killed.exists() and damaged(killed).exists()
 
 
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_store_that_is_gone_is_told_as_gone_and_leaves_what_was_put_aside_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, opened: bool
+) -> None:
+    path = tmp_path / "aimaster.db"
+    store = Store(path)
+    store.put(number=1)
+    store.close()
+    path.unlink()
+    damaged(path).write_bytes(b"what an earlier AIMaster found damaged")
+    if opened:  # as `wait_for` does before: the file is made by that
+        assert opening.unwritable(path) == ""
+    opening.set_aside_what_went_back(path)
+    assert damaged(path).read_bytes() == b"what an earlier AIMaster found damaged"
+    assert path.exists() == opened
+    assert ("is gone, or empty" in caplog.text) == opened and "write-ahead log" not in caplog.text
+    store = Store(path)
+    store.put(number=2)
+    store.close()
+    assert storefile.lacks(path) == 0
+
+
 def test_damage_that_the_copy_finds_is_mended(tmp_path: Path) -> None:
     path = tmp_path / "aimaster.db"
     store = Store(path)

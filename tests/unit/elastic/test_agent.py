@@ -140,7 +140,7 @@ def test_what_is_said_once_is_said_again_over_the_next_stream(agent: Agent) -> N
     agent.send(pb.AgentMessage(live=pb.ModelLive(generation=1)))
     agent.send(pb.AgentMessage(catalogue=pb.Catalogue(fingerprint="old")))
     agent.send(pb.AgentMessage(catalogue=pb.Catalogue(fingerprint="new")))
-    agent.send(pb.AgentMessage(log=pb.LogLine(text="once")))
+    agent.send(pb.AgentMessage(metrics=pb.MetricsReport(step=1)))
     while not agent._outbox.empty():
         agent._outbox.get_nowait()  # all of it was in the stream that broke
     said = agent._speak(threading.Event())
@@ -158,8 +158,8 @@ def test_a_stream_that_has_ended_takes_no_message_away(agent: Agent) -> None:
     waits = threading.Thread(target=lambda: rest.extend(said))  # for a message, as gRPC's thread does
     waits.start()
     ended.set()
-    agent.send(pb.AgentMessage(log=pb.LogLine(text="later")))
+    agent.send(pb.AgentMessage(metrics=pb.MetricsReport(step=2)))
     waits.join(30)
     assert rest == []
     waiting = agent._outbox.get_nowait()
-    assert waiting is not None and waiting.log.text == "later"
+    assert waiting is not None and waiting.metrics.step == 2

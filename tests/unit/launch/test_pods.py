@@ -172,3 +172,54 @@ def test_restarts_that_do_not_count_are_not_counted(tmp_path: Path, counts: bool
         return seen
 
     assert asyncio.run(scenario()) == counted
+
+
+async def supervised(
+    tmp_path: Path, judge: module.Judge, command_of: Callable[[Pod], Command]
+) -> tuple[Pod, list[str]]:
+    """A pod whose supervisor has ended, and whom the launcher was told that nobody looks after."""
+    guard, broken = Guard(), []
+    pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
+    pods.broke = lambda name, error: broken.append(f"{name}: {error}")
+    watch = pods.watch()
+    pod = await pods.create("ps-0", "ps", 0)
+    assert pod.supervisor is not None
+    try:
+        assert await pods.wait_exited(["ps-0"], 30)
+        pod.supervisor.result()  # it has not died of it
+        if broken:  # who watches learns that it is not started again
+            status = await asyncio.wait_for(watch.__anext__(), 10)
+            assert (status.state, status.restarting) == ("exited", False)
+    finally:
+        await watch.aclose()  # type: ignore[attr-defined]
+        pods.close()
+        guard.close()
+    return pod, broken
+
+
+@pytest.mark.parametrize("where", ["judge", "start"])
+@pytest.mark.parametrize("times, told", [(2, False), (1000, True)])
+def test_a_defect_of_the_launcher_leaves_no_pod_with_nobody_who_looks_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, times: int, told: bool
+) -> None:
+    monkeypatch.setattr(module, "START_AGAIN_SECONDS", 0.0)
+    left = [times]
+
+    def defect(here: str) -> None:
+        if where == here and left[0]:
+            left[0] -= 1
+            raise RuntimeError("a defect")
+
+    async def judge(pod: Pod, code: int, by_signal: bool) -> Verdict:
+        defect("judge")
+        return Verdict(Action.RESTART if pod.restarts < 1 else Action.DONE)
+
+    def command_of(pod: Pod) -> Command:
+        if pod.restarts:
+            defect("start")
+        return Command(("false",), dict(os.environ))
+
+    pod, broken = asyncio.run(supervised(tmp_path, judge, command_of))
+    assert broken == (["ps-0: a defect"] if told else [])
+    assert not pod.running and not pod.restarting
+    assert told or pod.starts == 2 + (times if where == "start" else 0)

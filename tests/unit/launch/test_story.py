@@ -59,6 +59,7 @@ def fill(path: Path) -> None:
         store.save_failure(facts.Failure(0, "ps-1", "killed by signal 9", BEGAN + 60, 0.1, 0.4))
         store.save_totals([("a", 4000)])
         store.add_event(BEGAN + 20, "warning", "ps-0", 1, {"text": "careful"})
+        store.add_event(BEGAN + 22, "suspect", "worker-0", 1, {"what": "a lie", "offences": 1})
         store.add_event(BEGAN + 21, "registered", "ps-0", 1, {"pid": 1})
         store.add_event(BEGAN + 50, "decision", "", 1, {"number": 3, "action": "scale", "reason": "the PS are busy"})
         for epoch, owners in enumerate([(0, 0), (0, 1), (0, 1), (0, 2)], 1):
@@ -95,8 +96,10 @@ def test_everything_that_is_known_of_an_ended_run(directory):
     assert [(one.role, one.recovered_seconds) for one in story.failures] == [("ps-1", 0.4)]
     assert [(event.type, event.text) for event in story.events] == [
         ("warning", "careful"),
+        ("suspect", ""),
         ("decision", "the PS are busy"),
     ]
+    assert [(one.role, one.time, one.what) for one in story.suspects] == [("worker-0", BEGAN + 22, "a lie")]
     assert [(one.action, one.reason) for one in story.decisions] == [("scale", "the PS are busy")]
     assert [(one.time - BEGAN, one.owners) for one in story.placements] == [
         (10, ("ps-0", "ps-0")),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.findings.finding import ADVICE, NOTE, PROBLEM, Finding
 from deeprec_ext.gazer.report.lines import length
-from deeprec_ext.gazer.report.story import CRASHED, Failure, Scaling
+from deeprec_ext.gazer.report.story import CRASHED, Failure, Scaling, Suspect
 from deeprec_ext.tracebacks import error_line
 from deeprec_ext.units import format_bytes, format_seconds
 
@@ -49,6 +49,23 @@ def notices(case: Case) -> Iterable[Finding]:
             level = NOTE if event.fields.get("mended") else PROBLEM
             said = (f"first said by {event.role}, {_after(case, event.time)}",)
             yield Finding("notice", level, text[:1].upper() + text[1:], said, event.remedy, event.role)
+
+
+def suspects(case: Case) -> Iterable[Finding]:
+    """Who said what cannot be, when, and what."""
+    by_role: dict[str, list[Suspect]] = defaultdict(list)
+    for one in case.story.suspects:
+        by_role[one.role].append(one)
+    for role, found in by_role.items():
+        said = tuple(
+            f"{_after(case, one.time)}: {one.what}" + (f" ({one.offences} times or more)" if one.offences > 1 else "")
+            for one in found[:5]
+        )
+        yield Finding(
+            "suspect", PROBLEM, f"{role} said what cannot be, and was not believed about others from then on", said,
+            "Look at what runs there: a broken script or library, or other code under its certificate.",
+            role,
+        )  # fmt: skip
 
 
 def _after(case: Case, time: float) -> str:
@@ -230,4 +247,4 @@ def _lost_a_ps(case: Case, one: Scaling, pause: float) -> bool:
 PAUSE_SECONDS = 5.0
 """Most pauses are well below a second; this one is on somebody's dashboard."""
 
-RULES = (job_failed, notices, failures, data, backups, scalings, dense_updates, slow_pauses)
+RULES = (job_failed, notices, suspects, failures, data, backups, scalings, dense_updates, slow_pauses)

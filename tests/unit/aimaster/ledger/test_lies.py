@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
+import json
 import sqlite3
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from deeprec_ext.aimaster.ledger.declaration import RECORDS_MAX, check
 from deeprec_ext.aimaster.ledger.files import from_scan
 from deeprec_ext.aimaster.ledger.holders import HELD_LEASES_MAX, HELD_RECORDS_MAX, may_have
 from deeprec_ext.aimaster.ledger.visits import Numbers
+from deeprec_ext.aimaster.members import Member
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import INT64_MAX, saturated
@@ -110,6 +114,8 @@ def test_who_keeps_others_waiting_and_trains_nothing_loses_its_leases(monkeypatc
         say(one, "b", progress=[pb.LeaseProgress(lease=lease.id, done=lease.records) for lease in leases])
     assert say(one, "b", want=1, sequence=50).state == pb.DataReply.DRAINED
     assert one.take_back_stalled(10.0) == [] == one.take_back_stalled(10.0 + holders.STALLED_SECONDS)
+    busy = 10.0 + holders.BUSY_SECONDS
+    assert one.take_back_stalled(busy, {"liar"}) == [], "an evaluation, for as long"
     assert one.take_back_stalled(11.0 + holders.STALLED_SECONDS) == ["liar"]
     [again] = say(one, "b", want=1, sequence=51).leases
     assert again.shard == first.shard
@@ -161,6 +167,114 @@ def test_what_is_stored_and_cannot_be_read_is_set_aside_once(tmp_path: Path) -> 
                 == before
             )
             assert not it.master.broken.is_set()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("key, wrong", [
+    ("requests", {"ps_cpu": "many"}), ("requests", {"gpus": 1.0}), ("requests", [1]),
+    ("suspects", [{"name": "worker-0"}]), ("suspects", {"worker-0": 1}),
+    ("notices", [{"code": 1, "text": "x", "roles": None}]), ("notices", 7),
+])  # fmt: skip
+def test_what_is_no_value_of_its_key_is_set_aside_once(tmp_path: Path, key: str, wrong: object) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            await it.crash()
+            with contextlib.closing(sqlite3.connect(tmp_path / "aimaster.db")) as db, db:
+                db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(wrong)))
+            await it.start()
+            await it.until(lambda: it.master.job.settled)
+            [told] = events(it, "stored_set_aside")
+            assert json.loads(told)["what"].startswith(f"meta {key}: ")
+            assert it.master.job.store.rows("SELECT key, value FROM set_aside") == [(key, json.dumps(wrong))]
+            assert (await it.status()).live
+            await it.crash()
+            await it.start()
+            await it.until(lambda: it.master.job.settled)
+            assert len(events(it, "stored_set_aside")) == 1 and not it.master.broken.is_set()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("wrong", ["{", "7", '{"epoch": 3}', "torn"])
+def test_a_store_whose_cluster_cannot_be_read_back_is_rebuilt_from_what_agents_know(tmp_path: Path, wrong: str) -> None:
+    """An AIMaster that went on with another cluster, or with none, would begin the job anew over one that trains."""
+
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            before = await it.status()
+            await it.crash()
+            value = '"' if wrong == "torn" else json.dumps(wrong)
+            with contextlib.closing(sqlite3.connect(tmp_path / "aimaster.db")) as db, db:
+                db.execute("INSERT OR REPLACE INTO meta VALUES ('cluster', ?)", (value,))
+            await it.start()
+            await it.until(lambda: it.master.job.settled)
+            status = await it.status()
+            assert status.live and list(status.slot_map) == list(before.slot_map) and status.epoch >= before.epoch
+            assert [one for one in events(it, "stored_set_aside") if "the cluster of it" in one]
+            assert it.master.job.cluster.generation == 1 and (tmp_path / "aimaster.db.damaged").exists()
+            await it.crash()
+            await it.start()
+            await it.until(lambda: it.master.job.settled)
+            assert len(events(it, "stored_set_aside")) == 1
+
+    asyncio.run(main())
+
+
+def test_a_resumed_run_whose_cluster_cannot_be_read_back_begins_with_another(tmp_path: Path) -> None:
+    """Nobody is left who would know it."""
+
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            await it.crash()
+            for agent in list(it.backend.agents):
+                it.backend.exit(agent, 137)
+            it.backend.pods.clear()
+            with contextlib.closing(sqlite3.connect(tmp_path / "aimaster.db")) as db, db:
+                db.execute("INSERT OR REPLACE INTO meta VALUES ('cluster', '7')")
+            it.spec = dataclasses.replace(it.spec, resume=True)
+            await it.start()
+            await it.training()
+            assert [one for one in events(it, "stored_set_aside") if "meta cluster: " in one]
+            assert len((await it.status()).slot_map) == 8
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("who, cpu_seconds, suspect", [
+    ("chief-0", 0.0, False), ("worker-0", 1e6, False), ("worker-0", 0.0, True),
+])  # fmt: skip
+def test_who_is_busy_with_something_else_is_waited_for_longer_and_is_no_liar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, cpu_seconds: float, suspect: bool
+) -> None:
+    """An evaluation, or a checkpoint to a slow disk, in the middle of its leases."""
+    monkeypatch.setattr(dataset_module, "STALLED_SECONDS", 0.2)
+    monkeypatch.setattr(dataset_module, "BUSY_SECONDS", 1.0)
+
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            late, other = it.agent(who), it.agent("worker-0" if who == "chief-0" else "chief-0")
+            job, spent = it.master.job, [0.0]
+            beat, loop = job.members.beat, asyncio.get_running_loop()
+
+            def beats(member: Member, heartbeat: pb.Heartbeat) -> None:
+                if member.name == who:
+                    spent[0] += cpu_seconds
+                    heartbeat.cpu_seconds = spent[0]
+                beat(member, heartbeat)
+
+            monkeypatch.setattr(job.members, "beat", beats)
+            await ask(it, late, 1)
+            began = loop.time()
+            reply = await ask(it, other, 9)
+            while reply.leases:
+                done = [pb.LeaseProgress(lease=lease.id, done=lease.records) for lease in reply.leases]
+                reply = await ask(it, other, 9, progress=done)
+            assert reply.state == pb.DataReply.DRAINED
+            told = lambda: events(it, "suspect") or [one for one in events(it, "warning") if "is busy with" in one]  # noqa: E731
+            await it.until(lambda: bool(told()))
+            assert bool(job.suspects.of(who)) == suspect
+            assert suspect or loop.time() - began > 1.0
 
     asyncio.run(main())
 

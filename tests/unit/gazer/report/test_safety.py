@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from deeprec_ext.gazer.report import to_html
+from deeprec_ext.gazer.report.as_json import values
 from deeprec_ext.gazer.report.findings import RULES, evidence, find
 from deeprec_ext.gazer.report.findings import safety as rules
 from deeprec_ext.gazer.report.story import CRASHED, Event, Failure, Log, Scaling
@@ -52,6 +54,30 @@ def test_what_trained_beside_the_ps_is_a_problem_unless_it_was_taken_care_of():
     assert [(one.level, one.text, one.advice) for one in rules.notices(case(events=events))] == [
         ("problem", "Nothing is on a PS", "use a setter"), ("note", "Mine", "")
     ]  # fmt: skip
+
+
+def test_who_said_what_cannot_be_is_named_with_when_and_what():
+    events = (
+        Event(BEGAN + 20, "suspect", "worker-1", {"what": "heartbeat.step is -1", "offences": 1}),
+        Event(BEGAN + 21, "suspect", "worker-1", {"what": "heartbeat.step is -7", "offences": 10}),
+        Event(BEGAN + 80, "suspect", "worker-1", {"what": "backup.slots has 99", "offences": 1}),
+        Event(BEGAN + 90, "suspect", "", {"what": "register.index is -1", "certificate": "trainer"}),
+    )
+    run = case(events=events)
+    assert [(one.role, one.time - BEGAN, one.what, one.offences) for one in run.story.suspects] == [
+        ("worker-1", 20.0, "heartbeat.step is -1", 10), ("worker-1", 80.0, "backup.slots has 99", 1),
+        ("trainer", 90.0, "register.index is -1", 1),
+    ]  # fmt: skip
+    found = [one for one in find(run) if one.rule == "suspect"]
+    assert [(one.level, one.subject) for one in found] == [("problem", "worker-1"), ("problem", "trainer")]
+    assert found[0].evidence == (
+        "20.0 s after its start: heartbeat.step is -1 (10 times or more)",
+        "1:20 after its start: backup.slots has 99",
+    )
+    told = values(run.story)["suspects"]
+    assert told[0] == {"role": "worker-1", "time": BEGAN + 20, "what": "heartbeat.step is -1", "offences": 10}
+    page = to_html(run.story)
+    assert "heartbeat.step is -1" in page and "worker-1 said what cannot be" in page
 
 
 def test_a_failed_job_says_why_and_shows_the_last_line():

@@ -115,3 +115,20 @@ def test_without_an_image_the_message_says_which_flag() -> None:
             await aimasters.ensure(JOB, elastic(), ())
 
     play(scenario, image="")
+
+
+def test_a_secret_of_an_earlier_operator_is_named_with_what_it_lacks_and_left_as_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(server: Server, aimasters: AIMasters) -> None:
+        await aimasters.ensure(JOB, elastic(), ())
+        assert "of an earlier operator" not in caplog.text
+        secret = server.objects[SECRETS.plural, "job-aimaster-certs"]
+        for name in ("chief.pem", "chief-key.pem"):
+            del secret["data"][name]
+        before = copy.deepcopy(secret)
+        await aimasters.ensure(JOB, elastic(), ())  # its pod is missing: all is looked at again
+        assert "Secret job-aimaster-certs is of an earlier operator and lacks chief-key.pem, chief.pem" in caplog.text
+        assert server.objects[SECRETS.plural, "job-aimaster-certs"] == before
+
+    play(scenario)
