@@ -12,7 +12,8 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("shim.c")
 KINDS = {"full": errno.ENOSPC, "read-only": errno.EROFS, "io-error": errno.EIO}
 ROLES = {"launcher": 1, "aimaster": 2, "ps": 4}
-_FIELDS = struct.Struct("4i8i")
+_FIELDS = struct.Struct("4i8ii")
+_SHIFT = slice(48, 52)
 
 
 class ShimError(Exception):
@@ -33,12 +34,16 @@ class Faults:
 
     def begin(self, kind: str, role: str, after: int) -> None:
         """From the write number `after` of these processes on every one fails."""
-        self._map[:] = bytes(_FIELDS.size)
+        self._map[: _SHIFT.start] = bytes(_SHIFT.start)
         self._map[4:16] = struct.pack("3i", ROLES[role], after, 0)
         self._map[0:4] = struct.pack("i", KINDS[kind])
 
     def end(self) -> None:
         self._map[0:4] = bytes(4)
+
+    def set_clock(self, seconds: int) -> None:
+        """From now on the wall clock of these processes is wrong by so much. Files still get the kernel's times."""
+        self._map[_SHIFT] = struct.pack("i", seconds)
 
     @property
     def failed(self) -> int:

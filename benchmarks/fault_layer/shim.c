@@ -1,5 +1,5 @@
-/* LD_PRELOAD: makes writes below one directory fail in chosen processes, from a chosen write on, until it is called off.
-   The control is a small file that all processes map: see control.py, which has the same fields. */
+/* LD_PRELOAD: makes writes below one directory fail in chosen processes, from a chosen write on, until it is called off; and
+   sets the clock of all of them. The control is a small file that all processes map: see control.py, which has the same fields. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -10,9 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 struct control {
@@ -21,6 +27,7 @@ struct control {
     volatile int32_t after;     /* so many writes of them still succeed */
     volatile int32_t failed;    /* writes that have failed since */
     volatile int32_t writes[8]; /* by role, counted while kind is set */
+    volatile int32_t shift;     /* seconds by which CLOCK_REALTIME is wrong */
 };
 
 enum { LAUNCHER = 1, AIMASTER = 2, PS = 4, OTHER = 8 };
@@ -151,4 +158,80 @@ int openat64(int at, const char *path, int flags, ...) {
     NEXT(openat64);
     MODE(flags);
     return opening_fails(at, path, flags) ? -1 : next(at, path, flags, mode);
+}
+
+/* The clock. CLOCK_MONOTONIC stays. A wait until a moment of the wrong clock is one until that moment of the kernel's, so what
+   waits has its time; unlike under a clock that is really set, a wait that is under way does not end early or late. */
+static int shift(void) { return control ? control->shift : 0; }
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    NEXT(clock_gettime);
+    int result = next(clock, now);
+    if (!result && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += shift();
+    return result;
+}
+time_t time(time_t *now) {
+    struct timespec found;
+    clock_gettime(CLOCK_REALTIME, &found);
+    if (now) *now = found.tv_sec;
+    return found.tv_sec;
+}
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    struct timespec found;
+    (void)zone;
+    clock_gettime(CLOCK_REALTIME, &found);
+    now->tv_sec = found.tv_sec;
+    now->tv_usec = found.tv_nsec / 1000;
+    return 0;
+}
+
+/* In the kernel's time; a moment that counts from the boot is far below. */
+static const struct timespec *kernels(const struct timespec *until, struct timespec *room) {
+    if (!until || until->tv_sec < 1000000000) return until;
+    *room = *until;
+    room->tv_sec -= shift();
+    return room;
+}
+int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until) {
+    static __typeof__(pthread_cond_timedwait) *next;
+    if (!next) next = (__typeof__(next))dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2"); /* not the oldest */
+    if (!next) next = (__typeof__(next))dlsym(RTLD_NEXT, "pthread_cond_timedwait");
+    struct timespec room;
+    return next(cond, mutex, kernels(until, &room));
+}
+int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock, const struct timespec *until) {
+    NEXT(pthread_cond_clockwait);
+    struct timespec room;
+    return next(cond, mutex, clock, clock == CLOCK_REALTIME ? kernels(until, &room) : until);
+}
+int sem_timedwait(sem_t *sem, const struct timespec *until) {
+    NEXT(sem_timedwait);
+    struct timespec room;
+    return next(sem, kernels(until, &room));
+}
+int sem_clockwait(sem_t *sem, clockid_t clock, const struct timespec *until) {
+    NEXT(sem_clockwait);
+    struct timespec room;
+    return next(sem, clock, clock == CLOCK_REALTIME ? kernels(until, &room) : until);
+}
+int pthread_mutex_timedlock(pthread_mutex_t *mutex, const struct timespec *until) {
+    NEXT(pthread_mutex_timedlock);
+    struct timespec room;
+    return next(mutex, kernels(until, &room));
+}
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left) {
+    NEXT(clock_nanosleep);
+    struct timespec room;
+    return next(clock, flags, clock == CLOCK_REALTIME && (flags & TIMER_ABSTIME) ? kernels(until, &room) : until, left);
+}
+long syscall(long number, ...) { /* futexes of TensorFlow and gRPC */
+    NEXT(syscall);
+    va_list list;
+    va_start(list, number);
+    long a = va_arg(list, long), b = va_arg(list, long), c = va_arg(list, long), d = va_arg(list, long);
+    long e = va_arg(list, long), f = va_arg(list, long);
+    va_end(list);
+    struct timespec room;
+    if (number == SYS_futex && ((int)b & FUTEX_CLOCK_REALTIME)) d = (long)kernels((const struct timespec *)d, &room);
+    return next(number, a, b, c, d, e, f);
 }

@@ -16,6 +16,7 @@ from deeprec_ext.aimaster.facts import PsInfo
 from deeprec_ext.aimaster.machine import State, limit_seconds
 from deeprec_ext.aimaster.members import Member
 from deeprec_ext.aimaster.planning import wanted_map
+from deeprec_ext.aimaster.plausible import no_copy
 from deeprec_ext.aimaster.scaling import RefusedScalingError, Run, StepError
 from deeprec_ext.aimaster.slots import moves_of, tracked
 from deeprec_ext.aimaster.view import Cluster, take_epoch
@@ -193,7 +194,17 @@ class PsChange:
         command = pb.Copy(phase=phase, scaling_id=run.scaling.id)
         what = f"Copy({pb.Copy.Phase.Name(phase)})"
         acks = await run.ask(self._targets(), timeout_seconds, what, may_die=False, copy=command)
+        for name, ack in acks.items():
+            self._sane(name, ack.copy)
         return list(acks.values())
+
+    def _sane(self, name: str, copy: pb.CopyResult) -> None:
+        """What it has sent is a figure of the scaling: one that cannot be counts as nothing, and its PS is suspect."""
+        model = sum(variable.bytes for variable in self._moved.variables)
+        if doubt := no_copy(max(copy.bytes, copy.remaining_bytes), model):
+            copy.bytes = copy.remaining_bytes = 0
+            if (member := self._job.members.get(name)) is not None:
+                self._job.suspects.note(member, f"ack.copy has {doubt}")
 
     async def _dirty_round(self, detail: str) -> int:
         acks = await self._copy(pb.Copy.DIRTY, self._left())

@@ -11,15 +11,14 @@ The directory itself is the memory: a new AIMaster asks a PS what is in it, and 
 from __future__ import annotations
 
 import asyncio
-import base64
-import dataclasses
 import hashlib
-import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
-from deeprec_ext.aimaster import commands
+from deeprec_ext.aimaster import answers, commands
 from deeprec_ext.aimaster.commands import CommandError, GoneError
 from deeprec_ext.aimaster.members import Member
 from deeprec_ext.aimaster.view import Cluster
@@ -27,6 +26,8 @@ from deeprec_ext.backup import chains, manifest, model
 from deeprec_ext.backup.chains import SealedCut
 from deeprec_ext.backup.manifest import Cut, DataFile, Manifest
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from deeprec_ext.aimaster.job import Job
@@ -202,9 +203,10 @@ class DiskBackups:
             path=job.disk_backup, cut=number, base=base, aimaster_incarnation=job.incarnation, id=identifier,
             parent=self._chain[-1].id if self._chain else "",
         )  # fmt: skip
-        futures = {}
+        futures, asked = {}, {}
         for task, variables in self._by_task(job.cluster).items():
             member = self._ps(job.cluster, task)
+            asked[member.name] = variables
             one = pb.WriteBackup(variables=variables)
             one.MergeFrom(message)
             futures[member.name] = job.commander.send(member.outbox, write_backup=one)
@@ -216,9 +218,21 @@ class DiskBackups:
             raise
         if situation != self._situation():
             raise DroppedError(f"cut {number}: slots have moved, or the model was restored, while it was written")
-        fields = [field.name for field in dataclasses.fields(DataFile)]
-        files = [DataFile(**{n: getattr(file, n) for n in fields}) for ack in acks.values() for file in ack.files]
+        files: list[DataFile] = []
+        for name, ack in acks.items():
+            slots = {variable.slot for variable in asked[name]}
+            files += self._believe(name, partial(answers.written, ack, identifier, slots))
         return tuple(sorted(files, key=lambda file: file.slot))
+
+    def _believe(self, name: str, read: Callable[[], T]) -> T:
+        """What a PS has answered. Raises CommandError for what cannot be, and its sender is suspect."""
+        try:
+            return read()
+        except answers.ImpossibleError as error:
+            member = self._job.members.get(name)
+            if member is not None:
+                self._job.suspects.note(member, str(error))
+            raise CommandError(f"{name} answered: {error}") from error
 
     async def _seal(self, made: Manifest) -> None:
         job = self._job
@@ -236,12 +250,11 @@ class DiskBackups:
     async def _look(self) -> None:
         """What the directory holds, before the first cut into it."""
         values = await self._find(self._any_ps(self._job.cluster))
-        self._cuts = [SealedCut(**{**cut, "files": tuple(cut["files"])}) for cut in values["cuts"]]
-        self._highest = max(self._highest, int(values["highest"]))
-        self._chain, self._dropped = (), list(values["unsealed"])
+        self._cuts, self._dropped = list(values.cuts), list(values.unsealed)
+        self._highest, self._chain = max(self._highest, values.highest), ()
         self._path = self._job.disk_backup
 
-    async def _find(self, member: Member, before: int = 0, most: int = 0) -> dict[str, Any]:
+    async def _find(self, member: Member, before: int = 0, most: int = 0) -> answers.Looked:
         job = self._job
         fingerprint = model.fingerprint(manifest.variables_of(job.catalogue.variables))
         message = pb.FindBackup(
@@ -249,7 +262,7 @@ class DiskBackups:
         )  # fmt: skip
         future = job.commander.send(member.outbox, find_backup=message)
         acks = await self._gather({member.name: future}, LOOK_SECONDS, "FindBackup")
-        return dict(json.loads(acks[member.name].backup_json))
+        return self._believe(member.name, partial(answers.looked, acks[member.name].backup_json))
 
     # ------------------------------------------------------------------------------------------------ restoring
 
@@ -275,26 +288,25 @@ class DiskBackups:
                 self._raise_if_gone(cluster, error)
                 problem = str(error)
                 break
-            found = values["found"]
-            if found is None:
-                problem = "; ".join([problem, *values["damaged"]][-3:])
+            found = values.found
+            if found is None or (before and found.number >= before):
+                problem = "; ".join([problem, *values.damaged][-3:])
                 break
-            before = found["number"]
-            if found["layout"] != layout:
+            before = found.number
+            if found.layout != layout:
                 problem = f"cut {before} has other variables or slots than the job has now"
                 continue
             try:
-                count = await self._load(cluster, found["number"], found["id"])
+                count = await self._load(cluster, found.number, found.id)
             except CommandError as error:
                 self._raise_if_gone(cluster, error)
                 problem = f"cut {before}: {error}"
                 job.event("warning", text=f"an earlier disk backup is tried: {problem[:500]}")
                 continue
-            ledger_position = base64.b64decode(found["ledger"])
             self._restores += 1
-            job.ledger.rewind(ledger_position)
+            job.ledger.rewind(found.ledger)
             seconds = job.clock.monotonic() - began
-            restored = Restored(found["number"], found["step"], ledger_position, count, seconds)
+            restored = Restored(found.number, found.step, found.ledger, count, seconds)
             job.event("disk_restored", cut=restored.cut, step=restored.step, bytes=count, seconds=round(seconds, 3))
             return restored
         job.event("warning", text=f"nothing could be restored from {job.disk_backup}: {problem[:500]}")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from deeprec_ext.aimaster.failures import Failures
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.members import Member
-from deeprec_ext.aimaster.plausible import too_large
+from deeprec_ext.aimaster.plausible import no_copy, too_large
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -21,6 +21,10 @@ NOT_FINITE = "not_finite"
 TEXT_MAX = 2000
 METRICS_MAX = 1000
 NAMED_MAX, PATH_SHOWN = 5, 500
+AGE_GRACE_SECONDS = 3600.0
+"""A store that was lost makes a job seem younger than it is."""
+OF_PS = frozenset({"hello", "heartbeat", "ack", "backup", "gazer", "log"})
+"""What a PS has to say. All else is of scripts, which it has none of."""
 
 
 class Inbox:
@@ -33,6 +37,9 @@ class Inbox:
     def receive(self, member: Member, message: pb.AgentMessage) -> None:
         """One message of a member that is not fenced. Unknown kinds (a newer minor version) are ignored."""
         kind = message.WhichOneof("message")
+        if member.role == pb.PS and kind is not None and kind not in OF_PS:
+            self._job.suspects.note(member, f"it says what a PS has no part in: {kind}")
+            return
         if kind == "heartbeat":  # by far the most frequent
             self._job.members.beat(member, message.heartbeat)
             if self._failures.open:
@@ -57,7 +64,7 @@ class Inbox:
         job = self._job
         if not member.is_trainer:
             return
-        if member.role != pb.CHIEF and (doubt := self._doubt(member, catalogue)):
+        if doubt := self._doubt(member, catalogue):
             job.suspects.note(member, doubt)
             return
         try:
@@ -73,17 +80,21 @@ class Inbox:
                       warnings=list(catalogue.warnings))  # fmt: skip
 
     def _doubt(self, member: Member, catalogue: pb.Catalogue) -> str:
-        """Why a worker's variables are not taken in; empty: they are."""
+        """Why a trainer's variables are not taken in; empty: they are. The model is the chief's, as far as it can be."""
         job = self._job
-        if wrong := next((one for one in catalogue.variables if one.slot >= job.spec.slots), None):
-            return f"catalogue.variables has one on slot {wrong.slot}, the job has 0 to {job.spec.slots - 1}"
-        known = {one.name for one in job.catalogues.known.variables}
-        if job.suspects.has(member) and any(one.name not in known for one in catalogue.variables):
-            return "it tells of variables that nobody else has, and is not believed any more"
+        if member.role != pb.CHIEF:
+            if wrong := next((one for one in catalogue.variables if one.slot >= job.spec.slots), None):
+                return f"catalogue.variables has one on slot {wrong.slot}, the job has 0 to {job.spec.slots - 1}"
+            known = {one.name for one in job.catalogues.known.variables}
+            if job.suspects.has(member) and any(one.name not in known for one in catalogue.variables):
+                return "it tells of variables that nobody else has, and is not believed any more"
         return next((why for one in catalogue.variables if (why := too_large(one))), "")
 
     def _on_pause(self, member: Member, report: pb.PauseReport) -> None:
         job = self._job
+        if self._before_the_job(report.pause_seconds):
+            job.suspects.note(member, f"pause.pause_seconds is {report.pause_seconds:g}: longer than the job is")
+            return
         if report.loss:
             job.event("loss_pause", member.name, seconds=round(report.pause_seconds, 4), cause=report.cause)
             self._failures.paused(report.pause_seconds)
@@ -110,7 +121,23 @@ class Inbox:
         if any(slot >= slots for slot in (*report.slots, *report.next_slots)):
             self._job.suspects.note(member, f"backup.slots has slots that the job has not: it has 0 to {slots - 1}")
             return
+        if doubt := self._no_backup(report):
+            self._job.suspects.note(member, doubt)
+            return
         (self._job.holding if member.is_trainer else self._job.guards).report(member, report)
+
+    def _no_backup(self, report: pb.BackupReport) -> str:
+        """Why nobody can have such copies; empty: it can be."""
+        job = self._job
+        if self._before_the_job(report.age_seconds):
+            return f"backup.age_seconds is {report.age_seconds:g}: before the job was"
+        model = sum(one.bytes for one in job.catalogues.known.variables)
+        sent = no_copy(max(report.bytes, report.full_bytes), model)
+        return sent and f"backup.bytes is {sent}"
+
+    def _before_the_job(self, seconds: float) -> bool:
+        """Whether so long ago there was no job."""
+        return seconds > max(0.0, self._job.clock.wall() - self._job.started) + AGE_GRACE_SECONDS
 
     def _on_backup_wish(self, member: Member, wish: pb.BackupWish) -> None:
         job = self._job

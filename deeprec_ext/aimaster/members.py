@@ -15,7 +15,8 @@ from deeprec_ext.aimaster.allowance import Allowance
 from deeprec_ext.aimaster.clock import Clock
 from deeprec_ext.aimaster.commands import Outbox
 from deeprec_ext.aimaster.facts import TRAINERS, RoleRecord
-from deeprec_ext.aimaster.plausible import EXAMPLES_PER_SECOND_MAX, STEPS_PER_SECOND_MAX, Count
+from deeprec_ext.aimaster.globalstep import GlobalStep
+from deeprec_ext.aimaster.plausible import EXAMPLES_PER_SECOND_MAX, Count
 from deeprec_ext.aimaster.progress import Progress
 from deeprec_ext.aimaster.store import Store
 from deeprec_ext.errors import StaleError
@@ -28,6 +29,9 @@ stopped, or has no such timer."""
 
 WORKING_PERCENT, WORKED_SECONDS = 20.0, 60.0
 """Of a core, in one interval between heartbeats: who has used so much within so long works on something."""
+
+OF_EVERY_PROCESS = ("rss_bytes", "cpu_seconds", "crowd", "late_seconds", "epoch")
+"""What a heartbeat tells of a process that does not train."""
 
 
 @dataclass
@@ -84,11 +88,9 @@ class Members:
         self._store, self._settings, self._clock = store, settings, clock
         self.records: dict[str, RoleRecord] = {record.name: record for record in store.roles()}
         self._members: dict[str, Member] = {}
-        self.highest_step = int(store.get("step", 0))
+        self._step = GlobalStep(int(store.get("step", 0)))
         self.last_step = int(store.get("last_step", 0))
-        self._steps = Count(STEPS_PER_SECOND_MAX, self.highest_step)
         self.doubted: Callable[[Member, str], None] = lambda member, what: None  # who counts what cannot be
-        self._passed = 0  # highest step since the model was live; a worker that leaves takes its last report with it
         self._unsaved: dict[str, int] = {}  # incarnation -> examples
         self.progress = Progress()
         self.trained: set[str] = set()  # names that have made a step in this AIMaster's time
@@ -206,6 +208,8 @@ class Members:
             if member.cpu_percent >= WORKING_PERCENT:
                 member.worked_at = now
         member.seen = member.heartbeat_at = now
+        if member.role == pb.PS:
+            heartbeat = self._of_ps(member, heartbeat)
         member.heartbeat = heartbeat
         if heartbeat.training:
             self.trained.add(member.name)
@@ -220,6 +224,14 @@ class Members:
                 self._unsaved[member.incarnation] = heartbeat.examples
             else:
                 self.doubted(member, f"heartbeat.examples is {heartbeat.examples}, more than it can have trained")
+
+    def _of_ps(self, member: Member, told: pb.Heartbeat) -> pb.Heartbeat:
+        """It makes no steps: what it says of them counts nowhere, and is told."""
+        good = pb.Heartbeat(**{name: getattr(told, name) for name in OF_EVERY_PROCESS})
+        if good != told:
+            names = sorted(field.name for field, _ in told.ListFields() if field.name not in OF_EVERY_PROCESS)
+            self.doubted(member, f"a PS makes no steps, and tells heartbeat.{', heartbeat.'.join(names)}")
+        return good
 
     def silent(self, share: float = 1.0) -> list[tuple[Member, float, float]]:
         """Members that were silent for longer than this share of their limit, with the seconds of silence and the limit."""
@@ -282,19 +294,21 @@ class Members:
     @property
     def step(self) -> int:
         """The highest step that a trainer reported since the model was live; before one did, the highest ever."""
-        return self._passed or self.highest_step
+        return self._step.value
+
+    @property
+    def highest_step(self) -> int:
+        return self._step.highest
 
     def reached(self, step: int, member: Member) -> bool:
         """A trainer has seen this step; whether that can be."""
-        if not self._steps.believes(step, self._clock.monotonic(), owner=member.role == pb.CHIEF):
-            self.doubted(member, f"the step {step} is more than can have been made")
-            return False
-        self.highest_step = max(self.highest_step, step)
-        self._passed = max(self._passed, step)
-        return True
+        believed, doubts = self._step.hear(member.name, step, self._clock.monotonic(), chief=member.role == pb.CHIEF)
+        for name, what in doubts:
+            if (doubted := self._members.get(name)) is not None:
+                self.doubted(doubted, what)
+        return believed
 
     def restored(self, step: int) -> None:
         """The model is live from this step, which may be before what was reached."""
-        self._passed = step
-        self._steps.believes(step, self._clock.monotonic(), owner=True)
+        self._step.restored(step, self._clock.monotonic())
         self.progress.restored()

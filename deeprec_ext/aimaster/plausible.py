@@ -1,9 +1,4 @@
-"""Whether what a trainer counts can be: the global step, and its examples. Pure: time is an argument.
-
-The global step is one number for all, and the chief's session owns it: the chief is believed. What others see of it lies at
-most so much beyond what is known as could have been trained since then. So one liar does not move a figure that stays in the
-summary, and a checkpoint that a chief restores moves it at once.
-"""
+"""Whether what a process counts can be. Pure: time is an argument. The global step: `globalstep`."""
 
 from __future__ import annotations
 
@@ -34,6 +29,17 @@ def too_large(variable: pb.Variable) -> str:
     return ""
 
 
+SENT_TIMES, SENT_BESIDES = 4, 1 << 26
+"""What one copy can send: each variable whole, with what belongs to it; with room for text of unknown length."""
+
+
+def no_copy(told_bytes: int, model_bytes: int) -> str:
+    """Why one copy cannot have sent so many bytes; empty: it can."""
+    if told_bytes > SENT_TIMES * model_bytes + SENT_BESIDES:
+        return f"{told_bytes} bytes of a model of {model_bytes}"
+    return ""
+
+
 @dataclass
 class Count:
     """Something that grows: the last number believed, and when (monotonic seconds; None: before this AIMaster)."""
@@ -47,10 +53,10 @@ class Count:
         seconds = GRACE_AT_FIRST_SECONDS if self.at is None else max(0.0, now - self.at) + GRACE_SECONDS
         return self.value + int(seconds * self.per_second_max)
 
-    def believes(self, value: int, now: float, *, owner: bool = False) -> bool:
-        """Whether this can be; if so it is what is known from now on. `owner`: who says so decides what it is."""
-        if not owner and value > self.most(now):
+    def believes(self, value: int, now: float) -> bool:
+        """Whether this can be; if so it is what is known from now on."""
+        if value > self.most(now):
             return False
-        if owner or value > self.value:
+        if value > self.value:
             self.value, self.at = value, now
         return True

@@ -98,6 +98,7 @@ class Job:
         self._refused = False
         self._hurry = asyncio.Event()
         self._began = time.monotonic()
+        self._started = 0.0  # Unix seconds, as described
         self._network, self._namespace = open_network(plan.isolate, plan.aimaster_port)
         self._socket: Path | None = None
         if self._namespace is not None:
@@ -136,7 +137,9 @@ class Job:
             self._launcher = f"{HOST}:{add_port(server, f'{HOST}:0', 'launcher', plan.directory.certificates)}"
             await server.start()
             with writable(plan.directory):
-                plan.directory.describe(describe(plan, self._aimaster, self._launcher, self._http))
+                described = describe(plan, self._aimaster, self._launcher, self._http)
+                plan.directory.describe(described)
+                self._started = float(described["started"])
             async with JobClient(self._aimaster, plan.job, plan.directory.certificates) as client:
                 observer = self._observer = Observer(client, self._pods)
                 observer.on_status.append(self._notice_failure)
@@ -331,6 +334,7 @@ class Job:
     async def _summarise(self, outcome: Outcome, script: Script) -> Result:
         stored = read_stored(self._plan.directory, self._observer.latest)
         summary = merge_summary(stored, outcome, self._pods.all(), script.progress, self._seconds())
+        summary["started"] = self._started
         with self._signals():
             await self._unless_hurried(self._write_summary(summary))
             await self._unless_hurried(self._until_written())

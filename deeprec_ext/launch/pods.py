@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +52,7 @@ class Pod:
     deleted: bool = False
     starts: int = 0
     restarts: int = 0  # of all time, for the summary
+    restarted_after: Counter[str] = field(default_factory=Counter)  # what the process before had ended with
     recent_restarts: int = 0  # since the last Create: what the policy counts
     recent_error_restarts: int = 0
     supervisor: asyncio.Task[None] | None = field(default=None, repr=False)
@@ -267,6 +269,7 @@ class Pods:
             pod.restarting = verdict.action is Action.RESTART and not pod.deleted
             if pod.restarting:
                 pod.restarts += 1
+                pod.restarted_after[verdict.reason] += 1
                 pod.recent_restarts += verdict.counts
                 pod.recent_error_restarts += verdict.counts and not by_signal
             self._tell(pod)

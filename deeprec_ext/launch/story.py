@@ -25,7 +25,8 @@ from deeprec_ext.settings import Settings
 REPORT = "report.html"
 LOGS_MAX, LOG_LINES, LOG_WIDTH = 12, 30, 500
 SAME_MOMENT_SECONDS = 1.0
-"""A summary that is older than the start of the launcher by more is of the run before a --resume."""
+"""A summary that does not say of which start of the launcher it is, and is older than it by more, is of the run before a
+--resume. One that says so is known by that: the clock may have been set back since."""
 
 
 def read_story(directory: RunDirectory, *, running: bool | None = None) -> Story:
@@ -109,12 +110,14 @@ def _mapping(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _summary(directory: RunDirectory, began: float) -> dict[str, Any]:
     """summary.json of this start of the launcher; empty if there is none."""
     try:
-        if directory.summary.stat().st_mtime < began - SAME_MOMENT_SECONDS:
-            return {}
+        written = directory.summary.stat().st_mtime
         found = json.loads(directory.summary.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    ours = found["started"] == began if "started" in found else written >= began - SAME_MOMENT_SECONDS
+    return found if ours else {}
 
 
 def _summarised(summary: Mapping[str, Any]) -> dict[str, Any]:

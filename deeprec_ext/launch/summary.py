@@ -23,6 +23,10 @@ EMPTY: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+REASONS_MAX = 20
+"""Of restarts, the most frequent."""
+
+
 def merge_summary(
     stored: Mapping[str, Any], outcome: Outcome, pods: Sequence[Pod], script: Sequence[Progress], seconds: float
 ) -> dict[str, Any]:
@@ -36,6 +40,11 @@ def merge_summary(
     summary["status"] = outcome.status
     summary["seconds"] = round(seconds, 3)
     counts = {pod.name: {"started": pod.starts, "restarted": pod.restarts} for pod in pods}
+    for pod in pods:
+        if (
+            pod.role == "aimaster" and pod.restarted_after
+        ):  # it was not there to note why: those of roles are `failures`
+            summary["aimaster_restarts"] = dict(pod.restarted_after.most_common(REASONS_MAX))
     summary["roles"] = {**dict(summary["roles"] or {}), **dict(sorted(counts.items()))}
     if outcome.reason:
         summary["reason"] = outcome.reason

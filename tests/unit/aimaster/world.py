@@ -144,7 +144,7 @@ class FakeAgent:
                     step=self.step, epoch=self.view.epoch, training=True, examples=10 * self.step,
                     step_epoch=self.view.epoch if self.stuck_in is None else self.stuck_in, preparing=self.preparing,
                 )  # fmt: skip
-                await self.say(heartbeat=beat)
+                await self.say(heartbeat=pb.Heartbeat(epoch=self.view.epoch) if self.role == pb.PS else beat)
             await asyncio.sleep(SETTINGS.heartbeat_seconds)
 
     async def _receive(self, message: pb.MasterMessage) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,29 @@ def test_a_run_that_stands_still_or_loses_records_is_told() -> None:
     found = summary([well, still, lost])
     assert (found["runs"], found["stand_still"], found["lost"], found["faults_that_hit"]) == (3, 1, 1, 2)
     assert [one["lost"] for one in found["bad"]] == [0, 4]
+
+
+CLOCK = """
+import sys, threading, time
+from datetime import datetime
+monotonic, wall = time.monotonic(), time.time()
+threading.Event().wait(0.05)
+print(repr([wall, datetime.now().timestamp(), time.time_ns() / 1e9, time.monotonic() - monotonic]))
+"""
+
+
+@pytest.mark.parametrize("day", [86_400, -86_400])
+def test_the_layer_sets_the_wall_clock_and_no_wait_is_longer(tmp_path: Path, day: int) -> None:
+    try:
+        faults = Faults(tmp_path, tmp_path, compile_shim(tmp_path))
+    except ShimError as error:
+        pytest.skip(str(error))
+    faults.begin("full", "ps", 0)
+    faults.set_clock(day)
+    faults.end()
+    environment = {**os.environ, **faults.variables}
+    told = subprocess.run(
+        [sys.executable, "-c", CLOCK], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    *walls, waited = eval(told.stdout)
+    assert all(abs(wall - time.time() - day) < 600 for wall in walls) and 0.04 < waited < 60

@@ -123,6 +123,15 @@ def test_a_run_without_summary_crashed_and_its_last_sign_of_life_ends_it(directo
     assert (story.state, story.status, story.ended, story.steps) == (CRASHED, "", BEGAN + 58, 880)
 
 
+def test_a_summary_that_was_written_after_the_clock_was_set_back_is_that_of_this_run(directory):
+    values = json.loads(directory.summary.read_text())
+    day_before = BEGAN - 86_400
+    for started, state in ((BEGAN, ENDED), (BEGAN - 5, CRASHED)):
+        directory.summary.write_text(json.dumps({**values, "started": started}))
+        os.utime(directory.summary, (day_before, day_before))
+        assert read_story(directory, running=False).state == state
+
+
 def test_the_summary_of_the_run_before_a_resume_does_not_count(directory):
     long_ago = BEGAN - 5000
     os.utime(directory.summary, (long_ago, long_ago))

@@ -98,7 +98,7 @@ class Cluster(World):
         for _ in range(600):
             with contextlib.suppress(Exception):
                 status = await self.status()
-                if status.live and sum(role.heartbeat.training for role in status.roles) >= 2 + workers:
+                if status.live and sum(role.heartbeat.training for role in status.roles) >= workers:
                     return
             await asyncio.sleep(0.01)
         raise AssertionError("it does not train")
