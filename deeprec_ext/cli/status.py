@@ -61,9 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
         return show_ended(directory, arguments.json)
     try:
         asyncio.run(_watch(directory, arguments) if arguments.watch else _once(directory, arguments))
-    except UnreachableError:
-        if directory.in_use():
-            raise
+    except UnreachableError as error:
+        if (
+            directory.in_use()
+        ):  # a launcher waits for an AIMaster that starts, or for room to write down what came of the job
+            raise UnreachableError(
+                f"{error}; its `deeprec-ext run` is still there, and says what it waits for"
+            ) from None
         return show_ended(directory, arguments.json)  # it ended while we asked
     if arguments.watch:
         return show_ended(directory, arguments.json)

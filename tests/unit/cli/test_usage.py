@@ -10,6 +10,8 @@ import pytest
 
 from deeprec_ext.cli.logs import last_lines
 from deeprec_ext.cli.main import COMMANDS, main
+from deeprec_ext.errors import UnreachableError
+from deeprec_ext.rundir import RunDirectory
 from tests.unit.cli.usage import check_refused
 
 
@@ -162,3 +164,16 @@ def test_backup_becomes_settings_and_a_relative_directory_is_the_callers(flag, e
     assert main(["run", "--dry-run", "--json", "--backup", flag, *RUN]) == 0
     settings = json.loads(capsys.readouterr().out)["settings"]
     assert settings == {name: value.format(tmp_path) for name, value in expected.items()}
+
+
+def test_where_only_the_launcher_is_left_status_says_who_knows_more(tmp_path, capsys, monkeypatch):
+    def gone(directory: RunDirectory) -> None:
+        raise UnreachableError("the AIMaster does not answer")
+
+    monkeypatch.setattr("deeprec_ext.cli.status.JobClient.of", gone)
+    directory = RunDirectory(tmp_path)
+    directory.describe({"aimaster": "127.0.0.1:1", "job": "job"})
+    with directory.lock():
+        assert main(["status", str(directory.path)]) == 1
+    said = "the AIMaster does not answer; its `deeprec-ext run` is still there, and says what it waits for"
+    assert said in capsys.readouterr().err
