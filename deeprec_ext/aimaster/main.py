@@ -145,15 +145,18 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
     """Until a signal, a newer AIMaster, or an error; returns the exit code."""
     spec.workdir.mkdir(parents=True, exist_ok=True)
     backend = LauncherBackend(options.launcher, spec.name, options.certs)
-    await opening.wait_for(spec, options.certs, options.listen)
-    store = opening.store_of(spec)
-    if spec.resume:
-        opening.resume_from_copy(store)
-    else:
-        opening.set_aside_what_went_back(store)
-    if await rebuild_if_lost(spec, backend, options.certs, options.listen):
-        opening.add_history(store)
-    master = AIMaster(spec, backend, options.certs)
+
+    async def begin() -> AIMaster:
+        store = opening.store_of(spec)
+        if spec.resume:
+            opening.resume_from_copy(store)
+        else:
+            opening.set_aside_what_went_back(store)
+        if await rebuild_if_lost(spec, backend, options.certs, options.listen):
+            opening.add_history(store)
+        return AIMaster(spec, backend, options.certs)
+
+    master = await opening.opened(spec, options.certs, options.listen, begin)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

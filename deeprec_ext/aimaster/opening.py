@@ -12,8 +12,9 @@ import contextlib
 import logging
 import sqlite3
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
@@ -30,7 +31,11 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+OPEN_TRIES = 20
+"""In a row, each after the store could be written."""
 
 
 async def wait_for(spec: JobSpec, certs: str | None, listen: str) -> None:
@@ -48,6 +53,23 @@ async def wait_for(spec: JobSpec, certs: str | None, listen: str) -> None:
     finally:
         if server is not None:
             await server.stop(AGAIN_SECONDS)
+
+
+async def opened(spec: JobSpec, certs: str | None, listen: str, begin: Callable[[], Awaitable[T]]) -> T:
+    """`begin()`, which opens the store, perhaps several times: begun again where a disk fails between two of them.
+
+    Raises what `begin` raises; sqlite3.Error and OSError after `OPEN_TRIES`.
+    """
+    for left in reversed(range(OPEN_TRIES)):
+        await wait_for(spec, certs, listen)
+        try:
+            return await begin()
+        except (sqlite3.Error, OSError) as error:
+            if not left:
+                raise
+            log.error("%s could not be opened: %s; it is tried again", store_of(spec), error)
+        await asyncio.sleep(AGAIN_SECONDS)
+    raise AssertionError("the last try returns or raises")
 
 
 def store_of(spec: JobSpec) -> Path:

@@ -223,7 +223,6 @@ async def bring_back(
 
     Raises StaleError when the store is older than the snapshot, UsageError and UnreachableError as `rebuild_if_lost`.
     """
-    await opening.wait_for(spec, certs, listen)
     opening.set_aside_what_went_back(opening.store_of(spec))
     store = Store(spec.workdir / "aimaster.db")
     mine = int(store.get("aimaster_incarnation", 0))

@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from deeprec_ext.aimaster import opening
 from deeprec_ext.aimaster.facts import JobSpec, Requests
 from deeprec_ext.aimaster.job import Job
 from deeprec_ext.aimaster.kubernetes.backend import SIGTERM_EXIT_CODE, KubernetesBackend
@@ -90,8 +91,12 @@ async def serve_with(api: Api, options: argparse.Namespace, spec: JobSpec, termi
         raise damage  # with agents that live it is as good as none
     lock = occupy(spec, options.listen, options.certs, snapshot.began if snapshot is not None else 0.0)
     try:
-        await bring_back(spec, backend, options.certs, options.listen, snapshot)
-        running = _Running(api, source, spec, backend, keeper, options.certs, termination_log, lock)
+
+        async def begin() -> _Running:
+            await bring_back(spec, backend, options.certs, options.listen, snapshot)
+            return _Running(api, source, spec, backend, keeper, options.certs, termination_log, lock)
+
+        running = await opening.opened(spec, options.certs, options.listen, begin)
         if replicas is not None and maker is not None:
             running.beside(replicas, maker)
         return await running.run(options.listen, options.http)
