@@ -11,7 +11,7 @@ from benchmarks.fault_layer.control import Faults, ShimError, compile_shim
 from tests.behaviour import test_data_ledger as data_ledger
 from tests.behaviour.jobs import RealJob
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 DAY = 86_400
 RECORDS, EPOCHS = 60_000, 3

@@ -1,4 +1,4 @@
-"""A real job whose PS lies on its own stream beside its work (`scripts/lying`)."""
+"""A real job whose PS, or chief, lies on its own stream beside its work (`scripts/lying`)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 from tests.behaviour import jobs
 from tests.behaviour.jobs import COUNT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 LYING = Path(__file__).resolve().parent / "scripts" / "lying"
-LIES = 800
 
 
 @pytest.mark.timeout(300)
-def test_a_ps_that_lies_beside_its_work_costs_nobody_anything(begin, monkeypatch: pytest.MonkeyPatch):
-    liar = "ps-1"
-    honest = {"LYING": liar, "LIES": str(LIES), **jobs.environment()}
+@pytest.mark.parametrize(("liar", "lies"), [("ps-1", 800), ("chief-0", 150)])
+def test_who_lies_beside_its_work_costs_nobody_anything(begin, monkeypatch: pytest.MonkeyPatch, liar: str, lies: int):
+    """Of the chief's lies each that is refused costs it a connection."""
+    honest = {"LYING": liar, "LIES": str(lies), **jobs.environment()}
     monkeypatch.setattr(jobs, "environment", lambda: {**honest, "PYTHONPATH": f"{LYING}:{jobs.ROOT}"})
     job = begin("--ps", "2", "--workers", "1", command=COUNT)
     job.wait_training("chief-0", "worker-0")
