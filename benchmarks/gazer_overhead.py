@@ -63,7 +63,7 @@ class Switch:
     """Turns the Gazer of this process on and off, and looks at clocks."""
 
     def __init__(self, trace_seconds: float) -> None:
-        from deeprec_ext.elastic import process
+        from deeprec_ext.elastic.trainer import process
         from deeprec_ext.proto import deeprec_ext_pb2 as pb
         from deeprec_ext.settings import Settings
 
@@ -105,7 +105,7 @@ class Switch:
 
     def report_seconds(self) -> float:
         """Processor time of one report of a PS."""
-        from deeprec_ext.elastic.gazing import ProcessPart
+        from deeprec_ext.elastic.agent.gazing import ProcessPart
         from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
         part, times = ProcessPart(), []

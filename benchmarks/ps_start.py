@@ -1,4 +1,4 @@
-"""What the start of a PS costs: with TensorFlow's runtime alone (`deeprec_ext/elastic/bare.py`), and with all of TensorFlow.
+"""What the start of a PS costs: with TensorFlow's runtime alone (`elastic/runtime/bare.py`), and with all of TensorFlow.
 
     python -m benchmarks.ps_start                 # eleven pairs
     python -m benchmarks.ps_start --json start.json
@@ -21,10 +21,11 @@ from pathlib import Path
 PROGRAM = """
 import json, os, sys, time
 import psutil
-from deeprec_ext.elastic import bare
+from deeprec_ext.elastic.runtime import bare
 if sys.argv[1] == "bare":
     assert bare.install()
-from deeprec_ext.elastic import parameter_server, starting
+from deeprec_ext.elastic.ps import parameter_server
+from deeprec_ext.elastic.runtime import starting
 kept = starting.start_server()
 used, now = time.process_time(), time.monotonic()
 memory = psutil.Process().memory_info().rss

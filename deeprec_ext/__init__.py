@@ -20,7 +20,7 @@ if os.environ.get("DEEPREC_EXT_AIMASTER") and os.environ.get("DEEPREC_EXT_ROLE")
 def __getattr__(name: str) -> Any:
     """`deeprec_ext.elastic_partitioner`, imported on first use."""
     if name == "elastic_partitioner":
-        return importlib.import_module("deeprec_ext.elastic.partitioner").elastic_partitioner
+        return importlib.import_module("deeprec_ext.elastic.trainer.partitioner").elastic_partitioner
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -35,7 +35,8 @@ def report_metrics(metrics: Mapping[str, Any], step: int = 0) -> None:
       ValueError: a value is no number.
     """
     numbers = {name: float(value) for name, value in metrics.items()}
-    process = importlib.import_module("deeprec_ext.elastic.process") if os.environ.get("DEEPREC_EXT_AIMASTER") else None
+    in_a_job = os.environ.get("DEEPREC_EXT_AIMASTER")
+    process = importlib.import_module("deeprec_ext.elastic.trainer.process") if in_a_job else None
     trainer = process.trainer() if process is not None else None
     if trainer is not None:
         trainer.report_metrics(numbers, step)

@@ -2,7 +2,7 @@
 
 `install` runs when Python starts (through `_autoload/sitecustomize.py`) or at `import deeprec_ext`. It rewrites TF_CONFIG at
 once and waits, without importing anything, for the script to import TensorFlow; then the process registers, and the few
-classes through which sessions are made are exchanged (`elastic.patches`). A process without an AIMaster is left alone.
+classes through which sessions are made are exchanged (`elastic.trainer.patches`). A process without an AIMaster is left alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from deeprec_ext import env
-from deeprec_ext.elastic.script_end import SCRIPT
+from deeprec_ext.elastic.agent.script_end import SCRIPT
 from deeprec_ext.layout import WORKERS, Choice, choose, facts_of_command, filled, user_tf_config
 
 _WATCHED: dict[str, str] = {
@@ -30,7 +30,7 @@ _WATCHED: dict[str, str] = {
     "keras.src.optimizers.optimizer": "keras_optimizers_imported",
     "keras.src.optimizers.legacy.optimizer_v2": "keras_optimizers_imported",
 }
-"""Module -> function of `elastic.patches` that is called, with the module, when it has been imported."""
+"""Module -> function of `elastic.trainer.patches` that is called, with the module, when it has been imported."""
 
 _installed = False
 
@@ -103,7 +103,7 @@ def own_command() -> list[str]:
 
 
 def _apply(module: ModuleType) -> None:
-    patches = importlib.import_module("deeprec_ext.elastic.patches")
+    patches = importlib.import_module("deeprec_ext.elastic.trainer.patches")
     getattr(patches, _WATCHED[module.__name__])(module)
 
 

@@ -8,7 +8,7 @@ name from the store and waits for it.
 
 When: while the view has one PS; from before a change that leaves one, so that its commit finds the copies there; and after a
 change to more until the guards on PS have theirs. A holder that dies or is scaled away is replaced at once. Its dirty rows are
-a set of their own (`elastic.collector`), so holder and guards do not know of each other.
+a set of their own (`elastic.ps.collector`), so holder and guards do not know of each other.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Link(Protocol):
 
 
 class Feeder:
-    """Implements `elastic.inputs.Source`. Owns its threads; `close` ends them.
+    """Implements `elastic.agent.inputs.Source`. Owns its threads; `close` ends them.
 
     Args:
       declaration: the dataset; reader: of its files; batch_size: records.

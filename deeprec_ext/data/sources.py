@@ -33,9 +33,9 @@ class LocalLink:
 
 def trainer() -> Any:
     """The trainer of this process; None outside a job."""
-    if "deeprec_ext.elastic.process" not in sys.modules and not env.is_elastic_process():
+    if "deeprec_ext.elastic.trainer.process" not in sys.modules and not env.is_elastic_process():
         return None
-    from deeprec_ext.elastic import process
+    from deeprec_ext.elastic.trainer import process
 
     return process.trainer()
 

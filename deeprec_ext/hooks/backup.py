@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext import autoload
-from deeprec_ext.elastic import process
+from deeprec_ext.elastic.trainer import process
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

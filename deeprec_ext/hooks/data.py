@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext import autoload
-from deeprec_ext.elastic import process
+from deeprec_ext.elastic.trainer import process
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.training import training_util
 
 from deeprec_ext import autoload
-from deeprec_ext.elastic import process
+from deeprec_ext.elastic.trainer import process
 from deeprec_ext.hooks.data import DataShardHook
 
 v1 = tf.compat.v1

@@ -7,7 +7,7 @@ import logging
 import tensorflow as tf
 
 from deeprec_ext import autoload
-from deeprec_ext.elastic import process
+from deeprec_ext.elastic.trainer import process
 from deeprec_ext.errors import UsageError
 
 v1 = tf.compat.v1

@@ -155,7 +155,7 @@ def test_twenty_random_changes_and_kills_restore_nothing_and_keep_what_only_the_
 @pytest.mark.parametrize("again", [False, True])
 def test_a_model_that_has_lost_a_variable_begins_anew_by_order_and_says_what_that_costs(begin, again):
     """`again`: the chief dies of something else first, and finds the loss when it comes back."""
-    from deeprec_ext.elastic.migration import destroy
+    from deeprec_ext.elastic.ps.migration import destroy
 
     job = begin("--ps", "2", "--workers", "1", command=(*OWN, "--checkpoint-steps", "40"))
     job.wait_scalable()

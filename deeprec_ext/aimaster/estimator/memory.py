@@ -38,7 +38,7 @@ CHUNK_BYTES = 8 << 20
 """Setting `copy_chunk_bytes`."""
 
 DIRTY_ROUND_BYTES = 256 << 20
-"""Most that one round of dirty rows takes (`deeprec_ext.elastic.migration`)."""
+"""Most that one round of dirty rows takes (`deeprec_ext.elastic.ps.migration`)."""
 
 HOLDER_ROOM = 0.9
 """Share of a trainer's memory that may be in use with the copies of a single PS; with more it keeps none."""

@@ -15,7 +15,7 @@ from deeprec_ext.aimaster.backend import PodState
 from deeprec_ext.aimaster.facts import JobSpec, parse_name
 from deeprec_ext.aimaster.rebuilding import rebuild_if_lost
 from deeprec_ext.aimaster.server import AIMaster
-from deeprec_ext.elastic.memory import Memory
+from deeprec_ext.elastic.agent.memory import Memory
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials

@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from deeprec_ext import graph as passes
 from deeprec_ext.data.local import LocalLedger
-from deeprec_ext.elastic.gate import Gate
-from deeprec_ext.elastic.home import Wanted
-from deeprec_ext.elastic.inputs import Inputs
-from deeprec_ext.elastic.migration import Mover, destroy
-from deeprec_ext.elastic.runner import Runner
-from deeprec_ext.elastic.session import ElasticSession
-from deeprec_ext.elastic.view import ClusterView, elastic_config
+from deeprec_ext.elastic.agent.gate import Gate
+from deeprec_ext.elastic.agent.inputs import Inputs
+from deeprec_ext.elastic.ps.migration import Mover, destroy
+from deeprec_ext.elastic.runtime.view import ClusterView, elastic_config
+from deeprec_ext.elastic.session.home import Wanted
+from deeprec_ext.elastic.session.runner import Runner
+from deeprec_ext.elastic.session.session import ElasticSession
 from deeprec_ext.layout import Names
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

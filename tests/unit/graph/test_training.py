@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from deeprec_ext.elastic.noticing import trainable_in
+from deeprec_ext.elastic.trainer.noticing import trainable_in
 from deeprec_ext.graph import GraphIndex, training
 
 v1 = tf.compat.v1

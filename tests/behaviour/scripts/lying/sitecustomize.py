@@ -15,7 +15,7 @@ NAME = f"{os.environ.get('DEEPREC_EXT_ROLE')}-{os.environ.get('DEEPREC_EXT_INDEX
 
 def lie():
     workdir = Path(os.environ["DEEPREC_EXT_WORKDIR"])
-    while (module := sys.modules.get("deeprec_ext.elastic.agent")) is None or not hasattr(module, "Agent"):
+    while (module := sys.modules.get("deeprec_ext.elastic.agent.agent")) is None or not hasattr(module, "Agent"):
         time.sleep(0.01)
     agents, start = [], module.Agent.start
 

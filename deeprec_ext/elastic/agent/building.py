@@ -1,0 +1,98 @@
+"""The one thread of a trainer that builds sessions, in the order of the AIMaster's commands, while training goes on."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sys
+import threading
+from collections.abc import Callable
+
+from deeprec_ext.elastic.agent.background import GivenUpError
+from deeprec_ext.errors import one_line
+
+log = logging.getLogger("deeprec_ext")
+
+SWITCH_SECONDS = 0.0005
+"""The interpreter's switch interval while sessions are built beside training (default 5 ms: a step would wait so long)."""
+
+
+class Builder:
+    """Args:
+    ack: answers a command by its number, with what went wrong.
+    """
+
+    def __init__(self, ack: Callable[[int, str], None]) -> None:
+        self._ack = ack
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._working = False
+        self._idle = threading.Event()
+        self.ended = False
+        """The script ends: nothing is worth being built any more."""
+
+    def start(self) -> None:
+        threading.Thread(target=self._work, name="deeprec-prepare", daemon=True).start()
+
+    @property
+    def busy(self) -> bool:
+        return self._working or not self._jobs.empty() or not self._commands.empty()
+
+    def put(self, job: Callable[[], None]) -> None:
+        """A job of our own, after all that wait; dropped once the end has begun."""
+        if not self.ended:
+            self._jobs.put(job)
+
+    def obey(self, command_id: int, work: Callable[[], None]) -> None:
+        """A command, after the commands that wait and before all jobs of our own; answered when it is done."""
+        self.urge(lambda: self._answered(command_id, work))
+
+    def urge(self, job: Callable[[], None]) -> None:
+        """Of our own, but training stands still for it: as a command, with nobody to answer to."""
+        self._commands.put(job)
+        self._jobs.put(_look)
+
+    def obey_beside(self, command_id: int, work: Callable[[], None]) -> None:
+        """A command that waits for runs, not for sessions: in a thread of its own."""
+        threading.Thread(target=self._answered, args=(command_id, work), name="deeprec-ack", daemon=True).start()
+
+    def settle(self, limit_seconds: float) -> None:
+        """Until nothing is being built, and nothing will be; not longer than that."""
+        self.ended = True
+        self._jobs.put(self._idle.set)
+        if not self._idle.wait(limit_seconds):
+            log.info("the process ends while a session is being prepared")
+
+    def _answered(self, command_id: int, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            log.exception("command %d failed", command_id)
+            self._ack(command_id, one_line(error))
+        else:
+            self._ack(command_id, "")
+
+    def _work(self) -> None:
+        while not self._idle.is_set():
+            job = self._jobs.get()
+            while not self._commands.empty():
+                self._do(self._commands.get())
+            self._do(job)
+
+    def _do(self, job: Callable[[], None]) -> None:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        self._working = True
+        try:
+            job()
+        except GivenUpError as error:
+            log.info("a session that was being prepared is given up: %s", error)
+        except Exception:
+            log.exception("preparing failed")
+        finally:
+            self._working = False
+            sys.setswitchinterval(before)
+
+
+def _look() -> None:
+    """Wakes the thread: a command waits."""

@@ -1,0 +1,277 @@
+"""Peer backups: what this PS keeps of other PS's slots, and how it becomes the owner when such a PS dies.
+
+A backup of variable `v` is the variable `v@backup` on this PS. It is made by a `Mover`, like a migration: bitmaps, a first copy
+in chunks, then every few seconds the rows that were marked meanwhile, pulled from the owner by this PS. No training step
+waits for it, and workers know nothing of it but the marks.
+
+Promotion turns `v@backup` into `v`; when a slot moves away, its old owner turns `v` into `v@backup` (`keep`), and is its guard
+until another one has a copy (`copies`: neither copies anything). The ops for a promotion are compiled when the backup is made.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from deeprec_ext.elastic.ps.collecting import Collecting
+from deeprec_ext.elastic.ps.collector import make_bitmaps
+from deeprec_ext.elastic.ps.copies import SUFFIX, add_promotion, become_backups, destroy_backups, local_program
+from deeprec_ext.elastic.ps.keeper import RUN_LIMIT_SECONDS, Assignment, Guarded, Keeper
+from deeprec_ext.elastic.ps.migration import Mover
+from deeprec_ext.elastic.runtime.ops import Ops, Program
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger("deeprec_ext")
+
+PROMOTIONS_MAX = 8
+"""Compiled in one session, whose graph can only grow; the next ones go into a new session."""
+
+
+class Guarding:
+    """All peer backups on this PS. `guard`, `refresh` and `promote` are called by the PS's command thread.
+
+    Args:
+      target: `grpc://host:port` of this PS.
+      own_task: its task number, once known.
+      chunk_bytes: about how much one run of a first copy carries.
+      send: to the AIMaster.
+      touched: is told slot and number of dirty rows that were taken.
+      reader: as whom it reads dirty rows (`collector.READERS`).
+      promotes: whether the copies can become variables here; a holder's are pulled by a PS (`fetching`).
+    """
+
+    def __init__(
+        self, target: str, own_task: Callable[[], int], chunk_bytes: Callable[[], int], collecting: Collecting,
+        send: Callable[[pb.AgentMessage], None], touched: Callable[[int, int], None] = lambda slot, rows: None,
+        reader: str = "peer", promotes: bool = True,
+    ) -> None:  # fmt: skip
+        self._touched, self._reader, self.promotes = touched, reader, promotes
+        self.frozen = False  # nothing is to be read before the next assignment
+        self._target, self._own_task, self._chunk_bytes = target, own_task, chunk_bytes
+        self._collecting, self._send = collecting, send
+        self._lock = threading.Lock()
+        self._copying = threading.Lock()  # while copies of ours are made of variables, or freed
+        self._now = Assignment(0)
+        self._promoted: set[int] = set()
+        self._programs: list[Program] = []  # of promotions: they know this PS only; the last is added to
+        self._compiled = 0  # in the last of them
+        self._promoting = False
+        self._keeper: Keeper | None = None
+
+    # -- commands
+
+    def guard(self, command: pb.Guard) -> None:
+        """Another assignment; what stays as it is goes on by dirty rows."""
+        wanted = self._slots_of(command)
+        with self._lock:
+            if command.id < self._now.guard:
+                return
+            old, slots = self._now.slots, {}
+            for slot, fresh in wanted.items():
+                known = old.get(slot)
+                if known is not None and known.key == fresh.key:
+                    fresh = known
+                elif known is not None and known.generation == fresh.generation:
+                    fresh.began, fresh.full_bytes = known.began, known.full_bytes
+                    fresh.promote, fresh.program = known.promote, known.program
+                    copied = {variable.name for variable in known.copied}
+                    fresh.left_out = frozenset(v.name for v in fresh.variables if v.name not in copied)
+                slots[slot] = fresh
+            self._now = Assignment(command.id, slots, command.seconds, frozenset(command.owned))
+            self._promoted.clear()
+            self.frozen = False
+            now, gone = self._now, [one for slot, one in old.items() if slots.get(slot) is not one]
+        self._hand_over(now, gone)
+
+    def keep(self, command: pb.Guard) -> frozenset[int]:
+        """Variables of this PS that have moved away become backups of what they are now on their new owners, in addition to
+        what is guarded here. Idempotent. A slot of which nothing is here is not kept, and not reported.
+
+        Carried out late, after the assignment that followed it, it makes no backups: what is to be kept is being copied from
+        the new owner, which has been trained on since. Returns the slots that are owned here again by then.
+        """
+        wanted, moment = self._slots_of(command), time.monotonic()
+        with self._copying:
+            with self._lock:
+                late = command.id < self._now.guard
+                same = {slot for slot, one in wanted.items() if slot in self._now.slots
+                        and self._now.slots[slot].key == one.key}  # fmt: skip
+                again = frozenset(wanted) & (self._promoted | self._now.owned) if late else frozenset()
+            due = () if late else wanted.keys() - same
+            variables = [variable for slot in due for variable in wanted[slot].variables]
+            missing = become_backups(self._target, self._own_task(), variables)
+            for slot in due:
+                wanted[slot].left_out = missing & {variable.name for variable in wanted[slot].variables}
+            bare = [slot for slot in due if not wanted[slot].copied]
+            with self._lock:
+                if late or command.id < self._now.guard:
+                    return again
+                slots, kept, gone = dict(self._now.slots), [self._now.slots[slot] for slot in same], []
+                for slot in [slot for slot in due if slot not in bare]:
+                    if slot in slots:
+                        gone.append(slots[slot])
+                    fresh = wanted[slot]
+                    fresh.began, fresh.exact = moment, True
+                    slots[slot] = fresh
+                    kept.append(fresh)
+                guard, owned = max(command.id, self._now.guard), self._now.owned - wanted.keys()
+                self._now = now = Assignment(guard, slots, command.seconds, owned)
+                self._promoted -= wanted.keys()
+        self._hand_over(now, gone)
+        for one in kept:
+            if one.began is not None:
+                self.report_copies([one], guard=command.id, age_seconds=time.monotonic() - one.began)
+        if bare:
+            log.warning("no variable of the slots %s was here to be kept", sorted(bare))
+        return again
+
+    def _slots_of(self, command: pb.Guard) -> dict[int, Guarded]:
+        ps = {member.task: member.address for member in command.ps}
+        moves: dict[int, list[pb.Move]] = {}
+        for move in command.moves:
+            moves.setdefault(move.variable.slot, []).append(move)
+        return {
+            slot: Guarded(
+                slot, some[0].source_task, ps[some[0].source_task], tuple(move.variable for move in some),
+                "next" if slot in command.next_slots else self._reader, command.generation, command.global_step,
+            )
+            for slot, some in moves.items()
+        }  # fmt: skip
+
+    def _hand_over(self, now: Assignment, gone: list[Guarded]) -> None:
+        if self._keeper is None or not self._keeper.take(now, gone):
+            if self._keeper is not None:
+                self._collecting.forget(self._keeper)
+            self._keeper = Keeper(self)
+            self._keeper.take(now, gone)
+
+    def refresh(self) -> None:
+        if self._keeper is not None:
+            self._keeper.wake("refresh")
+
+    def freeze(self) -> None:
+        """The copies stay as they are until the next assignment, whatever PS is at the old one's address meanwhile."""
+        self.frozen = True
+
+    def close(self) -> None:
+        """Ends all backups, for a PS that leaves: a session that nobody closes stays on the PS it reads for good."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.stop()
+        for one in self._now.slots.values():
+            if one.mover is not None:
+                one.mover.close()
+
+    def report_again(self) -> None:
+        """To an AIMaster that may be new: what is kept here, and how old it is."""
+        with self._lock:
+            slots, promoted, guard = list(self._now.slots.values()), sorted(self._promoted), self._now.guard
+        for one in slots:
+            if one.began is not None and one.slot not in promoted:
+                self.report_copies([one], guard=guard, age_seconds=time.monotonic() - one.began)
+        if promoted:  # kept so well that they are variables already
+            self.report(pb.BackupReport(guard=guard, slots=promoted))
+
+    def promote(self, slots: Sequence[int], step: int) -> None:
+        """The backups of these slots become the variables. Again: nothing. Raises DeepRecError when one is missing."""
+        started = time.monotonic()
+        with self._lock:
+            kept = [self._now.slots[slot] for slot in slots if slot in self._now.slots]
+        for one in kept:  # what this PS owned itself until just now: nothing is compiled for it yet
+            if one.promote is None and one.began is not None:
+                self.compile_promotion(one)
+        with self._lock:
+            due = [slot for slot in slots if slot not in self._promoted]
+            missing = [slot for slot in due if slot not in self._now.slots or self._now.slots[slot].promote is None]
+            if missing:
+                raise DeepRecError(f"there is no complete backup of the slots {missing} here")
+            ready = [(slot, promote) for slot in due if (promote := self._now.slots[slot].promote) is not None]
+            variables = [variable for slot in due for variable in self._now.slots[slot].variables]
+            self._promoting = True
+        try:
+            make_bitmaps(self._target, self._own_task(), variables)
+            for slot, promote in ready:
+                promote(step)
+                with self._lock:
+                    self._promoted.add(slot)
+        finally:
+            self._promoting = False
+        log.info("promoted the backups of slots %s in %.3f s", list(slots), time.monotonic() - started)
+
+    # -- for the keeper
+
+    def report(self, report: pb.BackupReport) -> None:
+        self._send(pb.AgentMessage(backup=report))
+
+    def report_copies(self, some: Sequence[Guarded], **facts: Any) -> None:
+        """These are complete."""
+        next_slots = [one.slot for one in some if one.reader == "next"]
+        self.report(pb.BackupReport(slots=[one.slot for one in some], next_slots=next_slots, **facts))
+
+    def compile_promotion(self, one: Guarded) -> None:
+        """Sets `one.promote`: a function of the step."""
+        own = self._own_task()
+        with self._lock:
+            if not self._programs or self._compiled >= PROMOTIONS_MAX:
+                self._programs.append(local_program(self._target, own))
+                self._compiled = 0
+            self._compiled += 1
+            program, ops = self._programs[-1], Ops(f"promote{self._compiled}_")
+        step, done = add_promotion(ops, own, one.copied, one.global_step)
+        program.load(ops)
+        promote = program.compile(targets=done, feeds=[step]) if done else lambda step: None
+        with self._lock:
+            one.promote, one.program = promote, program
+        self.close_programs()
+
+    def close_programs(self) -> None:
+        """Those in which nothing is compiled that a promotion may need."""
+        with self._lock:
+            if self._promoting:
+                return
+            needed = [*self._programs[-1:], *(one.program for one in self._now.slots.values())]
+            kept = [program for program in self._programs if program in needed]
+            useless = [program for program in self._programs if program not in needed]
+            self._programs = kept
+        for program in useless:
+            threading.Thread(target=program.close, name="deeprec-close", daemon=True).start()
+
+    def mover_for(self, one: Guarded) -> Mover:
+        own = self._own_task()
+        ps = {own: self._target.removeprefix("grpc://"), one.source: one.address}
+        moves = [pb.Move(variable=variable, source_task=one.source) for variable in one.variables]
+        return Mover(
+            self._target, own, ps, moves, self._chunk_bytes(), reader=one.reader, suffix=SUFFIX,
+            timeout_seconds=RUN_LIMIT_SECONDS, touched=self._touched,
+        )  # fmt: skip
+
+    def drop_copies(self, gone: Sequence[Guarded]) -> None:
+        """Frees what is not to be kept any more."""
+        with self._copying:
+            with self._lock:
+                now = self._now
+            doomed, bitmaps = [], []
+            for one in gone:
+                kept = {variable.name for variable in now.slots[one.slot].variables} if one.slot in now.slots else set()
+                some = [variable for variable in one.variables if variable.name not in kept]
+                doomed += some
+                bitmaps += [one.slot not in now.owned] * len(some)
+            destroy_backups(self._target, self._own_task(), doomed, bitmaps)
+
+    @property
+    def collecting(self) -> Collecting:
+        return self._collecting
+
+    @property
+    def copying(self) -> threading.Lock:
+        """Held while copies of ours are made of variables, or freed: a first copy begins after that."""
+        return self._copying
+
+    @property
+    def lock(self) -> threading.Lock:
+        """Of what changes in the slots."""
+        return self._lock

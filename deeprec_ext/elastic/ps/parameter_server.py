@@ -1,0 +1,239 @@
+"""A parameter server, which never runs the user's script. `serve` is its program.
+
+A TensorFlow server that knows nobody, an agent, and one thread that carries out the AIMaster's commands: pulling slots
+here (`Mover`), destroying what has moved away, leaving.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+import tensorflow as tf
+
+from deeprec_ext.elastic.agent.agent import Agent, Identity
+from deeprec_ext.elastic.agent.background import politely
+from deeprec_ext.elastic.agent.gazing import ProcessPart, Sampler
+from deeprec_ext.elastic.ps.calling_off import CalledOffError, CallingOff
+from deeprec_ext.elastic.ps.collecting import Collecting
+from deeprec_ext.elastic.ps.collector import make_bitmaps
+from deeprec_ext.elastic.ps.disk import COMMANDS, Disk
+from deeprec_ext.elastic.ps.fetching import fetch
+from deeprec_ext.elastic.ps.guarding import Guarding
+from deeprec_ext.elastic.ps.migration import Mover, absent, destroy
+from deeprec_ext.elastic.ps.touched import Touched
+from deeprec_ext.elastic.runtime.starting import start_server
+from deeprec_ext.elastic.runtime.trimming import keep_trimming
+from deeprec_ext.errors import DeepRecError, one_line
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger("deeprec_ext")
+
+HOLD_LIMIT_SECONDS = 5.0
+"""How long Hold waits for a collection of dirty marks that is under way."""
+
+CLOSE_LIMIT_SECONDS = 3.0
+"""How long a PS that leaves closes its sessions: where another PS has gone as well, that never ends."""
+
+COPIES = ("copy", "destroy", "fetch", "call_off", "leave")
+"""Commands that may take long and follow one another; the others must not wait behind them."""
+
+
+class ParameterServer:
+    """One PS of a job."""
+
+    def __init__(self) -> None:
+        self._server, address = start_server()
+        self._target = f"grpc://{address}"
+        self.identity = Identity.of_this_process(address)
+        self.agent = Agent(self.identity, self, tf.__version__)
+        self.leaving = threading.Event()
+        self.touched = Touched()
+        self.sampler = Sampler(self.agent, {"the process": ProcessPart(), "rows touched": self.touched.report})
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._urgent: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._task = -1
+        self._settings = pb.AgentSettings()
+        self._movers: dict[int, Mover] = {}  # by scaling
+        self._fetches = CallingOff()
+        self.collecting = Collecting()
+        self.guarding = Guarding(
+            self._target, lambda: self._task, lambda: self._settings.copy_chunk_bytes or 8 << 20, self.collecting,
+            self.agent.send, partial(self.touched.add, "peer"),
+        )  # fmt: skip
+        self.disk = Disk(
+            self._target, lambda: self._task, self.collecting, self.agent.ack, partial(self.touched.add, "disk")
+        )
+        threading.Thread(target=self._serve_urgent, name="deeprec-urgent", daemon=True).start()
+        keep_trimming(self.leaving)
+
+    # -- the agent's handler
+
+    def registered(self, reply: pb.RegisterReply) -> None:
+        if self._task != reply.task:
+            log.info("%s serves task %d at %s", self.identity.name, reply.task, self._target)
+        self._task, self._settings = reply.task, reply.settings
+        self.touched.follow(reply.view)
+        self.sampler.follow(reply.settings.gazer_seconds)
+        self.guarding.report_again()
+
+    def fenced(self, reason: str) -> None:
+        log.error("%s; this PS ends", reason)
+        os._exit(75)
+
+    def tell(self, known: pb.Known) -> None:
+        """Its agent has heard everything there is; its backups are reported after each registration anyway."""
+
+    def beat(self) -> pb.Heartbeat:
+        return pb.Heartbeat(epoch=self.agent.known_epoch)
+
+    def receive(self, message: pb.MasterMessage) -> None:
+        if message.HasField("publish"):
+            self.touched.follow(message.publish.view)
+        if message.WhichOneof("message") == "command":
+            command = message.command
+            kind = command.WhichOneof("command")
+            if kind in COMMANDS:
+                self.disk.put(command)
+                return
+            if kind in ("fetch", "call_off"):
+                self._fetches.call_off(command.id)
+            if kind == "call_off":
+                self.disk.call_off(command.id)
+            if command.copy.phase == pb.Copy.ABORT:
+                for mover in list(self._movers.values()):
+                    mover.cancelled = True
+            which = self._jobs if kind in COPIES else self._urgent
+            which.put(lambda: self._carry_out(command))
+
+    # -- commands: copies in the main thread, what must not wait for them in another
+
+    def _serve_urgent(self) -> None:
+        while True:
+            self._urgent.get()()
+
+    def serve(self) -> None:
+        """Until told to leave."""
+        while (job := self._jobs.get()) is not None:
+            job()
+        closing = threading.Thread(target=self._close_sessions, name="deeprec-close", daemon=True)
+        closing.start()
+        self.agent.close()
+        closing.join(CLOSE_LIMIT_SECONDS)
+
+    def _close_sessions(self) -> None:
+        """Those that reach into other PS, which would keep their part for good: half a megabyte for each change of PS."""
+        self.guarding.close()
+        for mover in list(self._movers.values()):
+            mover.close()
+
+    def stop(self) -> None:
+        self.leaving.set()
+        self._jobs.put(None)
+
+    def _carry_out(self, command: pb.Command) -> None:
+        kind = command.WhichOneof("command")
+        try:
+            if kind == "copy":
+                self.agent.ack(command.id, copy=self._copy(command.copy))
+                return
+            if kind == "look":
+                names = absent(self._target, self._task, self.identity.address, command.look.variables)
+                self.agent.ack(command.id, copy=pb.CopyResult(skipped=names))
+                return
+            if kind == "destroy":
+                self.disk.forget(command.destroy.variables)
+                again = self.guarding.keep(command.destroy.keep) if command.destroy.keep.moves else frozenset()
+                gone = [variable for variable in command.destroy.variables if variable.slot not in again]
+                destroy(self._target, self._task, self.identity.address, gone)
+            elif kind == "track":
+                make_bitmaps(self._target, self._task, command.track.variables)
+            elif kind == "guard":
+                self.collecting.hold(0.0, 0.0)
+                self.guarding.guard(command.guard)
+            elif kind == "refresh":
+                self.guarding.refresh()
+            elif kind == "promote":
+                self.guarding.promote(command.promote.slots, command.promote.step)
+            elif kind == "fetch":
+                fetch(
+                    self._target, self._task, command.fetch, self._settings.copy_chunk_bytes or 8 << 20,
+                    partial(self._fetches.is_off, command.id),
+                )  # fmt: skip
+            elif kind == "call_off":  # whatever fetched has ended, since its turn was before; who restores answers next
+                self.disk.put(command)
+                return
+            elif kind == "hold":
+                if not self.collecting.hold(command.hold.lease_seconds, HOLD_LIMIT_SECONDS):
+                    raise DeepRecError(f"a backup of {self.identity.name} did not end within {HOLD_LIMIT_SECONDS:g} s")
+            elif kind == "leave":
+                log.info("leaving the job: %s", command.leave.reason)
+                self.stop()
+            else:
+                raise DeepRecError(f"a PS does not know the command {kind!r}")
+        except CalledOffError as error:
+            log.warning("%s: %s", kind, error)
+            self.agent.ack(command.id, str(error))
+        except Exception as error:
+            log.exception("command %s failed", kind)
+            self.agent.ack(command.id, one_line(error))
+        else:
+            self.agent.ack(command.id)
+
+    def _copy(self, copy: pb.Copy) -> pb.CopyResult:
+        started = time.monotonic()
+        result = pb.CopyResult()
+        if copy.phase == pb.Copy.ARM:
+            self._forget_movers(except_for=copy.scaling_id)
+            ps = {member.task: member.address for member in copy.ps}
+            mover = Mover(self._target, self._task, ps, copy.moves, self._settings.copy_chunk_bytes or 8 << 20)
+            self._movers[copy.scaling_id] = mover
+            result.variables = politely(
+                mover.arm, self._settings.verify_copies, copy.tracked, copy.guarded, give_up=lambda: mover.cancelled
+            )
+            result.skipped.extend(mover.skipped)
+        elif copy.phase == pb.Copy.ABORT:
+            self._forget_movers()
+            destroy(
+                self._target, self._task, self.identity.address,
+                [_without_bitmap(move.variable) for move in copy.moves],
+            )  # fmt: skip
+        else:
+            if copy.scaling_id not in self._movers:
+                raise DeepRecError(f"scaling {copy.scaling_id} was not armed on {self.identity.name}")
+            mover = self._movers[copy.scaling_id]
+            if copy.phase == pb.Copy.FIRST:
+                result.bytes = politely(mover.first, give_up=lambda: mover.cancelled)
+            elif copy.phase == pb.Copy.DIRTY:
+                result.bytes, result.remaining_bytes = politely(mover.dirty, give_up=lambda: mover.cancelled)
+            else:
+                result.bytes, result.remaining_bytes = mover.final()
+                result.checksummed = mover.verify()
+                self.agent.memory.has_arrived(copy.scaling_id)
+                threading.Timer(5.0, self._forget_movers, [None, copy.scaling_id]).start()
+        result.seconds = time.monotonic() - started
+        log.info(
+            "copy %s of scaling %d: %d bytes, %d dirty, %.3f s",
+            pb.Copy.Phase.Name(copy.phase), copy.scaling_id, result.bytes, result.remaining_bytes, result.seconds,
+        )  # fmt: skip
+        return result
+
+    def _forget_movers(self, except_for: int | None = None, only: int | None = None) -> None:
+        """Closes the sessions of other scalings; outside the pause."""
+        for scaling_id in list(self._movers):
+            if scaling_id != except_for and (only is None or scaling_id == only):
+                mover = self._movers.pop(scaling_id)
+                threading.Thread(target=mover.close, name="deeprec-close", daemon=True).start()
+
+
+def _without_bitmap(variable: pb.Variable) -> pb.Variable:
+    """Bitmaps belong to the source: when a scaling is rolled back trainers may still mark there."""
+    copy = pb.Variable()
+    copy.CopyFrom(variable)
+    copy.bitmap = ""
+    return copy

@@ -1,0 +1,49 @@
+"""What every process of a job begins with, PS and trainers alike: its log lines and its TensorFlow server."""
+
+from __future__ import annotations
+
+import logging
+
+from deeprec_ext import env
+from deeprec_ext.elastic.runtime.ops import Ops, Program
+from deeprec_ext.elastic.runtime.view import elastic_config
+from deeprec_ext.printable import LineFormatter
+
+log = logging.getLogger("deeprec_ext")
+
+
+def start_server() -> tuple[object, str]:
+    """An elastic server: it knows nobody, membership comes with each session. Returns it and its host:port."""
+    server_class = original_server_class()
+    server = server_class({"localhost": [env.address() or "127.0.0.1:0"]}, job_name="localhost", task_index=0)
+    address = server.target.removeprefix("grpc://")
+    _start_threads(server.target, address)
+    return server, address
+
+
+def _start_threads(target: str, address: str) -> None:
+    """Opens a session, at the usual priority. With its first one TensorFlow starts the threads that take what other processes
+    answer, for good: had it been opened beside training (`background.politely`), they would be as nice as that, and on a
+    busy machine every step would wait for them.
+    """
+    program, ops = Program(target, elastic_config({0: address})), Ops()
+    name = ops.add("NoOp", device="/job:ps/task:0")
+    program.load(ops)
+    program.compile(targets=[name])()
+    program.close()
+
+
+def original_server_class() -> type:
+    from tensorflow.python.training import server_lib
+
+    return getattr(server_lib, "_deeprec_ext_original", server_lib.Server)
+
+
+def setup_logging() -> None:
+    """Our lines go to stderr, once, whatever the user's logging is."""
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(LineFormatter("%(asctime)s deeprec_ext: %(message)s", "%H:%M:%S"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False

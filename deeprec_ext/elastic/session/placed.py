@@ -1,0 +1,270 @@
+"""One private copy of a user's graph, placed on one cluster view: a session and its compiled callables.
+
+The copy never becomes Python operations: the rewritten GraphDef goes straight into a C graph, and everything is
+addressed by name. So preparing the next session costs the training thread next to nothing, and no garbage collection.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+
+from deeprec_ext.elastic.runtime.importing import import_definition
+from deeprec_ext.elastic.runtime.ops import Compiled, OwnSession
+from deeprec_ext.elastic.runtime.trimming import trim
+from deeprec_ext.elastic.session.probe import Probe
+from deeprec_ext.graph import Rewritten
+
+v1 = tf.compat.v1
+log = logging.getLogger("deeprec_ext")
+
+CALLABLES_MAX = 128
+"""Compiled signatures kept per session: a script that makes new fetches for ever must not fill the memory."""
+
+RETIRE_LIMIT_SECONDS = 5.0
+"""How long the runs of an exchanged session may take to end before it is closed or left behind."""
+
+PROBE_LIMIT_SECONDS = 5.0
+"""How long the end of a probe waits for the runs under way, and the end of its session for it."""
+
+
+class Signature(NamedTuple):
+    """What one run feeds and asks for, by name."""
+
+    feeds: tuple[str, ...]
+    fetches: tuple[str, ...]
+    targets: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every node that the run has to reach."""
+        return (*(fetch.split(":")[0] for fetch in self.fetches), *self.targets)
+
+
+class ExchangedError(Exception):
+    """The run came too late: the session has been exchanged. Nothing was run; it belongs into the present one."""
+
+
+class Placed:
+    """A session on a rewritten graph.
+
+    Args:
+      key: what it was made for (placement, marks, version of the user's graph); compared, never interpreted.
+      rewritten: result of the graph passes; dropped after the import.
+      target, config: as for `tf.compat.v1.Session`.
+      left_behind: set when the session is forgotten instead of closed: its kernels then hold the iterators for ever.
+      quick: its runs are compiled without TensorFlow's graph optimiser.
+    """
+
+    def __init__(
+        self, key: object, rewritten: Rewritten, target: str, config: v1.ConfigProto, left_behind: threading.Event,
+        *, quick: bool = False,
+    ) -> None:  # fmt: skip
+        self.key, self.quick = key, quick
+        self._left_behind = left_behind
+        self.reports = list(rewritten.reports)
+        self.drops = list(rewritten.drops)
+        self.initializers = list(rewritten.initializers)
+        self._marks = dict(rewritten.marks)
+        self.probe: Probe | None = None  # traces a step now and then
+        self._probes = True  # it may get one
+        self._ending: threading.Thread | None = None  # closes the probe
+        self.late = 0  # runs that were compiled when they were to be made, not in advance
+        self.compile_seconds = 0.0  # the longest that compiling a run took
+        self.pinned = False  # an iterator was initialised here: closing it would be a segmentation fault
+        self.closed = False
+        self.opened = False  # on the PS that it names
+        self._wrapped = False
+        self._running = 0
+        self._shut = False  # no run begins any more
+        self._lock = threading.Lock()
+        self._callables: OrderedDict[Signature, Compiled] = OrderedDict()
+        self._graph = tf.Graph()
+        import_definition(self._graph, rewritten.definition)
+        self._session = OwnSession(target, graph=self._graph, config=_quick(config) if quick else config)
+
+    def callable(self, signature: Signature) -> Compiled:
+        """The compiled run: placed, optimised, partitioned and registered, but not run."""
+        with self._lock:
+            found = self._callables.get(signature)
+            if found is not None:
+                self._callables.move_to_end(signature)
+                return found
+        options = config_pb2.CallableOptions(
+            feed=signature.feeds, fetch=signature.fetches, target=[*signature.targets, *self.marks_of(signature)]
+        )
+        began = time.monotonic()
+        made = self._session._make_callable_from_options(options)
+        self.opened = True
+        with self._lock:
+            self.compile_seconds = max(self.compile_seconds, time.monotonic() - began)
+            self._callables[signature] = made
+            one_too_many = self._callables.popitem(last=False)[1] if len(self._callables) > CALLABLES_MAX else None
+        if one_too_many is not None:
+            one_too_many.release()
+        return made
+
+    @property
+    def usable(self) -> bool:
+        """Whether some run is compiled; the first is the one that costs most."""
+        return bool(self._callables)
+
+    def is_compiled(self, signature: Signature) -> bool:
+        return signature in self._callables
+
+    def open(self) -> None:
+        """TensorFlow does that at the first use, on all PS that the session names: for ever, where one of them dies then."""
+        with self._lock:
+            if self._shut:
+                raise ExchangedError
+            self._running += 1
+        try:
+            self._session._extend_graph()
+            self.opened = True
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def run(self, signature: Signature, values: Sequence[Any]) -> list[Any]:
+        with self._lock:  # before it is compiled: that takes long enough to be closed meanwhile
+            if self._shut:
+                raise ExchangedError
+            self._running += 1
+        try:
+            made = self.callable(signature)
+            probe = self.probe
+            if probe is not None and probe.armed and signature == probe.signature:
+                return probe.run(made, values)
+            return made(*values) or []
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def attach(self, probe: Probe) -> bool:
+        """Whether the session takes it; it does not when its end has begun."""
+        with self._lock:
+            if self._probes:
+                self.probe = probe
+            return self._probes
+
+    def _detach(self) -> Probe | None:
+        """The probe, if there is one; there will be no other."""
+        with self._lock:
+            self._probes = False
+            probe, self.probe = self.probe, None
+            return probe
+
+    def end_probe(self) -> None:
+        """Closes the probe once no run is under way, in a thread. For a session that will not be run again."""
+        probe = self._detach()
+
+        def work(one: Probe) -> None:
+            if not self.wait_idle(PROBE_LIMIT_SECONDS) or not one.close():
+                self._left_behind.set()  # its kernels hold the iterators
+
+        if probe is not None:
+            self._ending = threading.Thread(target=work, args=(probe,), name="deeprec-close", daemon=True)
+            self._ending.start()
+
+    def wait_idle(self, timeout_seconds: float, *, shut: bool = False) -> bool:
+        """Whether, within the time, no run is under way in this session any more. `shut`: then none begins any more."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            with self._lock:
+                if self._running == 0:
+                    self._shut = self._shut or shut
+                    return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.005)
+
+    def traced(self, signature: Signature, values: Sequence[Any], options: Any, metadata: Any) -> list[Any]:
+        """A run with RunOptions and RunMetadata, which callables do not give; needs the nodes as Python operations."""
+        with self._lock:
+            if not self._wrapped:
+                self._graph._add_new_tf_operations(compute_devices=False)
+                self._wrapped = True
+        wanted = [*signature.fetches, *signature.targets, *self.marks_of(signature)]
+        results = self._session.run(wanted, dict(zip(signature.feeds, values)), options, metadata)
+        return results[: len(signature.fetches)]
+
+    def marks_of(self, signature: Signature) -> list[str]:
+        """The marks of writes that are run or fetched directly: they have no consumer that would wait for them."""
+        return [mark for name in signature.names for mark in self._marks.get(name, ())] if self._marks else []
+
+    def close(self, timeout_seconds: float = 2.0) -> bool:
+        """Closes the session in a thread of its own, since that blocks where a PS is gone; then the session is left behind.
+
+        Returns whether it ended in time.
+        """
+        if self.closed:
+            return True
+        self.closed = True
+        session = self._session
+        self.end_probe()
+
+        def work() -> None:
+            try:
+                if self._ending is not None:  # first: its kernels may hold an iterator of this session
+                    self._ending.join(PROBE_LIMIT_SECONDS)
+                    if self.pinned and (self._left_behind.is_set() or self._ending.is_alive()):
+                        self.leak()
+                        return
+                with self._lock:
+                    self._callables.clear()
+                session.close()
+            except tf.errors.OpError as error:
+                log.debug("closing a session: %s", error)
+
+        thread = threading.Thread(target=work, name="deeprec-close", daemon=True)
+        thread.start()
+        thread.join(timeout_seconds)
+        if thread.is_alive():
+            log.info("closing a session takes more than %.0f s; it is left behind", timeout_seconds)
+            self.leak()
+            return False
+        return True
+
+    def leak(self) -> None:
+        """Forgets the C session without deleting it: deleting would block (dead PS) or crash (live iterators).
+
+        A thread that hangs in it, or still compiles for it, may come back and run: it must find a session.
+        """
+        self.closed = self._shut = True
+        self._left_behind.set()
+        self._detach()
+        self._session.left_behind = True
+        self._session._closed = True
+        with self._lock:
+            self._callables.clear()
+
+
+def _quick(given: v1.ConfigProto) -> v1.ConfigProto:
+    """Compiling takes a third of the processor time then or less, and steps up to 1.5 times as much."""
+    config = v1.ConfigProto()
+    config.CopyFrom(given)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
+    return config
+
+
+def retire(sessions: Sequence[Placed]) -> None:
+    """Closes sessions that were exchanged, once the runs in them have ended."""
+    for placed in sessions:
+        if placed.pinned:
+            placed.leak()
+        elif not placed.wait_idle(RETIRE_LIMIT_SECONDS, shut=True):
+            log.info(
+                "a run went on for %.0f s in a session that was exchanged; it is left behind", RETIRE_LIMIT_SECONDS
+            )
+            placed.leak()
+        else:
+            placed.close()
+    trim()  # a session is tens of megabytes in thousands of pieces, and the next one would not fit into the holes

@@ -1,0 +1,343 @@
+"""ElasticSession: a `tf.compat.v1.Session` that runs a private, placed copy of the user's graph.
+
+The user's graph stays on slots and is never changed. Each run passes the gate, goes to the session that was placed on the
+present cluster view, and, when the view changed or a PS was lost meanwhile, waits for the next view and is run again.
+Flattening, feeding and error texts are the base class's; only the last step, `_do_run`, is ours.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from deeprec_ext import graph as passes
+from deeprec_ext.elastic.agent.causes import COMPILING, INPUT, SAVING, STEP, causes
+from deeprec_ext.elastic.session.feeding import Feeding, Run
+from deeprec_ext.elastic.session.home import Home, Wanted
+from deeprec_ext.elastic.session.iterators import Iterators
+from deeprec_ext.elastic.session.overwriting import restrained
+from deeprec_ext.elastic.session.placed import ExchangedError, Placed, Signature
+from deeprec_ext.elastic.session.probe import TraceFailedError
+from deeprec_ext.elastic.session.runner import AbandonedError
+from deeprec_ext.elastic.session.shelf import Shelf
+from deeprec_ext.elastic.session.usergraph import Exported, Facts, UserGraph
+from deeprec_ext.errors import RefusedError
+
+v1 = tf.compat.v1
+log = logging.getLogger("deeprec_ext")
+
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, AbandonedError)
+"""What a run ends with when a PS is gone."""
+
+STALE = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError)
+"""What a run ends with when its variables have moved away: never a lost write."""
+
+
+TWICE = "request was received twice"
+"""TensorFlow numbers the requests of a step at random so that none is executed twice, and a worker refuses a number that is
+among the last 100 000. Each step runs in a new thread, whose generator is seeded with 32 bits (tensorflow/core/
+distributed_runtime/request_id.cc, tsl/platform/random.cc): about once in 43 000 steps two of them have the same number. The PS
+that says so has executed nothing then, and the step is run again at once."""
+
+TWICE_MAX = 5
+"""One after the other: chance does not do that."""
+
+
+def _cutting(home: Home) -> passes.Cutting:
+    """No method of the session: what it is made of must not hold it, or it is not dropped when its script drops it."""
+    context = home.wanted().context
+    return passes.Cutting(len(context.slot_map or ()), context.cut, context.cut_by_chief)
+
+
+class ElasticSession(v1.Session):
+    """See the module. `home` None: a session on the spot (evaluation, prediction), without a cluster.
+
+    Raises RefusedError, at the first run, for graphs that cannot be elastic.
+    """
+
+    _dropped = False  # its finaliser runs
+
+    def __init__(self, target: str = "", graph: Any = None, config: Any = None, home: Home | None = None) -> None:
+        super().__init__("", graph, config)
+        self._home = home
+        self._target = (home.wanted().target if home else target).encode()
+        self._generation = home.generation if home is not None else 0
+        self._user = (
+            UserGraph(self.graph, home.refused, home.names, partial(_cutting, home))
+            if home is not None
+            else UserGraph(self.graph)
+        )
+        self.shelf = Shelf(self._user, home, config)
+        self._iterators = Iterators()
+        self._declared: Exported | None = None
+        self._ordered = False  # what is run overwrites by order
+        self._feeding = Feeding(home.inputs) if home is not None else None
+        if home is not None:
+            home.opened(self)
+
+    # -- the session's interface
+
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        return self._run(None, fetches, feed_dict, options, run_metadata)
+
+    def initialise(self, variables: Iterable[Any]) -> None:
+        """By order: also in a model that lives."""
+        self._ordered = True
+        try:
+            self.run([variable.initializer for variable in variables])
+        finally:
+            self._ordered = False
+
+    def make_callable(self, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Callable[..., Any]:
+        del accept_options
+        feeds = list(feed_list or ())
+        return lambda *values, **keywords: self.run(fetches, dict(zip(feeds, values)), **keywords)
+
+    def partial_run_setup(self, *_: Any, **__: Any) -> Any:
+        raise RefusedError(
+            "partial_run is not elastic: a run that is half done cannot be moved; use run or make_callable"
+        )
+
+    def close(self) -> None:
+        """Destroys the named iterators, then closes; never blocks for long, whatever became of the PS."""
+        if self._closed:
+            return
+        if self._dropped:
+            super().close()  # of its own C session, in which nothing ever runs
+            return
+        if self._feeding is not None:
+            self._feeding.close()  # or an iterator that waits for data could not be destroyed
+        self.shelf.drop_iterators()
+        super().close()
+        if self._home is not None:
+            self._home.closed(self)
+        self.shelf.close()
+
+    def __del__(self) -> None:
+        """Whoever drops a session without closing it may be any thread at any moment, the interpreter's last one too: nothing
+        is started and nobody waited for here. What is to be closed goes to the process, which does it beside training."""
+        shelf, home = getattr(self, "shelf", None), getattr(self, "_home", None)
+        if home is not None and shelf is not None and not self._closed:
+            home.dropped(shelf, self._feeding)
+        self._dropped = True
+        super().__del__()
+
+    # -- running
+
+    def _do_run(
+        self, handle: Any, target_list: Any, fetch_list: Any, feed_dict: Any, options: Any, run_metadata: Any
+    ) -> Any:
+        signature = Signature(
+            tuple(reference.deref().name for reference in feed_dict),
+            tuple(tensor.name for tensor in fetch_list),
+            tuple(operation.name for operation in target_list),
+        )
+        values = list(feed_dict.values())
+        # MonitoredSession passes empty RunOptions and a RunMetadata to every run; only real options are worth a slow run.
+        tracing = options is not None and options.ByteSize() > 0
+        if self._home is None:
+            return self._execute(self.shelf.current(), signature, values, options, run_metadata, tracing, None)
+        facts = self._user.facts_of(signature)
+        if facts.overwrites is not None and not self._ordered and self._home.model_lives:
+            self._check_generation()
+            left = restrained(facts.overwrites, signature, self._user, self._home, self._ask)
+            if not left.fetches and not left.targets:
+                return []
+            given = dict(zip(signature.feeds, values))
+            signature, values, facts = left, [given[feed] for feed in left.feeds], self._user.facts_of(left)
+        if facts.remote:
+            self._declare()
+        with causes.during(SAVING if facts.saves else STEP):
+            return self._run_placed(facts, signature, values, options, run_metadata, tracing)
+
+    def _run_placed(
+        self, facts: Facts, signature: Signature, values: list[Any], options: Any, run_metadata: Any, tracing: bool
+    ) -> Any:
+        """A run in the session of the present view, and again where the view changes under it."""
+        assert self._home is not None
+        if facts.records:
+            signature = signature._replace(fetches=(*signature.fetches, *(tensor for _, tensor in facts.records)))
+        self._user.count(signature)
+        feeding: Run | None = None
+        if self._feeding is not None and (facts.pulls or facts.makes):
+            feeding = self._feeding.run(facts.pulls, facts.makes, facts.records, signature, values)
+        refused = 0
+        while True:
+            self._check_generation()
+            if feeding is not None:
+                with causes.during(INPUT):
+                    feeding.wait(self._check_open)  # for the next batch; never inside the run
+            try:
+                if facts.remote:
+                    with self._home.gate.passing():
+                        if feeding is not None and not feeding.valid:
+                            continue
+                        placed = self.shelf.current()
+                        made_for = self.shelf.made_for
+                        try:
+                            assert made_for is not None
+                            gone = partial(self._home.dead, made_for)
+                            self._open(placed, gone)
+                            self._before(placed, facts, feeding, signature, values)
+                            result = self._execute(
+                                placed, signature, values, options, run_metadata, tracing, gone, feeding
+                            )
+                            self._iterators.trust(facts)
+                            self._home.ran(signature.fetches, result)
+                            return result
+                        except (tf.errors.OutOfRangeError, *LOST, *STALE) as error:
+                            if self._iterators.interrupted(facts, error):
+                                self._iterators.start_again(placed, facts)
+                                continue
+                            if isinstance(error, tf.errors.OutOfRangeError):
+                                raise
+                            if (
+                                isinstance(error, tf.errors.AbortedError)
+                                and TWICE in str(error)
+                                and refused < TWICE_MAX
+                            ):
+                                refused += 1
+                                log.info("TensorFlow refused a step by the number of its request; it is run again")
+                                self._iterators.suspect(facts)
+                                continue
+                            failure: Exception = error
+                else:
+                    placed, made_for = self.shelf.current(), self.shelf.made_for
+                    unopened = self._unopened(placed, made_for)
+                    if unopened is None:
+                        self._before(placed, facts, feeding, signature, values)
+                        return self._execute(placed, signature, values, options, run_metadata, tracing, None, feeding)
+                    failure = unopened
+            except tf.errors.OutOfRangeError:
+                if feeding is None or not feeding.goes_on:
+                    raise
+                continue
+            except ExchangedError:
+                if self._closed or placed is self.shelf.present:
+                    raise tf.errors.CancelledError(None, None, "Session has been closed.") from None
+                continue
+            assert made_for is not None
+            self._iterators.suspect(facts)
+            if isinstance(failure, TraceFailedError):
+                log.info("a traced step failed (%s); it is run again", failure.message[:200])
+                continue  # the ordinary way tells whether a PS is gone
+            if self._closed or not self._home.next_view(failure, made_for):
+                if isinstance(failure, AbandonedError):
+                    raise tf.errors.AbortedError(None, None, str(failure))
+                raise failure
+            log.info("a step is run again in another view, after %s: %s", type(failure).__name__, str(failure)[:200])
+            del failure  # its frames hold this one, and the session that it was run in
+
+    def _ask(self, tensors: Sequence[str]) -> Any:
+        """Their values."""
+        signature = Signature((), tuple(tensors), ())
+        return self._run_placed(self._user.facts_of(signature), signature, [], None, None, False)
+
+    def _open(self, placed: Placed, gone: Callable[[], bool]) -> None:
+        """A call of its own, that can be given up, before anything is run in the session by this thread itself."""
+        if not placed.opened and self._home is not None:
+            self._home.runner.call(placed.open, hopeless=gone)
+
+    def _unopened(self, placed: Placed, made_for: Wanted | None) -> Exception | None:
+        """Of a run that reaches no PS: why its session, which names some, could not be opened. None: it is open."""
+        if placed.opened or self._home is None or made_for is None:
+            return None
+        with self._home.gate.passing():
+            try:
+                self._open(placed, partial(self._home.dead, made_for))
+            except LOST as error:
+                return error
+        return None
+
+    def _declare(self) -> None:
+        """Before any run can make a variable on a PS the AIMaster is told of it: a change would not move it else."""
+        known = self._user.known
+        if known is not None and known is not self._declared and self._home is not None:
+            self._home.declare(self._user.declared(known))
+            self._declared = known
+
+    def _execute(
+        self, placed: Placed, signature: Signature, values: list[Any], options: Any, metadata: Any, tracing: bool,
+        gone: Callable[[], bool] | None, feeding: Run | None = None,
+    ) -> Any:  # fmt: skip
+        """`gone`: of a run on PS, whether one that it needs is; such a run can be given up."""
+        function: Callable[..., Any]
+        arguments: tuple[Any, ...]
+        if tracing:
+            function, arguments = placed.traced, (signature, values, options, metadata)
+        else:
+            function, arguments = placed.run, (signature, values)
+        compiles = not tracing and not placed.is_compiled(signature)
+        placed.late += compiles
+        if gone is not None and self._home is not None:
+            runner = partial(self._home.runner.call, hopeless=gone)
+            function, arguments = _abandonable, (runner, placed if compiles else None, function, *arguments)
+        if feeding is None:
+            return self._do_call(function, *arguments)
+        with feeding:
+            return feeding.without_records(self._do_call(function, *arguments))
+
+    def _check_open(self) -> None:
+        """While a run waits for data: another thread may close the session, or a PS with its variables be lost."""
+        if self._closed:
+            raise tf.errors.CancelledError(None, None, "Session has been closed.")
+        self._check_generation()
+
+    def _check_generation(self) -> None:
+        if self._home is not None and self._generation != self._home.generation:
+            raise tf.errors.AbortedError(None, None, "variables were lost with a PS: the session has to be recovered")
+
+    def _before(
+        self, placed: Placed, facts: Facts, feeding: Run | None, signature: Signature, values: list[Any]
+    ) -> None:
+        """Iterators live in the devices of the session that initialises them: that session is kept until the end."""
+        known = self._user.known
+        if feeding is not None:
+            feeding.restart(placed, known.feeds if known is not None else {})
+        self._iterators.before(placed, facts, signature, values)
+
+    # -- called by the agent's threads, while training goes on
+
+    def cut(self) -> Iterable[str]:
+        """Shared names of the variables that were cut over slots."""
+        return self._user.known.cuts.variables if self._user.known is not None else ()
+
+    def on_ps(self, operation: tf.Operation) -> tuple[str, ...]:
+        """Under which names a variable of the user's graph lies on PS; none: it does not."""
+        return self._user.on_ps(operation)
+
+    def catalogue(self) -> Any:
+        """The variable catalogue of the graph, from what the training loop runs; None before it has made steps."""
+        return self._user.catalogue()
+
+    def trains(self) -> tuple[passes.GraphIndex, set[str]] | None:
+        """The user's graph and the names of what the training loop runs of it; None before it has made steps."""
+        return self._user.trains()
+
+    def batch_size(self) -> int:
+        """Records per step, 0 if unknown."""
+        return passes.batch_size(self._user.exported().definition)
+
+    def reports(self) -> list[passes.Report]:
+        """Of the passes that made the present session."""
+        return self.shelf.present.reports if self.shelf.present is not None else []
+
+
+def _abandonable(
+    call: Callable[..., Any],
+    to_compile: Placed | None,
+    function: Callable[..., Any],
+    signature: Signature,
+    *arguments: Any,
+) -> Any:
+    """A run that can be given up. Compiling it first is a call of its own: who is given up while it compiles, which takes
+    seconds, must not run after all. It would take a batch from the run that is repeated.
+    """
+    if to_compile is not None:
+        with causes.during(COMPILING):
+            call(to_compile.callable, signature)
+    return call(function, signature, *arguments)

@@ -1,0 +1,427 @@
+"""The sessions behind one `ElasticSession`: the present one, those prepared for other views, and those that must stay.
+
+Each is a placed copy of the user's graph (`Placed`). The training thread takes the present one before every run; the agent's
+threads prepare others meanwhile and exchange them. What the training thread finds missing it builds itself, between two runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from deeprec_ext import graph as passes
+from deeprec_ext.elastic.agent.background import IDLE_NICENESS, Polite, hasten, politely, without_collections
+from deeprec_ext.elastic.agent.causes import SESSION, causes
+from deeprec_ext.elastic.session.home import Home, Wanted
+from deeprec_ext.elastic.session.placed import ExchangedError, Placed, Signature
+from deeprec_ext.elastic.session.tracing import Traceable
+from deeprec_ext.elastic.session.usergraph import Exported, UserGraph
+from deeprec_ext.errors import RefusedError
+
+v1 = tf.compat.v1
+log = logging.getLogger("deeprec_ext")
+
+DROP_SECONDS, DROP_PATIENCE_SECONDS = 2.0, 20.0
+"""How long closing waits until iterators are gone: where the session names a dead PS, which may keep it for ever, and where it
+does not. Then the only reason is a busy machine, and giving up costs a crash: an iterator that outlives its session."""
+
+DEAR_NODES = 4000
+"""From that size of the user's graph on (compiling a step takes a second of a core) what is made beside training, or while it
+stands still, is made in two goes: first without TensorFlow's graph optimiser, and once that is in use, with it."""
+
+HURRY_SECONDS, UNDER_WAY_LIMIT_SECONDS = 0.1, 30.0
+"""How often a run that waits for a session which is being made hastens it (its threads start others), and how long it waits
+for it at most before it makes one itself."""
+
+_numbers = itertools.count()
+
+
+class _UnderWay:
+    """A session that is being made, or completed, beside training."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.hurried = False
+        """Training stands still and waits for it: no more is compiled than it needs to go on."""
+
+    def hurry(self) -> None:
+        self.hurried = True
+        hasten()
+
+
+class _Better(NamedTuple):
+    """An optimised session in which a run is being compiled."""
+
+    placed: Placed
+    wanted: Wanted
+    work: Polite[None]
+
+
+class Shelf:
+    """Of one `ElasticSession`.
+
+    Args:
+      user: the graph that is copied.
+      home: says what the present session is to be made for; None: on the spot, without a cluster.
+      config: what the script gave its session.
+    """
+
+    def __init__(self, user: UserGraph, home: Home | None, config: v1.ConfigProto | None) -> None:
+        self._user, self._home, self._given = user, home, config
+        self.present: Placed | None = None
+        """The session of the next run, as far as nothing changes."""
+        self.made_for: Wanted | None = None
+        """What the present one serves."""
+        self._made_version = -1  # of the user's graph
+        self._prepared: dict[object, Placed] = {}
+        self._standby: dict[object, Placed] = {}  # for views that come only when a PS dies
+        self._under_way: dict[object, _UnderWay] = {}
+        self._better: _Better | None = None  # optimised, to take the place of the present one
+        self._uncompilable: set[Signature] = set()  # of those that were run once
+        self._kept: list[Placed] = []  # sessions in which an iterator was initialised
+        self._left_behind = threading.Event()  # some session could not be closed
+        self._building = threading.RLock()
+        self._swaps = 0
+        self._scope = f"deeprec_ext/{next(_numbers)}/"  # two graphs of a process may call their iterators alike
+
+    # -- the training thread
+
+    def current(self) -> Placed:
+        """The session for the present view; built here and now when nobody prepared it."""
+        exported = self._user.exported()
+        placed = self.present
+        wanted = self._home.wanted() if self._home is not None else _ON_THE_SPOT
+        if placed is not None and (self.made_for is wanted and self._made_version == exported.version):
+            return placed
+        self._wait_for((wanted.key, exported.version))
+        with self._building:
+            placed = self.present
+            if placed is not None and placed.key == (wanted.key, exported.version):
+                self.made_for, self._made_version = wanted, exported.version
+                return placed
+            fresh = self._take_prepared((wanted.key, exported.version))
+            if fresh is None:
+                started = time.monotonic()
+                with causes.during(SESSION):
+                    fresh = self._build(wanted, exported, quick=self.present is not None and _dear(exported))
+                if self.present is not None:
+                    log.info("built a session between two runs, in %.2f s", time.monotonic() - started)
+            old = self._install(fresh, wanted)
+        if old is not None and self._home is not None:
+            self._home.retire([old])
+        return fresh
+
+    def _wait_for(self, key: object) -> None:
+        """A session that is being made beside training is sooner there than another one begun now."""
+        under_way = self._under_way.get(key)
+        ready = key in self._prepared or key in self._standby or (self.present is not None and self.present.key == key)
+        if under_way is None or ready:
+            return
+        began = time.monotonic()
+        with causes.during(SESSION):
+            while not under_way.ended.is_set() and time.monotonic() - began < UNDER_WAY_LIMIT_SECONDS:
+                under_way.hurry()
+                under_way.ended.wait(HURRY_SECONDS)
+        log.info("waited %.2f s for a session that was being prepared", time.monotonic() - began)
+
+    def _context(self, wanted: Wanted) -> passes.Context:
+        """With names that no other copy has."""
+        self._swaps += 1
+        return dataclasses.replace(wanted.context, swaps=self._swaps, resource_scope=self._scope)
+
+    def _build(self, wanted: Wanted, exported: Exported, *, quick: bool = False) -> Placed:
+        with without_collections():
+            try:
+                rewritten = passes.rewrite(exported.definition, self._context(wanted))
+            except RefusedError as error:
+                if self._home is not None:
+                    self._home.refused(str(error))
+                raise
+            if exported.cuts.report is not None:
+                rewritten.reports.insert(0, exported.cuts.report)
+            key, config = (wanted.key, exported.version), wanted.config(self._given)
+            return Placed(key, rewritten, wanted.target, config, self._left_behind, quick=quick)
+
+    def _install(self, fresh: Placed, wanted: Wanted) -> Placed | None:
+        """Makes `fresh` the session of the next run; returns the one that may be closed now."""
+        with self._building:
+            old, self.present, self.made_for = self.present, fresh, wanted
+            self._made_version = self._user.known.version if self._user.known is not None else -1
+            if old is not None and old is not fresh and old.pinned:
+                old.end_probe()
+                self._kept.append(old)
+                old = None
+            return old if old is not fresh else None
+
+    # -- the agent's threads, while training goes on
+
+    def prepare(self, wanted: Wanted, *, standby: bool = False, hurry: bool = False) -> None:
+        """Builds the session for another view and compiles the runs to be expected. Slow; runs nothing.
+
+        `standby`: for a view that may never come; kept until `drop_standby`. It can be used once the runs of every step are
+        compiled; the others are by `complete`. `hurry`: training stands still and waits for it, so only those are compiled.
+        A standby session serves any view that it fits. Raises GivenUpError when one of its PS dies.
+        """
+        exported = self._user.exported()
+        key = (wanted.key, exported.version)
+        found = self._standby.get(key)
+        if key in self._prepared or (found is not None and (standby or hurry)):
+            return
+        began = time.monotonic()
+        with self._making(key) as under_way:
+            placed = found if found is not None else self._build(wanted, exported, quick=_dear(exported))
+            expected = self._user.expected()
+            self._compile(placed, wanted, self._user.each_step() if standby or hurry else expected, under_way)
+            if found is None:
+                (self._standby if standby else self._prepared)[key] = placed
+        log.info(
+            "prepared a session of %d operations for %s in %.1f s; %d of %d runs that it may need are compiled",
+            len(exported.definition.node), "the loss of a PS" if standby else "another view", time.monotonic() - began,
+            sum(map(placed.is_compiled, expected)), len(expected),
+        )  # fmt: skip
+
+    def complete(self, wanted: Wanted) -> bool:
+        """Compiles one more run in the standby session for this view; False: there is none, or it has them all."""
+        key = (wanted.key, self._user.exported().version)
+        placed = self._standby.get(key)
+        missing = self._missing(placed) if placed is not None else None
+        if placed is None or missing is None:
+            return False
+        with self._making(key) as under_way:
+            self._compile(placed, wanted, [missing], under_way)
+        return True
+
+    @contextlib.contextmanager
+    def _making(self, key: object) -> Iterator[_UnderWay]:
+        """Whoever needs the session finds that it is under way. One that could not be finished is nobody's standby session."""
+        under_way = self._under_way[key] = _UnderWay()
+        try:
+            yield under_way
+        except BaseException:
+            self._standby.pop(key, None)
+            raise
+        finally:
+            self._under_way.pop(key, None)
+            under_way.ended.set()
+
+    def improve(self, again: Callable[[], None]) -> list[Placed] | None:
+        """One piece of the work on an optimised session, where the present one is not; the last one exchanges them.
+
+        With the optimiser compiling a run takes long, and no command shall wait for it: `again` is called, by another thread,
+        when the next piece can be done. Returns the sessions that nobody needs any more; None: nothing is to be done now.
+        """
+        better = self._compiled_better()
+        if self._better is not None:
+            return None
+        with self._building:
+            placed, wanted, exported = self.present, self.made_for, self._user.known
+        if (
+            placed is None or wanted is None or exported is None or not placed.quick
+            or placed.key != (wanted.key, exported.version)
+        ):  # fmt: skip
+            return [better] if better is not None else None
+        unneeded = []
+        if better is None or better.key != placed.key:
+            unneeded = [better] if better is not None else []
+            better = self._build(wanted, exported)
+        missing = self._missing(better)
+        if missing is not None:
+            work = Polite(self._compiling(better, [missing]), niceness=IDLE_NICENESS, then=again)
+            self._better = _Better(better, wanted, work)
+            return unneeded
+        with self._building:
+            if self.present is not placed:
+                return [better]
+            log.info("the session that was made without TensorFlow's graph optimiser is exchanged for an optimised one")
+            old = self._install(better, wanted)
+        return [old] if old is not None else []
+
+    def _compiled_better(self) -> Placed | None:
+        """The optimised session, as far as it has come, unless it is still being compiled, or one of its PS is gone."""
+        better = self._better
+        if better is None:
+            return None
+        if not better.work.ended:
+            if self._home is not None and self._home.dead(better.wanted):
+                self._better = None
+                better.placed.leak()
+            return None
+        self._better = None
+        try:
+            better.work.result()
+        except Exception:
+            better.placed.leak()
+            raise
+        return better.placed
+
+    def _missing(self, placed: Placed) -> Signature | None:
+        expected = (one for one in self._user.expected() if one not in self._uncompilable)
+        return next((one for one in expected if not placed.is_compiled(one)), None)
+
+    def _compile(self, placed: Placed, wanted: Wanted, signatures: Iterable[Signature], under_way: _UnderWay) -> None:
+        """Beside training, one after another. When that fails the session is left behind, unless it is in use by now;
+        GivenUpError: one of its PS died."""
+        home = self._home
+        try:
+            politely(
+                self._compiling(placed, signatures, under_way), give_up=lambda: home is not None and home.dead(wanted)
+            )
+        except Exception:
+            if placed is not self.present:
+                placed.leak()
+            raise
+
+    def _compiling(
+        self, placed: Placed, signatures: Iterable[Signature], under_way: _UnderWay | None = None
+    ) -> Callable[[], None]:
+        recurring = self._user.recurring()
+
+        def work() -> None:
+            for signature in signatures:
+                if under_way is not None and under_way.hurried and placed.usable:
+                    return
+                try:
+                    placed.callable(signature)
+                except tf.errors.InvalidArgumentError as error:
+                    if signature in recurring:
+                        raise
+                    self._uncompilable.add(signature)
+                    log.info("a run that was made once is not prepared: %s", str(error)[:200])
+
+        return work
+
+    def has_standby(self, wanted: Wanted) -> bool:
+        key = (wanted.key, self._user.exported().version)
+        return key in self._standby or key in self._prepared
+
+    def drop_standby(self, keep: Iterable[Wanted]) -> list[Placed]:
+        """Forgets the standby sessions but for these views (and the present graph); to be closed by the caller."""
+        with self._building:
+            version = self._user.known.version if self._user.known is not None else -1
+            kept = {(wanted.key, version) for wanted in keep}
+            return [self._standby.pop(key) for key in list(self._standby) if key not in kept]
+
+    def _take_prepared(self, key: object) -> Placed | None:
+        """The session that stands ready, to be used now: also what is still being compiled in it holds up its runs."""
+        if (under_way := self._under_way.get(key)) is not None:
+            under_way.hurry()
+        found = self._prepared.pop(key, None)
+        return found if found is not None else self._standby.pop(key, None)
+
+    def exchange(self, wanted: Wanted) -> list[Placed]:
+        """From the next run on, the session that was prepared for `wanted`; if there is none it is built by that run.
+
+        Returns sessions that nobody needs any more; to be closed once no run is under way in them.
+        """
+        with self._building:
+            exported = self._user.known
+            fresh = self._take_prepared((wanted.key, exported.version)) if exported is not None else None
+            if fresh is None:
+                return []
+            old = self._install(fresh, wanted)
+            return [old] if old is not None else []
+
+    def drop_prepared(self) -> list[Placed]:
+        """Forgets what was prepared; to be closed by the caller."""
+        with self._building:
+            dropped = list(self._prepared.values())
+            self._prepared.clear()
+            return dropped
+
+    def traceable(self) -> Traceable | None:
+        """The costliest recurring run of the present session, and what it takes to compile it once more."""
+        with self._building:
+            placed, wanted, exported = self.present, self.made_for, self._user.known
+            if placed is None or wanted is None or exported is None or placed.key != (wanted.key, exported.version):
+                return None
+            signature = self._user.costliest()
+            if signature is None:
+                return None
+            context = self._context(wanted)
+        config = wanted.config(self._given)
+        return Traceable(placed, signature, exported.definition, exported.index, context, wanted, config)
+
+    # -- the end
+
+    def leave_behind(self) -> None:
+        """Forgets all of them without closing any: where there is no time, or no way, to close them. Waits for nobody, not even
+        for who is building one."""
+        here = [self.present] if self.present is not None else []
+        better = [self._better.placed] if self._better is not None else []
+        for one in [*self._kept, *list(self._prepared.values()), *list(self._standby.values()), *better, *here]:
+            one.leak()
+
+    def drop_iterators(self) -> None:
+        """Destroys the named iterators of the present session: one that is still there when it is closed crashes the process
+        later. Never blocks for long: where they cannot be destroyed, the sessions are left behind."""
+        placed = self.present
+        if placed is None or not placed.drops or self._home is None:
+            return
+        done = threading.Event()
+
+        def work() -> None:
+            for drop in placed.drops:
+                if placed.closed:
+                    return  # left behind meanwhile: there is no session any more
+                try:
+                    placed.run(Signature((), (), (drop,)), ())
+                except (tf.errors.OpError, ExchangedError) as error:
+                    log.debug("dropping an iterator: %s", error)
+            done.set()
+
+        threading.Thread(target=work, name="deeprec-drop", daemon=True).start()
+        began = time.monotonic()
+        while not done.wait(min(DROP_SECONDS, 0.5)):
+            waited = time.monotonic() - began
+            if waited >= DROP_PATIENCE_SECONDS or (waited >= DROP_SECONDS and self._hopeless()):
+                for one in [*self._kept, placed]:
+                    one.leak()
+                return
+
+    def _hopeless(self) -> bool:
+        """Whether the present session names a PS that is gone."""
+        return self._home is None or self.made_for is None or self._home.dead(self.made_for)
+
+    def close(self) -> None:
+        """All of them; no run may begin any more."""
+        placed = self.present
+        if placed is not None and placed.pinned:
+            self._kept.append(placed)
+            placed = None
+        better, self._better = self._better, None
+        rest = [placed] if placed is not None else []
+        if better is not None and not better.work.ended:
+            better.placed.leak()
+        elif better is not None:
+            rest.insert(0, better.placed)
+        for one in [*self.drop_prepared(), *self.drop_standby(()), *rest]:
+            one.close()
+        # An iterator holds the devices of the session that started it, and the kernels of every session hold the iterator:
+        # that session goes last. Of two such sessions (one started the input again) neither can, or the process crashes.
+        # Nor can one in which TensorFlow is still ending an iterator.
+        stay = self._left_behind.is_set() or len(self._kept) > 1 or not all(one.wait_idle(0) for one in self._kept)
+        for one in self._kept:
+            if stay:
+                one.leak()
+            else:
+                one.close()
+        self._kept.clear()
+
+
+def _dear(exported: Exported) -> bool:
+    return len(exported.definition.node) >= DEAR_NODES
+
+
+def _local_config(base: v1.ConfigProto | None) -> v1.ConfigProto:
+    return base if base is not None else v1.ConfigProto()
+
+
+_ON_THE_SPOT = Wanted(None, passes.Context(slot_map=None, tracked={}), _local_config, "")

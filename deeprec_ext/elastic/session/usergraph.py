@@ -1,0 +1,246 @@
+"""The user's graph as a session sees it: exported when it has grown, what each run of it reaches, and which runs recur."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from deeprec_ext import graph as passes
+from deeprec_ext.elastic.session.placed import Signature
+from deeprec_ext.elastic.session.probe import PLAIN
+from deeprec_ext.errors import RefusedError
+from deeprec_ext.layout import Names
+
+v1 = tf.compat.v1
+
+SIGNATURES_MAX = 256
+"""Signatures whose uses are remembered, least recently used first to go."""
+
+RECURRING = 2
+"""A signature used so often is a step, or belongs to one."""
+
+OFTEN = 8
+"""A run that is made so many times more seldom than the most frequent one is no part of every step."""
+
+EXPECTED_MAX, EXPECTED_ONCE_MAX = 64, 8
+"""Signatures that are compiled in advance at most, and of those at most so many that were run only once, the newest: a script
+may make new fetches for ever."""
+
+BEGINNINGS = frozenset((
+    "Assign", "AssignVariableOp", "RestoreV2", "VarIsInitializedOp", "IsVariableInitialized", "MakeIterator",
+    "InitializeTable", "InitializeTableV2", "InitializeTableFromTextFile", "InitializeTableFromTextFileV2",
+    "LookupTableImport", "LookupTableImportV2",
+))  # fmt: skip
+"""Of what a run that is made only once begins a training."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a signature reaches in the user's graph."""
+
+    remote: bool
+    one_shot: bool
+    nodes: int  # reached in all
+    pulls: tuple[tuple[str, int], ...] = ()  # elastic dataset, batches that a run reads
+    makes: tuple[tuple[str, str], ...] = ()  # elastic dataset, MakeIterator op that starts its iterator
+    records: tuple[tuple[str, str], ...] = ()  # elastic dataset, tensor that tells which records the run trains
+    readers: Mapping[str, str] = field(default_factory=dict)  # op that reads a batch of any other dataset, its iterator
+    starts: tuple[tuple[str, str], ...] = ()  # iterator, MakeIterator op that starts it
+    saves: bool = False  # it writes a checkpoint
+    overwrites: passes.Overwrite | None = None
+    """What of a live model it would set back."""
+    begins: bool = False
+    """It makes, restores or asks for what training begins with; not made again in a live model."""
+
+
+@dataclass
+class Exported:
+    """The user's graph at one version."""
+
+    version: int
+    definition: v1.GraphDef
+    index: passes.GraphIndex
+    feeds: Mapping[str, passes.Feed]  # iterators that read elastic datasets
+    cuts: passes.Cuts
+    """What was cut in `definition`."""
+    model: passes.Model | None = None
+    """Once it was asked for."""
+
+
+class UserGraph:
+    """Args:
+    graph: the user's, which goes on growing.
+    refused: is told why it cannot be made elastic, before RefusedError is raised; None: it need not be.
+    names: what its devices mean; None: nothing, it is run on the spot.
+    cutting: asked, each time the graph is exported, how its variables are to be cut over slots; None: not at all.
+    """
+
+    def __init__(
+        self, graph: tf.Graph, refused: Callable[[str], None] | None = None, names: Callable[[], Names] | None = None,
+        cutting: Callable[[], passes.Cutting] | None = None,
+    ) -> None:  # fmt: skip
+        self.graph, self._refused, self._names, self._cutting = graph, refused, names, cutting
+        self._lock, self._counting = threading.RLock(), threading.Lock()
+        self._facts: dict[Signature, Facts] = {}
+        self._uses: OrderedDict[Signature, int] = OrderedDict()
+        self.known: Exported | None = None
+        """What was exported last; None: nothing yet."""
+
+    def exported(self) -> Exported:
+        """The GraphDef of the user's graph, again only when it grew (hooks and savers add ops). Raises RefusedError."""
+        known = self.known
+        if known is not None and known.version == self.graph.version:
+            return known
+        with self._lock:
+            shared: Exported | None = getattr(self.graph, "_deeprec_ext_exported", None)  # by an earlier session on it
+            if shared is None or shared.version != self.graph.version:
+                shared = self.graph._deeprec_ext_exported = self._export()
+            self.known, self._facts = shared, {}
+            return shared
+
+    def _export(self) -> Exported:
+        version = self.graph.version
+        definition = self.graph.as_graph_def()
+        cuts, index = passes.Cuts(), None
+        feeds: Mapping[str, passes.Feed] = {}
+        if self._refused is not None:
+            try:
+                if self._names is not None:
+                    passes.name_devices(definition, self._names())
+                passes.check(definition)
+                index = passes.GraphIndex(definition)
+                if self._cutting is not None:
+                    divided = passes.divided_of(passes.saved_names(self.graph).names)
+                    cuts = passes.cut(index, dataclasses.replace(self._cutting(), divided=divided))
+                feeds = passes.feeds(index)
+            except RefusedError as error:
+                self._refused(str(error))
+                raise
+        return Exported(version, definition, index or passes.GraphIndex(definition), feeds, cuts)
+
+    def facts_of(self, signature: Signature) -> Facts:
+        exported = self.exported()
+        facts = self._facts.get(signature)
+        if facts is None:
+            facts = self._facts[signature] = self._reached(exported, signature)
+        return facts
+
+    def count(self, signature: Signature) -> None:
+        """It is run once more."""
+        with self._counting:
+            self._uses[signature] = self._uses.get(signature, 0) + 1
+            self._uses.move_to_end(signature)
+            if len(self._uses) > SIGNATURES_MAX:
+                self._uses.popitem(last=False)
+
+    def recurring(self) -> list[Signature]:
+        """What the training loop runs again and again."""
+        with self._counting:
+            return [signature for signature, count in self._uses.items() if count >= RECURRING]
+
+    def expected(self) -> list[Signature]:
+        """What may be run again, those first that reach a PS, and of these first what costs most (ops × uses): recurring runs,
+        and the newest that were made once, but for those with which training began."""
+        return [signature for signature, _ in self._expected()]
+
+    def each_step(self) -> list[Signature]:
+        """Of these, in the same order, what training cannot go on without: that reaches a PS and is run in every eighth step at
+        least. Of the runs of a step the one that trains is not always the most frequent: hooks read the global step."""
+        expected = [(signature, uses) for signature, uses in self._expected() if self.facts_of(signature).remote]
+        most = max((uses for _, uses in expected), default=0)
+        return [signature for signature, uses in expected if uses * OFTEN >= most]
+
+    def _expected(self) -> list[tuple[Signature, int]]:
+        """With their uses."""
+        with self._counting:
+            uses = list(self._uses.items())
+        once = [signature for signature, count in uses if count < RECURRING and not self.facts_of(signature).begins]
+        chosen = {signature: count for signature, count in uses if count >= RECURRING}
+        chosen.update(dict.fromkeys(once[-EXPECTED_ONCE_MAX:], 1))
+
+        def rank(one: tuple[Signature, int]) -> tuple[bool, int]:
+            facts = self.facts_of(one[0])
+            return not facts.remote, -one[1] * facts.nodes
+
+        return sorted(chosen.items(), key=rank)[:EXPECTED_MAX]
+
+    def costliest(self) -> Signature | None:
+        """Of the recurring runs that reach a PS, the one that costs most (ops × uses since the graph has grown); None where
+        there is none, or where not all that it feeds and fetches are arrays whichever way they come."""
+        with self._counting:
+            known = [(uses * facts.nodes, signature) for signature, uses in self._uses.items()
+                     if uses >= RECURRING and (facts := self._facts.get(signature)) and facts.remote]  # fmt: skip
+        if not known:
+            return None
+        signature = max(known)[1]
+        tensors = map(self.graph.get_tensor_by_name, (*signature.feeds, *signature.fetches))
+        return signature if all(tensor.dtype.base_dtype in PLAIN for tensor in tensors) else None
+
+    def catalogue(self) -> Any:
+        """The variable catalogue of the graph, from what the training loop runs; None before it has made steps."""
+        exported, recurring = self.known, self.recurring()
+        if exported is None or not recurring:
+            return None
+        names = {name for signature in recurring for name in signature.names}
+        return passes.build_catalogue(exported.definition, names, self._saved(exported))
+
+    def declared(self, exported: Exported) -> Any:
+        """The variables that runs of it may make on the PS: the catalogue, before anybody knows what recurs."""
+        return passes.declare(exported.index, self._saved(exported))
+
+    def on_ps(self, operation: tf.Operation) -> tuple[str, ...]:
+        """Names on the PS of the variable that this op makes: of its parts where it is cut, none where it is elsewhere."""
+        exported = self.exported()
+        name = operation.node_def.attr["shared_name"].s.decode() or operation.name
+        there = {node.name for node in passes.variables_on_ps(exported.index).values()}
+        return tuple(part for part in exported.cuts.saved({name: ("", "")}) if part in there)
+
+    def overwrites(self, signature: Signature, spared: Collection[str] = ()) -> passes.Overwrite | None:
+        """What of a live model this run would set back, but for these variables (names of their nodes)."""
+        exported = self.exported()
+        if exported.model is None:
+            exported.model = passes.model_of(self.graph, exported.cuts)
+        return passes.overwriting(exported.index, signature.fetches, signature.targets, exported.model, spared)
+
+    def upstream(self, names: Iterable[str]) -> set[str]:
+        """All ops that these need."""
+        return self.exported().index.upstream(names)
+
+    def _saved(self, exported: Exported) -> passes.Saved:
+        saved = passes.saved_names(self.graph)
+        return dataclasses.replace(saved, names=exported.cuts.saved(saved.names))
+
+    def trains(self) -> tuple[passes.GraphIndex, set[str]] | None:
+        """The graph and the names of what recurs; None while nothing does."""
+        exported, recurring = self.known, self.recurring()
+        if exported is None or not recurring:
+            return None
+        return exported.index, {name for signature in recurring for name in signature.names}
+
+    def _reached(self, exported: Exported, signature: Signature) -> Facts:
+        index, feeds = exported.index, exported.feeds
+        reached = [index.nodes[name] for name in index.upstream(signature.names) if name in index.nodes]
+        names = [node.name for node in reached]
+        makers = [node for node in reached if node.op == "MakeIterator"]
+        pulls = passes.pulls(index, feeds, names)
+        return Facts(
+            remote=any(node.device.startswith("/job:ps") for node in reached),
+            one_shot=any(node.op == "OneShotIterator" for node in reached),
+            overwrites=self.overwrites(signature) if any(node.op in passes.ASSIGNMENTS for node in reached) else None,
+            saves=any(node.op == "SaveV2" for node in reached),
+            begins=any(node.op in BEGINNINGS for node in reached),
+            nodes=len(reached),
+            pulls=tuple(pulls.items()),
+            records=passes.record_tensors(self.graph, index, feeds, pulls, set(names)),
+            readers=passes.readers(index, feeds, names),
+            starts=tuple((node.input[1].split(":")[0], node.name) for node in makers),
+            makes=tuple(
+                (feed.source, node.name) for node in makers for feed in feeds.values() if node.name in feed.makers
+            ),
+        )

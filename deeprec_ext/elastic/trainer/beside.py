@@ -1,0 +1,165 @@
+"""What in a script would train or evaluate beside the PS: refused by name, watched, or given what it lacks.
+
+- `tf.compat.v1.train.Supervisor`, a raw session on the server's target and Keras' eager `fit` are refused;
+- sessions on the spot, Keras in a graph and eager updates are watched (`plain`);
+- an Estimator without a model directory gets one that all processes share, where there is a run directory.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import re
+import sys
+import tempfile
+import threading
+from typing import TYPE_CHECKING, Any
+
+from deeprec_ext import env
+from deeprec_ext.elastic.trainer import plain, process
+from deeprec_ext.errors import RefusedError
+
+if TYPE_CHECKING:
+    from deeprec_ext.elastic.trainer.noticing import Noticing
+    from deeprec_ext.elastic.trainer.trainer import Trainer
+
+_OF_ONE_PROCESS = re.compile(r"tmp[a-z0-9_]{8}")
+"""What `tempfile.mkdtemp` calls a directory."""
+
+
+def watch(trainer: Trainer) -> None:
+    """Of everything that can train without the PS; refuses raw sessions on the cluster that the script sees."""
+    from tensorflow.python.client import session
+    from tensorflow.python.ops import resource_variable_ops
+    from tensorflow.python.training import optimizer
+
+    cluster = {trainer.target, *(f"grpc://{address}" for address in _addresses())}
+    plain.patch_sessions(session, trainer.plain, cluster.__contains__, trainer.refused)
+    plain.patch_optimizer(optimizer.Optimizer, trainer.plain)
+    plain.patch_variables(resource_variable_ops.ResourceVariable, trainer.plain)
+    for name, patch in KERAS.items():  # TensorFlow may have imported it, before this process was a trainer
+        if name in sys.modules:
+            patch(sys.modules[name])
+
+
+def _addresses() -> list[str]:
+    """Of the cluster that the script sees."""
+    try:
+        cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster") or {}
+        return [address for some in cluster.values() for address in some]
+    except (ValueError, AttributeError, TypeError):
+        return []  # the script has changed it
+
+
+def refuse_supervisor(module: Any) -> None:
+    """Nobody would say that the model is live, and workers would wait for that word for a quarter of an hour."""
+    supervisor = module.Supervisor
+    prepare = supervisor.prepare_or_wait_for_session
+
+    @functools.wraps(prepare)
+    def refuse(self: Any, master: str = "", *args: Any, **kwargs: Any) -> Any:
+        trainer = process.trainer()
+        if trainer is None or not master:
+            return prepare(self, master, *args, **kwargs)
+        reason = (
+            "tf.train.Supervisor cannot be made elastic, since nothing tells of its steps: use "
+            "tf.compat.v1.train.MonitoredTrainingSession, which replaced it, with the same server.target"
+        )
+        trainer.refused(reason)
+        raise RefusedError(reason)
+
+    supervisor.prepare_or_wait_for_session = refuse
+
+
+def _done(module: Any) -> bool:
+    """Whether it has been here: a module that was there before TensorFlow comes twice."""
+    before = getattr(module, "_deeprec_ext_seen", False)
+    module._deeprec_ext_seen = True
+    return bool(before)
+
+
+def keras_optimizers_imported(module: Any) -> None:
+    """`keras.src.optimizers.optimizer` or `….legacy.optimizer_v2`."""
+    trainer = process.trainer()
+    if trainer is None or _done(module):
+        return
+    for kind in (getattr(module, name, None) for name in ("_BaseOptimizer", "OptimizerV2")):
+        if trainer.identity.role != "evaluator" and "apply_gradients" in vars(kind or object):
+            plain.patch_optimizer(kind, trainer.plain)
+
+
+def keras_imported(module: Any) -> None:
+    """`keras.src.engine.training`: eager `fit` would train on this machine alone, unnoticed."""
+    import tensorflow as tf
+
+    trainer = process.trainer()
+    if trainer is None or trainer.identity.role == "evaluator" or _done(module):
+        return
+    fit = module.Model.fit
+
+    @functools.wraps(fit)
+    def refuse_eager(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if tf.executing_eagerly() and threading.current_thread() is threading.main_thread():
+            reason = (
+                "Model.fit trains eagerly and cannot be made elastic: wrap the model with "
+                "tf.keras.estimator.model_to_estimator and call tf.estimator.train_and_evaluate"
+            )
+            trainer.refused(reason)
+            raise RefusedError(reason)
+        return fit(self, *args, **kwargs)
+
+    module.Model.fit = refuse_eager
+
+
+def share_model_directory(module: Any, noticing: Noticing) -> None:
+    """`tensorflow_estimator.python.estimator.estimator`: stock gives each process a temporary directory of its own, so an
+    evaluator finds nothing to evaluate, and a chief that comes back no checkpoint."""
+    complete = module.maybe_overwrite_model_dir_and_session_config
+    numbers = itertools.count(1)
+
+    @functools.wraps(complete)
+    def shared(config: Any, model_dir: Any) -> Any:
+        given = model_dir or getattr(config or module.run_config.RunConfig(), "model_dir", None)
+        if not given:
+            model_dir = _shared_directory(next(numbers), noticing)
+        elif _of_this_process(os.fspath(given)):
+            noticing.say(
+                "model-dir", "an Estimator's model_dir is a temporary directory of one process: no other evaluates or "
+                "restores what it saves",
+                "pass `model_dir=` a directory that all processes share",
+            )  # fmt: skip
+        return complete(config, model_dir)
+
+    module.maybe_overwrite_model_dir_and_session_config = shared
+
+
+def _shared_directory(number: int, noticing: Noticing) -> str | None:
+    """Of the script's first, second, … Estimator: the same in all processes, which make them in the same order."""
+    if (run := env.workdir()) is None:
+        noticing.say(
+            "model-dir", "an Estimator has no model_dir: each process gets a temporary directory, and no other evaluates or "
+            "restores what it saves",
+            "pass `model_dir=` a directory that all pods share",
+        )  # fmt: skip
+        return None
+    name = "model" if number == 1 else f"model-{number}"
+    noticing.say(
+        "model-dir", f"an Estimator has no model_dir: all processes share {os.path.join(run, name)}",
+        "pass `model_dir=` to keep the model elsewhere", mended=True,
+    )  # fmt: skip
+    return os.path.join(run, name)
+
+
+def _of_this_process(directory: str) -> bool:
+    parent, name = os.path.split(os.path.abspath(directory))
+    return parent == os.path.abspath(tempfile.gettempdir()) and _OF_ONE_PROCESS.fullmatch(name) is not None
+
+
+KERAS = {
+    "keras.src.engine.training": keras_imported,
+    "keras.src.optimizers.optimizer": keras_optimizers_imported,
+    "keras.src.optimizers.legacy.optimizer_v2": keras_optimizers_imported,
+}
+"""Module -> what is done when it is there."""

@@ -1,0 +1,203 @@
+"""When standby sessions are prepared; the sessions only note what they are asked for."""
+
+from __future__ import annotations
+
+import collections
+import math
+import threading
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from deeprec_ext.elastic.session import standby as module
+from deeprec_ext.elastic.session.standby import Standby
+
+
+class Shelf:
+    def __init__(self) -> None:
+        self.ready: list[str] = []
+        self.missing: list[str] = []
+        self.haste = 0
+        self.done: list[str] = []
+
+    def drop_standby(self, keep: Iterable[str]) -> list[str]:
+        gone = [one for one in self.ready if one not in set(keep)]
+        self.ready = [one for one in self.ready if one in set(keep)]
+        return gone
+
+    def has_standby(self, wanted: str) -> bool:
+        return wanted in self.ready
+
+    def prepare(self, wanted: str, *, standby: bool) -> None:
+        assert standby
+        self.ready.append(wanted)
+        self.done.append(f"prepare {wanted}")
+
+    def complete(self, wanted: str) -> bool:
+        if wanted not in self.missing:
+            return False
+        self.missing.remove(wanted)
+        self.done.append(f"complete {wanted}")
+        return True
+
+    def improve(self, again: Callable[[], None]) -> list[str] | None:
+        if not self.haste:
+            return None
+        self.haste -= 1
+        self.done.append("improve")
+        return [] if self.haste else ["hasty"]
+
+
+class Rig:
+    """A queue that is worked off by hand, a clock, and timers that wait for it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, delay_seconds: float = 0.0) -> None:
+        self.now, self.timers = 100.0, list[tuple[float, Callable[[], None]]]()
+        self.wanted: list[str] | None = ["a", "b"]
+        self.queue: collections.deque[Callable[[], None]] = collections.deque()
+        self.shelf, self.retired = Shelf(), list[str]()
+        self.memory = 0.5
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(module, "available_memory_share", lambda: self.memory)
+        rig = self
+
+        class Timer:
+            daemon = False
+
+            def __init__(self, seconds: float, function: Callable[[], None]) -> None:
+                self._due = rig.now + seconds, function
+
+            def start(self) -> None:
+                rig.timers.append(self._due)
+
+        monkeypatch.setattr(module, "threading", type("threading", (), {"Timer": Timer, "Thread": threading.Thread}))
+        self.hold_until = 0.0
+        self.standby = Standby(
+            self.queue.append, lambda: [self.shelf], lambda: self.wanted, self.retired.extend,
+            lambda: self.hold_until - self.now,
+        )  # fmt: skip
+        self.standby.delay_seconds = delay_seconds
+
+    def work(self) -> None:
+        """One job of the thread that prepares."""
+        self.queue.popleft()()
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        due, self.timers = [t for t in self.timers if t[0] <= self.now], [t for t in self.timers if t[0] > self.now]
+        for _, function in due:
+            function()
+
+
+def test_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch)
+    rig.standby.soon()
+    rig.standby.soon()
+    assert len(rig.queue) == 1
+    rig.work()
+    assert rig.shelf.ready == ["a"] and len(rig.queue) == 1
+    rig.work()
+    assert rig.shelf.ready == ["a", "b"]
+    rig.work()
+    assert not rig.queue
+
+
+def test_first_every_standby_session_then_the_rest_of_each_then_a_better_present_one_piece_by_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(monkeypatch)
+    rig.shelf.missing, rig.shelf.haste = ["a", "b", "a"], 2
+    rig.standby.soon()
+    pieces = 0
+    while rig.queue:
+        assert len(rig.queue) == 1  # a command waits for one piece at most
+        rig.work()
+        pieces += 1
+    order = ["prepare a", "prepare b", "complete a", "complete a", "complete b", "improve", "improve"]
+    assert rig.shelf.done == order and pieces == len(order) + 1
+    assert rig.retired == ["hasty"]
+
+
+def test_the_present_session_is_not_improved_while_a_change_goes_on_or_memory_is_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(monkeypatch)
+    rig.wanted, rig.shelf.haste, rig.hold_until = [], 1, math.inf
+    rig.standby.soon()
+    rig.work()
+    assert not rig.timers, "who ends the change says so"
+    rig.hold_until, rig.memory = 0.0, 0.1
+    rig.standby.soon()
+    rig.work()
+    assert not rig.shelf.done and not rig.queue
+    rig.memory = 0.5
+    rig.standby.soon()
+    rig.work()
+    assert rig.shelf.done == ["improve"]
+
+
+def test_the_present_session_is_not_improved_as_long_as_standby_sessions_are_still_to_be_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(monkeypatch)
+    rig.wanted, rig.shelf.haste, rig.hold_until = [], 1, rig.now + 60.0  # nobody has a backup yet
+    rig.standby.soon()
+    rig.work()
+    assert not rig.shelf.done and not rig.queue
+    rig.wanted = ["a"]
+    rig.standby.soon()
+    rig.work()
+    rig.work()
+    assert rig.shelf.done == ["prepare a"]
+    rig.sleep(60.0)
+    assert len(rig.queue) == 1
+    rig.work()
+    assert rig.shelf.done == ["prepare a", "improve"]
+
+
+def test_after_a_change_of_the_ps_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch, delay_seconds=30.0)
+    rig.standby.placed()
+    rig.standby.soon()
+    rig.work()
+    assert rig.shelf.ready == []
+    rig.sleep(20.0)
+    rig.standby.placed()  # another change meanwhile: from then on
+    rig.sleep(10.0)
+    rig.work()
+    assert rig.shelf.ready == []
+    rig.sleep(20.0)
+    rig.work()
+    assert rig.shelf.ready == ["a"]
+
+
+def test_those_of_another_view_are_closed_also_when_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch, delay_seconds=30.0)
+    rig.shelf.ready, rig.wanted = ["old"], []
+    rig.standby.placed()
+    rig.standby.soon()
+    rig.work()
+    assert rig.retired == ["old"] and rig.shelf.ready == [] and not rig.timers
+
+
+def test_none_is_added_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch)
+    rig.memory = 0.1
+    rig.standby.soon()
+    rig.work()
+    assert rig.shelf.ready == [] and not rig.queue
+    rig.standby.soon()
+    rig.work()
+    assert len(rig.timers) == 1, "or there would be one more for each time that somebody asks"
+    rig.memory = 0.5
+    rig.sleep(module.MEMORY_SECONDS)
+    rig.work()
+    assert rig.shelf.ready == ["a"]
+
+
+def test_nothing_is_touched_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch)
+    rig.shelf.ready, rig.wanted = ["old"], None
+    rig.standby.soon()
+    rig.work()
+    assert rig.shelf.ready == ["old"] and not rig.retired

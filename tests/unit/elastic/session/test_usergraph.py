@@ -1,0 +1,91 @@
+"""What is to be expected of a script's runs, and in which order it is prepared."""
+
+from __future__ import annotations
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from deeprec_ext.elastic.session import usergraph as module  # noqa: E402
+from deeprec_ext.elastic.session.placed import Signature  # noqa: E402
+from deeprec_ext.elastic.session.usergraph import UserGraph  # noqa: E402
+
+v1 = tf.compat.v1
+
+
+def graph():
+    made = tf.Graph()
+    with made.as_default():
+        with v1.device("/job:ps/task:0"):
+            weight = v1.get_variable("weight", [2], use_resource=True)
+        with v1.device("/job:chief/task:0"):
+            tf.group(v1.assign_add(weight, [1.0, 1.0]), name="step")
+            tf.identity(weight.read_value(), name="summary")
+            tf.constant(3.0, name="local")
+            tf.identity(weight.read_value(), name="save")
+            tf.group(v1.global_variables_initializer(), name="begin")
+    return made
+
+
+def run(user: UserGraph, name: str, times: int = 1) -> Signature:
+    signature = Signature((), (), (name,))
+    for _ in range(times):
+        user.count(signature)
+    return signature
+
+
+def test_what_costs_most_comes_first_and_what_reaches_no_ps_last():
+    user = UserGraph(graph())
+    run(user, "local", 200)
+    run(user, "summary", 2)
+    run(user, "step", 100)
+    assert [one.targets[0] for one in user.expected()] == ["step", "summary", "local"]
+
+
+def test_a_run_of_a_hook_is_not_taken_for_the_step_although_it_is_made_more_often():
+    made = tf.Graph()
+    with made.as_default():
+        with v1.device("/job:ps/task:0"):
+            step = v1.get_variable("global_step", [], use_resource=True)
+            weight = v1.get_variable("weight", [], use_resource=True)
+        with v1.device("/job:chief/task:0"):
+            tf.identity(step.read_value(), name="hook")
+            with tf.control_dependencies([v1.assign_add(step, 1.0)]):
+                tf.group(v1.assign_add(weight, weight * 2.0 + 1.0), name="train")
+            tf.group(made.get_operation_by_name("train"), weight.read_value(), name="summary")
+            tf.constant(1.0, name="local")
+    user = UserGraph(made)
+    assert not user.each_step()
+    run(user, "local", 300)
+    run(user, "hook", 110)
+    run(user, "train", 100)
+    run(user, "summary", 2)
+    assert [one.targets[0] for one in user.each_step()] == ["train", "hook"]
+    assert next(one.targets[0] for one in user.expected()) == "train"
+
+
+def test_a_run_made_once_is_expected_again_unless_training_began_with_it():
+    user = UserGraph(graph())
+    run(user, "begin")
+    run(user, "save")
+    run(user, "step", 3)
+    assert [one.targets[0] for one in user.expected()] == ["step", "save"]
+    run(user, "begin")  # it recurs: then it is no beginning
+    assert {one.targets[0] for one in user.expected()} == {"step", "save", "begin"}
+
+
+def test_a_script_that_makes_new_fetches_for_ever_is_not_prepared_for_all_of_them(monkeypatch):
+    monkeypatch.setattr(module, "EXPECTED_MAX", 5)
+    monkeypatch.setattr(module, "EXPECTED_ONCE_MAX", 3)
+    made = tf.Graph()
+    with made.as_default():
+        for number in range(20):
+            tf.constant(number, name=f"once{number}")
+        for number in range(4):
+            tf.constant(number, name=f"often{number}")
+    user = UserGraph(made)
+    for number in range(20):
+        run(user, f"once{number}")
+    for number in range(4):
+        run(user, f"often{number}", 2 + number)
+    assert [one.targets[0] for one in user.expected()] == ["often3", "often2", "often1", "often0", "once17"]
