@@ -31,10 +31,10 @@ import grpc.aio
 import psutil
 
 from benchmarks.control import FakeLauncher, percentile, process, wait_for
-from deeprec_ext.aimaster.facts import parse_name
+from deeprec_ext.aimaster.core.facts import parse_name
 from deeprec_ext.aimaster.main import raise_file_limit
-from deeprec_ext.aimaster.store import Store
-from deeprec_ext.aimaster.summary import summarize
+from deeprec_ext.aimaster.reporting.summary import summarize
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.launch.ports import free_port
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc

@@ -36,8 +36,8 @@ import yaml
 
 from benchmarks.stock import steps
 from benchmarks.stock.cluster import ROOT, cluster
-from deeprec_ext.aimaster.planning import slot_bytes
-from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.scaling.planning import slot_bytes
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 SCRIPT = ROOT / "benchmarks" / "stock" / "train.py"

@@ -1,5 +1,5 @@
 """The job's master: who is registered, which view is valid, how the cluster changes. Never imports tensorflow.
 
-Start reading at `job.py` (the parts and how they are wired), `machine.py` (the states of a scaling) and
-`changes.py` / `workers.py` (what happens in them).
+Rooms, in their order: docs/architecture.md. Start reading at `job/job.py` (the parts and how they are wired),
+`scaling/machine.py` (the states of a scaling) and `scaling/changes.py` / `scaling/workers.py` (what happens in them).
 """

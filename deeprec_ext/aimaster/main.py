@@ -11,12 +11,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from deeprec_ext.aimaster import opening
-from deeprec_ext.aimaster.backend import LauncherBackend
-from deeprec_ext.aimaster.extras import parse_address, require_autoscale, require_dashboard, require_kubernetes
-from deeprec_ext.aimaster.facts import JobSpec
-from deeprec_ext.aimaster.rebuilding import rebuild_if_lost
-from deeprec_ext.aimaster.server import AIMaster
+from deeprec_ext.aimaster.core.extras import parse_address, require_autoscale, require_dashboard, require_kubernetes
+from deeprec_ext.aimaster.core.facts import JobSpec
+from deeprec_ext.aimaster.pods.backend import LauncherBackend
+from deeprec_ext.aimaster.rebuilding import opening, rebuild_if_lost
+from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.bounds import real, whole
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.printable import LineFormatter, printable
@@ -133,7 +132,7 @@ async def serve_web(master: AIMaster, address: str | None, certs: str | None) ->
     if not address:
         return
     try:
-        from deeprec_ext.aimaster.http import HttpServer
+        from deeprec_ext.aimaster.dashboard.http import HttpServer
 
         await HttpServer(master.job, master.scalings, address, certs).run()
     except Exception:

@@ -13,8 +13,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from deeprec_ext.aimaster.store import Store, StoreError
-from deeprec_ext.aimaster.view import Cluster
+from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.aimaster.store.store import Store, StoreError
 from deeprec_ext.cli.slots import owners, slot_load
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.series import Series

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from deeprec_ext.aimaster.core.extras import require_autoscale, require_dashboard
 from deeprec_ext.aimaster.estimator.start import describe
-from deeprec_ext.aimaster.extras import require_autoscale, require_dashboard
 from deeprec_ext.aimaster.policy.limits import contradiction
 from deeprec_ext.bounds import whole
 from deeprec_ext.cli.display import make_display

@@ -49,7 +49,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from deeprec_ext.aimaster.extras import require_autoscale
+    from deeprec_ext.aimaster.core.extras import require_autoscale
     from deeprec_ext.aimaster.policy.settings import parse
 
     require_autoscale("simulate")

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 import grpc.aio
 
-from deeprec_ext.aimaster import restarting
-from deeprec_ext.aimaster.border import Border
-from deeprec_ext.aimaster.unwritten import CODE
+from deeprec_ext.aimaster.job.unwritten import CODE
+from deeprec_ext.aimaster.pods import restarting
+from deeprec_ext.aimaster.rpc.border import Border
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.client import JobClient
 from deeprec_ext.launch.containers import open_containers

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deeprec_ext.aimaster.restarting import Action, Verdict
+from deeprec_ext.aimaster.pods.restarting import Action, Verdict
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch import process as processes
 from deeprec_ext.launch.containers import Containers

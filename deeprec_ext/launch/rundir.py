@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from deeprec_ext.aimaster.storefile import kept_copy
+from deeprec_ext.aimaster.store.storefile import kept_copy
 from deeprec_ext.errors import UsageError
 from deeprec_ext.rundir import RunDirectory
 

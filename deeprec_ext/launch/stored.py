@@ -9,11 +9,11 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from deeprec_ext.aimaster import facts
-from deeprec_ext.aimaster.ended import outcome_of
+from deeprec_ext.aimaster.core import facts
 from deeprec_ext.aimaster.ledger import report as ledger
-from deeprec_ext.aimaster.store import Store, StoreError
-from deeprec_ext.aimaster.summary import steps_of
+from deeprec_ext.aimaster.reporting.ended import outcome_of
+from deeprec_ext.aimaster.reporting.summary import steps_of
+from deeprec_ext.aimaster.store.store import Store, StoreError
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.report.story import Decision, Event, Failure, Placement, Scaling, Table, Traced
 from deeprec_ext.gazer.series import Series

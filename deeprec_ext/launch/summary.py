@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deeprec_ext.aimaster.summary import summarize_directory
+from deeprec_ext.aimaster.reporting.summary import summarize_directory
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.launch.ending import Outcome
 from deeprec_ext.launch.pods import Pod
@@ -33,7 +33,7 @@ def merge_summary(
     """The contract's keys first and always; the launcher's own word wins on status, seconds and starts of processes.
 
     Args:
-        stored: from `deeprec_ext.aimaster.summary`; may lack keys.
+        stored: from `deeprec_ext.aimaster.reporting.summary`; may lack keys.
         seconds: duration of this run of the launcher.
     """
     summary = {**EMPTY, **stored}

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from deeprec_ext.aimaster.http import HttpServer
+from deeprec_ext.aimaster.dashboard.http import HttpServer
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.security.tokens import make_token
 from tests.unit.aimaster.gazed import steps, tell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.behaviour.jobs import RealJob

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deeprec_ext.aimaster.facts import JobSpec
+from deeprec_ext.aimaster.core.facts import JobSpec
 from deeprec_ext.aimaster.kubernetes import running
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.main import parse as parse_command

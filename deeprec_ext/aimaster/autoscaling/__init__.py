@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from deeprec_ext.aimaster.autoscaling.autoscaler import Autoscaler
-from deeprec_ext.aimaster.backend import PodBackend
-from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.pods.backend import PodBackend
 from deeprec_ext.aimaster.policy.decide import decide
 from deeprec_ext.aimaster.policy.record import Record
 from deeprec_ext.aimaster.policy.settings import Policy
-from deeprec_ext.aimaster.scalings import Scalings
+from deeprec_ext.aimaster.scaling.scalings import Scalings
 
 
 def make_autoscaler(job: Job, scalings: Scalings, backend: PodBackend) -> Autoscaler:

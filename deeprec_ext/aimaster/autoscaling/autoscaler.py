@@ -16,12 +16,12 @@ from typing import Protocol
 from deeprec_ext.aimaster.autoscaling.growth import Growth
 from deeprec_ext.aimaster.autoscaling.observing import Latest, memory_of, observe, size_of
 from deeprec_ext.aimaster.autoscaling.windows import Windows
-from deeprec_ext.aimaster.facts import Scaling, parse_name
-from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.core.facts import Scaling, parse_name
+from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Observed, Size
-from deeprec_ext.aimaster.requests import present
-from deeprec_ext.aimaster.scalings import Scalings
+from deeprec_ext.aimaster.scaling.requests import present
+from deeprec_ext.aimaster.scaling.scalings import Scalings
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from deeprec_ext.aimaster.autoscaling.growth import Growth
-from deeprec_ext.aimaster.facts import Failure, JobSpec, Requests, Scaling
-from deeprec_ext.aimaster.job import Job
-from deeprec_ext.aimaster.members import Member
+from deeprec_ext.aimaster.core.facts import Failure, JobSpec, Requests, Scaling
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.aimaster.placement.slots import slot_bytes
 from deeprec_ext.aimaster.policy.observed import (
     Change,
     Limits,
@@ -22,9 +23,8 @@ from deeprec_ext.aimaster.policy.observed import (
     SlotUse,
     Window,
 )
-from deeprec_ext.aimaster.requests import present
-from deeprec_ext.aimaster.scalings import Scalings
-from deeprec_ext.aimaster.slots import slot_bytes
+from deeprec_ext.aimaster.scaling.requests import present
+from deeprec_ext.aimaster.scaling.scalings import Scalings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 TRACES_MIN = 3

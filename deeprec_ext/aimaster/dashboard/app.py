@@ -19,8 +19,8 @@ from deeprec_ext.aimaster.dashboard.live import Live
 from deeprec_ext.aimaster.dashboard.safety import Safe
 from deeprec_ext.aimaster.dashboard.source import Source
 from deeprec_ext.aimaster.dashboard.tails import TAIL_MAX, read_tail
-from deeprec_ext.aimaster.job import Job
-from deeprec_ext.aimaster.scalings import Scalings
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.scaling.scalings import Scalings
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.metrics import metrics_of
 

@@ -11,7 +11,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from deeprec_ext.aimaster.scalings import QueueFullError, Scalings
+from deeprec_ext.aimaster.scaling.scalings import QueueFullError, Scalings
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

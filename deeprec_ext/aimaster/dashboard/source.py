@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from deeprec_ext.aimaster.clock import Clock
+from deeprec_ext.aimaster.core.clock import Clock
+from deeprec_ext.aimaster.core.facts import TRAINERS, Failure, Scaling
 from deeprec_ext.aimaster.dashboard import picture
-from deeprec_ext.aimaster.events import read_fields
-from deeprec_ext.aimaster.facts import TRAINERS, Failure, Scaling
-from deeprec_ext.aimaster.job import Job
-from deeprec_ext.aimaster.scalings import Scalings
-from deeprec_ext.aimaster.status import status as make_status
-from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.reporting.status import status as make_status
+from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.store.events import read_fields
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

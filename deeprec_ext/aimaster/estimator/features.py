@@ -6,8 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from deeprec_ext.aimaster.placement.slots import slot_bytes
 from deeprec_ext.aimaster.policy.observed import Model
-from deeprec_ext.aimaster.slots import slot_bytes
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 FLOPS_PER_WEIGHT = 6.0

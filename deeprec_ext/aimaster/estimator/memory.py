@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deeprec_ext.aimaster.guard_plan import plan_guards
-from deeprec_ext.aimaster.planner import initial_map, plan
+from deeprec_ext.aimaster.placement.guard_plan import plan_guards
+from deeprec_ext.aimaster.placement.planner import initial_map, plan
+from deeprec_ext.aimaster.placement.slots import slot_bytes, slot_rows
 from deeprec_ext.aimaster.policy.observed import Model
-from deeprec_ext.aimaster.slots import slot_bytes, slot_rows
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 PROCESS_BYTES = 424_000_000

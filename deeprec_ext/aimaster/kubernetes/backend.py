@@ -12,14 +12,14 @@ import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from deeprec_ext.aimaster.backend import PodState
-from deeprec_ext.aimaster.facts import ROLE_NAMES, parse_name
+from deeprec_ext.aimaster.core.facts import ROLE_NAMES, parse_name
 from deeprec_ext.aimaster.kubernetes.kept import Kept, Size
 from deeprec_ext.aimaster.kubernetes.making import Factory, Maker
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reading import LOST_EXIT_CODE, Seen, disruption, identity, last_end, read
 from deeprec_ext.aimaster.kubernetes.watching import Sleep, changes
-from deeprec_ext.aimaster.restarting import Action, Ended, Verdict, decide
+from deeprec_ext.aimaster.pods.backend import PodState
+from deeprec_ext.aimaster.pods.restarting import Action, Ended, Verdict, decide
 from deeprec_ext.errors import UnreachableError, UsageError
 from tfjob.api import PODS, Api, ApiError, Manifest
 

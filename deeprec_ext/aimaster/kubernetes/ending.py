@@ -22,10 +22,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from deeprec_ext.aimaster.facts import parse_name
-from deeprec_ext.aimaster.job import Job
-from deeprec_ext.aimaster.pods import Pods
-from deeprec_ext.aimaster.summary import summarize
+from deeprec_ext.aimaster.core.facts import parse_name
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.pods.pods import Pods
+from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

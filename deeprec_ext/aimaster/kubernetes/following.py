@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from deeprec_ext.aimaster.facts import parse_name
-from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.core.facts import parse_name
+from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.watching import Sleep, changes
-from deeprec_ext.aimaster.scalings import Scalings
-from deeprec_ext.aimaster.status import job_state
+from deeprec_ext.aimaster.reporting.status import job_state
+from deeprec_ext.aimaster.scaling.scalings import Scalings
 from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tfjob import names

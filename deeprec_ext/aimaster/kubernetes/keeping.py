@@ -12,10 +12,8 @@ import logging
 import time
 from collections.abc import Mapping
 
-from deeprec_ext.aimaster import opening
-from deeprec_ext.aimaster.backend import PodBackend
-from deeprec_ext.aimaster.facts import JobSpec
-from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.core.facts import JobSpec
+from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.snapshot import (
     Snapshot,
     SnapshotError,
@@ -27,8 +25,9 @@ from deeprec_ext.aimaster.kubernetes.snapshot import (
     unpack,
 )
 from deeprec_ext.aimaster.kubernetes.watching import Sleep
-from deeprec_ext.aimaster.rebuilding import rebuild_if_lost
-from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.pods.backend import PodBackend
+from deeprec_ext.aimaster.rebuilding import opening, rebuild_if_lost
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import StaleError, UnreachableError
 from tfjob.api import CONFIG_MAPS, Api, ApiError, ConflictError, Manifest, NotFoundError
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from deeprec_ext.aimaster.backend import PodState
 from deeprec_ext.aimaster.kubernetes.reading import LOST_EXIT_CODE, Seen
-from deeprec_ext.aimaster.restarting import Action
+from deeprec_ext.aimaster.pods.backend import PodState
+from deeprec_ext.aimaster.pods.restarting import Action
 
 
 @dataclass

@@ -10,11 +10,11 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Optional, TypeVar
 
-from deeprec_ext.aimaster.backend import TRY_SECONDS
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reading import read
 from deeprec_ext.aimaster.kubernetes.refusing import Refusals
 from deeprec_ext.aimaster.kubernetes.watching import Sleep
+from deeprec_ext.aimaster.pods.backend import TRY_SECONDS
 from deeprec_ext.errors import UnreachableError, UsageError
 from tfjob.api import PODS, SERVICES, Api, ApiError, ConflictError, ForbiddenError, Manifest, NotFoundError, Resource
 

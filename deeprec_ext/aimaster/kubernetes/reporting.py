@@ -8,8 +8,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from deeprec_ext.aimaster.job import Job
-from deeprec_ext.aimaster.signals import Signal
+from deeprec_ext.aimaster.core.signals import Signal
+from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.units import format_bytes, format_seconds
 from tfjob.api import EVENTS, Api, ApiError, ConflictError, ForbiddenError, Manifest

@@ -22,9 +22,9 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from deeprec_ext.aimaster import opening
-from deeprec_ext.aimaster.facts import JobSpec, Requests
-from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.rebuilding import opening
+from deeprec_ext.aimaster.core.facts import JobSpec, Requests
+from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.backend import SIGTERM_EXIT_CODE, KubernetesBackend
 from deeprec_ext.aimaster.kubernetes.describing import occupy
 from deeprec_ext.aimaster.kubernetes.ending import TERMINATION_LOG, Ending, leave_word
@@ -39,7 +39,7 @@ from deeprec_ext.aimaster.kubernetes.reporting import Teller
 from deeprec_ext.aimaster.kubernetes.snapshot import Snapshot, SnapshotError
 from deeprec_ext.aimaster.kubernetes.source import Source, find, make_factory
 from deeprec_ext.aimaster.main import EXIT_FAILED, EXIT_USAGE, WEB_STOP_SECONDS, serve_web
-from deeprec_ext.aimaster.server import AIMaster
+from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.errors import DeepRecError, StaleError, UsageError
 from tfjob import names, rights
 from tfjob.api import Api

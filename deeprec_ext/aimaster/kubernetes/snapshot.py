@@ -20,14 +20,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from deeprec_ext.aimaster import keepsakes
-from deeprec_ext.aimaster.facts import RoleRecord, Scaling
-from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.core.facts import RoleRecord, Scaling
+from deeprec_ext.aimaster.job import keepsakes
+from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.ledger.recalled import TABLE, recollections
+from deeprec_ext.aimaster.membership.view import Cluster
 from deeprec_ext.aimaster.rebuilding.recollecting import Recollected, Stored
 from deeprec_ext.aimaster.rebuilding.writing import write
-from deeprec_ext.aimaster.store import Store
-from deeprec_ext.aimaster.view import Cluster
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

@@ -22,11 +22,11 @@ from deeprec_ext.aimaster.ledger.position import Position, PositionError
 from deeprec_ext.aimaster.ledger.recalled import MEMO, TABLE, Recalled, pack_memos
 from deeprec_ext.aimaster.ledger.recalling import memo_of, pack_table, recall
 from deeprec_ext.aimaster.ledger.tables import Tables
-from deeprec_ext.aimaster.members import Member
+from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 if TYPE_CHECKING:
-    from deeprec_ext.aimaster.job import Job
+    from deeprec_ext.aimaster.job.job import Job
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger.position import Position
 from deeprec_ext.aimaster.ledger.recalling import Memo, Recollection
-from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)

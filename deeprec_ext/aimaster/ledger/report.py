@@ -8,7 +8,7 @@ from typing import Any
 from deeprec_ext.aimaster.ledger.dataset import Dataset
 from deeprec_ext.aimaster.ledger.tables import Tables
 from deeprec_ext.aimaster.ledger.visits import Numbers
-from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import saturated
 

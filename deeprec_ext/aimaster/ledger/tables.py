@@ -16,7 +16,7 @@ from deeprec_ext.aimaster.ledger.declaration import check
 from deeprec_ext.aimaster.ledger.files import FileShards
 from deeprec_ext.aimaster.ledger.holders import Holder
 from deeprec_ext.aimaster.ledger.visits import SCAN, Epoch, Numbers, Visit
-from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.proto import bounds
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import saturated

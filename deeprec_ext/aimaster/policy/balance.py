@@ -1,11 +1,11 @@
-"""Hot slots: a map balanced by measured load instead of bytes, with the fewest moves (`aimaster/planner.py`)."""
+"""Hot slots: a map balanced by measured load instead of bytes, with the fewest moves (`aimaster/placement/planner.py`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deeprec_ext.aimaster import planner
+from deeprec_ext.aimaster.placement import planner
 from deeprec_ext.aimaster.policy import cost, hysteresis
 from deeprec_ext.aimaster.policy.evidence import HOUR, Evidence
 from deeprec_ext.aimaster.policy.observed import SlotUse

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from deeprec_ext.aimaster.backend import PodState
-from deeprec_ext.aimaster.facts import TRAINERS, parse_name
+from deeprec_ext.aimaster.core.facts import TRAINERS, parse_name
+from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 

@@ -14,21 +14,21 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from deeprec_ext.aimaster import listening
-from deeprec_ext.aimaster.admission import check_request
-from deeprec_ext.aimaster.authorisation import Authorisation
-from deeprec_ext.aimaster.backend import PodBackend, PodState
-from deeprec_ext.aimaster.border import Border
-from deeprec_ext.aimaster.facts import JobSpec
-from deeprec_ext.aimaster.job import UNTOLD_KEY
+from deeprec_ext.aimaster.core.facts import JobSpec
+from deeprec_ext.aimaster.core.signals import Signal
+from deeprec_ext.aimaster.job.job import UNTOLD_KEY
+from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.aimaster.pods.backend import PodBackend, PodState
 from deeprec_ext.aimaster.rebuilding.claims import Claim, newest_view, still_missing
 from deeprec_ext.aimaster.rebuilding.recollecting import Stored, recollect
 from deeprec_ext.aimaster.rebuilding.writing import write
-from deeprec_ext.aimaster.service import refuse
-from deeprec_ext.aimaster.signals import Signal
-from deeprec_ext.aimaster.store import UNREADABLE, Store
-from deeprec_ext.aimaster.storefile import set_aside
-from deeprec_ext.aimaster.view import Cluster
+from deeprec_ext.aimaster.rpc import listening
+from deeprec_ext.aimaster.rpc.admission import check_request
+from deeprec_ext.aimaster.rpc.authorisation import Authorisation
+from deeprec_ext.aimaster.rpc.border import Border
+from deeprec_ext.aimaster.rpc.service import refuse
+from deeprec_ext.aimaster.store.store import UNREADABLE, Store
+from deeprec_ext.aimaster.store.storefile import set_aside
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc

@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
-from deeprec_ext.aimaster import keepsakes
-from deeprec_ext.aimaster.backend import PodState
-from deeprec_ext.aimaster.catalogues import merged
-from deeprec_ext.aimaster.facts import PsInfo, RoleRecord, Scaling, role_name
-from deeprec_ext.aimaster.keepsakes import Kept
+from deeprec_ext.aimaster.core.facts import PsInfo, RoleRecord, Scaling, role_name
+from deeprec_ext.aimaster.job import keepsakes
+from deeprec_ext.aimaster.job.catalogues import merged
+from deeprec_ext.aimaster.job.keepsakes import Kept
 from deeprec_ext.aimaster.ledger.recalled import recollections
 from deeprec_ext.aimaster.ledger.recalling import Recollection
-from deeprec_ext.aimaster.machine import State
+from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.aimaster.rebuilding.claims import Claim, members, newest_view, still_missing
 from deeprec_ext.aimaster.rebuilding.unfinished import drained, unfinished
-from deeprec_ext.aimaster.view import Cluster
+from deeprec_ext.aimaster.scaling.machine import State
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

@@ -12,10 +12,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deeprec_ext.aimaster.facts import PsInfo, Scaling
-from deeprec_ext.aimaster.machine import State
+from deeprec_ext.aimaster.core.facts import PsInfo, Scaling
+from deeprec_ext.aimaster.membership.view import Cluster
 from deeprec_ext.aimaster.rebuilding.claims import Claim
-from deeprec_ext.aimaster.view import Cluster
+from deeprec_ext.aimaster.scaling.machine import State
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 LOST = "the AIMaster's store was lost meanwhile"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from deeprec_ext.aimaster.ledger import ledger, recalled, tables
+from deeprec_ext.aimaster.pods.recovery import REBUILT_KEY
 from deeprec_ext.aimaster.rebuilding.recollecting import Recollected
-from deeprec_ext.aimaster.recovery import REBUILT_KEY
-from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deeprec_ext.aimaster import planner
+from deeprec_ext.aimaster.placement import planner
 from deeprec_ext.aimaster.policy import observed
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Size

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from deeprec_ext.aimaster.facts import JobSpec, PsInfo, RoleRecord, parse_name
-from deeprec_ext.aimaster.failures import Failures
-from deeprec_ext.aimaster.healing import Healing
-from deeprec_ext.aimaster.inbox import Inbox
-from deeprec_ext.aimaster.job import Job
-from deeprec_ext.aimaster.members import Member
-from deeprec_ext.aimaster.pods import Pods
-from deeprec_ext.aimaster.scalings import Scalings
-from deeprec_ext.aimaster.store import Store
-from deeprec_ext.aimaster.view import first_view
+from deeprec_ext.aimaster.core.facts import JobSpec, PsInfo, RoleRecord, parse_name
+from deeprec_ext.aimaster.failover.failures import Failures
+from deeprec_ext.aimaster.failover.healing import Healing
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.aimaster.membership.view import first_view
+from deeprec_ext.aimaster.pods.pods import Pods
+from deeprec_ext.aimaster.rpc.inbox import Inbox
+from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.gazer.metrics import STEP_BUCKETS
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.ledger.books import index_range

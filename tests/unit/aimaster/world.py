@@ -11,10 +11,10 @@ from pathlib import Path
 
 import grpc.aio
 
-from deeprec_ext.aimaster.backend import PodState
-from deeprec_ext.aimaster.facts import JobSpec, parse_name
+from deeprec_ext.aimaster.core.facts import JobSpec, parse_name
+from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.aimaster.rebuilding import rebuild_if_lost
-from deeprec_ext.aimaster.server import AIMaster
+from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.elastic.agent.memory import Memory
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc

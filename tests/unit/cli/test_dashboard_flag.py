@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster import extras
+from deeprec_ext.aimaster.core import extras
 from deeprec_ext.cli.main import main
 from deeprec_ext.launch.job import describe
 from deeprec_ext.launch.limits import Limits

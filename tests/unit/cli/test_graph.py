@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from deeprec_ext.aimaster.facts import PsInfo
-from deeprec_ext.aimaster.store import Store
-from deeprec_ext.aimaster.view import Cluster
+from deeprec_ext.aimaster.core.facts import PsInfo
+from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.cli import graph, main, placement
 from deeprec_ext.cli.placement import Placement
 from deeprec_ext.gazer.series import Series

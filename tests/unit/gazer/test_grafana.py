@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from deeprec_ext.aimaster.exporting import collect
+from deeprec_ext.aimaster.reporting.exporting import collect
 from deeprec_ext.gazer.prometheus import EXPORTED, exposition
 from tests.unit.aimaster.gazed import HandClock, declare_data, make_events, make_job, make_scalings, report_everything
 

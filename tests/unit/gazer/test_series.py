@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.store import MIGRATIONS, Store
+from deeprec_ext.aimaster.store.store import MIGRATIONS, Store
 from deeprec_ext.gazer import series as module
 from deeprec_ext.gazer.metrics import metrics_of
 from deeprec_ext.gazer.packing import Row, merge, numbers, pack

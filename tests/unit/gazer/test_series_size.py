@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.gazer.metrics import metrics_of
 from deeprec_ext.gazer.series import LEVELS, TRACES_BYTES_MAX, Series
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.restarting import Action, Verdict
+from deeprec_ext.aimaster.pods.restarting import Action, Verdict
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch import pods as module
 from deeprec_ext.launch.containers import open_containers

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster import facts
-from deeprec_ext.aimaster.store import SCHEMA_VERSION, Store
+from deeprec_ext.aimaster.core import facts
+from deeprec_ext.aimaster.store.store import SCHEMA_VERSION, Store
 from deeprec_ext.cli import report as command
 from deeprec_ext.cli.main import main
 from deeprec_ext.errors import UsageError

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from deeprec_ext.aimaster.server import AIMaster
+from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import authority, credentials

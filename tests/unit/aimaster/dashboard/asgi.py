@@ -12,8 +12,8 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from deeprec_ext.aimaster.dashboard import routes
-from deeprec_ext.aimaster.job import Job
-from deeprec_ext.aimaster.scalings import Scalings
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.scaling.scalings import Scalings
 
 HOST = "127.0.0.1:8080"
 TOKEN = "sesame"

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from deeprec_ext.aimaster.backend import PodState
 from deeprec_ext.aimaster.kubernetes.backend import KubernetesBackend
 from deeprec_ext.aimaster.kubernetes.naming import Naming
+from deeprec_ext.aimaster.pods.backend import PodState
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, OWNER, PODS, FakeApi, manifests
 from tfjob.api import Resource
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from deeprec_ext.aimaster.backend import PodState
 from deeprec_ext.aimaster.kubernetes.naming import Naming
+from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.errors import UnreachableError, UsageError
 from tests.unit.aimaster.kubernetes.fake_api import PODS, SERVICES, manifests
 from tests.unit.aimaster.kubernetes.pretended import Cluster, run, running, vanish

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.facts import JobSpec
+from deeprec_ext.aimaster.core.facts import JobSpec
 from deeprec_ext.aimaster.kubernetes.describing import describe, occupy
-from deeprec_ext.aimaster.server import AIMaster
+from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.cli.main import main
 from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.security.authority import create_certificates

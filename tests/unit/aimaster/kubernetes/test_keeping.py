@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from deeprec_ext.aimaster.facts import JobSpec, RoleRecord
-from deeprec_ext.aimaster.job import Job
+from deeprec_ext.aimaster.core.facts import JobSpec, RoleRecord
+from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes import keeping
 from deeprec_ext.aimaster.kubernetes.keeping import Keeper, bring_back
 from deeprec_ext.aimaster.kubernetes.snapshot import PACKED_BYTES_MAX, Snapshot, SnapshotError, pack, take, unpack
-from deeprec_ext.aimaster.server import AIMaster
-from deeprec_ext.aimaster.store import Store
-from deeprec_ext.aimaster.summary import summarize
-from deeprec_ext.aimaster.view import Cluster
+from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.aimaster.reporting.summary import summarize
+from deeprec_ext.aimaster.rpc.server import AIMaster
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import StaleError, UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, OWNER, FakeApi

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from deeprec_ext.aimaster.facts import JobSpec
+from deeprec_ext.aimaster.core.facts import JobSpec
 from deeprec_ext.aimaster.kubernetes import ending, running
 from deeprec_ext.aimaster.kubernetes.snapshot import SnapshotError
 from deeprec_ext.aimaster.main import main, parse

@@ -7,7 +7,7 @@ from pathlib import Path
 from deeprec_ext.aimaster.ledger.dataset import Dataset
 from deeprec_ext.aimaster.ledger.tables import Tables
 from deeprec_ext.aimaster.ledger.visits import Numbers
-from deeprec_ext.aimaster.store import Store
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 

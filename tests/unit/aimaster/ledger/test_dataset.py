@@ -16,8 +16,8 @@ from deeprec_ext.aimaster.ledger.files import ShardTable
 from deeprec_ext.aimaster.ledger.holders import Holder, share
 from deeprec_ext.aimaster.ledger.position import PositionError
 from deeprec_ext.aimaster.ledger.visits import Numbers, Visits
-from deeprec_ext.aimaster.store import MIGRATIONS, SCHEMA_VERSION, Store
-from deeprec_ext.aimaster.summary import summarize
+from deeprec_ext.aimaster.reporting.summary import summarize
+from deeprec_ext.aimaster.store.store import MIGRATIONS, SCHEMA_VERSION, Store
 from deeprec_ext.order import ShardOrder, shard_order
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.ledger.books import Book, index_range, text_files

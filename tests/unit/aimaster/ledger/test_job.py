@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.keepsakes import newest
+from deeprec_ext.aimaster.job.keepsakes import newest
 from deeprec_ext.aimaster.ledger import ledger
 from deeprec_ext.aimaster.ledger.recalled import MEMO, unpack_memos
-from deeprec_ext.aimaster.summary import summarize
+from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials

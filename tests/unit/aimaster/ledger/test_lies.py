@@ -18,7 +18,7 @@ from deeprec_ext.aimaster.ledger.declaration import RECORDS_MAX, check
 from deeprec_ext.aimaster.ledger.files import from_scan
 from deeprec_ext.aimaster.ledger.holders import HELD_LEASES_MAX, HELD_RECORDS_MAX, may_have
 from deeprec_ext.aimaster.ledger.visits import Numbers
-from deeprec_ext.aimaster.members import Member
+from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import INT64_MAX, saturated

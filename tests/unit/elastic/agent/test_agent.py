@@ -10,7 +10,7 @@ from concurrent import futures
 import grpc
 import pytest
 
-from deeprec_ext.aimaster.commands import Commander, Outbox
+from deeprec_ext.aimaster.membership.commands import Commander, Outbox
 from deeprec_ext.elastic.agent import agent as agents
 from deeprec_ext.elastic.agent.agent import Agent, Identity
 from deeprec_ext.errors import DeepRecError

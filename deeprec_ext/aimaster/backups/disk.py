@@ -1,0 +1,355 @@
+"""Disk backups as the AIMaster sees them: when a cut is made, whether it is a base, what is removed, and what is restored.
+
+A cut: the ledger's position and the step are read, every PS writes the files of its slots, and when all have said so one PS
+writes the manifest. Nothing in training waits for any of it. A cut that a scaling or a death comes across is dropped: without
+a manifest its files do not exist, and the next seal removes them. What cannot be written is one warning per episode, and is
+tried again at the next interval.
+
+The directory itself is the memory: a new AIMaster asks a PS what is in it, and begins a new chain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from deeprec_ext.aimaster.backups import answers
+from deeprec_ext.aimaster.membership import commands
+from deeprec_ext.aimaster.membership.commands import CommandError, GoneError
+from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.backup import chains, manifest, model
+from deeprec_ext.backup.chains import SealedCut
+from deeprec_ext.backup.manifest import Cut, DataFile, Manifest
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    from deeprec_ext.aimaster.job.job import Job
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.25
+LOOK_SECONDS = 60.0
+"""Longest wait for a PS that reads the directory; it reads manifests, not data."""
+
+MARKS_SECONDS = 5.0
+"""How much longer than an interval a cut waits for rows to be marked."""
+
+TRIES_MAX = 8
+"""Cuts tried by one restore, newest first."""
+
+
+class DroppedError(CommandError):
+    """A scaling or a death came across the cut: no fault of the directory."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What the variables on the PS are now."""
+
+    cut: int
+    step: int
+    """Global step at the time of the cut, as far as the AIMaster knew it."""
+    ledger: bytes
+    bytes: int
+    seconds: float
+
+
+class DiskBackups:
+    """`job.disk`."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.busy = lambda: False  # a scaling of PS is under way
+        # Of the last attempt, by whichever AIMaster of this run.
+        self.error: str = "" if job.spec.resume else job.store.get("disk_error", "")
+        self._path = ""  # of which the following is known
+        self._cuts: list[SealedCut] = []
+        self._chain: tuple[Cut, ...] = ()
+        self._highest = 0
+        self._dropped: list[str] = []
+        self._sealed_number = 0
+        self._sealed_at = 0.0  # monotonic; when the newest sealed cut began
+        self._begun_at: float | None = None
+        self._tried = False  # by this AIMaster
+        self._state: object = None  # the job's, when the newest sealed cut began
+        self._restores = 0
+
+    # ------------------------------------------------------------------------------------------------ what others ask
+
+    def status(self, message: pb.BackupStatus) -> None:
+        if path := self._job.disk_backup:
+            message.disk_path, message.disk_cut = path, self._sealed_number
+            message.disk_seconds = self._job.clock.monotonic() - self._sealed_at if self._sealed_number else 0.0
+            message.error = message.error or self.error
+
+    @property
+    def job_id(self) -> str:
+        """Of this job, also after a restart; another job of the same name has another one."""
+        return hashlib.sha256(f"{self._job.spec.name} {self._job.started!r}".encode()).hexdigest()[:8]
+
+    # ------------------------------------------------------------------------------------------------ when
+
+    async def run(self) -> None:
+        """Runs for ever."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            if self._due() and self._ready():
+                await self.cut()
+
+    def _due(self) -> bool:
+        """Every `disk_backup_seconds`, from the beginning of one to the beginning of the next; the first as soon as rows are
+        marked, since deltas can follow it then."""
+        job = self._job
+        if not job.disk_backup:
+            return False
+        now = job.clock.monotonic()
+        if self._begun_at is None:
+            self._begun_at = now  # of waiting
+        if not self._tried and job.marks_on:
+            return True
+        # Soon after a restore rows are not marked yet, and a cut could not be followed by a delta.
+        patience = 0.0 if job.marks_on else job.disk_backup_seconds + MARKS_SECONDS
+        return now - self._begun_at >= job.disk_backup_seconds + patience
+
+    def _ready(self) -> bool:
+        job = self._job
+        cluster = job.cluster
+        if not cluster.live or cluster.lost or job.hold_views or job.gate_closed or job.marking or job.ending:
+            return False
+        return bool(job.catalogue.variables) and not self.busy()
+
+    def _situation(self) -> tuple[object, ...]:
+        """Another one in the end than at the beginning: the cut is not of one owner per slot."""
+        cluster = self._job.cluster
+        return cluster.ps, cluster.slot_map, cluster.lost, *self._marked_state()
+
+    def _marked_state(self) -> tuple[object, ...]:
+        """While it is the same and marks are on, every change of a row has been marked."""
+        job = self._job
+        return job.cluster.generation, job.catalogue.fingerprint, self._restores, job.marks_on
+
+    # ------------------------------------------------------------------------------------------------ a cut
+
+    async def cut(self) -> bool:
+        """One cut, sealed or dropped. Never raises for what can go wrong with it."""
+        job = self._job
+        self._begun_at = began = job.clock.monotonic()
+        self._tried = True
+        try:
+            await self._cut(began)
+        except (DroppedError, GoneError) as error:
+            job.event("disk_backup_dropped", reason=str(error)[:500])
+        except CommandError as error:
+            if not self.error:
+                job.event("warning", text=f"no disk backup could be written to {job.disk_backup}: {str(error)[:500]}; "
+                          "training goes on, and it is tried again")  # fmt: skip
+            self._note(str(error)[:500])
+        else:
+            if self.error:
+                job.event("disk_backup_again", path=job.disk_backup)
+            self._note("")
+            return True
+        return False
+
+    def _note(self, error: str) -> None:
+        """An episode may outlast an AIMaster: the next one does not warn of it again, and tells its end."""
+        if bool(error) != bool(self.error):
+            self._job.store.put(disk_error=error)
+        self.error = error
+
+    async def _cut(self, began: float) -> None:
+        job = self._job
+        if self._path != job.disk_backup:
+            await self._look()
+        situation, state = self._situation(), self._marked_state()
+        known = chains.chain_of(self._cuts, self._chain[0].id) if self._chain else []
+        changed = "" if state == self._state else "variables or marks are not those of the last cut any more"
+        decided = chains.next_cut(known, marks_on=job.marks_on, changed=changed)
+        self._highest = number = self._highest + 1
+        identifier = manifest.cut_id(number, job.incarnation, self.job_id)
+        self._dropped.append(identifier)
+        ledger, step, wall = job.ledger.position(), job.members.step, job.clock.wall()
+        files = await self._write(number, identifier, decided.base, situation)
+        chain = () if decided.base or all(file.whole for file in files) else self._chain
+        chain = (*chain, Cut(identifier, number, files))
+        variables = manifest.variables_of(job.catalogue.variables)
+        made = Manifest(
+            job=job.spec.name, job_id=self.job_id, fingerprint=model.fingerprint(variables),
+            layout=model.layout(variables), step=step, epoch=job.cluster.epoch, time=wall, ledger=ledger,
+            slots=len(job.cluster.slot_map), global_step=job.catalogue.global_step, variables=variables, chain=chain,
+        )  # fmt: skip
+        await self._seal(made)
+        self._chain, self._state = chain, state
+        self._sealed_number, self._sealed_at = number, began
+        whole = chain[0].id == identifier
+        job.event(
+            "disk_backup", cut=number, base=whole, bytes=chain[-1].bytes, raw_bytes=sum(f.raw_bytes for f in files),
+            rows=sum(f.rows for f in files), files=len(files), step=step, why=decided.why if whole else "",
+            seconds=round(job.clock.monotonic() - began, 3),
+        )  # fmt: skip
+
+    async def _write(
+        self, number: int, identifier: str, base: bool, situation: tuple[object, ...]
+    ) -> tuple[DataFile, ...]:
+        job = self._job
+        message = pb.WriteBackup(
+            path=job.disk_backup, cut=number, base=base, aimaster_incarnation=job.incarnation, id=identifier,
+            parent=self._chain[-1].id if self._chain else "",
+        )  # fmt: skip
+        futures, asked = {}, {}
+        for task, variables in self._by_task(job.cluster).items():
+            member = self._ps(job.cluster, task)
+            asked[member.name] = variables
+            one = pb.WriteBackup(variables=variables)
+            one.MergeFrom(message)
+            futures[member.name] = job.commander.send(member.outbox, write_backup=one)
+        try:
+            acks = await self._gather(futures, job.settings.disk_backup_limit_seconds, "WriteBackup")
+        except CommandError as error:
+            if situation != self._situation() or self.busy():
+                raise DroppedError(f"cut {number}: {error}") from error
+            raise
+        if situation != self._situation():
+            raise DroppedError(f"cut {number}: slots have moved, or the model was restored, while it was written")
+        files: list[DataFile] = []
+        for name, ack in acks.items():
+            slots = {variable.slot for variable in asked[name]}
+            files += self._believe(name, partial(answers.written, ack, identifier, slots))
+        return tuple(sorted(files, key=lambda file: file.slot))
+
+    def _believe(self, name: str, read: Callable[[], T]) -> T:
+        """What a PS has answered. Raises CommandError for what cannot be, and its sender is suspect."""
+        try:
+            return read()
+        except answers.ImpossibleError as error:
+            member = self._job.members.get(name)
+            if member is not None:
+                self._job.suspects.note(member, str(error))
+            raise CommandError(f"{name} answered: {error}") from error
+
+    async def _seal(self, made: Manifest) -> None:
+        job = self._job
+        cuts = [*self._cuts, chains.sealed(made)]
+        dropped = [identifier for identifier in self._dropped if identifier != made.id]
+        remove = chains.removable(cuts, self.job_id, job.settings.disk_backup_keep, dropped, made.slots)
+        seal = pb.SealBackup(path=job.disk_backup, cut=made.number, manifest_json=manifest.dumps(made), remove=remove)
+        member = self._any_ps(job.cluster)
+        future = job.commander.send(member.outbox, seal_backup=seal)
+        await self._gather({member.name: future}, job.settings.disk_backup_limit_seconds, "SealBackup")
+        gone = set(remove)
+        self._cuts = [cut for cut in cuts if manifest.manifest_name(cut.id) not in gone]
+        self._dropped = []
+
+    async def _look(self) -> None:
+        """What the directory holds, before the first cut into it."""
+        values = await self._find(self._any_ps(self._job.cluster))
+        self._cuts, self._dropped = list(values.cuts), list(values.unsealed)
+        self._highest, self._chain = max(self._highest, values.highest), ()
+        self._path = self._job.disk_backup
+
+    async def _find(self, member: Member, before: int = 0, most: int = 0) -> answers.Looked:
+        job = self._job
+        fingerprint = model.fingerprint(manifest.variables_of(job.catalogue.variables))
+        message = pb.FindBackup(
+            path=job.disk_backup, fingerprint=fingerprint, job=self.job_id, before=before, most=most
+        )  # fmt: skip
+        future = job.commander.send(member.outbox, find_backup=message)
+        acks = await self._gather({member.name: future}, LOOK_SECONDS, "FindBackup")
+        return self._believe(member.name, partial(answers.looked, acks[member.name].backup_json))
+
+    # ------------------------------------------------------------------------------------------------ restoring
+
+    async def restore(self, cluster: Cluster) -> Restored | None:
+        """Loads the newest consistent cut of this job into the PS of `cluster`, every slot of it, and rewinds the ledger.
+
+        None when there is no disk backup, or no cut of it can be used (a `warning` event says why). Nobody may train
+        meanwhile, and nothing else may be going on with these PS. Raises CommandError when one of the PS is lost, or does not
+        answer within `disk_backup_limit_seconds`.
+
+        Args:
+          cluster: who owns which slot from now on. All its PS are registered; it need not be the job's view yet.
+        """
+        job = self._job
+        if not job.disk_backup or not job.catalogue.variables:
+            return None
+        began, before, problem = job.clock.monotonic(), 0, "no cut was ever completed"
+        layout = model.layout(manifest.variables_of(job.catalogue.variables))
+        for _ in range(TRIES_MAX):
+            try:
+                values = await self._find(self._any_ps(cluster), before, TRIES_MAX)
+            except CommandError as error:
+                self._raise_if_gone(cluster, error)
+                problem = str(error)
+                break
+            found = values.found
+            if found is None or (before and found.number >= before):
+                problem = "; ".join([problem, *values.damaged][-3:])
+                break
+            before = found.number
+            if found.layout != layout:
+                problem = f"cut {before} has other variables or slots than the job has now"
+                continue
+            try:
+                count = await self._load(cluster, found.number, found.id)
+            except CommandError as error:
+                self._raise_if_gone(cluster, error)
+                problem = f"cut {before}: {error}"
+                job.event("warning", text=f"an earlier disk backup is tried: {problem[:500]}")
+                continue
+            self._restores += 1
+            job.ledger.rewind(found.ledger)
+            seconds = job.clock.monotonic() - began
+            restored = Restored(found.number, found.step, found.ledger, count, seconds)
+            job.event("disk_restored", cut=restored.cut, step=restored.step, bytes=count, seconds=round(seconds, 3))
+            return restored
+        job.event("warning", text=f"nothing could be restored from {job.disk_backup}: {problem[:500]}")
+        return None
+
+    async def _load(self, cluster: Cluster, number: int, identifier: str) -> int:
+        job, futures = self._job, {}
+        for task, variables in self._by_task(cluster).items():
+            member = self._ps(cluster, task)
+            message = pb.RestoreBackup(path=job.disk_backup, cut=number, id=identifier, variables=variables)
+            futures[member.name] = job.commander.send(member.outbox, restore_backup=message)
+        acks = await self._gather(futures, job.settings.disk_backup_limit_seconds, "RestoreBackup")
+        return sum(ack.copy.bytes for ack in acks.values())
+
+    # ------------------------------------------------------------------------------------------------ PS
+
+    def _by_task(self, cluster: Cluster) -> dict[int, list[pb.Variable]]:
+        """The variables of each PS that has any."""
+        found: dict[int, list[pb.Variable]] = {}
+        for variable in self._job.catalogue.variables:
+            found.setdefault(cluster.slot_map[variable.slot], []).append(variable)
+        return found
+
+    def _ps(self, cluster: Cluster, task: int) -> Member:
+        """Raises GoneError."""
+        for ps in cluster.ps:
+            member = self._job.members.get(ps.name)
+            if ps.task == task and member is not None and member.admitted and member.task == task:
+                return member
+        raise GoneError(f"the PS with task {task} is gone")
+
+    def _any_ps(self, cluster: Cluster) -> Member:
+        return self._ps(cluster, min(set(cluster.slot_map)))
+
+    def _raise_if_gone(self, cluster: Cluster, error: CommandError) -> None:
+        """What is wrong with a PS is for the caller, what is wrong with the files is not."""
+        if isinstance(error, (GoneError, commands.MissingAckError)):
+            raise error
+        for task in self._by_task(cluster):
+            self._ps(cluster, task)
+
+    async def _gather(
+        self, futures: dict[str, asyncio.Future[pb.Ack]], timeout_seconds: float, what: str
+    ) -> dict[str, pb.Ack]:
+        return await commands.gather(futures, timeout_seconds, what)

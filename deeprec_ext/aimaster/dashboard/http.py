@@ -1,0 +1,224 @@
+"""The AIMaster's web server: `/metrics` for Prometheus, `/healthz`, and the dashboard. Only with `--http`.
+
+It runs on the job's event loop and never ends it: when it fails, that is a warning and it is started again. Clients may be
+many, slow or hostile: connections are few, one that stands still is cut, and a page that takes long is made in a thread, once
+for all who ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import socket
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from deeprec_ext.aimaster.core.extras import parse_address
+from deeprec_ext.aimaster.dashboard import routes
+from deeprec_ext.aimaster.dashboard.safety import Safe
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.reporting import exporting
+from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.gazer.prometheus import CONTENT_TYPE, exposition
+from deeprec_ext.security.tokens import read_token
+
+log = logging.getLogger(__name__)
+
+REQUESTS_MAX, CONNECTIONS_MAX = 64, 96
+"""Above the first the answer is 503, above the second connections are cut: agents need the files, too."""
+
+HEADERS_MAX_BYTES = 16 << 10
+KEEP_ALIVE_SECONDS = 10
+PATIENCE_SECONDS = 15.0
+"""How long a client may take to send its request, or stop reading the answer, before it is cut."""
+
+LOOK_SECONDS = 5.0
+PAGE_SECONDS = 1.0
+"""How long a page of metrics stays good: who asks meanwhile gets the same."""
+
+RETRY_SECONDS = 5.0
+CHUNK_BYTES = 64 << 10
+
+
+class HttpServer:
+    """Call `run` once, on the job's event loop."""
+
+    def __init__(self, job: Job, scalings: Scalings, address: str, certs: str | None) -> None:
+        """Raises UsageError for an address that is none.
+
+        Args:
+          certs: directory of the job's certificates, where the launcher or operator has left the token of the page.
+        """
+        self._job = job
+        self._host, self._port = parse_address(address)
+        self._metrics = Metrics(job, scalings)
+        token = read_token(Path(certs)) if certs else ""
+        found = [
+            Route("/metrics", self._metrics.answer, methods=["GET"]),
+            Route("/healthz", self._health, methods=["GET"]),
+            *routes(job, scalings, token),
+        ]
+        self._app = Safe(Starlette(routes=found))
+        self._warned = False
+
+    async def run(self) -> None:
+        """Until cancelled; never raises."""
+        while True:
+            try:
+                with contextlib.closing(self._bind()) as listener:
+                    await self._serve(listener)
+                    raise OSError("the server has stopped by itself")
+            except (Exception, SystemExit) as error:  # uvicorn ends the process where it cannot start
+                self._warn(f"the web page at {self._host}:{self._port} is not served: {error}")
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _bind(self) -> socket.socket:
+        """Raises OSError. A port that was chosen once is kept."""
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self._host, self._port))
+            listener.setblocking(False)
+        except BaseException:
+            listener.close()
+            raise
+        self._port = listener.getsockname()[1]
+        return listener
+
+    async def _serve(self, listener: socket.socket) -> None:
+        config = uvicorn.Config(
+            self._app, http=PatientProtocol, ws="none", lifespan="off", loop="none", log_config=None, log_level="error",
+            access_log=False, server_header=False, proxy_headers=False, limit_concurrency=REQUESTS_MAX, backlog=REQUESTS_MAX,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=1, h11_max_incomplete_event_size=HEADERS_MAX_BYTES,
+        )  # fmt: skip
+        server = _Server(config)
+        self._job.dashboard = self.url()
+        log.info("the web page is at %s", self._job.dashboard)
+        self._warned = False
+        try:
+            await server.serve([listener])
+        finally:
+            self._job.dashboard = ""
+            server.cut()
+
+    def url(self) -> str:
+        """As a browser on this machine, or one that can reach the pod, finds it."""
+        host = socket.gethostname() if ipaddress_is_any(self._host) else self._host
+        return f"http://[{host}]:{self._port}/" if ":" in host else f"http://{host}:{self._port}/"
+
+    def _warn(self, text: str) -> None:
+        log.warning("%s", text)
+        if not self._warned:
+            self._warned = True
+            with contextlib.suppress(sqlite3.Error):
+                self._job.event("warning", text=text[:500])
+
+    async def _health(self, _: Request) -> Response:
+        """200 while this AIMaster is the job's."""
+        stale = self._job.stale.is_set()
+        return PlainTextResponse("stale\n" if stale else "ok\n", 503 if stale else 200)
+
+
+class Metrics:
+    """The page for Prometheus."""
+
+    def __init__(self, job: Job, scalings: Scalings) -> None:
+        self._job, self._scalings = job, scalings
+        self._page = b""
+        self._made = 0.0
+        self._making: asyncio.Task[bytes] | None = None
+
+    async def page(self) -> bytes:
+        """Made at most once a second, and once for all who wait."""
+        now = asyncio.get_running_loop().time()
+        if self._page and now - self._made < PAGE_SECONDS:
+            return self._page
+        if self._making is None or self._making.done():
+            self._making = asyncio.get_running_loop().create_task(self._make())
+        return await asyncio.shield(self._making)
+
+    async def _make(self) -> bytes:
+        facts = await exporting.collect(self._job, self._scalings)
+        self._page = await asyncio.to_thread(exposition, facts)
+        self._made = asyncio.get_running_loop().time()
+        return self._page
+
+    async def answer(self, _: Request) -> Response:
+        page = await self.page()
+        headers = {"content-length": str(len(page))}
+        return StreamingResponse(_chunks(page), media_type=CONTENT_TYPE, headers=headers)
+
+
+async def _chunks(page: bytes) -> AsyncIterator[bytes]:
+    """So that a slow client keeps one chunk in memory, not a copy of the page."""
+    for begin in range(0, len(page), CHUNK_BYTES):
+        yield page[begin : begin + CHUNK_BYTES]
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """They are the AIMaster's."""
+        yield
+
+    def cut(self) -> None:
+        """Ends every connection at once."""
+        for server in getattr(self, "servers", []):
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        for task in list(self.server_state.tasks):
+            task.cancel()
+
+
+class PatientProtocol(H11Protocol):
+    """Cuts who is too many, does not finish the request, or stops reading the answer; uvicorn waits for those for ever."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._waited = 0.0
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+            return
+        self._look = self.loop.call_later(LOOK_SECONDS, self._looks)
+
+    def _looks(self) -> None:
+        if self.transport.is_closing():
+            self.transport.abort()  # what is left in the buffer waits for the client, too
+            return
+        self._waited = self._waited + LOOK_SECONDS if self._stands_still() else 0.0
+        if self._waited >= PATIENCE_SECONDS:
+            self.transport.abort()
+            return
+        self._look = self.loop.call_later(LOOK_SECONDS, self._looks)
+
+    def _stands_still(self) -> bool:
+        """Whether it is the client that everything waits for."""
+        if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
+            return True
+        return self.flow.write_paused
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if (look := getattr(self, "_look", None)) is not None:
+            look.cancel()
+
+
+def ipaddress_is_any(host: str) -> bool:
+    """Whether it stands for every address of the machine."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

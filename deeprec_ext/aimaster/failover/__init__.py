@@ -1,0 +1,1 @@
+"""What died or hung, and what takes its place: promotion, fetching, replacement."""

@@ -1,0 +1,125 @@
+"""The cluster as it is agreed on: PS, slot map, generation, epoch. Immutable; functions make the next one.
+
+Two counters never go back and are never reused, also not after a rolled-back scaling: `next_epoch` and `next_task`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from deeprec_ext.aimaster.core.facts import PsInfo
+from deeprec_ext.aimaster.core.stored import built
+from deeprec_ext.aimaster.placement.planner import initial_map
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`epoch` 0: the first view has not been formed."""
+
+    epoch: int = 0
+    generation: int = 0
+    live: bool = False
+    ps: tuple[PsInfo, ...] = ()
+    slot_map: tuple[int, ...] = ()
+    marked: tuple[int, ...] = ()
+    lost: tuple[str, ...] = ()  # names of PS of this view that died and are not replaced yet
+    cut: tuple[str, ...] = ()  # variables that the chief has cut over slots; every other role cuts these and no others
+    next_epoch: int = 1
+    next_task: int = 0
+
+    @property
+    def formed(self) -> bool:
+        return self.epoch > 0
+
+    def by_name(self, name: str) -> PsInfo | None:
+        return next((ps for ps in self.ps if ps.name == name), None)
+
+    def to_proto(self, workers: Iterable[pb.WorkerMember] = ()) -> pb.View:
+        return pb.View(
+            epoch=self.epoch, ps=[ps.to_proto() for ps in self.ps], slot_map=self.slot_map, workers=workers,
+            live=self.live, generation=self.generation, marked_slots=self.marked,
+            cut=self.cut,
+        )  # fmt: skip
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Cluster:
+        """Raises one of `store.UNREADABLE`."""
+        values = json.loads(text)
+        for name in ("slot_map", "marked", "lost", "cut"):
+            values[name] = tuple(values.get(name, ()))
+        values["ps"] = tuple(built(PsInfo, ps) for ps in values["ps"])
+        cluster = built(Cluster, values)
+        if unknown := set(cluster.slot_map) - {ps.task for ps in cluster.ps}:
+            raise ValueError(f"slots are on the tasks {sorted(unknown)}, which are nobody's")
+        return cluster
+
+
+def take_task(cluster: Cluster) -> tuple[Cluster, int]:
+    """A task number for a new incarnation of a PS."""
+    return dataclasses.replace(cluster, next_task=cluster.next_task + 1), cluster.next_task
+
+
+def take_epoch(cluster: Cluster) -> tuple[Cluster, int]:
+    """An epoch for a view that is to come (and may never come)."""
+    return dataclasses.replace(cluster, next_epoch=cluster.next_epoch + 1), cluster.next_epoch
+
+
+def advance(cluster: Cluster) -> Cluster:
+    """The same cluster as a new view: its workers changed, or its flags."""
+    cluster, epoch = take_epoch(cluster)
+    return dataclasses.replace(cluster, epoch=epoch)
+
+
+def first_view(cluster: Cluster, ps: tuple[PsInfo, ...], slots: int) -> Cluster:
+    """All PS are there: slot s goes to PS s mod P."""
+    tasks = [member.task for member in ps]
+    slot_map = tuple(tasks[number] for number in initial_map(slots, len(ps)))
+    return advance(dataclasses.replace(cluster, ps=ps, slot_map=slot_map, generation=1))
+
+
+def lose(cluster: Cluster, name: str) -> Cluster:
+    """A PS died: what was on its slots is gone, until it is promoted from backups or restored."""
+    lost = cluster.lost if name in cluster.lost else (*cluster.lost, name)
+    return dataclasses.replace(cluster, lost=lost)
+
+
+def promote(cluster: Cluster, takers: Mapping[int, int]) -> Cluster:
+    """The survivors have taken over the slots of the lost PS (slot -> task): the same generation, nothing to restore."""
+    return advance(
+        dataclasses.replace(
+            cluster,
+            ps=tuple(ps for ps in cluster.ps if ps.name not in cluster.lost),
+            slot_map=tuple(takers.get(slot, task) for slot, task in enumerate(cluster.slot_map)),
+            lost=(),
+        )
+    )
+
+
+def replace_lost(cluster: Cluster, replacements: Mapping[str, PsInfo]) -> Cluster:
+    """Every lost PS has come back as another incarnation with a new task: it gets the slots of the old one."""
+    tasks = {ps.task: replacements[ps.name].task for ps in cluster.ps if ps.name in replacements}
+    return advance(
+        dataclasses.replace(
+            cluster,
+            ps=tuple(replacements.get(ps.name, ps) for ps in cluster.ps),
+            slot_map=tuple(tasks.get(task, task) for task in cluster.slot_map),
+            generation=cluster.generation + 1,
+            live=False,
+            lost=(),
+            marked=(),
+        )
+    )
+
+
+def refill(cluster: Cluster, replacements: Mapping[str, PsInfo]) -> Cluster:
+    """The same, where the replacements have got the variables from backups: the same generation, nothing to restore."""
+    return dataclasses.replace(
+        replace_lost(cluster, replacements), generation=cluster.generation, live=cluster.live, marked=cluster.marked
+    )

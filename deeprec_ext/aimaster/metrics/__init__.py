@@ -1,0 +1,1 @@
+"""What processes report, kept as newest values, time series, counters and totals."""

@@ -1,0 +1,233 @@
+"""Pods as the job wants them, and what the backend says about them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
+
+from deeprec_ext.aimaster.core.facts import TRAINERS, RoleRecord
+from deeprec_ext.aimaster.failover.failures import cause_of_exit
+from deeprec_ext.aimaster.failover.healing import Healing
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.aimaster.pods.backend import PodBackend, PodState
+from deeprec_ext.errors import UnreachableError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger(__name__)
+KILL_SECONDS = 10.0
+AGAIN_SECONDS, AGAIN_MAX_SECONDS = 1.0, 30.0
+"""After how long a restart that failed is tried again; each time twice as long."""
+
+SIGNALS_FROM = 128
+
+UNKNOWN_EXIT_CODE = 1
+"""Of a process that had to be killed after its script had ended nobody knows how: not a success."""
+
+
+NOTHING_TRAINED = pb.Notice(
+    code="nothing-trained", text="the script has ended well, and no process of it has trained on the parameter servers",
+    remedy="look at the command, and at the chief's log, whether it is the training script that was run",
+)  # fmt: skip
+
+
+class Pods:
+    def __init__(self, job: Job, backend: PodBackend, healing: Healing) -> None:
+        self._job, self.backend, self._healing = job, backend, healing
+        self.seen: dict[str, PodState] = {}
+        self._restarting: dict[str, asyncio.Task[None]] = {}
+        self._ends: set[asyncio.Task[None]] = set()
+        self._heard: set[str] = set()  # pods of which this AIMaster has had a report
+        self.failed: Callable[[str], None] = lambda name: None  # a process has ended with an error, by itself
+        healing.restart, healing.end = self.restart, self.end
+
+    # ------------------------------------------------------------------------------------------------ acting
+
+    async def create(self, name: str) -> None:
+        """Raises UnreachableError."""
+        record = self._job.members.record(name)
+        if record is not None and not record.wanted:  # its end, told late, would be taken for that of the new one
+            await self._job.changed.until(lambda: not self._runs(name), KILL_SECONDS)
+        self.seen.pop(name, None)
+        self._job.members.request(name)
+        self._job.event("pod_requested", name)
+        await self.backend.create(name)
+
+    async def remove(self, name: str, grace_seconds: float) -> None:
+        """The pod is not wanted any more; idempotent."""
+        record = self._job.members.record(name)
+        if record is not None and record.wanted:
+            self._job.members.update(name, wanted=False, state=record.state if record.ended else "leaving")
+        await self.backend.delete(name, grace_seconds)
+
+    def restart(self, name: str) -> None:
+        """Kills the pod and, if it is still wanted, starts it again; in the background."""
+        if name not in self._restarting:
+            task = asyncio.get_running_loop().create_task(self._restart(name))
+            self._restarting[name] = task
+            task.add_done_callback(lambda _: self._restarting.pop(name, None))
+
+    async def _restart(self, name: str) -> None:
+        """Until it is done: nobody would ask a second time for what hangs, or for a PS that is waited for."""
+        pause = AGAIN_SECONDS
+        while True:
+            try:
+                await self._restart_once(name)
+                return
+            except UnreachableError as error:
+                why = str(error)
+            except Exception as error:
+                log.exception("%s could not be started again", name)
+                self._job.handler_failed(f"the restart of {name}", error, name)
+                why = f"{type(error).__name__}: {error}"
+            log.error("%s could not be started again: %s; in %.0f s it is tried again", name, why, pause)
+            if pause == AGAIN_SECONDS:
+                text = f"{name} could not be started again: {why}; it is tried again"
+                self._job.event("warning", name, text=text)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, AGAIN_MAX_SECONDS)
+
+    async def _restart_once(self, name: str) -> None:
+        """Raises UnreachableError."""
+        await self.backend.delete(name, 0.0)
+        await self._job.changed.until(lambda: self.exited(name), KILL_SECONDS)
+        record = self._job.members.record(name)
+        if record is not None and record.wanted and not self._job.ending:
+            old = self.seen.pop(name, None)
+            try:
+                await self.backend.create(name)
+            except BaseException:
+                if old is not None:  # the next try need not wait for an end that was seen
+                    self.seen.setdefault(name, old)
+                raise
+
+    def end(self, member: Member) -> None:
+        """Its script has ended, its pod has not. A process that is the pod's own is killed, in the background, with the exit
+        code that was told. One that the pod's command has started has ended by its own timer, or is killed where it can be; the
+        command is the user's own and goes on."""
+        record = self._job.members.records[member.name]
+        code = UNKNOWN_EXIT_CODE if member.exit_code is None else member.exit_code
+        goes_on = record.pid not in (1, record.pod_pid)
+        self._job.event("outstayed", member.name, exit_code=code, goes_on=goes_on)
+        if goes_on:
+            more = "its pod goes on with what else its command does, and is waited for"
+            self._job.event("warning", member.name, text=f"its script has ended with exit code {code}; {more}")
+        task = asyncio.get_running_loop().create_task(self._end(member.name, record.pid, code))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+    async def _end(self, name: str, pid: int, code: int) -> None:
+        try:
+            await self.backend.end(name, pid, code)
+        except UnreachableError as error:
+            log.error("%s could not be ended: %s", name, error)
+
+    def give_up(self, name: str) -> None:
+        """The pod is not wanted any more, and nobody waits for its end."""
+        record = self._job.members.record(name)
+        if record is not None and record.wanted:
+            self._job.members.update(name, wanted=False, state=record.state if record.ended else "leaving")
+        self.restart(name)  # killed; not started again, because it is not wanted
+
+    def _runs(self, name: str) -> bool:
+        state = self.seen.get(name)
+        return state is not None and state.state == "running"
+
+    def exited(self, name: str) -> bool:
+        state = self.seen.get(name)
+        return state is not None and state.state == "exited" and not state.restarting
+
+    async def wait_exit(self, names: tuple[str, ...], timeout_seconds: float) -> list[str]:
+        """Waits for the pods to exit; returns those that did not."""
+        await self._job.changed.until(lambda: all(self.exited(name) for name in names), timeout_seconds)
+        return [name for name in names if not self.exited(name)]
+
+    def close(self) -> None:
+        for task in [*self._restarting.values(), *self._ends]:
+            task.cancel()
+
+    # ------------------------------------------------------------------------------------------------ listening
+
+    async def watch(self) -> None:
+        """Runs for ever."""
+        async for state in self.backend.watch():
+            try:
+                self.apply(state)
+            except Exception:
+                log.exception("the change of pod %s could not be handled", state.name)
+
+    def apply(self, state: PodState) -> None:
+        """One report of the backend; the same report twice does nothing."""
+        record = self._job.members.record(state.name)
+        if record is None or self.seen.get(state.name) == state:
+            return
+        before = self.seen.get(state.name)
+        told = before is not None and dataclasses.replace(before, deleted=state.deleted) == state
+        self.seen[state.name] = state
+        if state.state == "running":
+            self._running(record, state)
+        else:
+            half = self._job.resumed and state.name not in self._heard and state.deleted and record.wanted
+            if half and not self._job.ending:  # the last AIMaster died between deleting the pod and creating it again
+                self.restart(state.name)
+            self._exited(record, state, told)
+        self._heard.add(state.name)
+        self._job.changed.notify()
+
+    def _running(self, record: RoleRecord, state: PodState) -> None:
+        members = self._job.members
+        member = members.get(record.name)
+        another = record.pod_pid not in (0, state.pid) and record.state == "running"
+        if another and (member is None or member.pod_pid == record.pod_pid):
+            self._healing.died(record.name, "exited unseen")  # between two watches
+            record = members.records[record.name]
+        fresh = record.ended or record.state == "requested"
+        members.update(
+            record.name, pod_pid=state.pid, restarts=state.restarts, state="starting" if fresh else record.state
+        )
+        if member is not None and member.pod_pid == 0:
+            member.pod_pid = state.pid
+
+    def _exited(self, record: RoleRecord, state: PodState, told: bool) -> None:
+        """told: the same end has been reported before, and only the pod is now deleted, too."""
+        job, name = self._job, record.name
+        cause = cause_of_exit(state.exit_code, state.cause)
+        member = job.members.get(name)
+        registered = member is not None or record.state == "running"
+        ends_well = state.exit_code == 0 and record.role != pb.PS and not state.restarting
+        expected = not record.wanted or state.deleted or ends_well or bool(job.ending)
+        if state.deleted and record.wanted and name not in self._restarting:
+            job.stopping = True  # not at our word: the backend takes everything down
+        error = (member.error if member is not None and state.exit_code else "") or state.last_line
+        if not told:
+            job.event("exited", name, cause=cause, restarting=state.restarting, last_line=error)
+        if 0 < state.exit_code < SIGNALS_FROM and not state.deleted:
+            self.failed(name)
+        if registered:
+            self._healing.died(name, cause, count=not expected)
+        final = "starting" if state.restarting else "exited" if expected else "failed"
+        job.members.update(name, state=final, restarts=state.restarts, pod_pid=0)
+        if record.role in TRAINERS:
+            job.publish_soon()
+        if state.restarting and not record.wanted:
+            self.restart(name)  # it crashed on its way out: the backend is told not to start it again
+        if record.role == pb.CHIEF and ends_well:
+            self._finish()
+        elif not expected and not state.restarting and name not in job.acquiring:
+            line = f": {error}" if error else ""
+            job.end("failed", f"{name} {cause} and is not started again{line}")
+
+    def _finish(self) -> None:
+        """The chief has ended: the job is done, the workers may go."""
+        job = self._job
+        if not job.ending and not job.cluster.live and not job.members.step and not job.notices.all:
+            job.notices.add("chief-0", NOTHING_TRAINED)
+        if job.ending:
+            return
+        job.end("finishing")
+        self._healing.abort("the job has ended")
+        for member in job.members.trainers().values():
+            if member.role == pb.WORKER:
+                job.commander.send(member.outbox, leave=pb.Leave(reason="the chief has finished"))

@@ -1,0 +1,1 @@
+"""What a job tells of itself: the answer to Status, `summary.json`, Prometheus' figures."""

@@ -1,0 +1,165 @@
+"""Register: who may take part, and when.
+
+The first PS get tasks 0..P-1 in the order of their index, so nobody is answered before all of them are there. Between
+PAUSE and the end of COMMIT nobody new enters: it would train on a view that is about to end. While a PS is lost no
+trainer enters: its session would block on the dead one.
+"""
+
+from __future__ import annotations
+
+from deeprec_ext.aimaster.core.facts import PsInfo, role_name
+from deeprec_ext.aimaster.failover.healing import Healing
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.aimaster.membership.view import Cluster, first_view, take_task
+from deeprec_ext.aimaster.placement.slots import tracked
+from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError, UsageError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.security.credentials import Speakers
+from deeprec_ext.security.proofs import Proofs
+from deeprec_ext.settings import PROTOCOL_MAJOR
+
+STANDBY_DELAY_SECONDS, TRACE_DELAY_SECONDS = 90.0, 30.0
+"""With `autoscale`: from a change until sessions are prepared for the loss of a PS, or a step is compiled to be traced. New
+workers start, settle, and two windows of throughput are measured first: on a fraction of a core, preparing takes a minute or
+more, in which little can be measured, and the next change makes it worthless."""
+
+WAIT_SECONDS = 1.0
+"""How often one that waits counts as alive, while its registration cannot be written down."""
+
+NO_TLS = Speakers(None)
+
+
+def check_request(
+    request: pb.RegisterRequest, job_name: str, certificate: str | None, speakers: Speakers = NO_TLS
+) -> str:
+    """The name of the role. Raises ProtocolError, UsageError or PermissionError when the request cannot be right."""
+    name = role_name(request.role, request.index)
+    if request.protocol_major != PROTOCOL_MAJOR:
+        raise ProtocolError(
+            f"{name} speaks protocol {request.protocol_major}, this AIMaster speaks {PROTOCOL_MAJOR}: "
+            "install the same major version of deeprec-ext on both sides"
+        )
+    if request.job and request.job != job_name:
+        raise UsageError(f"{name} belongs to job {request.job!r}, this AIMaster serves {job_name!r}")
+    if not speakers.may(certificate, name):
+        raise PermissionError(f"the certificate {certificate!r} may not register {name}")
+    if not request.incarnation:
+        raise UsageError(f"{name} registered without an incarnation")
+    return name
+
+
+class Admission:
+    def __init__(self, job: Job, healing: Healing, certs: str | None = None) -> None:
+        self._job, self._healing = job, healing
+        self._speakers, self._proofs = Speakers(certs), Proofs(job.spec.name, certs)
+
+    async def register(self, request: pb.RegisterRequest, certificate: str | None) -> pb.RegisterReply:
+        """Returns when the process may take part.
+
+        Raises ProtocolError, UsageError, StaleError, PermissionError; UnreachableError when this AIMaster must go.
+        """
+        job = self._job
+        name = check_request(request, job.spec.name, certificate, self._speakers)
+        stale = request.known_aimaster > job.incarnation or (request.known_epoch > 0 and not job.cluster.formed)
+        if stale and not self._proofs.holds(request.known_aimaster, request.aimaster_proof):
+            raise UsageError(
+                f"{name} claims to know AIMaster {request.known_aimaster} and epoch {request.known_epoch}, which no AIMaster "
+                "of this job has told it: it is not believed; end the process"
+            )
+        if stale:
+            job.stale.set()
+            known = f"AIMaster {request.known_aimaster} and epoch {request.known_epoch}"
+            mine = f"{job.incarnation} and {job.cluster.epoch}"
+            raise UnreachableError(f"{name} knows {known}, this one is {mine}: it is stale and ends; register again")
+        record = job.members.record(name)
+        if record is None:
+            raise UsageError(f"{name} was not asked for in job {job.spec.name!r}")
+        if not record.wanted and record.incarnation != request.incarnation:
+            raise StaleError(f"{name} has been scaled away; end the process")
+        before = job.members.get(name)
+        if before is not None and before.incarnation != request.incarnation:
+            self._healing.died(name, "exited and came back as another process")
+        elif before is None and record.state == "running" and record.incarnation not in ("", request.incarnation):
+            self._healing.died(name, "exited while no AIMaster was there")
+        member = job.members.arrive(request, name)
+        job.event("registered", name, pid=request.pid, again=member.admitted, address=request.address)
+        self._form()
+        job.changed.notify()
+        while True:
+            may = await job.changed.until(
+                lambda: bool(member.outbox.closed) or (self._may_enter(member) and not job.store.behind), WAIT_SECONDS
+            )
+            if member.outbox.closed:
+                raise StaleError(f"{name} {member.incarnation[:8]}: {member.outbox.closed}")
+            if may:
+                reply = self._admit(member)
+                if not job.store.behind:  # else what it says may not outlive this process
+                    return reply
+            elif job.store.behind:
+                job.members.sign_of_life(member)  # it waits for us: that is no silence
+
+    def _may_enter(self, member: Member) -> bool:
+        job = self._job
+        if job.undecided:
+            return False
+        if member.admitted:
+            return True
+        if not job.cluster.formed or job.gate_closed:
+            return False
+        return member.role == pb.PS or not job.cluster.lost
+
+    def _form(self) -> None:
+        """Makes the first view once all of its PS are there."""
+        job = self._job
+        names = job.members.wanted(pb.PS)
+        present = [member for name in names if (member := job.members.get(name)) is not None]
+        if job.cluster.formed or not names or len(present) < len(names):
+            return
+        cluster: Cluster = job.cluster
+        infos = []
+        for member in present:
+            cluster, member.task = take_task(cluster)
+            infos.append(PsInfo(member.task, member.name, member.address, member.incarnation))
+        with job.store.transaction():
+            for member in present:
+                job.members.update(member.name, task=member.task)
+            job.set_cluster(first_view(cluster, tuple(infos), job.spec.slots))
+        job.event("view_formed", ps=len(infos), slots=job.spec.slots)
+
+    def _admit(self, member: Member) -> pb.RegisterReply:
+        job = self._job
+        if member.role == pb.PS and member.task < 0:
+            cluster, member.task = take_task(job.cluster)
+            job.set_cluster(cluster)
+        job.members.admit(member)
+        if member.is_trainer:
+            job.publish_soon()
+        job.changed.notify()
+        return pb.RegisterReply(
+            aimaster_incarnation=job.incarnation, aimaster_proof=self._proofs.make(job.incarnation),
+            view=job.view(), task=member.task, settings=self._settings(),
+            has_evaluator=job.spec.evaluator, tracked=tracked(job.catalogue.variables, job.cluster.marked),
+            catalogues=job.catalogues.told(job.cluster.generation) if member.is_trainer else (),
+        )  # fmt: skip
+
+    def _settings(self) -> pb.AgentSettings:
+        settings = self._job.settings
+        return pb.AgentSettings(
+            heartbeat_seconds=settings.heartbeat_seconds,
+            ps_heartbeat_limit_seconds=settings.ps_heartbeat_limit_seconds,
+            worker_heartbeat_limit_seconds=settings.worker_heartbeat_limit_seconds,
+            verify_copies=settings.verify_copies,
+            copy_chunk_bytes=settings.copy_chunk_bytes,
+            dedup=settings.dedup,
+            cut=settings.cut,
+            bad_records=settings.bad_records,
+            standby_sessions_max=settings.standby_sessions_max,
+            end_limit_seconds=settings.end_limit_seconds,
+            standby_delay_seconds=max(settings.standby_delay_seconds, STANDBY_DELAY_SECONDS * settings.autoscale),
+            lease_ahead_seconds=settings.lease_ahead_seconds,
+            gazer_seconds=settings.gazer_seconds,
+            trace_seconds=settings.trace_seconds,
+            trace_budget=settings.trace_budget,
+            trace_delay_seconds=TRACE_DELAY_SECONDS * settings.autoscale,
+        )

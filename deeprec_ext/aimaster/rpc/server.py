@@ -1,0 +1,166 @@
+"""All parts wired together, and the gRPC server around them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+
+from deeprec_ext.aimaster.autoscaling import make_autoscaler
+from deeprec_ext.aimaster.core.clock import Clock
+from deeprec_ext.aimaster.core.facts import JobSpec
+from deeprec_ext.aimaster.failover.failures import Failures
+from deeprec_ext.aimaster.failover.healing import Healing
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.pods import recovery
+from deeprec_ext.aimaster.pods.backend import PodBackend
+from deeprec_ext.aimaster.pods.pods import Pods
+from deeprec_ext.aimaster.rpc import listening
+from deeprec_ext.aimaster.rpc.admin import AdminService
+from deeprec_ext.aimaster.rpc.admission import Admission
+from deeprec_ext.aimaster.rpc.authorisation import Authorisation
+from deeprec_ext.aimaster.rpc.border import Border
+from deeprec_ext.aimaster.rpc.inbox import Inbox
+from deeprec_ext.aimaster.rpc.missing import Missing
+from deeprec_ext.aimaster.rpc.service import AgentsService, agents_handlers
+from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.aimaster.store.storefile import AGAIN_SECONDS
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security import credentials
+from deeprec_ext.security.credentials import Speakers
+
+log = logging.getLogger(__name__)
+STOP_SECONDS = 1.0
+CANCELLED_AT_MOST = 5
+
+
+class AIMaster:
+    """One AIMaster. `start`, then wait for `ended`, then `stop`."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        backend: PodBackend,
+        certs: str | None,
+        *,
+        clock: Clock | None = None,
+        settle_seconds: float = recovery.SETTLE_SECONDS,
+    ) -> None:
+        self.job = job = Job(spec, Store(spec.workdir / "aimaster.db"), clock)
+        self._backend, self._certs, self._settle_seconds = backend, certs, settle_seconds
+        failures = Failures(job)
+        self._healing = Healing(job, failures)
+        self.pods = Pods(job, backend, self._healing)
+        self.scalings = Scalings(job, self.pods)
+        self._healing.abort = self.scalings.abort
+        self._healing.blocked, self.job.guards.busy = self.scalings.blocks_healing, self.scalings.copying
+        self.job.disk.busy = self.job.guards.moving = self.scalings.moving
+        self._healing.bring_back, self._healing.coming_back = self.scalings.bring_back, self.scalings.coming_back
+        self._healing.remove = self.pods.give_up
+        self.scalings.recovering = failures.recovering
+        admission = Admission(job, self._healing, certs)
+        missing = Missing(job, self.scalings.blocks_healing, self._healing.begin_anew)
+        inbox = Inbox(job, failures, self.scalings.pause_reported)
+        inbox.kill, self.pods.failed = self.pods.restart, inbox.gone
+        job.notices.kill = self.pods.restart
+        self._agents = AgentsService(job, admission, inbox, missing, Speakers(certs))
+        self.autoscaler = make_autoscaler(job, self.scalings, backend) if job.settings.autoscale else None
+        self._admin = AdminService(job, self.scalings, self.autoscaler)
+        self._server: grpc.aio.Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.broken = asyncio.Event()  # a task that must run for ever has ended ...
+        self.failure: BaseException | None = None  # ... with this
+
+    async def start(self, listen: str) -> int:
+        """Serves, then starts or recovers the job in the background; returns the port. Raises UsageError."""
+        while self.job.store.behind:  # the number of this AIMaster has to outlive it before anybody hears it
+            await asyncio.sleep(AGAIN_SECONDS)
+            self.job.store.try_again()
+        server = grpc.aio.server(
+            options=credentials.SERVER_OPTIONS,
+            interceptors=[
+                Authorisation(tls=self._certs is not None),
+                Border(self.job.suspects.offended, self.job.handler_failed),
+            ],
+        )
+        server.add_generic_rpc_handlers((agents_handlers(self._agents),))
+        rpc.add_AdminServicer_to_server(self._admin, server)  # type: ignore[no-untyped-call]
+        health = HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(health, server)
+        services = [pb.DESCRIPTOR.services_by_name[name].full_name for name in ("Agents", "Admin")]
+        names = [*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, server)
+        for name in ("", *services):
+            await health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        port = await listening.listen(server, listen, self._certs)
+        if self.job.spec.resume:
+            self.job.reopen()  # before anybody can ask how the job stands
+        await server.start()
+        self._server = server
+        healing = self._healing
+        for coroutine in (
+            self._begin(), self.pods.watch(), healing.watch_heartbeats(), healing.replace(), healing.bring_lost_back(),
+            self.job.unwritten.run(), self.job.guards.run(), self.job.holding.run(), self.job.disk.run(),
+            self.job.keepsakes.run(), self.job.gazing.run(),
+            *([self.autoscaler.run()] if self.autoscaler is not None else []),
+        ):  # fmt: skip
+            task = asyncio.get_running_loop().create_task(coroutine)
+            task.add_done_callback(self._task_done)
+            self._tasks.append(task)
+        return port
+
+    async def _begin(self) -> None:
+        """Start or recover, then scalings for ever."""
+        if self.job.spec.resume and self.job.members.records:
+            await recovery.start_again(self.job, self.pods)
+        elif self.job.resumed and self.job.members.records:
+            await self.scalings.take_back_unheard(self._settle_seconds * self._healing.silence.stretch())
+            await recovery.settle(self.job, self.pods, self._healing, self._settle_seconds)
+            self.job.ledger.keep_only(member.incarnation for member in self.job.members)
+        else:
+            await recovery.start(self.job, self.pods, *self._first_size())
+        self.job.settled = True
+        self.job.changed.notify()
+        await self.scalings.run()
+
+    def _first_size(self) -> tuple[int, int]:
+        """PS, and workers beside the chief."""
+        if self.autoscaler is None:
+            return self.job.spec.ps, self.job.spec.workers
+        size = self.autoscaler.start()
+        return size.ps, size.workers
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self.failure = self.failure or task.exception()
+            log.error("the AIMaster cannot go on", exc_info=task.exception())
+            self.broken.set()
+
+    async def stop(self) -> None:
+        await _end(self._tasks)
+        self.pods.close()
+        for member in self.job.members:
+            member.outbox.detach()
+        if self._server is not None:
+            await self._server.stop(STOP_SECONDS)
+        await self._backend.close()
+        self.job.close()
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Before Python 3.12 a `wait_for` that has just got its result swallows a cancellation: then it is said again."""
+    for _ in range(CANCELLED_AT_MOST):
+        waiting = [task for task in tasks if not task.done()]
+        if not waiting:
+            return
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting, timeout=STOP_SECONDS)
+    log.warning("some tasks did not end: %s", [task.get_name() for task in tasks if not task.done()])

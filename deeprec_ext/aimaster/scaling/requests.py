@@ -1,0 +1,114 @@
+"""From a ScaleRequest to a Scaling, or to one clear line why not. Pure, except for reading the job's state."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from deeprec_ext.aimaster.core.facts import Scaling, parse_name
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.errors import UsageError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+
+def present(job: Job, role: pb.Role) -> list[str]:
+    """Names of the role that are wanted and have not ended by themselves."""
+    return [name for name in job.members.wanted(role) if not job.members.records[name].ended]
+
+
+def expected_count(job: Job, role: str, waiting: Sequence[Scaling]) -> int:
+    """How many there will be when everything queued has been done."""
+    count = len(present(job, pb.PS if role == "ps" else pb.WORKER))
+    for scaling in waiting:
+        if scaling.role == role and scaling.want >= 0:
+            count = scaling.want
+    return count
+
+
+def parse_request(job: Job, request: pb.ScaleRequest, waiting: Sequence[Scaling]) -> Scaling | None:
+    """The scaling that is asked for, without an id; None when there is nothing to do. Raises UsageError."""
+    given = [request.HasField("ps"), request.HasField("workers"), request.rebalance, bool(request.replace)]
+    if sum(given) != 1:
+        raise UsageError("give exactly one of ps, workers, rebalance, replace")
+    if request.replace:
+        return _replacement(job, request)
+    if request.rebalance:
+        return Scaling(0, "rebalance", "ps", asked_reason=request.reason)
+    role, count = ("ps", request.ps) if request.HasField("ps") else ("worker", request.workers)
+    _check_limits(job, role, count)
+    before = expected_count(job, role, waiting)
+    if before == count:
+        return None
+    kind = "scale-up" if count > before else "scale-down"
+    return Scaling(0, kind, role, want=count, asked_reason=request.reason, from_count=before, to_count=count)
+
+
+def _check_limits(job: Job, role: str, count: int) -> None:
+    spec = job.spec
+    if role == "ps":
+        if count < 1:
+            raise UsageError(f"{count} PS: a job needs at least one")
+        if count > spec.slots:
+            raise UsageError(f"{count} PS are more than the {spec.slots} slots of the job; start it with more --slots")
+        low, high = spec.min_ps, spec.ps_limit
+    else:
+        if count < 0:
+            raise UsageError(f"{count} workers: give 0 or more (they are counted beside the chief)")
+        low, high = spec.min_workers, spec.max_workers
+    if not low <= count <= high:
+        what = "PS" if role == "ps" else "workers"
+        raise UsageError(f"{count} {what} are outside of this job's limits, {low} to {high}")
+
+
+def _replacement(job: Job, request: pb.ScaleRequest) -> Scaling:
+    role, _ = parse_name(request.replace)
+    if not job.spec.own_pods:
+        raise UsageError(
+            f"{request.replace} cannot be replaced beside Kubeflow, where no other name can take its place: delete its pod, "
+            "and it comes back elsewhere"
+        )
+    if role not in (pb.PS, pb.WORKER):
+        raise UsageError(f"{request.replace} cannot be replaced: only PS and workers can")
+    names = present(job, role)
+    if request.replace not in names:
+        raise UsageError(f"{request.replace} is not there; there are {', '.join(names) or 'none'}")
+    kind = "ps" if role == pb.PS else "worker"
+    return Scaling(0, "replace", kind, replace=request.replace, asked_reason=request.reason)
+
+
+def _free_names(job: Job, prefix: str, count: int) -> tuple[str, ...]:
+    """The lowest names that nobody has; a name whose pod has ended may come back."""
+    taken = {record.name for record in job.members.records.values() if record.wanted}
+    taken |= {member.name for member in job.members}
+    names: list[str] = []
+    index = 0
+    while len(names) < count:
+        if (name := f"{prefix}-{index}") not in taken:
+            names.append(name)
+        index += 1
+    return tuple(names)
+
+
+def resolve(job: Job, scaling: Scaling) -> Scaling:
+    """The same scaling with names, decided when its turn comes. Raises UsageError when it has become impossible."""
+    names = present(job, pb.PS if scaling.role == "ps" else pb.WORKER)
+    before = len(names)
+    if scaling.kind == "rebalance":
+        return dataclasses.replace(scaling, from_count=before, to_count=before)
+    if scaling.returning:
+        if not all(name in names for name in scaling.added):
+            raise UsageError(f"{', '.join(scaling.added)} is not there any more")
+        return dataclasses.replace(scaling, from_count=before - len(scaling.added), to_count=before)
+    if scaling.kind == "replace":
+        if scaling.replace not in names:
+            raise UsageError(f"{scaling.replace} is not there any more")
+        return dataclasses.replace(
+            scaling, from_count=before, to_count=before, added=_free_names(job, scaling.role, 1),
+            drained=(scaling.replace,),
+        )  # fmt: skip
+    added = _free_names(job, scaling.role, scaling.want - before) if scaling.want > before else ()
+    drained = tuple(names[scaling.want :]) if scaling.want < before else ()
+    kind = "scale-up" if scaling.want > before else "scale-down"
+    return dataclasses.replace(
+        scaling, kind=kind, from_count=before, to_count=scaling.want, added=added, drained=drained
+    )

@@ -1,0 +1,272 @@
+"""The queue of scalings, one at a time, and the runner that takes each through its states."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
+
+from deeprec_ext.aimaster.core.facts import Scaling
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.placement.planner import Plan
+from deeprec_ext.aimaster.pods.pods import Pods
+from deeprec_ext.aimaster.scaling import unheard
+from deeprec_ext.aimaster.scaling.changes import CAUGHT, PsChange
+from deeprec_ext.aimaster.scaling.machine import RULES, Recovery, State, before_commit, check_edge
+from deeprec_ext.aimaster.scaling.planning import wanted_map
+from deeprec_ext.aimaster.scaling.requests import parse_request, present, resolve
+from deeprec_ext.aimaster.scaling.scaling import RefusedScalingError, Run, pause_changes, tell_ended
+from deeprec_ext.aimaster.scaling.workers import WorkerChange
+from deeprec_ext.errors import UsageError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger(__name__)
+QUEUED_MAX = 32
+
+RECHECK_SECONDS = 1.0
+"""What is queued is looked at so often beside every change of the job: patience may have ended."""
+
+
+class QueueFullError(UsageError):
+    """Too many scalings wait already."""
+
+
+class Scalings:
+    def __init__(self, job: Job, pods: Pods) -> None:
+        self._job, self._pods = job, pods
+        known = job.store.scalings()
+        self.ended: list[Scaling] = [s for s in known if s.outcome][-20:]
+        self.queue: list[Scaling] = [s for s in known if not s.outcome and s.state == State.STEADY.value]
+        self.interrupted: list[Scaling] = [s for s in known if not s.outcome and s.state != State.STEADY.value]
+        self.running: Run | None = None
+        job.undecided = bool(self.interrupted) and unheard.may_be(self.interrupted[0])
+        self.recovering: Callable[[], bool] = lambda: False
+        """Whether trainers are not through with the loss of a PS: no change begins then."""
+        self._attempt: asyncio.Task[None] | None = None
+        self._abort_reason = ""
+
+    # ------------------------------------------------------------------------------------------------ requests
+
+    async def request(
+        self, request: pb.ScaleRequest, *, decision: int = -1, weights: tuple[float, ...] = ()
+    ) -> pb.ScaleReply:
+        """Raises UsageError (nothing was done) or QueueFullError.
+
+        Args:
+          decision: number of the decision it comes from; -1: somebody asked for it.
+          weights: of a rebalance, the load of each slot that the map is to be balanced by; empty: bytes.
+        """
+        job = self._job
+        if job.ending:
+            raise UsageError(f"the job is {job.ending}; it is not scaled any more")
+        running = [self.running.scaling] if self.running is not None else self.interrupted
+        scaling = parse_request(job, request, [*running, *self.queue])
+        if scaling is None:
+            return pb.ScaleReply(message="no-op: the job has that size already")
+        if weights and len(weights) != job.spec.slots:
+            raise UsageError(f"{len(weights)} weights for {job.spec.slots} slots")
+        scaling = dataclasses.replace(scaling, decision=decision, weights=weights)
+        if request.dry_run:
+            return await self._dry_run(scaling)
+        if len(self.queue) >= QUEUED_MAX:
+            raise QueueFullError(f"{QUEUED_MAX} scalings are queued already; wait for one to end")
+        scaling = dataclasses.replace(scaling, id=job.store.next_scaling_id())
+        job.store.save_scaling(scaling)
+        self.queue.append(scaling)
+        job.keepsakes.soon()
+        job.event("scaling_queued", scaling=scaling.id, kind=scaling.kind, target=scaling.role,
+                  from_count=scaling.from_count, to_count=scaling.to_count, replace=scaling.replace,
+                  reason=scaling.asked_reason)  # fmt: skip
+        job.changed.notify()
+        return pb.ScaleReply(scaling_id=scaling.id, message="queued")
+
+    async def _dry_run(self, scaling: Scaling) -> pb.ScaleReply:
+        job = self._job
+        scaling = resolve(job, scaling)
+        names = f"new: {', '.join(scaling.added) or 'none'}; drained: {', '.join(scaling.drained) or 'none'}"
+        if scaling.role != "ps":
+            return pb.ScaleReply(message=f"{scaling.kind} of workers; {names}", plan_json=Plan((), (), 0).to_json())
+        if not job.cluster.formed:
+            raise UsageError("the job has no PS yet; ask again when it trains")
+        plan = await wanted_map(job, scaling.added, scaling.drained, scaling.replace, scaling.weights)
+        size = f"{len(plan.moves)} slots, {plan.bytes / 1e6:.1f} MB move"
+        return pb.ScaleReply(message=f"{scaling.kind} of PS; {names}; {size}", plan_json=plan.to_json())
+
+    def pause_reported(self, report: pb.PauseReport) -> None:
+        """A worker tells how long it stood still; often after the scaling has ended."""
+        if self.running is not None and self.running.scaling.id == report.scaling_id:
+            self.running.add_pause(report)
+            return
+        for number, scaling in enumerate(self.ended):
+            if scaling.id == report.scaling_id:
+                self.ended[number] = dataclasses.replace(scaling, **pause_changes(scaling, report))
+                self._job.store.save_scaling(self.ended[number])
+
+    def records(self) -> list[Scaling]:
+        running = [self.running.scaling] if self.running is not None else self.interrupted
+        return [*self.ended, *running, *self.queue]
+
+    # ------------------------------------------------------------------------------------------------ running
+
+    def abort(self, reason: str) -> None:
+        """Rolls back the scaling under way, unless it is decided already or ending anyway."""
+        if self._attempt is not None and not self._attempt.done() and not self._abort_reason:
+            self._abort_reason = reason
+            self._attempt.cancel()
+
+    def resized(self, role: str, decision: int, asked: str, began: float, outcome: str, reason: str = "") -> None:
+        """Notes that the pods of a role were given another CPU or memory, or were refused it: it needs no states."""
+        job = self._job
+        count = len(present(job, pb.PS if role == "ps" else pb.WORKER))
+        scaling = Scaling(
+            job.store.next_scaling_id(), "resize", role, asked_reason=asked, from_count=count, to_count=count,
+            detail=outcome, outcome=outcome, reason=reason, epoch=job.cluster.epoch, started=began,
+            seconds=max(0.0, job.clock.wall() - began), decision=decision,
+        )  # fmt: skip
+        job.store.save_scaling(scaling)
+        self.ended = [*self.ended, scaling][-20:]
+        tell_ended(job, scaling)
+        job.changed.notify()
+
+    def blocks_healing(self) -> bool:
+        """Whether the view may not be replaced now."""
+        if self.running is None:
+            return bool(self.interrupted) and self.interrupted[0].state != State.RELEASE.value
+        return self.running.state not in (State.RELEASE, State.STEADY)
+
+    def moving(self) -> bool:
+        """Whether a change of PS is under way: slots move, or are about to."""
+        return bool(self.interrupted) or (self.running is not None and self.running.scaling.role == "ps")
+
+    def copying(self) -> bool:
+        """Whether slots are being moved: a change of PS is between PREPARE and the end of COMMIT."""
+        under_way = [self.running.scaling] if self.running is not None else self.interrupted
+        still = (State.STEADY.value, State.ACQUIRE.value, State.RELEASE.value)
+        return any(scaling.role == "ps" and scaling.state not in still for scaling in under_way)
+
+    def bring_back(self, name: str) -> None:
+        """A PS that was lost and whose slots others took over is there again: it gets slots."""
+        job, why = self._job, f"{name} is back after it was lost"
+        number = job.store.next_scaling_id()
+        scaling = Scaling(number, "replace", "ps", added=(name,), asked_reason=why, reason=why)
+        job.store.save_scaling(scaling)
+        self.queue.append(scaling)
+        job.event("scaling_queued", scaling=scaling.id, kind=scaling.kind, target=scaling.role, returning=name,
+                  reason=scaling.asked_reason)  # fmt: skip
+        job.changed.notify()
+
+    def coming_back(self, name: str) -> bool:
+        """Whether that is queued or under way already."""
+        return any(scaling.returning and name in scaling.added for scaling in self.records() if not scaling.outcome)
+
+    def _ready(self) -> bool:
+        job = self._job
+        if job.marking or (job.guards.marks_wanted and job.cluster.live and not job.marks_on):
+            return bool(self.queue) and bool(job.ending)  # its dirty rows have to be marked first
+        live = job.cluster.live and not job.cluster.lost and bool(job.catalogue.variables or job.catalogue.fingerprint)
+        return bool(self.queue) and (bool(job.ending) or (live and not self.recovering()))
+
+    async def take_back_unheard(self, seconds: float) -> None:
+        """A decision that the AIMaster before has persisted and told nobody; waits for those who would know. Before `run`."""
+        job = self._job
+        if not job.undecided:
+            return
+        scaling = self.interrupted[0]
+        known = [r.name for r in job.members.records.values() if r.takes_part and r.incarnation]
+
+        def here() -> bool:
+            return all(job.members.get(name) is not None or self._pods.exited(name) for name in known)
+
+        await job.changed.until(here, seconds)
+        if unheard.by_all(scaling, job.members):
+            detail = check_edge(State.COMMIT, State.FINAL_COPY)
+            self.interrupted[0] = dataclasses.replace(scaling, state=State.FINAL_COPY.value, detail=detail)
+            with job.store.transaction(durable=True):
+                job.set_cluster(unheard.old_view(job.cluster, scaling))
+                job.store.save_scaling(self.interrupted[0])
+            job.event("scaling_state", scaling=scaling.id, state=State.FINAL_COPY.value, detail=detail)
+        job.undecided = False
+        job.changed.notify()
+
+    async def run(self) -> None:
+        """Runs for ever. What an earlier AIMaster left half-done comes first."""
+        while self.interrupted:
+            scaling = self.interrupted[0]
+            self.running = Run(self._job, self._pods, scaling)
+            self.interrupted = self.interrupted[1:]
+            await self._drive(self.running, recovering=True)
+        while True:
+            if not await self._job.changed.until(self._ready, RECHECK_SECONDS):
+                continue
+            self.running = run = Run(self._job, self._pods, self.queue.pop(0))
+            if self._job.ending:
+                self._end(run, "refused", f"the job is {self._job.ending}")
+                continue
+            try:
+                run.scaling = resolve(self._job, run.scaling)
+            except UsageError as error:
+                self._end(run, "refused", str(error))
+                continue
+            nothing = run.scaling.kind != "rebalance" and not run.scaling.added and not run.scaling.drained
+            if nothing:
+                self._end(run, "committed", "already that size")
+                continue
+            run.enter(State.ACQUIRE, started=self._job.clock.wall())
+            await self._drive(run, recovering=False)
+
+    def _end(self, run: Run, outcome: str, reason: str) -> None:
+        run.finish(outcome, reason)
+        self._retire(run)
+
+    def _retire(self, run: Run) -> None:
+        self.ended = [*self.ended, run.scaling][-20:]
+        self.running = None
+        self._job.changed.notify()
+
+    async def _drive(self, run: Run, *, recovering: bool) -> None:
+        change = PsChange(run) if run.scaling.role == "ps" else WorkerChange(run)
+        try:
+            recovery = RULES[run.state].recovery if recovering else Recovery.RESUME
+            if recovery is Recovery.ROLL_BACK:
+                await change.roll_back(f"the AIMaster was restarted in {run.state.value}")
+            elif recovery is Recovery.FORWARD or await self._attempted(change, run):
+                await change.go_forward()
+        except Exception:
+            log.exception("scaling %d ended in an error of the AIMaster itself", run.scaling.id)
+            await self._give_up(change, run)
+        self._retire(run)
+
+    async def _attempted(self, change: PsChange | WorkerChange, run: Run) -> bool:
+        """Whether it was decided; else it has been rolled back or refused."""
+        self._abort_reason = ""
+        self._attempt = asyncio.get_running_loop().create_task(change.until_decided())
+        try:
+            await self._attempt
+            return not run.scaling.outcome
+        except asyncio.CancelledError:
+            if not self._abort_reason:
+                self._attempt.cancel()
+                raise  # the AIMaster is being stopped
+            await change.roll_back(self._abort_reason)
+        except RefusedScalingError as error:
+            run.finish("refused", str(error))
+        except CAUGHT as error:
+            await change.roll_back(str(error))
+        finally:
+            self._attempt = None
+        return False
+
+    async def _give_up(self, change: PsChange | WorkerChange, run: Run) -> None:
+        """A bug in the driver: undo what can be undone, so that training goes on and the next scaling can be tried."""
+        job = self._job
+        try:
+            if before_commit(run.state):
+                await change.roll_back("internal error of the AIMaster; see its log")
+            elif run.state is not State.STEADY:
+                if run.state is State.COMMIT:
+                    run.enter(State.RELEASE)
+                run.finish("committed", "internal error of the AIMaster after the decision; see its log")
+        except Exception:
+            log.exception("scaling %d could not be undone either", run.scaling.id)
+        job.gate_closed = job.hold_views = False

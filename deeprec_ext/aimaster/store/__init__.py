@@ -1,0 +1,1 @@
+"""What is durable: the SQLite store, the file that follows it, the event log."""

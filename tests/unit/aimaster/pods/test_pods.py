@@ -1,0 +1,44 @@
+"""Pods that cannot be had at once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from deeprec_ext.aimaster.pods import pods as module
+from deeprec_ext.errors import UnreachableError
+from tests.unit.aimaster.world import World, world
+
+
+@pytest.mark.parametrize("error", [UnreachableError("quota exceeded"), RuntimeError("of ours")])
+@pytest.mark.parametrize("what", ["create", "delete"])
+def test_a_restart_that_fails_is_tried_again_until_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, what: str
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.01, raising=False)
+
+    async def scenario(it: World) -> None:
+        failures, usual = [error] * 3, getattr(it.backend, what)
+
+        async def fails(name: str, *rest: object) -> None:
+            if name == "worker-0" and failures:
+                raise failures.pop()
+            await usual(name, *rest)
+
+        setattr(it.backend, what, fails)
+        before = it.agent("worker-0").incarnation
+        it.master.pods.restart("worker-0")
+        await it.until(lambda: not failures)
+        await it.until(lambda: "worker-0" in it.backend.agents and it.agent("worker-0").incarnation != before)
+        await it.until(lambda: it.agent("worker-0").registered > 0)
+        told = [row[5] for row in it.master.job.store.events(0, 1000) if row[2] == "warning" and row[3] == "worker-0"]
+        assert len(told) == 1 and "could not be started again" in told[0] and str(error) in told[0]
+        assert not it.master.job.ending
+
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            await scenario(it)
+
+    asyncio.run(main())
