@@ -22,7 +22,6 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from deeprec_ext.aimaster.rebuilding import opening
 from deeprec_ext.aimaster.core.facts import JobSpec, Requests
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.backend import SIGTERM_EXIT_CODE, KubernetesBackend
@@ -39,6 +38,7 @@ from deeprec_ext.aimaster.kubernetes.reporting import Teller
 from deeprec_ext.aimaster.kubernetes.snapshot import Snapshot, SnapshotError
 from deeprec_ext.aimaster.kubernetes.source import Source, find, make_factory
 from deeprec_ext.aimaster.main import EXIT_FAILED, EXIT_USAGE, WEB_STOP_SECONDS, serve_web
+from deeprec_ext.aimaster.rebuilding import opening
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.errors import DeepRecError, StaleError, UsageError
 from tfjob import names, rights
