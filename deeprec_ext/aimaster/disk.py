@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from deeprec_ext.aimaster import answers, commands
+from deeprec_ext.aimaster import answers, commands, resuming
 from deeprec_ext.aimaster.commands import CommandError, GoneError
 from deeprec_ext.aimaster.members import Member
 from deeprec_ext.aimaster.view import Cluster
@@ -188,6 +188,7 @@ class DiskBackups:
         await self._seal(made)
         self._chain, self._state = chain, state
         self._sealed_number, self._sealed_at = number, began
+        job.store.put(**{resuming.DISK: {"step": step, "time": wall}})
         whole = chain[0].id == identifier
         job.event(
             "disk_backup", cut=number, base=whole, bytes=chain[-1].bytes, raw_bytes=sum(f.raw_bytes for f in files),

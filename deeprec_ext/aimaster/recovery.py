@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 
+from deeprec_ext.aimaster import resuming
 from deeprec_ext.aimaster.facts import ROLE_NAMES, parse_name, role_name
 from deeprec_ext.aimaster.healing import Healing
 from deeprec_ext.aimaster.job import Job
@@ -66,6 +67,7 @@ async def start_again(job: Job, pods: Pods) -> None:
                 job.store.fence(record.incarnation, name)
             job.members.request(name)
         job.set_cluster(cluster)
+        resuming.began(job.store)
         job.reopen()
     job.event("job_resumed", roles=len(names))
     for name in names:

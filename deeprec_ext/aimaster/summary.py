@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from deeprec_ext.aimaster import resuming
 from deeprec_ext.aimaster.ended import counts_of, outcome_of
 from deeprec_ext.aimaster.facts import Failure, Scaling, parse_name
 from deeprec_ext.aimaster.ledger import report
@@ -105,6 +106,7 @@ def summarize(
             for one in suspects_of({SUSPECTS: store.get(SUSPECTS)})
         },
         "estimator": _estimator(directory),
+        **resuming.told(store),
     }
 
 
