@@ -102,10 +102,11 @@ class RunDirectory:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
-            raise UsageError(
-                f"{self.path}: a job is running in it; wait for its end, or choose another --workdir"
-            ) from None
+            raise self.taken() from None
         return file
+
+    def taken(self) -> UsageError:
+        return UsageError(f"{self.path}: a job is running in it; wait for its end, or choose another --workdir")
 
     def in_use(self) -> bool:
         """Whether a launcher runs this job at the moment."""

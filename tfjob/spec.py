@@ -5,6 +5,7 @@ An `InvalidError` names the field as the user wrote it: `spec.tfReplicaSpecs.wor
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -177,6 +178,10 @@ def manager_of(manifest: Manifest) -> str | None:
 # ---------------------------------------------------------------------------------------------------- replicas
 
 
+_LIKE = 0.7
+"""How much a key has to be like another (`difflib`) to be taken for a slip."""
+
+
 def _replica_specs(job: str, spec: Manifest) -> dict[str, ReplicaSpec]:
     where = "spec.tfReplicaSpecs"
     found: dict[str, ReplicaSpec] = {}
@@ -191,7 +196,9 @@ def _replica_specs(job: str, spec: Manifest) -> dict[str, ReplicaSpec]:
             raise InvalidError(f"{where}.{key}", "must be an object with replicas, restartPolicy and template")
         found[type_] = _replica_spec(job, type_, value, f"{where}.{key}")
     if not found:
-        raise InvalidError(where, "is required: at least one of " + ", ".join(names.TYPES))
+        near = difflib.get_close_matches("tfReplicaSpecs", map(str, spec), n=1, cutoff=_LIKE)
+        hint = f"; is spec.{near[0]} meant to be it?" if near and near[0] != "tfReplicaSpecs" else ""
+        raise InvalidError(where, "is required: at least one of " + ", ".join(names.TYPES) + hint)
     if names.CHIEF in found and names.MASTER in found:
         raise InvalidError(found[names.MASTER].path, "a job has a Chief or a Master, not both; leave one of them out")
     return {type_: found[type_] for type_ in names.TYPES if type_ in found}

@@ -8,6 +8,7 @@ from collections import deque
 from typing import IO, TYPE_CHECKING, Any
 
 from deeprec_ext.launch.eventlog import format_event
+from deeprec_ext.launch.interrupts import unless_terminal_gone
 from deeprec_ext.launch.job import Display, Scene
 from deeprec_ext.launch.plan import RunPlan
 from deeprec_ext.printable import printable
@@ -86,10 +87,11 @@ class LiveTable:
         from deeprec_ext.cli.table import render
 
         picture = render(scene, list(self._events), lines=self._console.size.height - 1)
-        if self._live is None:
-            self._live = Live(picture, console=self._console, auto_refresh=False, vertical_overflow="ellipsis")
-            self._live.start()
-        self._live.update(picture, refresh=True)
+        with unless_terminal_gone():
+            if self._live is None:
+                self._live = Live(picture, console=self._console, auto_refresh=False, vertical_overflow="ellipsis")
+                self._live.start()
+            self._live.update(picture, refresh=True)
 
     def event(self, event: dict[str, Any]) -> None:
         self._events.append(format_event(event))
@@ -99,5 +101,6 @@ class LiveTable:
 
     def close(self) -> None:
         if self._live is not None:
-            self._live.stop()
+            with unless_terminal_gone():
+                self._live.stop()
             self._live = None

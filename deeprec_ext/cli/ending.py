@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from deeprec_ext.aimaster.store.resuming import begins, has_begun
 from deeprec_ext.cli.table import notice_line
-from deeprec_ext.launch.ending import FAILED, SUCCEEDED
+from deeprec_ext.launch.ending import FAILED, STOPPED, SUCCEEDED
 from deeprec_ext.launch.job import Result
 from deeprec_ext.launch.story import REPORT
 from deeprec_ext.printable import printable
@@ -15,6 +17,9 @@ from deeprec_ext.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from deeprec_ext.cli.console import Console
+
+
+RESUMABLE = (STOPPED, "interrupted")
 
 
 def print_result(result: Result, directory: Path, stream: IO[str], quiet: bool) -> None:
@@ -97,5 +102,9 @@ def final_line(summary: Mapping[str, Any], directory: Path) -> str:
     reason = f": {summary['reason']}" if summary.get("reason") else ""
     took = f" in {format_seconds(summary['seconds'])}" if summary.get("seconds") else ""
     steps = f"{summary.get('steps') or 0:,} steps{took}"
+    if summary.get("resumed"):
+        steps += f" ({has_begun(summary['resumed'])})"
+    if status in RESUMABLE and summary.get("resume"):
+        steps = f"{begins(summary['resume'], time.time())}; {steps}"
     where = f"logs in {directory / 'logs'}" if status == FAILED else f"all of it is in {directory}"
     return printable(f"{status}{reason}; {steps}; {where}")

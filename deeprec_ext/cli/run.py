@@ -21,15 +21,16 @@ from deeprec_ext.launch.command import job_label, resolve_command
 from deeprec_ext.launch.ending import STOPPED, SUCCEEDED
 from deeprec_ext.launch.events import load_events
 from deeprec_ext.launch.history import bounds_of, estimate, history_path, size_of
-from deeprec_ext.launch.isolation import MODES, NO_PORT
+from deeprec_ext.launch.interrupts import Interrupts, leave_gone_terminal
+from deeprec_ext.launch.isolation import MODES, NO_PORT, open_network
 from deeprec_ext.launch.job import Display, Job, Result
-from deeprec_ext.launch.limits import Limits, resolve_limits
+from deeprec_ext.launch.limits import Limits, growth, resolve_limits
 from deeprec_ext.launch.plan import RunPlan, autoscale_settings, backup_settings, describe_plan, new_job_name
 from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, parse_requests
-from deeprec_ext.launch.rundir import check_directory, default_directory
+from deeprec_ext.launch.rundir import check_directory, default_directory, make_directory, try_directory, writable
 from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, choose, facts_of_command, layout_called
-from deeprec_ext.rundir import OWNER_ALONE, files_private
+from deeprec_ext.rundir import files_private
 from deeprec_ext.settings import BAD_RECORDS, split_setting, values_given
 
 INTERRUPTED = 130
@@ -158,6 +159,9 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
         ps=first_ps, workers=first_workers, slots=arguments.slots, min_ps=arguments.min_ps, max_ps=arguments.max_ps,
         min_workers=arguments.min_workers, max_workers=arguments.max_workers, evaluator=arguments.evaluator, events=events,
     )  # fmt: skip
+    grown = growth(
+        limits, slots=arguments.slots, max_ps=arguments.max_ps, max_workers=arguments.max_workers, events=events
+    )
     requests = parse_requests(
         ps_cpu=arguments.ps_cpu, worker_cpu=arguments.worker_cpu, ps_memory=arguments.ps_memory,
         worker_memory=arguments.worker_memory,
@@ -189,7 +193,8 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     job = directory.read_description()["job"] if arguments.resume else new_job_name(directory.path)
     return RunPlan(
         job, layout.command, limits, directory, events, settings, requests, ceilings, arguments.resume, port,
-        dashboard_port=dashboard, isolate=arguments.isolate, script=label, history=history, start=start, layout=layout,
+        dashboard_port=dashboard, isolate=arguments.isolate, script=label, history=history, start=start, grown=grown,
+        layout=layout,
     )  # fmt: skip
 
 
@@ -216,27 +221,40 @@ def check_dashboard(port: int) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    plan = make_plan(arguments)
+    try:
+        plan = make_plan(arguments)
+    except KeyboardInterrupt:
+        print("deeprec-ext: stopped before anything was started", file=sys.stderr)
+        return INTERRUPTED
     if arguments.dry_run:
+        try_start(plan)
         print_dry_run(plan, arguments.json)
         return 0
-    path = plan.directory.path
-    try:
-        path.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--workdir {path}: cannot be made ({error.strerror}); choose another") from None
-    with files_private() as umask:
-        return _run_in_directory(dataclasses.replace(plan, umask=umask), arguments)
+    with Interrupts() as interrupts, files_private() as umask:
+        make_directory(plan.directory.path)
+        return _run_in_directory(dataclasses.replace(plan, umask=umask), arguments, interrupts)
 
 
-def _run_in_directory(plan: RunPlan, arguments: argparse.Namespace) -> int:
-    with plan.directory.lock():
+def try_start(plan: RunPlan) -> None:
+    """What the start itself would find, as far as it can be taken back. Raises UsageError."""
+    try_directory(plan.directory)
+    if plan.isolate == "on":
+        _, namespace = open_network(plan.isolate, plan.aimaster_port)
+        if namespace is not None:
+            namespace.close()
+
+
+def _run_in_directory(plan: RunPlan, arguments: argparse.Namespace, interrupts: Interrupts) -> int:
+    with writable(plan.directory):
+        lock = plan.directory.lock()
         plan.directory.make()
+    with lock:
         display = make_display(plan, quiet=arguments.quiet, json_on_stdout=arguments.json)
         try:
-            result = asyncio.run(_run(plan, display))
+            result = asyncio.run(_run(plan, display, interrupts))
         finally:
             display.close()
+    leave_gone_terminal()
     print_result(
         result, plan.directory.path, sys.stderr if arguments.json or arguments.quiet else sys.stdout, arguments.quiet
     )
@@ -245,12 +263,12 @@ def _run_in_directory(plan: RunPlan, arguments: argparse.Namespace) -> int:
     return exit_code(result)
 
 
-async def _run(plan: RunPlan, display: Display) -> Result:
-    return await Job(plan, display).run()
+async def _run(plan: RunPlan, display: Display, interrupts: Interrupts) -> Result:
+    return await Job(plan, display, interrupts).run()
 
 
 def exit_code(result: Result) -> int:
-    """0 done; 1 failed, or scripted events are left; 2 the script was refused; 130 stopped by Ctrl-C."""
+    """0 done; 1 failed, or scripted events are left; 2 the script was refused; 130 stopped by Ctrl-C, SIGTERM or SIGHUP."""
     if result.outcome.status == STOPPED:
         return INTERRUPTED
     if result.refused:
@@ -264,12 +282,14 @@ def print_dry_run(plan: RunPlan, as_json: bool) -> None:
         print(json.dumps(described, indent=2))
         return
     limits = plan.limits
-    print(f"would start in {plan.directory.path}: {', '.join(plan.roles())}")
+    print(f"would start in {plan.directory.path}: {plan.roles_shown()}")
     print(f"command: {' '.join(plan.command)}")
     print(f"layout: {plan.layout}")
     print(
         f"slots {limits.slots}; PS {limits.min_ps} to {limits.max_ps}; workers {limits.min_workers} to {limits.max_workers}"
     )
+    for line in plan.grown:
+        print(f"limits: {line}")
     if plan.start is not None:
         print(f"first size: {describe(plan.start)}")
     if plan.requests:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tfjob.aimaster import Options
     from tfjob.api import Api
 
+ELASTIC = 'aimaster.deeprec.io/enabled: "true"'
+
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
@@ -54,13 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
     options = options_of(arguments)
     target = Target("", arguments.namespace, arguments.context, arguments.kubeconfig)
     found = load(arguments.file, arguments.namespace, _default_namespace(arguments))
-    if not options.operator:
-        for one in found:
-            if one.elastic is None:
-                raise UsageError(
-                    f'TFJob {one.job.name}: without an operator a job has to be elastic: annotate it with '
-                    'aimaster.deeprec.io/enabled: "true"'
-                )  # fmt: skip
+    for one in found:
+        if one.elastic is None and not options.operator:
+            raise UsageError(
+                f"TFJob {one.job.name}: without an operator a job has to be elastic: annotate it with {ELASTIC}"
+            )
+        if one.elastic is None:
+            print(f"note: TFJob {one.job.name}: is not elastic; the annotation {ELASTIC} makes it so", file=sys.stderr)
     for one in found:
         for text in one.warnings:
             print(f"warning: TFJob {one.job.name}: {text}", file=sys.stderr)

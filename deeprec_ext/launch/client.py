@@ -31,9 +31,15 @@ class JobClient:
 
     @classmethod
     def of(cls, directory: RunDirectory) -> JobClient:
-        """The job of a run directory. Raises UsageError if there is none."""
+        """The job of a run directory. Raises UsageError if there is none, or nobody can talk to it from here."""
         description = directory.read_description()
-        return cls(description["aimaster"], description["job"], directory.certificates)
+        try:
+            return cls(description["aimaster"], description["job"], directory.certificates)
+        except OSError as error:
+            raise UsageError(
+                f"{error.filename or directory.certificates}: cannot be read ({error.strerror or error}); without the job's "
+                "certificates nobody can ask it: give the run directory itself, whole, as `deeprec-ext run` printed it"
+            ) from None
 
     async def __aenter__(self) -> JobClient:
         return self

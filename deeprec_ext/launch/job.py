@@ -8,11 +8,10 @@ import importlib.metadata
 import logging
 import os
 import platform
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,13 +21,13 @@ import grpc.aio
 from deeprec_ext.aimaster.job.unwritten import CODE
 from deeprec_ext.aimaster.pods import restarting
 from deeprec_ext.aimaster.rpc.border import Border
-from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.client import JobClient
 from deeprec_ext.launch.containers import open_containers
 from deeprec_ext.launch.ending import FAILED, STOPPED, SUCCEEDED, Ending, Outcome, stop_all, wait_for_others
 from deeprec_ext.launch.eventlog import EventTail
 from deeprec_ext.launch.guard import Guard
 from deeprec_ext.launch.history import remember
+from deeprec_ext.launch.interrupts import NAMES, Interrupts
 from deeprec_ext.launch.isolation import open_network, remove_socket, socket_for
 from deeprec_ext.launch.logs import tail
 from deeprec_ext.launch.observer import POLL_SECONDS, Observer
@@ -37,10 +36,11 @@ from deeprec_ext.launch.plan import RunPlan, aimaster_command, role_command, sta
 from deeprec_ext.launch.pods import Pod, Pods
 from deeprec_ext.launch.ports import HOST, free_port
 from deeprec_ext.launch.process import Command
+from deeprec_ext.launch.rundir import writable
 from deeprec_ext.launch.script import Progress, Script
 from deeprec_ext.launch.service import LauncherService
 from deeprec_ext.launch.story import write_report
-from deeprec_ext.launch.summary import merge_summary, read_stored
+from deeprec_ext.launch.summary import begins_at, merge_summary, read_stored
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.rundir import RunDirectory, write_json
@@ -89,7 +89,8 @@ class Result:
 class Job:
     """Call `run` once, on the main thread (children die with the thread that started them). Raises UsageError."""
 
-    def __init__(self, plan: RunPlan, display: Display) -> None:
+    def __init__(self, plan: RunPlan, display: Display, interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
         self._plan = plan
         self._display = display
         self._ending = Ending()
@@ -118,6 +119,11 @@ class Job:
 
     async def run(self) -> Result:
         """Everything. Raises UsageError before anything has started; afterwards the outcome says what went wrong."""
+        loop = asyncio.get_running_loop()
+        with self._interrupts.heard_by(lambda name: loop.call_soon_threadsafe(self._interrupt, name)):
+            return await self._run()
+
+    async def _run(self) -> Result:
         plan = self._plan
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[Border()])
         tasks: list[asyncio.Task[None]] = []
@@ -130,6 +136,8 @@ class Job:
                 self._page = page_line(address, door, plan.directory.certificates)
                 self._display.say(f"dashboard: {self._page}")
             self._display.say(f"layout: {plan.layout}")
+            for line in plan.grown:
+                self._display.say(f"limits: {line}")
             self._display.say(self._network.line)
             if (open_ := opening(plan.directory.path)) is not None:
                 self._display.say(f"warning: run directory: {open_.line}; {open_.remedy}")
@@ -144,16 +152,15 @@ class Job:
                 observer = self._observer = Observer(client, self._pods)
                 observer.on_status.append(self._notice_failure)
                 script = Script(plan.events, client, observer, self._pods, self._display.say, self._seconds)
-                with self._signals():
-                    await self._pods.create("aimaster", "aimaster", 0)
-                    tasks += [asyncio.create_task(observer.run()), asyncio.create_task(self._show(script))]
-                    scripted = asyncio.create_task(script.run())
-                    tasks.append(scripted)
-                    for task in tasks:
-                        task.add_done_callback(self._notice_bug)
-                    outcome = await self._ending.wait()
-                    outcome = await self._end(outcome, client, scripted)
-                    self._refresh(script)
+                await self._pods.create("aimaster", "aimaster", 0)
+                tasks += [asyncio.create_task(observer.run()), asyncio.create_task(self._show(script))]
+                scripted = asyncio.create_task(script.run())
+                tasks.append(scripted)
+                for task in tasks:
+                    task.add_done_callback(self._notice_bug)
+                outcome = await self._ending.wait()
+                outcome = await self._end(outcome, client, scripted)
+                self._refresh(script)
                 return await self._summarise(outcome, script)
         finally:
             for task in tasks:
@@ -283,25 +290,14 @@ class Job:
     def _seconds(self) -> float:
         return time.monotonic() - self._began
 
-    @contextlib.contextmanager
-    def _signals(self) -> Any:
-        """The first Ctrl-C ends the job in order, the second at once."""
-        loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        for number in numbers:
-            loop.add_signal_handler(number, self._interrupt, signal.Signals(number).name)
-        try:
-            yield
-        finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
-
     def _interrupt(self, name: str) -> None:
+        """The first Ctrl-C ends the job in order, the second at once."""
         if self._ending.outcome is not None:
             self._hurry.set()
         else:
-            self._display.say("stopping; Ctrl-C again to stop at once")
-            self._ending.set(Outcome(STOPPED, "Ctrl-C" if name == "SIGINT" else name))
+            where = begins_at(self._plan.directory)
+            self._display.say(f"stopping; {where}{'; ' if where else ''}Ctrl-C again to stop at once")
+            self._ending.set(Outcome(STOPPED, NAMES.get(name, name)))
 
     # ---------------------------------------------------------------------------------------------------- the end
 
@@ -335,9 +331,8 @@ class Job:
         stored = read_stored(self._plan.directory, self._observer.latest)
         summary = merge_summary(stored, outcome, self._pods.all(), script.progress, self._seconds())
         summary["started"] = self._started
-        with self._signals():
-            await self._unless_hurried(self._write_summary(summary))
-            await self._unless_hurried(self._until_written())
+        await self._unless_hurried(self._write_summary(summary))
+        await self._unless_hurried(self._until_written())
         await self._unless_it_hangs("report", lambda: write_report(self._plan.directory, running=False))
         await self._unless_it_hangs("history of jobs", lambda: self._remember(outcome))
         left = tuple(str(item.event) for item in script.left)
@@ -385,17 +380,6 @@ class Job:
 
 def remedy(directory: RunDirectory) -> str:
     return f"free space on the file system of {directory.path}, or make it writable again; the job goes on by itself"
-
-
-@contextlib.contextmanager
-def writable(directory: RunDirectory) -> Iterator[None]:
-    """Before anything runs a directory that cannot be written is bad usage."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(
-            f"--workdir {directory.path}: cannot be written ({error.strerror or error}); free space there, or choose another"
-        ) from error
 
 
 def describe(plan: RunPlan, aimaster: str, launcher: str, http: str | None) -> dict[str, Any]:

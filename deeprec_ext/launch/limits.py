@@ -50,6 +50,31 @@ def resolve_limits(
     return limits
 
 
+def growth(
+    limits: Limits, *, slots: int | None, max_ps: int | None, max_workers: int | None,
+    events: Sequence[ScriptedEvent] = (),
+) -> tuple[str, ...]:  # fmt: skip
+    """What nobody has asked for by its flag, and `resolve_limits` has raised above its default: a line for each."""
+    told = []
+    if max_ps is None and limits.max_ps > _DEFAULT_MAX:
+        more = f" and {limits.slots:,} slots" if slots is None else ""
+        usual = f"{_DEFAULT_MAX}{f' and {_DEFAULT_SLOTS}' if slots is None else ''}"
+        told.append(f"up to {limits.max_ps:,} PS{more} instead of {usual}: {_need('ps', limits.ps, events)}")
+    elif slots is None and limits.slots > _DEFAULT_SLOTS:
+        told.append(f"{limits.slots:,} slots instead of {_DEFAULT_SLOTS}: --max-ps {limits.max_ps} needs them")
+    if max_workers is None and limits.max_workers > _DEFAULT_MAX:
+        told.append(
+            f"up to {limits.max_workers:,} workers instead of {_DEFAULT_MAX}: {_need('workers', limits.workers, events)}"
+        )
+    return tuple(told)
+
+
+def _need(what: str, first: int, events: Sequence[ScriptedEvent]) -> str:
+    scales = [event for event in events if event.action == "scale" and event.target == what and event.count > first]
+    most = max(scales, key=lambda event: event.count, default=None)
+    return f"--{what} {first} needs it" if most is None else f"the event `{most}` needs it"
+
+
 def _check_counts(limits: Limits) -> None:
     if limits.ps < 1:
         raise UsageError(f"--ps {limits.ps}: a job needs at least 1 PS")
@@ -84,6 +109,13 @@ def _check_event(event: ScriptedEvent, number: int, limits: Limits) -> None:
             raise UsageError(f"{where}: more PS than the {limits.slots} slots; raise --slots")
         if not low <= event.count <= high:
             raise UsageError(f"{where}: must lie between --min-{event.target} {low} and --max-{event.target} {high}")
+    elif event.target.startswith(("ps-", "worker-")):
+        what, _, index = event.target.partition("-")
+        most = limits.max_ps if what == "ps" else limits.max_workers
+        if int(index) > most:  # while one is replaced there is one more
+            flag = "--max-ps" if what == "ps" else "--max-workers"
+            names = f"they are {what}-0 to {what}-{most - 1}" if most else "there are none"
+            raise UsageError(f"{where}: there is never a {event.target}; with {flag} {most} {names}")
     elif event.target.startswith("evaluator") and (not limits.evaluator or event.target != "evaluator-0"):
         raise UsageError(f"{where}: there is no {event.target}; the evaluator is evaluator-0, started with --evaluator")
     elif event.target.startswith("chief") and event.target != "chief-0":

@@ -22,6 +22,9 @@ from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.settings import OBJECTIVES, Settings, values_given
 from deeprec_ext.units import parse_duration
 
+NAMED_MAX = 8
+"""So many of a kind are shown by name, more as a range."""
+
 
 @dataclass(frozen=True)
 class RunPlan:
@@ -43,6 +46,7 @@ class RunPlan:
     script: str = ""  # what tells jobs of one script from others, in the history
     history: Path | None = None
     start: Start | None = None  # how the first size was estimated; None: it was given
+    grown: tuple[str, ...] = ()  # limits above their defaults that no flag has asked for, a line each
     layout: Choice = field(default_factory=lambda: Choice(CHIEF, "nothing else was said"))
     aimaster_program: tuple[str, ...] = (sys.executable, "-m", "deeprec_ext.aimaster")
     ps_program: tuple[str, ...] = (sys.executable, "-m", "deeprec_ext.elastic.serve")
@@ -62,6 +66,17 @@ class RunPlan:
             *(f"worker-{i}" for i in range(limits.workers)),
         ]
         return [*names, "evaluator-0"] if limits.evaluator else names
+
+    def roles_shown(self) -> str:
+        """The same for people: `aimaster, ps-0 to ps-9999 (10,000), chief-0, worker-0`."""
+        names = ["aimaster", *_range("ps", self.limits.ps), "chief-0", *_range("worker", self.limits.workers)]
+        return ", ".join([*names, *(["evaluator-0"] if self.limits.evaluator else [])])
+
+
+def _range(kind: str, count: int) -> list[str]:
+    if count <= NAMED_MAX:
+        return [f"{kind}-{index}" for index in range(count)]
+    return [f"{kind}-0 to {kind}-{count - 1} ({count:,})"]
 
 
 def aimaster_command(
@@ -132,6 +147,7 @@ def describe_plan(plan: RunPlan) -> dict[str, Any]:
         "layout": plan.layout.layout,
         "layout_reason": plan.layout.reason,
         "limits": dataclasses.asdict(plan.limits),
+        "grown": list(plan.grown),
         "requests": dataclasses.asdict(plan.requests),
         "ceilings": dataclasses.asdict(plan.ceilings),
         "start": start_values(plan.start),

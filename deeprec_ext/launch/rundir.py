@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from deeprec_ext.aimaster.store.storefile import kept_copy
 from deeprec_ext.errors import UsageError
-from deeprec_ext.rundir import RunDirectory
+from deeprec_ext.rundir import OWNER_ALONE, RunDirectory
 
 
 def default_directory(label: str, now: float | None = None) -> Path:
@@ -32,3 +35,48 @@ def check_directory(path: Path, resume: bool) -> RunDirectory:
             f"--resume: there is no job in {path} (no aimaster.db); leave --resume out, or give its --workdir"
         )
     return directory
+
+
+def make_directory(path: Path) -> list[Path]:
+    """With those above it; which of them were made, the outermost first. Raises UsageError, with nothing left behind."""
+    missing = [one for one in (*reversed(path.parents), path) if not one.exists()]
+    made: list[Path] = []
+    try:
+        for one in missing:
+            one.mkdir(mode=OWNER_ALONE, exist_ok=True)
+            made.append(one)
+    except OSError as error:
+        _remove(made)
+        raise UsageError(f"--workdir {path}: cannot be made ({error.strerror}); choose another") from None
+    return made
+
+
+@contextlib.contextmanager
+def writable(directory: RunDirectory) -> Iterator[None]:
+    """Before anything runs a directory that cannot be written is bad usage."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"--workdir {directory.path}: cannot be written ({error.strerror or error}); free space there, or choose another"
+        ) from error
+
+
+def try_directory(directory: RunDirectory) -> None:
+    """For a dry run: whether a run could begin in it; nothing of the trial is left. Raises UsageError."""
+    made = make_directory(directory.path)
+    trial = directory.path / f".deeprec-ext-{os.getpid()}"
+    try:
+        if directory.in_use():
+            raise directory.taken()
+        with writable(directory):
+            trial.write_text("\n")
+            trial.unlink()
+    finally:
+        _remove(made)
+
+
+def _remove(made: list[Path]) -> None:
+    for one in reversed(made):
+        with contextlib.suppress(OSError):  # somebody has put something into it meanwhile
+            one.rmdir()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deeprec_ext.aimaster.reporting.summary import summarize_directory
+from deeprec_ext.aimaster.store import resuming
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.launch.ending import Outcome
 from deeprec_ext.launch.pods import Pod
@@ -19,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 EMPTY: Mapping[str, Any] = {
     "status": "", "steps": 0, "examples": 0, "seconds": 0.0, "roles": {}, "scaling": [], "failures": [], "data": None,
-    "metrics": {}, "notices": [], "suspects": {}, "estimator": {},
+    "metrics": {}, "notices": [], "suspects": {}, "estimator": {}, "resume": {},
 }  # fmt: skip
 
 
@@ -74,3 +77,17 @@ def read_stored(directory: RunDirectory, last: pb2.StatusReply | None) -> dict[s
         _log.warning("%s cannot be read (%s); the summary has gaps", directory.store, error)
         return said
     return {**stored, "steps": max(stored["steps"], said.get("steps", 0))}
+
+
+def begins_at(directory: RunDirectory) -> str:
+    """From where a resumed run would begin, in one line; empty if the store does not tell at present."""
+    try:
+        store = Store(directory.store, read_only=True)
+    except (DeepRecError, OSError, sqlite3.Error):
+        return ""
+    try:
+        return resuming.begins(resuming.told(store)["resume"], time.time())
+    except (DeepRecError, OSError, ValueError, sqlite3.Error):
+        return ""
+    finally:
+        store.close()

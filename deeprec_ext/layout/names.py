@@ -121,6 +121,8 @@ def _check(said: Given, ours: Given, mine: str, role: str, index: int) -> None:
         raise RefusedError(f"{name}, but it is a trainer; the job has its PS, and they run no script: {FLAGS_HINT}")
     if address in known:
         raise RefusedError(f"{name}, but that is '{known[address][0]}' {known[address][1]} in TF_CONFIG: {FLAGS_HINT}")
+    if said.job not in said.cluster:  # a flag that nobody has given: its default is empty, in all processes alike
+        raise RefusedError(f"{name}, and its own cluster has no job of that name: {FLAGS_HINT}")
     # A cluster of the script's own, as from flags: nothing but the numbers can tell whether all say the same.
     chiefs = [job for job in _CHIEFS if job in said.cluster]
     if role == "chief":

@@ -369,6 +369,8 @@ GazerReport
   traces                        message*100          -                  -
   touched                       message*SLOT         -                  -
   trouble                       text                 0..LONG            characters
+Saved
+  step                          int                  0..STEP            steps
 Refusal
   reason                        text                 0..LONG            characters
 Notice
@@ -400,6 +402,7 @@ AgentMessage
   data                          message              -                  -
   gazer                         message              -                  -
   notice                        message              -                  -
+  saved                         message              -                  -
 Hello
   incarnation                   text                 0..200             characters
 Publish

@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -100,7 +102,7 @@ def test_a_job_succeeds_and_leaves_its_directory_as_promised(start):
     assert (run.directory / "logs" / "chief-0.log").read_text().startswith("--- deeprec-ext: chief-0, start 1, pid ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_stops_everything_cleanly(start, wait_until, number):
     run = start()
     wait_until(lambda: run.step("chief-0") and run.step("worker-0"), what="steps")
@@ -111,6 +113,54 @@ def test_an_interrupt_stops_everything_cleanly(start, wait_until, number):
     assert run.process.returncode == 130
     assert run.summary()["status"] == "stopped"
     assert not alive(processes)
+
+
+def test_interrupts_without_end_are_one_stop_with_its_exit_code_and_its_last_line(start, wait_until):
+    run = start()
+    wait_until(lambda: run.step("chief-0") and run.step("worker-0"), what="steps")
+    processes = run.processes()
+    while run.process.poll() is None:
+        run.process.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+    output = run.end()
+    assert run.process.returncode == 130, output
+    assert [line for line in output.splitlines() if line.startswith("stopped: Ctrl-C")], output
+    assert run.summary()["status"] == "stopped"
+    assert not alive(processes)
+
+
+def test_a_terminal_that_is_closed_stops_the_run_as_a_signal_does(tmp_path, wait_until):
+    ours, theirs = os.openpty()
+    directory = tmp_path / "run"
+    words = [sys.executable, str(FAKES / "fake_run.py"), "run", "--workdir", str(directory), "--", *ENDLESS]
+    make_it_control = (
+        "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", make_it_control, *words], stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(FAKES.parent.parent.parent), "TERM": "xterm"},
+    )  # fmt: skip
+    try:
+        os.close(theirs)
+        reader = threading.Thread(target=drain, args=(ours, directory / "progress-chief-0.json"))
+        reader.start()
+        reader.join(40)
+        found = [psutil.Process(pid) for pid in descendants(process.pid)]
+        os.close(ours)
+        assert process.wait(40) == 130
+        assert json.loads((directory / "summary.json").read_text())["status"] == "stopped"
+        assert not alive(found)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def drain(terminal: int, until: Path) -> None:
+    """Reads what is shown, until that file is there."""
+    while not until.exists() and os.read(terminal, 65536):
+        pass
 
 
 def test_a_run_directory_that_others_can_write_to_is_told_first(start, tmp_path):

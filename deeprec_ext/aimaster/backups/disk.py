@@ -23,6 +23,7 @@ from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError, GoneError
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.backup import chains, manifest, model
 from deeprec_ext.backup.chains import SealedCut
 from deeprec_ext.backup.manifest import Cut, DataFile, Manifest
@@ -189,6 +190,7 @@ class DiskBackups:
         await self._seal(made)
         self._chain, self._state = chain, state
         self._sealed_number, self._sealed_at = number, began
+        job.store.put(**{resuming.DISK: {"step": step, "time": wall}})
         whole = chain[0].id == identifier
         job.event(
             "disk_backup", cut=number, base=whole, bytes=chain[-1].bytes, raw_bytes=sum(f.raw_bytes for f in files),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from deeprec_ext.aimaster.core.facts import Failure, parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 OPEN_MAX = 100
@@ -152,6 +153,7 @@ class Failures:
             if parse_name(entry.failure.name)[0] == pb.PS:
                 lost.append(max(0, entry.step - step))
                 entry.failure = job.store.save_failure(dataclasses.replace(entry.failure, steps_lost=lost[-1]))
+        resuming.restored(job.store, step, source)
         if job.cluster.generation > 1:
             data = [one for one in job.ledger.status() if one.purpose == "train"][:DATASETS_MAX]
             job.event(

@@ -15,6 +15,7 @@ from deeprec_ext.aimaster.failover.healing import Healing
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.view import lose
 from deeprec_ext.aimaster.pods.pods import Pods
+from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ async def start_again(job: Job, pods: Pods) -> None:
                 job.store.fence(record.incarnation, name)
             job.members.request(name)
         job.set_cluster(cluster)
+        resuming.began(job.store)
         job.reopen()
     job.event("job_resumed", roles=len(names))
     for name in names:

@@ -16,6 +16,7 @@ from deeprec_ext.aimaster.job.suspects import suspects_of
 from deeprec_ext.aimaster.ledger import report
 from deeprec_ext.aimaster.policy.record import predictions
 from deeprec_ext.aimaster.reporting.ended import counts_of, outcome_of
+from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -105,6 +106,7 @@ def summarize(
             for one in suspects_of({SUSPECTS: store.get(SUSPECTS)})
         },
         "estimator": _estimator(directory),
+        **resuming.told(store),
     }
 
 

@@ -13,7 +13,9 @@ from deeprec_ext.aimaster.failover.failures import Failures
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.plausible import no_copy, too_large
+from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.errors import RefusedError
+from deeprec_ext.layout.names import FLAGS_HINT
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -172,6 +174,7 @@ class Inbox:
         if live.generation != job.cluster.generation or job.cluster.lost or job.cluster.live:
             return  # of a generation that is over, or said again
         self._rewind(live)
+        resuming.live(job.store, live.step, fresh=live.fresh)
         self._failures.restored(live.step, "nothing" if live.fresh else "checkpoint")
         job.event("model_live", member.name, step=live.step, generation=live.generation)
         if live.cut:
@@ -180,6 +183,13 @@ class Inbox:
             job.set_cluster(dataclasses.replace(job.cluster, live=True))
         else:
             job.advance(live=True)
+
+    def _on_saved(self, member: Member, saved: pb.Saved) -> None:
+        job = self._job
+        if member.role != pb.CHIEF:
+            job.suspects.note(member, "it says that it has written a checkpoint, which is the chief's to do")
+        elif job.members.reached(saved.step, member):
+            job.store.put(**{resuming.CHECKPOINT: {"step": saved.step, "time": job.clock.wall()}})
 
     def _rewind(self, live: pb.ModelLive) -> None:
         """The ledger follows the model that the chief restored.
@@ -203,6 +213,8 @@ class Inbox:
         """
         job, name = self._job, member.name
         job.event("refusal", name, reason=reason)
+        if member.role == pb.CHIEF and FLAGS_HINT not in reason:  # what it met may be a consequence
+            reason = next((other for _, other in self._refused.values() if FLAGS_HINT in other), reason)
         said, _ = self._refused.get(name, (None, ""))
         if member.role != pb.CHIEF and (said is None or said == member.pod_pid):
             self._refused[name] = member.pod_pid, reason

@@ -35,25 +35,21 @@ class Recovery(enum.Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """One state: the setting that limits it, how it is undone, and what a restarted AIMaster does."""
+    """One state: the setting that limits it, whether it can be undone, and what a restarted AIMaster does."""
 
     limit: str | None
-    rollback: str
+    undone: bool  # how: `changes`, `workers`
     recovery: Recovery
 
 
 RULES: dict[State, Rule] = {
-    State.STEADY: Rule(None, "nothing to undo", Recovery.NOTHING),
-    State.ACQUIRE: Rule("acquire_limit_seconds", "delete the new pods", Recovery.RESUME),
-    State.PREPARE: Rule(
-        "prepare_limit_seconds", "Resume, Mark([]), Copy(ABORT), delete the new pods", Recovery.ROLL_BACK
-    ),
-    State.PAUSE: Rule("pause_limit_seconds", "the same; trainers go on with the old view", Recovery.ROLL_BACK),
-    State.FINAL_COPY: Rule(
-        "lease_seconds", "the same; the limit counts from before Pause was sent", Recovery.ROLL_BACK
-    ),
-    State.COMMIT: Rule("lease_seconds", "none: decided; who does not ack is dealt with as failed", Recovery.FORWARD),
-    State.RELEASE: Rule("release_limit_seconds", "none; drained pods are killed at the limit", Recovery.FORWARD),
+    State.STEADY: Rule(None, False, Recovery.NOTHING),
+    State.ACQUIRE: Rule("acquire_limit_seconds", True, Recovery.RESUME),
+    State.PREPARE: Rule("prepare_limit_seconds", True, Recovery.ROLL_BACK),
+    State.PAUSE: Rule("pause_limit_seconds", True, Recovery.ROLL_BACK),
+    State.FINAL_COPY: Rule("lease_seconds", True, Recovery.ROLL_BACK),  # counts from before Pause was sent
+    State.COMMIT: Rule("lease_seconds", False, Recovery.FORWARD),  # decided: who does not ack is dealt with as failed
+    State.RELEASE: Rule("release_limit_seconds", False, Recovery.FORWARD),  # drained pods are killed at the limit
 }
 
 EDGES: dict[tuple[State, State], str] = {
@@ -96,4 +92,4 @@ def limit_seconds(state: State, settings: Settings) -> float | None:
 
 def before_commit(state: State) -> bool:
     """Whether a scaling in this state can still be rolled back."""
-    return state in (State.ACQUIRE, State.PREPARE, State.PAUSE, State.FINAL_COPY)
+    return RULES[state].undone

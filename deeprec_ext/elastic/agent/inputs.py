@@ -197,6 +197,10 @@ class Inputs:
         self._position = ledger
         self._restored = pb.ModelLive(ledger=ledger, fresh=fresh)
 
+    def note_saved(self, step: int) -> None:
+        """The chief has written a checkpoint."""
+        self._agent.send(pb.AgentMessage(saved=pb.Saved(step=step)))
+
     def take_restored(self) -> pb.ModelLive:
         """What `ModelLive` must say about the ledger; nothing when the chief attached to a live model."""
         told, self._restored = self._restored, pb.ModelLive()

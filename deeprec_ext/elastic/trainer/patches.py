@@ -217,7 +217,8 @@ def _patch_checkpoints(module: Any) -> None:
         make(self, *args, **kwargs)
         trainer = process.trainer()
         if trainer is not None:
-            listener = sidecar.LedgerListener(trainer.inputs, lambda: self._save_path)
+            saved = trainer.inputs.note_saved if trainer.chief else (lambda step: None)
+            listener = sidecar.LedgerListener(trainer.inputs, lambda: self._save_path, saved)
             self._listeners = [listener, *self._listeners]
 
     hook.__init__ = __init__

@@ -27,10 +27,13 @@ class LedgerListener(v1.train.CheckpointSaverListener):
 
     Args:
       prefix: the hook's save path without the step; asked at each save.
+      saved: told the step of each checkpoint, when it is written.
     """
 
-    def __init__(self, inputs: Inputs, prefix: Callable[[], str]) -> None:
-        self._inputs, self._prefix = inputs, prefix
+    def __init__(
+        self, inputs: Inputs, prefix: Callable[[], str], saved: Callable[[int], None] = lambda step: None
+    ) -> None:
+        self._inputs, self._prefix, self._saved = inputs, prefix, saved
 
     def before_save(self, session: Any, global_step_value: int) -> None:
         if not self._inputs.has_training_data:
@@ -39,6 +42,9 @@ class LedgerListener(v1.train.CheckpointSaverListener):
         if position:
             write(f"{self._prefix()}-{global_step_value}", position)
         remove_old(self._prefix())
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        self._saved(int(global_step_value))
 
 
 def write(checkpoint: str, position: bytes) -> None:

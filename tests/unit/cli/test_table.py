@@ -135,6 +135,19 @@ def test_the_final_summary_is_readable():
     assert line == "succeeded; 1,000 steps in 10.0 s; all of it is in /runs/demo"
 
 
+def test_the_last_line_of_a_stopped_job_says_where_it_would_go_on():
+    stopped = {"status": "stopped", "reason": "Ctrl-C", "steps": 1000, "seconds": 10.0, "resume": {"checkpoint": None}}
+    line = final_line(stopped, Path("/runs/demo"))
+    assert line.startswith("stopped: Ctrl-C; --resume begins at step 0: there is no checkpoint; 1,000 steps in 10.0 s;")
+    line = final_line(
+        {**stopped, "status": "interrupted", "resume": {"checkpoint": {"step": 90, "time": None}}}, Path("/d")
+    )
+    assert "; --resume begins at step 90, of the checkpoint; " in line
+    again = {"step": 90, "source": "checkpoint", "steps_lost": 10}
+    line = final_line({**stopped, "status": "succeeded", "reason": "", "resumed": again}, Path("/d"))
+    assert line.startswith("succeeded; 1,000 steps in 10.0 s (resumed at step 90 from the checkpoint, 10 steps lost); ")
+
+
 def loaded() -> pb2.StatusReply:
     """Two PS of which the second is busier, three trainers of which worker-1 is slow, and a hot slot."""
     reply = pb2.StatusReply(job="demo", state="training", slots=4, slot_map=[0, 0, 1, 1])

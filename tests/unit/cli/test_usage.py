@@ -62,6 +62,66 @@ def test_a_dry_run_says_what_would_start_and_starts_nothing(capsys, tmp_path):
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    ("workdir", "part"),
+    [
+        ("/proc/x", "--workdir /proc/x: cannot be made"),
+        ("/proc/sys", "--workdir /proc/sys: cannot be written"),
+        ("train.py/run", "cannot be made (Not a directory)"),
+        ("taken", "a job is running in it"),
+    ],
+)
+def test_a_dry_run_refuses_the_directory_that_a_run_refuses(workdir, part, capsys, tmp_path):
+    (tmp_path / "taken").mkdir()
+    with RunDirectory(tmp_path / "taken").lock():
+        before = sorted(tmp_path.rglob("*"))
+        check_refused(["run", "--dry-run", "--workdir", workdir, *RUN], part, capsys)
+        check_refused(["run", "--workdir", workdir, *RUN], part, capsys)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_dry_run_leaves_nothing_of_the_directories_that_it_tries(capsys, tmp_path):
+    assert main(["run", "--dry-run", "--workdir", "a/b/c", *RUN]) == 0
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "a").mkdir()
+    assert main(["run", "--dry-run", "--workdir", "a/b/c", *RUN]) == 0
+    assert not list((tmp_path / "a").iterdir())
+
+
+def test_a_dry_run_of_many_shows_ranges_and_what_has_grown(capsys):
+    assert main(["run", "--dry-run", "--ps", "10000", *RUN]) == 0
+    told = capsys.readouterr().out
+    assert "aimaster, ps-0 to ps-9999 (10,000), chief-0, worker-0\n" in told and len(told) < 1000
+    assert "limits: up to 10,000 PS and 20,000 slots instead of 4 and 8: --ps 10000 needs it" in told
+    assert main(["run", "--dry-run", *RUN]) == 0
+    told = capsys.readouterr().out
+    assert "aimaster, ps-0, ps-1, chief-0, worker-0\n" in told and "limits:" not in told
+
+
+def test_what_events_need_is_told_and_what_they_cannot_have_is_refused(capsys, tmp_path):
+    (tmp_path / "grow.yaml").write_text("- {at_step: 5, scale: {ps: 99}}\n- {at_step: 6, scale: {workers: 7}}\n")
+    assert main(["run", "--dry-run", "--events", "grow.yaml", *RUN]) == 0
+    told = capsys.readouterr().out
+    assert "limits: up to 99 PS and 198 slots instead of 4 and 8: the event `scale ps to 99 at step 5` needs it" in told
+    assert "limits: up to 7 workers instead of 4: the event `scale workers to 7 at step 6` needs it" in told
+    (tmp_path / "kill.yaml").write_text("- {at_step: 5, kill: ps-9}\n")
+    for dry in ([], ["--dry-run"]):
+        part = "there is never a ps-9; with --max-ps 4 they are ps-0 to ps-3"
+        check_refused(["run", *dry, "--events", "kill.yaml", *RUN], part, capsys)
+        part = "more PS than the 8 slots; raise --slots"
+        check_refused(["run", *dry, "--max-ps", "4", "--events", "grow.yaml", *RUN], part, capsys)
+
+
+@pytest.mark.parametrize("words", [["status"], ["graph"], ["scale", "--ps", "2"]])
+def test_a_job_without_its_certificates_is_one_line(words, capsys, tmp_path):
+    directory = RunDirectory(tmp_path)
+    directory.describe({"job": "demo", "aimaster": "127.0.0.1:1"})
+    with directory.lock():
+        check_refused(
+            [words[0], str(tmp_path), *words[1:]], f"{tmp_path}/certs/ca.pem: cannot be read (No such", capsys
+        )
+
+
 @pytest.mark.parametrize("name", ["workers", "worker0"])
 def test_a_layout_has_each_of_its_names(name, capsys, tmp_path):
     assert main(["run", "--dry-run", "--json", "--layout", name, *RUN]) == 0

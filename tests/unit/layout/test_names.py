@@ -85,6 +85,17 @@ def test_a_script_that_takes_itself_for_another_is_refused(role, index, job, tas
         names(role, index, Given(folded("worker", 3).cluster, job, task))
 
 
+@pytest.mark.parametrize(("role", "index"), [("chief", 0), ("worker", 0)])
+def test_a_script_whose_flags_nobody_has_given_hears_of_the_flags_in_each_process(role, index):
+    """The chief too: it was told of a device `/job:/task:0`, and that was why the job had failed."""
+    hard_coded = {"ps": {0: "localhost:2222"}, "worker": {0: "localhost:2223", 1: "localhost:2224"}}
+    with pytest.raises(RefusedError, match=r"--job_name=\{job_name\} --task_index=\{task_index\}") as refused:
+        names(role, index, Given(hard_coded, "", 0))
+    assert "'' 0, and its own cluster has no job of that name: take job name and task from TF_CONFIG" in str(
+        refused.value
+    )
+
+
 def test_with_a_cluster_of_its_own_the_numbers_decide():
     foreign = {"ps": {0: "a:1", 1: "b:1"}, "worker": {0: "c:1", 1: "d:1", 2: "e:1"}}
     assert names("chief", 0, Given(foreign, "worker", 0)).device("/job:worker/task:0") == "/job:chief/task:0"

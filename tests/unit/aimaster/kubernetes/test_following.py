@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -388,10 +389,17 @@ def test_who_has_gone_already_is_failed_over_and_not_replaced(tmp_path: Path) ->
     play(tmp_path, test)
 
 
-def test_without_the_right_to_watch_nodes_it_is_off(tmp_path: Path) -> None:
+def test_without_the_right_to_watch_nodes_it_is_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "deeprec_ext")
+
     async def test(scene: Scene) -> None:
         scene.api.forbidden = {("list", "nodes")}
         reclaim = Reclaim(scene.api, scene.it.master.job, scene.it.master.scalings, scene.cluster)  # type: ignore[arg-type]
         await asyncio.wait_for(reclaim.watch(), 5)
+        assert scene.it.master.scalings.records() == []
+        assert not scene.it.master.broken.is_set()
 
     play(tmp_path, test)
+    assert [
+        one for one in caplog.messages if one.startswith("nodes are not watched, reclaim notices come from pods alone")
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from deeprec_ext.aimaster.scaling.machine import (
@@ -26,6 +28,14 @@ def test_every_state_has_a_rule_and_every_limit_is_a_setting() -> None:
     assert set(RULES) == set(State)
     for state in State:
         assert state is State.STEADY or (limit_seconds(state, Settings()) or 0) > 0
+
+
+def test_the_table_alone_says_what_can_be_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {state for state in State if before_commit(state)} == {
+        State.ACQUIRE, State.PREPARE, State.PAUSE, State.FINAL_COPY
+    }  # fmt: skip
+    monkeypatch.setitem(RULES, State.RELEASE, dataclasses.replace(RULES[State.RELEASE], undone=True))
+    assert before_commit(State.RELEASE)
 
 
 def test_before_commit_everything_leads_back_to_steady_and_after_it_nothing_does() -> None:

@@ -56,6 +56,14 @@ def test_a_job_is_created_in_the_kubeconfigs_namespace(server: Server, capsys: p
     check_refused(["submit", file_of(a_job())], "TFJob ctr exists already in namespace team", capsys)
 
 
+def test_a_job_that_is_not_elastic_is_told_the_annotation_that_makes_it_so(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["submit", file_of(a_job("plain", elastic=False), a_job())]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f'note: TFJob plain: is not elastic; the annotation {ANNOTATION}enabled: "true" makes it so']
+
+
 def test_json_from_stdin_to_another_namespace(
     server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +82,8 @@ def test_json_from_stdin_to_another_namespace(
     (changed("spec|tfReplicaSpecs|PS|replicas", -1), "spec.tfReplicaSpecs.PS.replicas: is -1"),
     (changed("spec|tfReplicaSpecs|PS|template|spec|containers|0|resources", {"limits": {"cpu": "x"}}), "PS.template.spec"),
     (changed("spec|tfReplicaSpecs", {}), "spec.tfReplicaSpecs: is required"),
+    ({**a_job(), "spec": {"tfReplicaSpec": a_job()["spec"]["tfReplicaSpecs"]}},
+     "Worker; is spec.tfReplicaSpec meant to be it?"),
 ])  # fmt: skip
 def test_an_invalid_job_names_the_field_and_nothing_is_asked_of_the_server(
     server: Server, capsys: pytest.CaptureFixture[str], manifest: Manifest, part: str

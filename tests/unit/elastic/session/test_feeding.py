@@ -155,8 +155,18 @@ def test_a_closed_session_does_not_wait_for_its_prefetch(home):
     model = Model(home)
     session = model.session()
     session.run(model.train)
-    home.agent.connected = False
-    session.close()
+    home.agent.connected = False  # what the prefetch wants now never comes
+    source, closed = home.inputs.find("train"), threading.Event()
+    assert source.begun
+
+    def close():
+        session.close()
+        closed.set()
+
+    thread = threading.Thread(target=close, daemon=True)
+    thread.start()
+    assert closed.wait(30.0), "it waits for data"
+    thread.join()
 
 
 def test_a_rewind_starts_the_iterator_anew(home):

@@ -50,6 +50,29 @@ def test_a_model_that_begins_is_no_reason_to_warn(caplog: pytest.LogCaptureFixtu
     assert inputs.restored == [(b"", True)] and not caplog.records
 
 
+def test_the_chief_tells_of_a_checkpoint_when_it_is_written_and_not_before(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    v1, saved = tf.compat.v1, []
+
+    class Writes(v1.train.Saver):
+        def save(self, *args: object, **kwargs: object) -> object:
+            assert not saved
+            return super().save(*args, **kwargs)
+
+    inputs = Inputs()
+    inputs.has_training_data = False
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        listener = sidecar.LedgerListener(inputs, lambda: str(tmp_path / "model.ckpt"), saved.append)
+        hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=100, saver=Writes(), listeners=[listener])
+        hook.begin()
+        with v1.Session() as session:
+            session.run(v1.assign(step, 7))
+            hook.after_create_session(session, None)
+    assert saved == [7]
+
+
 def test_sidecars_go_with_their_checkpoints_but_the_newest_stays(tmp_path: Path) -> None:
     prefix = tmp_path / "model.ckpt"
     for step in (1, 20, 3):
