@@ -2,8 +2,10 @@
 
 It is one number for all, on a PS, and every trainer sees it. What a trainer tells lies at most so much beyond what is known as
 could have been trained since then. Beyond that it is believed when another trainer tells the same (a script has set the step),
-or when it is the chief's and nobody else has told any: only the chief knows which checkpoint it restored. That stands until
-another trainer makes steps that lie below it: then those are the step.
+or when it is the chief's and nobody else has told any, or makes any meanwhile: only the chief knows which checkpoint it
+restored. That stands until another trainer makes steps that lie below it: then those are the step.
+
+After a model went back, trainers go on telling the step of before until they have made one: that is neither a step nor a lie.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from __future__ import annotations
 from deeprec_ext.aimaster.membership.plausible import GRACE_SECONDS, STEPS_PER_SECOND_MAX, Count
 
 AGREED_SECONDS = 10.0
-"""So long the word of a chief waits for another trainer's, before those who make other steps speak against it."""
+"""So long the word of a chief waits for another trainer's, before those who make other steps speak against it,
+or nobody does."""
 
 Doubt = tuple[str, str]
 """Who has said what cannot be true, and what."""
@@ -27,6 +30,8 @@ class GlobalStep:
         self._before: int | None = None  # the highest before a chief alone told what cannot be checked; None: all agree
         self._told: dict[str, int] = {}  # trainer -> its highest that was believed, since the model was live
         self._beyond: dict[str, tuple[int, float, float]] = {}  # what is not: step, when, when it was first so
+        self._old: dict[str, int] = {}  # trainer -> what it told before the model went back, and may still tell
+        self._trained: dict[str, float] = {}  # trainer -> when it was heard last that it had made a step
 
     @property
     def value(self) -> int:
@@ -35,12 +40,15 @@ class GlobalStep:
 
     def restored(self, step: int, now: float) -> None:
         """The model is live from this step, which may be before what was reached, as its chief says."""
-        self._told, self._beyond = {}, {}
+        self._old = {who: told for who, told in {**self._old, **self._told}.items() if told > step}
+        self._told, self._beyond, self._trained = {}, {}, {}
         self._before = None if step <= self._count.most(now) else self.highest
         self._count.value, self._count.at, self._passed = step, now, step
 
     def hear(self, name: str, step: int, now: float, *, chief: bool) -> tuple[bool, list[Doubt]]:
         """Whether it is believed, and whose words are doubted because of it."""
+        if self._is_old(name, step):
+            return True, []
         if step > self._count.most(now):
             return self._hear_beyond(name, step, now, chief=chief)
         doubts: list[Doubt] = []
@@ -51,15 +59,27 @@ class GlobalStep:
             elif trains:
                 doubts += self._contradict(step, now)
         if trains:
+            self._trained[name] = now
             doubts += self._not_agreed(name, now)
         self._accept(name, step, now)
         return True, doubts
+
+    def _is_old(self, name: str, step: int) -> bool:
+        """A clock that has not gone on since the model went back: one word, and the same again."""
+        old = self._old.get(name)
+        if old is None:
+            return False
+        if step == old:
+            return True
+        del self._old[name]
+        return False
 
     def _hear_beyond(self, name: str, step: int, now: float, *, chief: bool) -> tuple[bool, list[Doubt]]:
         claims = [one for who, one in self._beyond.items() if who != name]
         if any(abs(step - told) <= _reach(now - at) for told, at, _ in claims):
             self._before, self._beyond = None, {}
-        elif chief and not self._told.keys() - {name}:
+        elif chief and self._alone(name, now):
+            self._beyond.pop(name, None)
             self._before = self.highest if self._before is None else self._before
         else:
             first = self._beyond[name][2] if name in self._beyond else now
@@ -67,6 +87,14 @@ class GlobalStep:
             return False, [] if chief else [(name, _too_much(step))]
         self._accept(name, step, now)
         return True, []
+
+    def _alone(self, name: str, now: float) -> bool:
+        """Nobody else has told a step; or nobody has made one while this one waited for others to tell the same."""
+        if not self._told.keys() - {name}:
+            return True
+        if name not in self._beyond or now - (first := self._beyond[name][2]) <= AGREED_SECONDS:
+            return False
+        return all(at < first for who, at in self._trained.items() if who != name)
 
     def _accept(self, name: str, step: int, now: float) -> None:
         self._told[name] = max(step, self._told.get(name, 0))

@@ -65,5 +65,33 @@ def test_a_checkpoint_of_long_ago_is_where_its_chief_says_and_others_see_it_too(
 def test_after_a_restore_a_worker_that_still_tells_the_old_step_is_no_liar() -> None:
     step = trained(100)
     step.restored(300, 101.0)
-    assert step.hear("worker-0", 1000, 101.5, chief=False) == (True, [])
-    assert step.hear("chief-0", 301, 101.6, chief=True) == (True, [])
+    assert step.hear("worker-0", 1000, 101.5, chief=False) == (True, []) and step.value == 300
+    assert step.hear("chief-0", 301, 101.6, chief=True) == (True, []) and step.value == 301
+    assert step.hear("worker-0", 302, 102.5, chief=False) == (True, []) and step.value == 302
+    assert step.hear("worker-0", 1000, 150.0, chief=False) == (True, []) and step.value == 1000, "trained again"
+
+
+def test_after_a_restore_of_long_before_nobody_is_doubted_for_the_old_step_and_nobody_shows_it() -> None:
+    step = GlobalStep(0)
+    step.restored(10**6, 0.0)
+    names = ("chief-0", "worker-0", "worker-1")
+    for name in names:
+        assert step.hear(name, 10**6 + 5, 1.0, chief=name == "chief-0") == (True, [])
+    step.restored(9 * 10**5, 10.0)
+    for now in (10.4, 10.9):
+        for name in names:
+            assert step.hear(name, 10**6 + 5, now, chief=name == "chief-0") == (True, [])
+    assert step.value == 9 * 10**5 and step.highest == 10**6 + 5
+    for more in range(1, 30):
+        for name in names:
+            assert step.hear(name, 9 * 10**5 + more, 11.0 + more, chief=name == "chief-0") == (True, [])
+    assert step.value == 9 * 10**5 + 29
+
+
+def test_a_chief_that_jumps_when_the_others_have_left_is_believed_after_a_while() -> None:
+    step = trained(5)
+    assert not step.hear("chief-0", 10**8, 6.0, chief=True)[0]
+    assert step.hear("chief-0", 10**8 + 200, 7.0 + AGREED_SECONDS, chief=True) == (True, [])
+    assert step.value == 10**8 + 200
+    assert step.hear("worker-0", 60, 20.0, chief=False)[1], "it makes steps after all"
+    assert step.value == step.highest == 60
