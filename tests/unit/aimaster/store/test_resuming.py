@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from deeprec_ext.aimaster.reporting.summary import summarize
-
 from deeprec_ext.aimaster.store.resuming import begins, has_begun
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import World, world
