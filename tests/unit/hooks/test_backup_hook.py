@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from deeprec_ext.elastic import process
+from deeprec_ext.elastic.trainer import process
 from deeprec_ext.errors import UsageError
 from deeprec_ext.hooks import BackupHook
 
