@@ -33,7 +33,8 @@ def test_a_stopped_run_goes_on_from_its_store_and_its_last_checkpoint(begin, tmp
     assert first.end() == 130, first.output
     told = [line for line in first.output.splitlines() if "--resume begins at step" in line]
     assert len(told) == 2 and "stopping; " in told[0] and told[1].startswith("stopped: Ctrl-C; "), first.output
-    assert first.summary()["status"] == "stopped"
+    stopped = first.summary()
+    assert stopped["status"] == "stopped"
     kept = tf.train.load_checkpoint(str(first.directory / "model"))
     step, sum_kept = kept.get_tensor("global_step"), kept.get_tensor(shards.TABLE)[:, 0].sum()
     assert all(f"--resume begins at step {step:,}, of the checkpoint of " in line for line in told), (step, told)
@@ -48,6 +49,6 @@ def test_a_stopped_run_goes_on_from_its_store_and_its_last_checkpoint(begin, tmp
         second.close()
     assert f"model.ckpt-{step}" in second.log("chief-0").rpartition("--- deeprec-ext: chief-0, start")[2]
     assert f"(resumed at step {step:,} from the checkpoint, " in second.output.splitlines()[-2], second.output
-    assert second.summary()["resumed"]["steps_lost"] >= 0  # 0: it was stopped right after a checkpoint
+    assert second.summary()["resumed"]["steps_lost"] == max(0, stopped["steps"] - step)
     times = check(second, RECORDS, EPOCHS)
     assert np.all(times <= EPOCHS + 1) and data(second)["lost"] == 0

@@ -20,6 +20,9 @@ UNIT_BYTES = 4096
 SHARE = 0.2
 """Of the loop's time that handling one process' messages may take in the long run."""
 
+STALL_SECONDS = 0.2
+"""Counted of one message at the most: what took longer stood still, for the disk or the processor, and the message is not why."""
+
 WAIT_MAX_SECONDS = 0.5
 """At a time: a process that is not read is silent meanwhile, and 3 s of silence end a PS."""
 
@@ -36,6 +39,6 @@ class Allowance:
         if self.at is not None:
             self.left = min(BURST, self.left + max(0.0, now - self.at) * PER_SECOND)
         self.at = now
-        cost = max(1.0 + size / UNIT_BYTES, seconds / SHARE * PER_SECOND)
+        cost = max(1.0 + size / UNIT_BYTES, min(seconds, STALL_SECONDS) / SHARE * PER_SECOND)
         self.left = max(-BURST, self.left - cost)
         return min(WAIT_MAX_SECONDS, max(0.0, -self.left / PER_SECOND))

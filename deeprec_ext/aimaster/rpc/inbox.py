@@ -25,7 +25,7 @@ METRICS_MAX = 1000
 NAMED_MAX, PATH_SHOWN = 5, 500
 AGE_GRACE_SECONDS = 3600.0
 """A store that was lost makes a job seem younger than it is."""
-OF_PS = frozenset({"hello", "heartbeat", "ack", "backup", "gazer", "log"})
+OF_PS = frozenset({"hello", "heartbeat", "ack", "backup", "gazer"})
 """What a PS has to say. All else is of scripts, which it has none of."""
 
 

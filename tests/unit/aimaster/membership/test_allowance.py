@@ -37,6 +37,11 @@ def test_who_says_what_processes_say_never_waits_and_nobody_waits_for_long() -> 
     assert all(one.spend(1 << 30, 60.0, 100.0 + number) <= WAIT_MAX_SECONDS for number in range(10))
 
 
+def test_a_machine_that_stands_still_while_a_message_is_handled_is_not_held_against_its_sender() -> None:
+    one = Allowance()
+    assert [one.spend(100, 30.0, 40.0 * number) for number in range(3)] == [0.0] * 3
+
+
 def test_who_floods_is_read_slowly_and_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PER_SECOND", 50.0)
     monkeypatch.setattr(module, "BURST", 100.0)
