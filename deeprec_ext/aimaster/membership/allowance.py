@@ -21,7 +21,7 @@ SHARE = 0.2
 """Of the loop's time that handling one process' messages may take in the long run."""
 
 STALL_SECONDS = 0.2
-"""Counted of one message at the most: what took longer stood still, for the disk or the processor, and the message is not why."""
+"""Counted of one message at the most: what took longer stood still, for disk or processor; the message is not why."""
 
 WAIT_MAX_SECONDS = 0.5
 """At a time: a process that is not read is silent meanwhile, and 3 s of silence end a PS."""
