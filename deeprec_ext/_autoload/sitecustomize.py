@@ -1,8 +1,9 @@
 """Runs when Python starts in a process of an elastic job: this directory stands at the end of PYTHONPATH.
 
-A `sitecustomize` of the system that comes later on the path still runs; whatever goes wrong here is printed, and the
-process goes on as stock TensorFlow. In a pod, the PYTHONPATH of the image itself has been kept in a file beside this one
-(deeprec_ext.inject), because the one in the pod's environment replaces it.
+Another `sitecustomize` on the path still runs, once: the one that Python has begun with may have called this one, and another
+may call back. Whatever goes wrong here is printed, and the process goes on as stock TensorFlow. In a pod, the PYTHONPATH of
+the image itself has been kept in a file beside this one (deeprec_ext.inject), because the one in the pod's environment
+replaces it.
 """
 
 import importlib.machinery
@@ -28,18 +29,22 @@ def _add_kept_python_path() -> None:
 def _next_sitecustomize() -> None:
     others = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
-    if spec is not None and spec.loader is not None:
+    began_with = getattr(sys.modules.get("sitecustomize"), "__file__", None)
+    if spec is not None and spec.loader is not None and spec.origin != began_with:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
 
 
-try:
-    _add_kept_python_path()
-    _next_sitecustomize()
-except Exception:
-    traceback.print_exc()
+AGAIN = hasattr(sys, "_deeprec_ext_customized")
+sys._deeprec_ext_customized = True  # type: ignore[attr-defined]
+if not AGAIN:
+    try:
+        _add_kept_python_path()
+        _next_sitecustomize()
+    except Exception:
+        traceback.print_exc()
 
-if os.environ.get("DEEPREC_EXT_AIMASTER") and os.environ.get("DEEPREC_EXT_ROLE"):
+if not AGAIN and os.environ.get("DEEPREC_EXT_AIMASTER") and os.environ.get("DEEPREC_EXT_ROLE"):
     try:
         from deeprec_ext import autoload
 

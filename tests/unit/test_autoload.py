@@ -146,6 +146,30 @@ def test_importing_the_package_is_as_good_as_autoload():
     assert before == "False" and json.loads(config)["task"] == {"type": "worker", "index": 1}, done.stderr
 
 
+CHAINS = """
+import importlib.util, os, sys
+from importlib.machinery import PathFinder
+sys.ran = getattr(sys, "ran", 0) + 1
+here = os.path.dirname(os.path.abspath(__file__))
+spec = PathFinder.find_spec("sitecustomize", [one for one in sys.path if os.path.abspath(one or ".") != here])
+if spec is not None:
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+"""
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_another_sitecustomize_that_calls_the_next_one_runs_once_and_so_does_ours(tmp_path, first):
+    """As those of tracers do; each found the other again and again, until the stack was full."""
+    (tmp_path / "sitecustomize.py").write_text(CHAINS)
+    job = dict(env.process_environment(
+        aimaster="127.0.0.1:1", job="j", role="worker", index=1, slots=3, certificates=None, workdir="/w",
+    ))  # fmt: skip
+    others = [str(ROOT), str(ROOT / "deeprec_ext" / "_autoload")]
+    path = os.pathsep.join([str(tmp_path), *others] if first else [*others, str(tmp_path)])
+    done = python("import os, sys; print(sys.ran, 'TF_CONFIG' in os.environ)", **job, PYTHONPATH=path)
+    assert (done.stdout, done.stderr) == ("1 True\n", "")
+
+
 def test_the_users_command_of_a_ps_becomes_the_server_and_does_not_run():
     job = dict(env.process_environment(
         aimaster="127.0.0.1:1", job="j", role="ps", index=0, slots=3, certificates=None, workdir="/w",
