@@ -30,6 +30,7 @@ HONEST = ("ps-0", "ps-1", "chief-0", "worker-0")
 PAGES = ("metrics", "api/status", "api/events", "api/history", "api/series?subject=job&metric=step")
 LOOK_SECONDS, PAGE_SECONDS = 0.5, 15.0
 UNANSWERED_MAX = 3
+GOES_ON_SECONDS = 10.0
 BYTES_SANE = 1 << 32
 
 
@@ -100,9 +101,21 @@ class Watch:
                         json.loads(text, parse_constant=_no_number)
             except urllib.error.HTTPError as error:
                 found.append(f"/{page.partition('?')[0]}: {error.code}")
-            except (OSError, ValueError) as error:
+            except OSError as error:  # cut off: also by the end of the job, after which nobody answers any more
+                if self._goes_on():
+                    found.append(f"/{page.partition('?')[0]}: {type(error).__name__}")
+            except ValueError as error:
                 found.append(f"/{page.partition('?')[0]}: {type(error).__name__}")
         return found
+
+    def _goes_on(self) -> bool:
+        """Whether the AIMaster is still there a while later: its page should have been, too. One that died is told apart."""
+        deadline = time.monotonic() + GOES_ON_SECONDS
+        while time.monotonic() < deadline:
+            if self._job.process.poll() is not None or self._job.status() is None:
+                return False
+            time.sleep(LOOK_SECONDS)
+        return True
 
 
 def _no_number(word: str) -> None:

@@ -236,6 +236,10 @@ class Healing:
         owner = next(ps.name for ps in job.cluster.ps if ps.task == task)
         cause = f"lost {', '.join(names[:NAMED])}" + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
         job.event("model_broken", owner, variables=names[:100])
+        # What they have trained is going to be forgotten: they make no more of it, and say how far they are.
+        await promotion.stop_trainers(job, (), job.settings.lease_seconds)
+        if job.cluster.lost:
+            return
         self._failures.add(owner, cause, None)
         use_disk = not self._restored_without & set(names)  # else the cut has not got them either
         self._restored_without = self._restored_without | set(names) if use_disk else frozenset()
