@@ -32,7 +32,7 @@ from deeprec_ext.units import format_seconds
 if TYPE_CHECKING:
     from deeprec_ext.aimaster.policy.decision import Decision
     from deeprec_ext.aimaster.policy.replay import Replayed
-    from deeprec_ext.aimaster.policy.settings import Policy
+    from deeprec_ext.aimaster.policy.thresholds import Policy
 
 _SHOWN_MAX = 20
 """Differences shown in full."""
@@ -57,7 +57,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from deeprec_ext.aimaster.policy.settings import parse
+    from deeprec_ext.aimaster.policy.thresholds import parse
 
     given = [bool(arguments.words), arguments.replay is not None, arguments.policy]
     if sum(given) != 1:
@@ -188,7 +188,7 @@ def _print_replayed(results: Sequence[Replayed], other: Sequence[Replayed], anot
 
 
 def show_policy(policy: Policy, as_json: bool) -> int:
-    from deeprec_ext.aimaster.policy.settings import describe
+    from deeprec_ext.aimaster.policy.thresholds import describe
 
     lines = describe(policy)
     if as_json:

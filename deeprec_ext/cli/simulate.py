@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from deeprec_ext.aimaster.core.extras import require_autoscale
-    from deeprec_ext.aimaster.policy.settings import parse
+    from deeprec_ext.aimaster.policy.thresholds import parse
 
     require_autoscale("simulate")
     policy = parse(arguments.changes)
@@ -88,7 +88,7 @@ def _load(name: str) -> Any:
 
 
 def _fit(paths: list[Path]) -> Any:
-    from deeprec_ext.aimaster.simulator.fitting import fit_runs
+    from deeprec_ext.aimaster.simulator.calibration import fit_runs
 
     return fit_runs(paths)
 

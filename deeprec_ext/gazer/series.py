@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from deeprec_ext.gazer.metrics import metrics_of
 from deeprec_ext.gazer.packing import NAN, Row, merge, pack
-from deeprec_ext.gazer.reading import Line, extent_of, read_lines
+from deeprec_ext.gazer.series_lines import Line, extent_of, read_lines
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 SUBJECTS_MAX = 20_000

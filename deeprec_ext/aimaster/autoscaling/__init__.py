@@ -7,7 +7,7 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.pods.backend import PodBackend
 from deeprec_ext.aimaster.policy.decide import decide
 from deeprec_ext.aimaster.policy.record import Record
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 from deeprec_ext.aimaster.scaling.scalings import Scalings
 
 

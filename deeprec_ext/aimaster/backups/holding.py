@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from deeprec_ext.aimaster.backups.guards import EVENT_SECONDS, TICK_SECONDS
 from deeprec_ext.aimaster.core.facts import parse_name
-from deeprec_ext.aimaster.estimator.memory import HOLDER_ROOM, Layout, of_holder
+from deeprec_ext.aimaster.estimator.memory_model import HOLDER_ROOM, Layout, of_holder
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.membership.members import Member

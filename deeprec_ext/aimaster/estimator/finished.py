@@ -18,8 +18,8 @@ from deeprec_ext.aimaster.estimator.features import model_of
 from deeprec_ext.aimaster.estimator.history import Finished
 from deeprec_ext.aimaster.policy.observed import Size, Window
 from deeprec_ext.aimaster.store.store import Store
-from deeprec_ext.gazer.reading import Line
 from deeprec_ext.gazer.series import Series
+from deeprec_ext.gazer.series_lines import Line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 SETTLE_SECONDS = 10.0

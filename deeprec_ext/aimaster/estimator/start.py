@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from deeprec_ext.aimaster.estimator.formula import NAMES
 from deeprec_ext.aimaster.estimator.history import Finished
-from deeprec_ext.aimaster.estimator.memory import even_share, of_holder_of
+from deeprec_ext.aimaster.estimator.memory_model import even_share, of_holder_of
 from deeprec_ext.aimaster.estimator.throughput import ThroughputModel, fit
 from deeprec_ext.aimaster.policy.observed import Limits, Model, Size
 from deeprec_ext.units import counted, format_bytes

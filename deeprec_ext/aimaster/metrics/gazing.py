@@ -26,8 +26,8 @@ from deeprec_ext.aimaster.metrics.totals import Totals
 from deeprec_ext.aimaster.placement.slots import slot_bytes, slot_rows
 from deeprec_ext.gazer import loads, values
 from deeprec_ext.gazer.process import ProcessReader
-from deeprec_ext.gazer.reading import Line
 from deeprec_ext.gazer.series import Series
+from deeprec_ext.gazer.series_lines import Line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 if TYPE_CHECKING:

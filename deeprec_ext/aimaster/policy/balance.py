@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from deeprec_ext.aimaster.placement import planner
 from deeprec_ext.aimaster.policy import cost, hysteresis
+from deeprec_ext.aimaster.policy.decision import Answer, Proposal, Remark
 from deeprec_ext.aimaster.policy.evidence import HOUR, Evidence
 from deeprec_ext.aimaster.policy.observed import SlotUse
-from deeprec_ext.aimaster.policy.proposal import Answer, Proposal, Remark
 
 PLANNED_MAX = 512
 """Slots up to which a map is planned in well under a second; no job has so many by default."""

@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterator
 
 from deeprec_ext.aimaster.policy import cost, hysteresis, memory
+from deeprec_ext.aimaster.policy.decision import Answer, Proposal, Remark
 from deeprec_ext.aimaster.policy.evidence import Evidence, key_of
 from deeprec_ext.aimaster.policy.limits import describe, fits
 from deeprec_ext.aimaster.policy.observed import RoleUse, Size
-from deeprec_ext.aimaster.policy.proposal import Answer, Proposal, Remark
 
 LADDER = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 """Times powers of ten: the requests of CPU that are made. Few values, so that what was measured at one is met again."""

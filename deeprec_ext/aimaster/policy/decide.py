@@ -8,15 +8,15 @@ same line of the record always gives the same decision.
 from __future__ import annotations
 
 import math
+from typing import Callable
 
 from deeprec_ext.aimaster.policy import balance, cost, cpu, memory, replacement, sizing
-from deeprec_ext.aimaster.policy.decision import Decision, Prediction
+from deeprec_ext.aimaster.policy.decision import Answer, Decision, Keep, Prediction, Proposal, Remark
 from deeprec_ext.aimaster.policy.evidence import Evidence
 from deeprec_ext.aimaster.policy.limits import contradiction, describe, fits, nearest
 from deeprec_ext.aimaster.policy.observed import Observed
-from deeprec_ext.aimaster.policy.proposal import Answer, Keep, Proposal, Remark, Rule
 from deeprec_ext.aimaster.policy.sane import sane_number, sane_size
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 from deeprec_ext.units import format_seconds
 
 REMARKS_MAX = 2
@@ -63,7 +63,7 @@ def ending(evidence: Evidence) -> Answer:
     return None
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Callable[[Evidence], Answer], ...] = (
     impossible,
     start,
     held,

@@ -1,11 +1,11 @@
-"""A decision: what to change, why, and what is expected of it. A pure function of `Observed` and `Policy`."""
+"""What a rule answers, and the decision that comes of it: what to change, why, and what is expected of it."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Union
 
 from deeprec_ext.aimaster.policy.observed import Size
 
@@ -52,3 +52,35 @@ class Decision:
         values["size"] = Size(**values["size"])
         values["slot_weights"] = tuple(values["slot_weights"])
         return cls(**values)
+
+
+# --------------------------------------------------------------------------------------------------- answers of rules
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A change, with its reason."""
+
+    action: str  # of decision.ACTIONS, not `keep`
+    size: Size
+    reason: str
+    replace: str = ""
+    slot_weights: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Nothing is changed, and no later rule is asked."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Remark:
+    """This rule changes nothing, for a reason worth telling; later rules are asked. `grave`: told with any decision."""
+
+    text: str
+    grave: bool = False
+
+
+Answer = Union[Proposal, Keep, Remark, None]

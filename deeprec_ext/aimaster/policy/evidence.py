@@ -12,7 +12,7 @@ from functools import cached_property
 from deeprec_ext.aimaster.estimator import throughput
 from deeprec_ext.aimaster.policy.observed import Change, Observed, RoleUse, Size, Window
 from deeprec_ext.aimaster.policy.sane import sane
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 
 HOUR = 3600.0
 UNKNOWN_SPREAD = 0.1

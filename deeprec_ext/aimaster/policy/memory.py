@@ -10,12 +10,12 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from deeprec_ext.aimaster.estimator.memory import HOLDER_ROOM
+from deeprec_ext.aimaster.estimator.memory_model import HOLDER_ROOM
 from deeprec_ext.aimaster.policy import cost, hysteresis
+from deeprec_ext.aimaster.policy.decision import Answer, Proposal, Remark
 from deeprec_ext.aimaster.policy.evidence import HOUR, Evidence
 from deeprec_ext.aimaster.policy.limits import fits
 from deeprec_ext.aimaster.policy.observed import Loss, RoleUse, Size
-from deeprec_ext.aimaster.policy.proposal import Answer, Proposal, Remark
 from deeprec_ext.units import format_bytes, format_seconds
 
 GRAIN_BYTES = 16 << 20

@@ -27,12 +27,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deeprec_ext.aimaster.policy import settings
+from deeprec_ext.aimaster.policy import thresholds
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.evidence import newest
 from deeprec_ext.aimaster.policy.observed import Observed
 from deeprec_ext.aimaster.policy.sane import sane_window
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 from deeprec_ext.aimaster.policy.typed import check_types
 from deeprec_ext.errors import UsageError
 
@@ -102,7 +102,7 @@ class Record:
         decision = dataclasses.replace(decision, inputs=digest(observed))
         self._append({
             "kind": "decision", "at": round(self._wall(), 3), "observation": json.loads(observed.to_json()),
-            "policy": settings.to_values(self._policy), "decision": json.loads(decision.to_json()),
+            "policy": thresholds.to_values(self._policy), "decision": json.loads(decision.to_json()),
         })  # fmt: skip
         self.next_number = max(self.next_number, decision.number + 1)
 
@@ -216,7 +216,7 @@ def _entry(line: dict[str, Any]) -> Entry:
     check_types(decision, "decision")
     if not math.isfinite(decision.time):
         raise ValueError(f"decision.time is {decision.time}")
-    return Entry(float(line["at"]), observed, settings.from_values(line["policy"]), decision)
+    return Entry(float(line["at"]), observed, thresholds.from_values(line["policy"]), decision)
 
 
 def _outcome(line: dict[str, Any]) -> Outcome:

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 
 from deeprec_ext.aimaster.policy import cost, hysteresis
+from deeprec_ext.aimaster.policy.decision import Answer, Proposal, Remark
 from deeprec_ext.aimaster.policy.evidence import HOUR, Evidence
 from deeprec_ext.aimaster.policy.memory import role_of
-from deeprec_ext.aimaster.policy.proposal import Answer, Proposal, Remark
 from deeprec_ext.units import format_seconds
 
 OTHERS_MIN = 2

@@ -11,7 +11,7 @@ from typing import Any
 from deeprec_ext.aimaster.policy.decide import decide
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.record import Entry, digest
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from deeprec_ext.aimaster.policy import cost, hysteresis, steps
+from deeprec_ext.aimaster.policy import cost, hysteresis
+from deeprec_ext.aimaster.policy.decision import Answer, Keep, Proposal, Remark
 from deeprec_ext.aimaster.policy.evidence import Evidence, key_of
 from deeprec_ext.aimaster.policy.limits import describe, fits, nearest
 from deeprec_ext.aimaster.policy.observed import Size
-from deeprec_ext.aimaster.policy.proposal import Answer, Keep, Proposal, Remark
-from deeprec_ext.aimaster.policy.search import Found, Search, limits_reached
+from deeprec_ext.aimaster.policy.search import Found, Search, limits_reached, towards
 from deeprec_ext.units import format_seconds
 
 EXPLORED_MIN = 3
@@ -83,7 +83,7 @@ def throughput(evidence: Evidence) -> Answer:
 
 def _step(evidence: Evidence, search: Search, found: Found, sure: bool) -> Answer:
     """The step towards the best size, or why it is not made."""
-    size = steps.towards(evidence, search, found.size, sure)
+    size = towards(evidence, search, found.size, sure)
     if size == evidence.size:
         return Remark(f"{describe(found.size)} would be better, but no step towards it is allowed")
     if why := _too_little(evidence, search, size, found):

@@ -20,8 +20,8 @@ from deeprec_ext.aimaster.policy.limits import fits, nearest
 from deeprec_ext.aimaster.policy.memory import rounded as rounded_bytes
 from deeprec_ext.aimaster.policy.observed import Size
 from deeprec_ext.aimaster.policy.search import ladder, price, step_of
-from deeprec_ext.aimaster.policy.settings import Policy
-from deeprec_ext.aimaster.simulator.model import ROUNDS, SPREAD, JobModel, ps_bytes, throughput
+from deeprec_ext.aimaster.policy.thresholds import Policy
+from deeprec_ext.aimaster.simulator.job_model import ROUNDS, SPREAD, JobModel, ps_bytes, throughput
 from deeprec_ext.aimaster.simulator.trace import Workload
 from deeprec_ext.errors import UsageError
 

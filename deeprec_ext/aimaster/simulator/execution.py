@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from deeprec_ext.aimaster.placement import planner
 from deeprec_ext.aimaster.policy import observed
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Size
-from deeprec_ext.aimaster.simulator.job import Pod, SimulatedJob, even_map
-
-if TYPE_CHECKING:
-    from deeprec_ext.aimaster.simulator.simulation import Running, Simulation
+from deeprec_ext.aimaster.simulator.pool import Pool
+from deeprec_ext.aimaster.simulator.simulated_job import Pod, SimulatedJob, even_map
 
 DISTURBED = 0.9
 """Throughput while slots are copied beside training."""
@@ -33,14 +30,11 @@ class Change:
     moves: dict[int, int] | None = None  # slot → index of its new PS
 
 
-def begin(simulation: Simulation, entry: Running, decision: Decision) -> None:
-    job, now, cluster = entry.job, simulation.clock.now, simulation.cluster
-    size = decision.size
-    requested = _room(job, decision)
-    if not simulation.pool.fits(requested[0] - job.allocated[0], requested[1] - job.allocated[1]):
-        entry.change = Change(decision, now, fits=False)
-        simulation._after(entry, "change", cluster.acquire_limit_seconds)
-        return
+def begin(job: SimulatedJob, decision: Decision, pool: Pool, now: float) -> tuple[Change, float]:
+    """(the change, seconds until it is over). Without room for its pods it fails, when that has been waited for."""
+    size, cluster, requested = decision.size, pool.cluster, _room(job, decision)
+    if not pool.fits(requested[0] - job.allocated[0], requested[1] - job.allocated[1]):
+        return Change(decision, now, fits=False), cluster.acquire_limit_seconds
     added: list[Pod] = []
     if decision.action == "scale":
         added += _new(job, "ps", size.ps - job.size.ps) + _new(job, "worker", size.workers - job.size.workers)
@@ -48,31 +42,25 @@ def begin(simulation: Simulation, entry: Running, decision: Decision) -> None:
         added += _new(job, decision.replace.rsplit("-", 1)[0], 1)
     moves = _moves(job, decision) if decision.action == "rebalance" else None
     moved = _bytes_moved(job, decision, moves)
-    _allocate(simulation, job, requested)
+    _allocate(job, pool, requested, now)
     seconds = job.luck.start_seconds(len(added)) + moved / cluster.bytes_per_second
     if moved:
-        job.advance(now)
         job.disturbed = DISTURBED
-        simulation.changed(entry)
-    entry.change = Change(decision, now, True, tuple(added), moved, moves)
-    simulation._after(entry, "change", max(seconds, RESIZE_SECONDS))
+    return Change(decision, now, True, tuple(added), moved, moves), max(seconds, RESIZE_SECONDS)
 
 
-def end(simulation: Simulation, entry: Running, change: Change) -> None:
-    job, now = entry.job, simulation.clock.now
+def end(job: SimulatedJob, change: Change, pool: Pool, now: float) -> float:
+    """Seconds of pause that it takes."""
     job.advance(now)
     job.disturbed = 1.0
-    old, pause = job.size, simulation.cluster.pause_seconds if change.bytes else 0.0
+    old, pause = job.size, pool.cluster.pause_seconds if change.bytes else 0.0
     if change.fits:
         for pod in change.added:
             pod.ready = now
         _apply(job, change)
-        _allocate(simulation, job, (job.size.cpu, float(job.size.memory_bytes)))
+        _allocate(job, pool, (job.size.cpu, float(job.size.memory_bytes)), now)
     job.changes += _recorded(job, change, old, now - job.started, pause)
-    if pause:
-        simulation.pause(entry, pause)
-    else:
-        simulation.changed(entry)
+    return pause
 
 
 # ------------------------------------------------------------------------------------------------------- internals
@@ -96,9 +84,9 @@ def _room(job: SimulatedJob, decision: Decision) -> tuple[float, float]:
     return most.cpu, float(most.memory_bytes)
 
 
-def _allocate(simulation: Simulation, job: SimulatedJob, wanted: tuple[float, float]) -> None:
-    job.advance(simulation.clock.now)
-    simulation.pool.take(wanted[0] - job.allocated[0], wanted[1] - job.allocated[1])
+def _allocate(job: SimulatedJob, pool: Pool, wanted: tuple[float, float], now: float) -> None:
+    job.advance(now)
+    pool.take(wanted[0] - job.allocated[0], wanted[1] - job.allocated[1])
     job.allocated = wanted
 
 

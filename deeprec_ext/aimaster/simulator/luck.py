@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import random
 
-from deeprec_ext.aimaster.simulator.trace import Cluster, Workload
+from deeprec_ext.aimaster.simulator.trace import SimulatedCluster, Workload
 
 
 class Luck:
     """Separate streams, so that a policy that looks more often does not get other hosts."""
 
-    def __init__(self, seed: int, work: Workload, cluster: Cluster) -> None:
+    def __init__(self, seed: int, work: Workload, cluster: SimulatedCluster) -> None:
         self._cluster, self._work = cluster, work
         self._noise = random.Random(f"{seed}/{work.name}/noise")
         self._hosts = random.Random(f"{seed}/{work.name}/hosts")

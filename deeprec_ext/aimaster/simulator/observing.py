@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deeprec_ext.aimaster.policy.observed import Model, Observed, Progress, RoleUse, SlotUse
-from deeprec_ext.aimaster.simulator.job import Pod, SimulatedJob
+from deeprec_ext.aimaster.simulator.simulated_job import Pod, SimulatedJob
 
 CHANGES_KEPT = 40
 """As `aimaster/autoscaling/observing.py` has it."""

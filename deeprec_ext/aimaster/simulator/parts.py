@@ -16,11 +16,11 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from deeprec_ext.aimaster.policy.observed import Size
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 from deeprec_ext.aimaster.simulator.baselines import Sweep, doubled, static_sizes
-from deeprec_ext.aimaster.simulator.cluster import Unbounded
+from deeprec_ext.aimaster.simulator.pool import Unbounded
 from deeprec_ext.aimaster.simulator.simulation import Ended, Simulation
-from deeprec_ext.aimaster.simulator.trace import Cluster, Trace
+from deeprec_ext.aimaster.simulator.trace import SimulatedCluster, Trace
 
 JOBS_MIN = 100
 """Jobs of a trace from which other processes, which take a second to start, are worth it."""
@@ -101,7 +101,7 @@ def together(lots: Sequence[Lot], trace: Trace) -> list[Ended] | None:
     return sorted(ended, key=lambda one: (one.started + one.seconds, places[one.work.name]))
 
 
-def fit_together(lots: Sequence[Lot], cluster: Cluster) -> bool:
+def fit_together(lots: Sequence[Lot], cluster: SimulatedCluster) -> bool:
     """Whether there was room for all, and for whatever any of them asked for, at any time."""
     cores = memory = most_cores = most_memory = 0.0
     for _, more_cores, more_memory in sorted(

@@ -11,7 +11,7 @@ from typing import Any
 
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Size
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 from deeprec_ext.aimaster.simulator.baselines import Sweep, doubled, static_sizes
 from deeprec_ext.aimaster.simulator.parts import Lot, Part, in_parts, together
 from deeprec_ext.aimaster.simulator.simulation import Ended, Simulation, total

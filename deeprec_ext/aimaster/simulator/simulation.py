@@ -12,14 +12,14 @@ from typing import Any
 from deeprec_ext.aimaster.policy.decide import decide
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Loss, Observed, Size
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 from deeprec_ext.aimaster.simulator import execution
-from deeprec_ext.aimaster.simulator.cluster import Pool
-from deeprec_ext.aimaster.simulator.events import Clock, Event
-from deeprec_ext.aimaster.simulator.job import Account, Pod, SimulatedJob
 from deeprec_ext.aimaster.simulator.luck import Luck
 from deeprec_ext.aimaster.simulator.observing import observe, working
+from deeprec_ext.aimaster.simulator.pool import Pool
+from deeprec_ext.aimaster.simulator.simulated_job import Account, Pod, SimulatedJob
 from deeprec_ext.aimaster.simulator.trace import Trace, Workload
+from deeprec_ext.aimaster.simulator.virtual_clock import Clock, Event
 
 LOOKS = (26.0, 46.0, 66.0, 126.0, 306.0, 906.0)
 """Seconds after the last change or disturbance at which the policy is asked: when it has two windows, and when one of its
@@ -189,13 +189,20 @@ class Simulation:
             self._next_look(entry)
             return
         entry.decisions.append(decision)
-        execution.begin(self, entry, decision)
+        change, seconds = execution.begin(job, decision, self.pool, now)
+        if change.bytes:
+            self.changed(entry)
+        entry.change = change
+        self._after(entry, "change", seconds)
 
     def _on_change(self, entry: Running, _: Any) -> None:
         """The pods of a change are there, or its time is over."""
         change, entry.change = entry.change, None
         if change is not None:
-            execution.end(self, entry, change)
+            if pause := execution.end(entry.job, change, self.pool, self.clock.now):
+                self.pause(entry, pause)
+            else:
+                self.changed(entry)
             self._schedule_bad_luck(entry)
 
     def pause(self, entry: Running, seconds: float) -> None:

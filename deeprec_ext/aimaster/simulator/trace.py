@@ -22,7 +22,7 @@ from typing import Any
 
 from deeprec_ext.aimaster.policy.limits import contradiction, fits
 from deeprec_ext.aimaster.policy.observed import Limits, Size
-from deeprec_ext.aimaster.simulator.model import JobModel
+from deeprec_ext.aimaster.simulator.job_model import JobModel
 from deeprec_ext.errors import UsageError
 from deeprec_ext.settings import OBJECTIVES
 from deeprec_ext.units import parse_bytes
@@ -33,7 +33,7 @@ JOBS_MAX = 100_000
 
 
 @dataclass(frozen=True)
-class Cluster:
+class SimulatedCluster:
     """What the jobs share. Times in seconds, rates per hour of one pod."""
 
     cores: float = 1e9
@@ -72,7 +72,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Trace:
-    cluster: Cluster
+    cluster: SimulatedCluster
     jobs: tuple[Workload, ...]
     name: str = ""
 
@@ -101,7 +101,7 @@ def parse(values: Any) -> Trace:
         raise UsageError(f"is no trace of version {VERSION} (found {found!r})")
     if unknown := set(values) - {"version", "cluster", "jobs"}:
         raise UsageError(f"unknown field {sorted(map(str, unknown))[0]!r}; there are version, cluster, jobs")
-    cluster = _made(Cluster, values.get("cluster") or {}, "cluster")
+    cluster = _made(SimulatedCluster, values.get("cluster") or {}, "cluster")
     entries = values.get("jobs")
     if not isinstance(entries, list) or not 0 < len(entries) <= JOBS_MAX:
         raise UsageError(f"jobs: a list of 1 to {JOBS_MAX} jobs is wanted")

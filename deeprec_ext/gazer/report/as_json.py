@@ -9,10 +9,10 @@ from typing import Any
 from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.findings import find
 from deeprec_ext.gazer.report.lines import length
-from deeprec_ext.gazer.report.load import Loads
-from deeprec_ext.gazer.report.resources import RoleUse, Use, uses
+from deeprec_ext.gazer.report.ps_load import Loads
+from deeprec_ext.gazer.report.steps import trainer_uses
 from deeprec_ext.gazer.report.story import Story
-from deeprec_ext.gazer.report.trainers import trainer_uses
+from deeprec_ext.gazer.report.usage import RoleUse, Use, uses
 from deeprec_ext.gazer.report.work import heaviest, transfers, within
 
 FORMAT = 1

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from deeprec_ext.gazer.report.lines import Lines, Windows, length, without
-from deeprec_ext.gazer.report.load import Loads, measure
+from deeprec_ext.gazer.report.ps_load import Loads, measure
 from deeprec_ext.gazer.report.story import Story
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.policy import record
-from deeprec_ext.aimaster.policy.settings import NAMES
+from deeprec_ext.aimaster.policy.thresholds import NAMES
 from deeprec_ext.cli.main import main
 from tests.unit.aimaster.policy.jobs import recorded_job
 from tests.unit.cli.usage import check_refused

@@ -90,7 +90,7 @@ def test_no_more_points_than_asked_for_and_none_lost(store: Store) -> None:
 
 
 def test_a_careless_question_gets_fewer_points(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deeprec_ext.gazer.reading.VALUES_MAX", 60)
+    monkeypatch.setattr("deeprec_ext.gazer.series_lines.VALUES_MAX", 60)
     series = Series(store)
     for number in range(100):
         series.add(NOON + number, {f"ps-{index}": {"cpu_cores": 1.0} for index in range(3)})

@@ -16,10 +16,10 @@ import sys
 from typing import Any
 
 from deeprec_ext.aimaster.policy.observed import Limits, Size
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 from deeprec_ext.aimaster.simulator.baselines import Sweep
-from deeprec_ext.aimaster.simulator.model import JobModel, cores, ps_bytes
-from deeprec_ext.aimaster.simulator.trace import Cluster, Trace, Workload
+from deeprec_ext.aimaster.simulator.job_model import JobModel, cores, ps_bytes
+from deeprec_ext.aimaster.simulator.trace import SimulatedCluster, Trace, Workload
 
 GB = 10**9
 FAMILIES = {  # medians: core seconds per step of a trainer, of PS, cores it can use, batch, GB of variables
@@ -95,9 +95,9 @@ def start(chance: random.Random, work: Workload, best: Size) -> Size:
 def make(jobs: int, seed: int, kind: str = "steady", roles: int = 0, hours: float = 1.0) -> Trace:
     """Args: kind: `steady`, a sound cluster; `spot`, failures, reclaimed and slow hosts, and slots that are hot."""
     chance = random.Random(f"{seed}/{jobs}/{kind}/{roles}")
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     if kind == "spot":
-        cluster = Cluster(
+        cluster = SimulatedCluster(
             failures_per_hour=0.01, spot_share=0.4, reclaims_per_hour=0.1, slow_share=0.03, pod_start_seconds=50.0
         )
     found = []

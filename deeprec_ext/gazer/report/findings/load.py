@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.findings.finding import ADVICE, Finding, percent
-from deeprec_ext.gazer.report.load import Loads, Move, rebalance, saved_by
+from deeprec_ext.gazer.report.ps_load import Loads, Move, rebalance, saved_by
 from deeprec_ext.gazer.report.work import median, table_of, transfer_shares, transfers, within
 from deeprec_ext.units import format_bytes, format_seconds
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.findings.finding import ADVICE, PROBLEM, Finding, percent
 from deeprec_ext.gazer.report.lines import slope
-from deeprec_ext.gazer.report.resources import RoleUse, Use, kind_of, memory_metric, uses
 from deeprec_ext.gazer.report.story import Request
+from deeprec_ext.gazer.report.usage import RoleUse, Use, kind_of, memory_metric, uses
 from deeprec_ext.units import format_bytes, format_seconds
 
 NEAR = 0.9

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.findings.finding import ADVICE, Finding, percent
 from deeprec_ext.gazer.report.lines import Span
-from deeprec_ext.gazer.report.trainers import TrainerUse, compare, trainer_uses
+from deeprec_ext.gazer.report.steps import TrainerUse, compare, trainer_uses
 from deeprec_ext.gazer.report.work import input_shares, median, within
 from deeprec_ext.units import format_seconds
 

@@ -9,9 +9,9 @@ from deeprec_ext.gazer.report import curves
 from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.document import GREY, PS, TRAINER, Bar, Block, Cell, Section, Spark, Table, Text
 from deeprec_ext.gazer.report.findings.finding import percent
-from deeprec_ext.gazer.report.load import Loads, spread
-from deeprec_ext.gazer.report.resources import RoleUse, Use, memory_metric, uses
+from deeprec_ext.gazer.report.ps_load import Loads, spread
 from deeprec_ext.gazer.report.story import Placement
+from deeprec_ext.gazer.report.usage import RoleUse, Use, memory_metric, uses
 from deeprec_ext.gazer.report.words import cores, hours, number, seconds
 from deeprec_ext.gazer.report.work import heaviest, transfers, within
 from deeprec_ext.units import format_bytes, format_seconds

@@ -24,8 +24,8 @@ from deeprec_ext.gazer.report.document import (
 )  # fmt: skip
 from deeprec_ext.gazer.report.findings.finding import percent
 from deeprec_ext.gazer.report.lines import Span
+from deeprec_ext.gazer.report.steps import TrainerUse, trainer_uses
 from deeprec_ext.gazer.report.story import CRASHED, RUNNING, Story
-from deeprec_ext.gazer.report.trainers import TrainerUse, trainer_uses
 from deeprec_ext.gazer.report.words import count, moment, number, offset, seconds
 from deeprec_ext.units import counted, format_bytes, format_seconds
 

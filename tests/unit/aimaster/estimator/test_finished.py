@@ -10,8 +10,8 @@ import pytest
 from deeprec_ext.aimaster.estimator.finished import SETTLE_SECONDS, finished_job, windows_of
 from deeprec_ext.aimaster.policy.observed import Size
 from deeprec_ext.aimaster.store.store import Store
-from deeprec_ext.gazer.reading import Line
 from deeprec_ext.gazer.series import Series
+from deeprec_ext.gazer.series_lines import Line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 BEGIN, EVERY = 1_700_000_000.0, 2.0

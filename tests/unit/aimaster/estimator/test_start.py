@@ -176,7 +176,7 @@ def test_the_start_is_described_in_one_line():
 def test_scientific_libraries_are_imported_on_first_use_only():
     code = (
         "import sys\n"
-        "from deeprec_ext.aimaster.estimator import finished, history, memory, start, throughput\n"
+        "from deeprec_ext.aimaster.estimator import finished, history, memory_model, start, throughput\n"
         "from deeprec_ext.aimaster.policy.observed import Limits, Model\n"
         "start.first_size(Model(), Limits(), [])\n"
         "assert throughput.fit([]) is None\n"

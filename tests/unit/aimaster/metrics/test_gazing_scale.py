@@ -17,8 +17,8 @@ from deeprec_ext.aimaster.metrics import gazing
 from deeprec_ext.aimaster.reporting import exporting
 from deeprec_ext.gazer import loads
 from deeprec_ext.gazer.metrics import metrics_of
-from deeprec_ext.gazer.reading import VALUES_MAX
 from deeprec_ext.gazer.series import Merge
+from deeprec_ext.gazer.series_lines import VALUES_MAX
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.gazed import HandClock, make_job, make_scalings, report_everything
 

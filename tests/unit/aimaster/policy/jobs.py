@@ -12,7 +12,7 @@ from deeprec_ext.aimaster.policy.decide import decide
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Change, Limits, Observed, Progress, RoleUse, Size, Window
 from deeprec_ext.aimaster.policy.record import Record
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 
 LIMITS = Limits(1, 8, 0, 16)
 POLICY = Policy()

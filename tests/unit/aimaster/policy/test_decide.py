@@ -8,10 +8,10 @@ import pytest
 
 from deeprec_ext.aimaster.policy.cpu import unused
 from deeprec_ext.aimaster.policy.decide import decide
+from deeprec_ext.aimaster.policy.decision import Proposal
 from deeprec_ext.aimaster.policy.evidence import Evidence
 from deeprec_ext.aimaster.policy.memory import ps_memory, with_memory_for
 from deeprec_ext.aimaster.policy.observed import Change, Limits, Loss, Progress, Size, Window
-from deeprec_ext.aimaster.policy.proposal import Proposal
 from tests.unit.aimaster.policy.jobs import LIMITS, POLICY, seen, uses, windows
 
 SIZE = Size(2, 3, 1.0, 1.0, 1 << 30, 1 << 30)

@@ -16,7 +16,7 @@ from deeprec_ext.aimaster.policy.evidence import newest
 from deeprec_ext.aimaster.policy.observed import Change, Loss, Observed, Size
 from deeprec_ext.aimaster.policy.record import Outcome, Record, bounded, digest, latest, read
 from deeprec_ext.aimaster.policy.replay import replay
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 from deeprec_ext.errors import UsageError
 from tests.unit.aimaster.policy.jobs import POLICY, Job, recorded_job, saturating, seen, windows
 

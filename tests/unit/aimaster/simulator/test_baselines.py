@@ -9,9 +9,9 @@ import pytest
 
 from deeprec_ext.aimaster.policy.limits import fits
 from deeprec_ext.aimaster.policy.observed import Size
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 from deeprec_ext.aimaster.simulator.baselines import Sweep, doubled, static_sizes
-from deeprec_ext.aimaster.simulator.model import ps_bytes
+from deeprec_ext.aimaster.simulator.job_model import ps_bytes
 from deeprec_ext.aimaster.simulator.trace import Workload
 from deeprec_ext.errors import UsageError
 from tests.unit.aimaster.simulator.tiny import LIMITS, trace, values

@@ -10,13 +10,13 @@ import pytest
 
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Size
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 from deeprec_ext.aimaster.simulator import parts
-from deeprec_ext.aimaster.simulator.job import Account
 from deeprec_ext.aimaster.simulator.parts import Lot, fit_together
 from deeprec_ext.aimaster.simulator.results import calm, compare, converged_at, figures
+from deeprec_ext.aimaster.simulator.simulated_job import Account
 from deeprec_ext.aimaster.simulator.simulation import Ended, total
-from deeprec_ext.aimaster.simulator.trace import Cluster, Workload
+from deeprec_ext.aimaster.simulator.trace import SimulatedCluster, Workload
 from deeprec_ext.errors import UsageError
 from tests.unit.aimaster.simulator.tiny import LIMITS, SPOT, mixed, trace, values
 
@@ -133,13 +133,13 @@ def test_jobs_fit_together_where_whatever_they_take_or_ask_for_fits_at_any_time(
         return Lot([], list(taken), asked, 0.0)
 
     first = lot((0.0, 5.0, 1e9), (10.0, -5.0, -1e9))
-    assert fit_together([first, lot((5.0, 4.0, 1e9))], Cluster(cores=10, memory=1e10))
-    assert not fit_together([first, lot((5.0, 4.0, 1e9), asked=2.0)], Cluster(cores=10, memory=1e10))
-    assert fit_together([first, lot((11.0, 9.0, 1e9))], Cluster(cores=10, memory=1e10))
-    assert not fit_together([first, lot((10.0, 9.0, 1e9))], Cluster(cores=10, memory=1e10)), (
+    assert fit_together([first, lot((5.0, 4.0, 1e9))], SimulatedCluster(cores=10, memory=1e10))
+    assert not fit_together([first, lot((5.0, 4.0, 1e9), asked=2.0)], SimulatedCluster(cores=10, memory=1e10))
+    assert fit_together([first, lot((11.0, 9.0, 1e9))], SimulatedCluster(cores=10, memory=1e10))
+    assert not fit_together([first, lot((10.0, 9.0, 1e9))], SimulatedCluster(cores=10, memory=1e10)), (
         "who was first is not known"
     )
-    assert not fit_together([first, lot((5.0, 1.0, 2e10))], Cluster(cores=10, memory=1e10))
+    assert not fit_together([first, lot((5.0, 1.0, 2e10))], SimulatedCluster(cores=10, memory=1e10))
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ import pytest
 
 from deeprec_ext.aimaster.policy.limits import fits
 from deeprec_ext.aimaster.policy.observed import Size
-from deeprec_ext.aimaster.policy.settings import Policy
+from deeprec_ext.aimaster.policy.thresholds import Policy
 from deeprec_ext.aimaster.simulator import simulation
-from deeprec_ext.aimaster.simulator.cluster import Pool
-from deeprec_ext.aimaster.simulator.events import Clock, Event
-from deeprec_ext.aimaster.simulator.model import throughput
+from deeprec_ext.aimaster.simulator.job_model import throughput
+from deeprec_ext.aimaster.simulator.pool import Pool
 from deeprec_ext.aimaster.simulator.simulation import Ended, Simulation
-from deeprec_ext.aimaster.simulator.trace import Cluster, Trace
+from deeprec_ext.aimaster.simulator.trace import SimulatedCluster, Trace
+from deeprec_ext.aimaster.simulator.virtual_clock import Clock, Event
 from tests.unit.aimaster.simulator.tiny import LIMITS, SPOT, mixed, trace, values
 
 POLICY = Policy()
@@ -214,7 +214,7 @@ def test_a_week_is_simulated_without_waiting_for_it(monkeypatch):
 
 
 def test_the_pool_counts_what_is_taken():
-    pool = Pool(Cluster(cores=10.0, memory=100))
+    pool = Pool(SimulatedCluster(cores=10.0, memory=100))
     pool.take(4.0, 50)
     assert pool.fits(6.0, 50) and not pool.fits(6.1, 1) and not pool.fits(1.0, 51)
     pool.take(-4.0, -50)

@@ -11,8 +11,8 @@ import yaml
 from deeprec_ext.aimaster.policy.limits import fits
 from deeprec_ext.aimaster.policy.observed import Limits, Size
 from deeprec_ext.aimaster.simulator import trace as traces
-from deeprec_ext.aimaster.simulator.model import JobModel
-from deeprec_ext.aimaster.simulator.trace import Cluster, Workload, load, parse
+from deeprec_ext.aimaster.simulator.job_model import JobModel
+from deeprec_ext.aimaster.simulator.trace import SimulatedCluster, Workload, load, parse
 from deeprec_ext.aimaster.simulator.traces import generate, shipped
 from deeprec_ext.errors import UsageError
 from tests.unit.aimaster.simulator.tiny import trace, values
@@ -34,7 +34,7 @@ def test_a_file_is_read_in_the_order_of_arrival(tmp_path):
     path.write_text(TEXT)
     found = load(path)
     assert found.name == "mine"
-    assert found.cluster == Cluster(cores=400.0, memory=1600 << 30, pod_start_seconds=35.0)
+    assert found.cluster == SimulatedCluster(cores=400.0, memory=1600 << 30, pod_start_seconds=35.0)
     assert [job.name for job in found.jobs] == ["ctr-1", "ctr-2"]
     first, second = found.jobs
     assert first.start == Size(1, 1, 2.0, 2.0, 8 << 30, 4 << 30)
@@ -169,7 +169,7 @@ def test_a_shipped_trace_can_be_simulated(name):
 
 def test_the_readme_has_every_field_and_a_trace_that_can_be_read():
     text = shipped("README").with_suffix(".md").read_text()
-    for kind in (Cluster, Workload, JobModel, Size, Limits):
+    for kind in (SimulatedCluster, Workload, JobModel, Size, Limits):
         for field in dataclasses.fields(kind):
             assert {f"`{field.name}`", f"`{field.name.removesuffix('_bytes')}`"} & set(re.findall(r"`\w+`", text)), (
                 field.name

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from deeprec_ext.aimaster.simulator.events import Clock
-from deeprec_ext.aimaster.simulator.trace import Cluster
+from deeprec_ext.aimaster.simulator.trace import SimulatedCluster
+from deeprec_ext.aimaster.simulator.virtual_clock import Clock
 
 
 class Pool:
     """Cores and bytes that are taken."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self.cluster, self.cores, self.memory = cluster, 0.0, 0.0
 
     def fits(self, cores: float, memory: float) -> bool:
@@ -24,7 +24,7 @@ class Pool:
 class Unbounded(Pool):
     """Room for all, with notes of what was taken when, and of the most that was asked for at once."""
 
-    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, cluster: SimulatedCluster, clock: Clock) -> None:
         super().__init__(cluster)
         self._clock = clock
         self.taken: list[tuple[float, float, float]] = []

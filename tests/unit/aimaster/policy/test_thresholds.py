@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from deeprec_ext.aimaster.policy.settings import NAMES, Policy, describe, from_values, parse, to_values
+from deeprec_ext.aimaster.policy.thresholds import NAMES, Policy, describe, from_values, parse, to_values
 from deeprec_ext.errors import UsageError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deeprec_ext.gazer.report.findings import load as rules
-from deeprec_ext.gazer.report.load import Move, rebalance, saved_by, spread
+from deeprec_ext.gazer.report.ps_load import Move, rebalance, saved_by, spread
 from deeprec_ext.gazer.report.story import Placement, Table
 from deeprec_ext.gazer.report.work import table_of
 from deeprec_ext.proto import deeprec_ext_pb2 as pb

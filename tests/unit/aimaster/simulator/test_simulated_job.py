@@ -9,19 +9,25 @@ import statistics
 import pytest
 
 from deeprec_ext.aimaster.policy.observed import Observed, Size
-from deeprec_ext.aimaster.policy.settings import Policy
-from deeprec_ext.aimaster.simulator.job import SETTLE_SECONDS, WINDOW_SECONDS, WINDOWS_PER_LOOK, SimulatedJob, even_map
+from deeprec_ext.aimaster.policy.thresholds import Policy
 from deeprec_ext.aimaster.simulator.luck import Luck
 from deeprec_ext.aimaster.simulator.observing import observe
+from deeprec_ext.aimaster.simulator.simulated_job import (
+    SETTLE_SECONDS,
+    WINDOW_SECONDS,
+    WINDOWS_PER_LOOK,
+    SimulatedJob,
+    even_map,
+)
 from deeprec_ext.aimaster.simulator.simulation import Simulation
-from deeprec_ext.aimaster.simulator.trace import Cluster, Workload
+from deeprec_ext.aimaster.simulator.trace import SimulatedCluster, Workload
 from tests.unit.aimaster.simulator.tiny import trace, values
 
 SIZE = Size(3, 2, 2.0, 2.0, 8 << 30, 4 << 30)
 
 
 def luck(work: Workload, **cluster: float) -> Luck:
-    return Luck(1, work, Cluster(**cluster))
+    return Luck(1, work, SimulatedCluster(**cluster))
 
 
 def started(size: Size = SIZE, **more: object) -> SimulatedJob:

@@ -17,7 +17,7 @@ from typing import Any
 from deeprec_ext.aimaster.policy.evidence import key_of
 from deeprec_ext.aimaster.policy.observed import Size, Window
 from deeprec_ext.aimaster.policy.sane import sane_window
-from deeprec_ext.aimaster.simulator.model import JobModel, throughput
+from deeprec_ext.aimaster.simulator.job_model import JobModel, throughput
 from deeprec_ext.aimaster.simulator.trace import Trace
 from deeprec_ext.errors import UsageError
 

@@ -7,8 +7,8 @@ import pytest
 from deeprec_ext.gazer.report.document import Table
 from deeprec_ext.gazer.report.findings import trainers as rules
 from deeprec_ext.gazer.report.sections.running import steps
+from deeprec_ext.gazer.report.steps import compare, trainer_uses
 from deeprec_ext.gazer.report.story import Scaling
-from deeprec_ext.gazer.report.trainers import compare, trainer_uses
 from tests.unit.gazer.report.stories import BEGAN, TRAINERS, case, steady, traces
 
 

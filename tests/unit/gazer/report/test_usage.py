@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from deeprec_ext.gazer.report.findings import resources as rules
-from deeprec_ext.gazer.report.resources import uses
 from deeprec_ext.gazer.report.story import Request
+from deeprec_ext.gazer.report.usage import uses
 from tests.unit.gazer.report.stories import SECONDS, case
 
 OWN = {"ps": Request(2.0, 1e9)}

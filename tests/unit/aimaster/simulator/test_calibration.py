@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.policy.observed import Size, Window
-from deeprec_ext.aimaster.simulator.fitting import FITTED, fit_runs, fit_windows
-from deeprec_ext.aimaster.simulator.model import JobModel, throughput
+from deeprec_ext.aimaster.simulator.calibration import FITTED, fit_runs, fit_windows
+from deeprec_ext.aimaster.simulator.job_model import JobModel, throughput
 from deeprec_ext.errors import UsageError
 from tests.unit.aimaster.policy.jobs import recorded_job
 from tests.unit.aimaster.simulator.tiny import mixed

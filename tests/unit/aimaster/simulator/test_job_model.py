@@ -9,7 +9,7 @@ import pytest
 
 from deeprec_ext.aimaster.policy.observed import Size
 from deeprec_ext.aimaster.simulator.baselines import throughputs
-from deeprec_ext.aimaster.simulator.model import JobModel, pace, ps_bytes, throughput, wait
+from deeprec_ext.aimaster.simulator.job_model import JobModel, pace, ps_bytes, throughput, wait
 
 MODEL = JobModel()
 SERVED = dataclasses.replace(MODEL, fan_out_core_seconds=0.0, ps_core_seconds=0.05)

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from deeprec_ext.aimaster.policy.observed import Change, Loss, Size, Window
+from deeprec_ext.aimaster.simulator.job_model import Pace, pace, ps_bytes
 from deeprec_ext.aimaster.simulator.luck import Luck
-from deeprec_ext.aimaster.simulator.model import Pace, pace, ps_bytes
 from deeprec_ext.aimaster.simulator.trace import Workload
 
 WINDOW_SECONDS, SETTLE_SECONDS = 10.0, 3.0
