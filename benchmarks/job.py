@@ -30,7 +30,7 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import open_channel, server_name
 
-CHILD = ROOT / "deeprec_ext" / "launch" / "child.py"
+CHILD = ROOT / "deeprec_ext" / "launch" / "roles" / "child.py"
 LIMIT_SECONDS = 300.0
 END_SECONDS = 60.0
 T = TypeVar("T")

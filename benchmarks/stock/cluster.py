@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TIED = (sys.executable, "-I", "-S", str(ROOT / "deeprec_ext" / "launch" / "child.py"))
+TIED = (sys.executable, "-I", "-S", str(ROOT / "deeprec_ext" / "launch" / "roles" / "child.py"))
 """Then the pid of this process, then a program: it dies with us, whatever we die of."""
 
 

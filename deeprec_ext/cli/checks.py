@@ -18,10 +18,10 @@ from deeprec_ext.errors import DeepRecError
 from deeprec_ext.launch import cgroup
 from deeprec_ext.launch.command import resolve_command
 from deeprec_ext.launch.environment import AUTOLOAD, role_environment
-from deeprec_ext.launch.isolation import OUTWARD, loopback_name_server, open_ports, why_impossible
 from deeprec_ext.launch.job import version
 from deeprec_ext.launch.openness import opening
 from deeprec_ext.launch.ports import HOST, free_port
+from deeprec_ext.launch.roles.isolation import OUTWARD, loopback_name_server, open_ports, why_impossible
 from deeprec_ext.units import format_bytes
 
 _ROLE_BYTES = 400 << 20  # resident memory of one TensorFlow process without a model

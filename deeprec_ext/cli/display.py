@@ -7,10 +7,10 @@ import time
 from collections import deque
 from typing import IO, TYPE_CHECKING, Any
 
-from deeprec_ext.launch.eventlog import format_event
 from deeprec_ext.launch.interrupts import unless_terminal_gone
 from deeprec_ext.launch.job import Display, Scene
 from deeprec_ext.launch.plan import RunPlan
+from deeprec_ext.launch.records.eventlog import format_event
 from deeprec_ext.printable import printable
 
 if TYPE_CHECKING:

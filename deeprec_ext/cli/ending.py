@@ -11,7 +11,7 @@ from deeprec_ext.aimaster.store.resuming import begins, has_begun
 from deeprec_ext.cli.table import notice_line
 from deeprec_ext.launch.ending import FAILED, STOPPED, SUCCEEDED
 from deeprec_ext.launch.job import Result
-from deeprec_ext.launch.story import REPORT
+from deeprec_ext.launch.records.story import REPORT
 from deeprec_ext.printable import printable
 from deeprec_ext.units import format_bytes, format_seconds
 

@@ -13,7 +13,7 @@ from deeprec_ext.cli.cluster.target import target_of
 from deeprec_ext.cli.jobs import add_job, directory_of
 from deeprec_ext.cli.roles import role_order
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch.logs import lines_of
+from deeprec_ext.launch.records.logs import lines_of
 from deeprec_ext.rundir import RunDirectory
 
 _POLL_SECONDS = 0.2

@@ -12,7 +12,7 @@ from deeprec_ext.cli.cluster.target import target_of
 from deeprec_ext.cli.jobs import add_job, directory_of
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer import report
-from deeprec_ext.launch.story import REPORT, read_story, save
+from deeprec_ext.launch.records.story import REPORT, read_story, save
 from deeprec_ext.rundir import files_private
 
 STDOUT = Path("-")

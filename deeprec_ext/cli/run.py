@@ -20,14 +20,14 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.command import job_label, resolve_command
 from deeprec_ext.launch.ending import STOPPED, SUCCEEDED
 from deeprec_ext.launch.events import load_events
-from deeprec_ext.launch.history import bounds_of, estimate, history_path, size_of
 from deeprec_ext.launch.interrupts import Interrupts, leave_gone_terminal
-from deeprec_ext.launch.isolation import MODES, NO_PORT, open_network
 from deeprec_ext.launch.job import Display, Job, Result
 from deeprec_ext.launch.limits import Limits, growth, resolve_limits
 from deeprec_ext.launch.plan import RunPlan, autoscale_settings, backup_settings, describe_plan, new_job_name
 from deeprec_ext.launch.ports import check_free
+from deeprec_ext.launch.records.history import bounds_of, estimate, history_path, size_of
 from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, parse_requests
+from deeprec_ext.launch.roles.isolation import MODES, NO_PORT, open_network
 from deeprec_ext.launch.rundir import check_directory, default_directory, make_directory, try_directory, writable
 from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, choose, facts_of_command, layout_called
 from deeprec_ext.rundir import files_private

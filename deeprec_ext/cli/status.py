@@ -17,8 +17,8 @@ from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json
 from deeprec_ext.cli.roles import SORTS
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.launch.client import JobClient
-from deeprec_ext.launch.eventlog import EventTail, format_event
 from deeprec_ext.launch.job import Scene
+from deeprec_ext.launch.records.eventlog import EventTail, format_event
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.security.tokens import page_line
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 def show_ended(directory: RunDirectory, as_json: bool) -> int:
     """The summary the launcher wrote; of a launcher that was killed, what the AIMaster's store says."""
     from deeprec_ext.cli.ending import print_summary
-    from deeprec_ext.launch.summary import read_stored
+    from deeprec_ext.launch.records.summary import read_stored
 
     try:
         summary = json.loads(directory.summary.read_text())

@@ -1,4 +1,6 @@
-"""The one-machine kubelet: starts, reaps and restarts the roles of one job as processes, and fires scripted events.
+"""One job, from its command line to its summary: the launcher's process. `job` has all of it wired together.
 
-Nothing else starts a process. The AIMaster is a process like the others and asks for roles through the `Launcher` service.
+- `roles/`: how roles are started, kept and restarted: processes of this machine;
+- `records/`: what a job leaves behind, as it is read;
+- here: what is going to run (`plan`, `limits`, `resources`), what happens meanwhile (`events`, `script`, `observer`), its end.
 """

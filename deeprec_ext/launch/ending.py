@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.launch.client import JobClient
-from deeprec_ext.launch.pods import Pods
+from deeprec_ext.launch.roles.supervisor import Pods
 
 _log = logging.getLogger(__name__)
 

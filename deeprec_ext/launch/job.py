@@ -22,25 +22,25 @@ from deeprec_ext.aimaster.job.unwritten import CODE
 from deeprec_ext.aimaster.pods import restarting
 from deeprec_ext.aimaster.rpc.border import Border
 from deeprec_ext.launch.client import JobClient
-from deeprec_ext.launch.containers import open_containers
 from deeprec_ext.launch.ending import FAILED, STOPPED, SUCCEEDED, Ending, Outcome, stop_all, wait_for_others
-from deeprec_ext.launch.eventlog import EventTail
-from deeprec_ext.launch.guard import Guard
-from deeprec_ext.launch.history import remember
 from deeprec_ext.launch.interrupts import NAMES, Interrupts
-from deeprec_ext.launch.isolation import open_network, remove_socket, socket_for
-from deeprec_ext.launch.logs import tail
 from deeprec_ext.launch.observer import POLL_SECONDS, Observer
 from deeprec_ext.launch.openness import opening
 from deeprec_ext.launch.plan import RunPlan, aimaster_command, role_command, start_values
-from deeprec_ext.launch.pods import Pod, Pods
 from deeprec_ext.launch.ports import HOST, free_port
-from deeprec_ext.launch.process import Command
+from deeprec_ext.launch.records.eventlog import EventTail
+from deeprec_ext.launch.records.history import remember
+from deeprec_ext.launch.records.logs import tail
+from deeprec_ext.launch.records.story import write_report
+from deeprec_ext.launch.records.summary import begins_at, merge_summary, read_stored
+from deeprec_ext.launch.roles.containers import open_containers
+from deeprec_ext.launch.roles.guard import Guard
+from deeprec_ext.launch.roles.isolation import open_network, remove_socket, socket_for
+from deeprec_ext.launch.roles.process import Command
+from deeprec_ext.launch.roles.service import LauncherService
+from deeprec_ext.launch.roles.supervisor import Pod, Pods
 from deeprec_ext.launch.rundir import writable
 from deeprec_ext.launch.script import Progress, Script
-from deeprec_ext.launch.service import LauncherService
-from deeprec_ext.launch.story import write_report
-from deeprec_ext.launch.summary import begins_at, merge_summary, read_stored
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.rundir import RunDirectory, write_json

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.gazer.hostload import queued_seconds
 from deeprec_ext.launch.client import JobClient
-from deeprec_ext.launch.pods import Pods
+from deeprec_ext.launch.roles.supervisor import Pods
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 
 _log = logging.getLogger(__name__)

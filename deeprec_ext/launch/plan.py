@@ -15,8 +15,8 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.environment import aimaster_environment, role_environment
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.limits import Limits
-from deeprec_ext.launch.process import Command
 from deeprec_ext.launch.resources import Ceilings, Requests, Resources
+from deeprec_ext.launch.roles.process import Command
 from deeprec_ext.layout import CHIEF, Choice
 from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.settings import OBJECTIVES, Settings, values_given

@@ -13,7 +13,7 @@ from deeprec_ext.errors import JobFailedError, UnreachableError, UsageError
 from deeprec_ext.launch.client import JobClient
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.observer import Observer
-from deeprec_ext.launch.pods import Pods
+from deeprec_ext.launch.roles.supervisor import Pods
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 
 _log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch.containers import open_containers
-from deeprec_ext.launch.guard import remove_groups
 from deeprec_ext.launch.resources import Requests, Resources
+from deeprec_ext.launch.roles.containers import open_containers
+from deeprec_ext.launch.roles.guard import remove_groups
 from tests.behaviour.jobs import COUNT, RealJob
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from deeprec_ext.launch.guard import PREFIX
 from deeprec_ext.launch.hierarchies import Group, own_groups
+from deeprec_ext.launch.roles.guard import PREFIX
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import open_channel, server_name

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.launch.isolation import why_impossible
+from deeprec_ext.launch.roles.isolation import why_impossible
 from tests.behaviour.jobs import COUNT, ROOT, RealJob, environment
 from tests.behaviour.losses import Losses
 

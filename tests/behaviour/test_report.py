@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from deeprec_ext.gazer.report import as_json
-from deeprec_ext.launch.story import read_story
+from deeprec_ext.launch.records.story import read_story
 from deeprec_ext.rundir import RunDirectory
 from tests.behaviour.jobs import SCRIPTS, RealJob, environment
 

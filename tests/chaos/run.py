@@ -21,7 +21,7 @@ from tests.chaos.schedule import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 CENSUS = Path(__file__).with_name("census.py")
-CHILD = ROOT / "deeprec_ext" / "launch" / "child.py"
+CHILD = ROOT / "deeprec_ext" / "launch" / "roles" / "child.py"
 RECORDS, BATCH = 32768, 128
 BACKUP_SECONDS = 2.0
 WORKER_LIMIT_SECONDS = 10.0

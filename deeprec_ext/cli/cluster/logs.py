@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from deeprec_ext.cli.cluster.forwarding import write_out
 from deeprec_ext.cli.roles import role_order
 from deeprec_ext.errors import UnreachableError, UsageError
-from deeprec_ext.launch.logs import lines_of
+from deeprec_ext.launch.records.logs import lines_of
 from tfjob import aimaster, names
 from tfjob.api import Api, ApiError, ForbiddenError, Manifest, NotFoundError
 from tfjob.finding import find, pods_of, why_not_running

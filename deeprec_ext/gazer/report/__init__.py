@@ -4,7 +4,7 @@
 - `findings`: rules that say in plain words what stands out, and what to do.
 - `sections`, `compose`: the document; `html` (with `svg`), `markdown`, `as_json`: its forms.
 
-All of it is pure: nothing reads or writes a file. `deeprec_ext.launch.story` reads a run directory.
+All of it is pure: nothing reads or writes a file. `deeprec_ext.launch.records.story` reads a run directory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a report is made from: plain values, read from a run directory by `deeprec_ext.launch.story`.
+"""What a report is made from: plain values, read from a run directory by `deeprec_ext.launch.records.story`.
 
 Times are Unix seconds, durations seconds, sizes bytes. Texts (names of roles, errors, events, the command) come from the job
 and are untrusted: whoever prints them escapes them.

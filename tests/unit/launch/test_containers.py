@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch import containers
-from deeprec_ext.launch.containers import Containers, open_containers, remove_leftovers
-from deeprec_ext.launch.guard import remove_groups
 from deeprec_ext.launch.hierarchies import Group
 from deeprec_ext.launch.resources import Requests, Resources
+from deeprec_ext.launch.roles import containers
+from deeprec_ext.launch.roles.containers import Containers, open_containers, remove_leftovers
+from deeprec_ext.launch.roles.guard import remove_groups
 
 GIB = 1 << 30
 

@@ -13,17 +13,17 @@ import pytest
 
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.ending import Outcome
-from deeprec_ext.launch.eventlog import EventTail, format_event
 from deeprec_ext.launch.events import ScriptedEvent
-from deeprec_ext.launch.guard import Guard
-from deeprec_ext.launch.logs import ends, tail, why
-from deeprec_ext.launch.pods import Pod
 from deeprec_ext.launch.ports import check_free
-from deeprec_ext.launch.printing import Printing
-from deeprec_ext.launch.process import Command, marker, start
+from deeprec_ext.launch.records.eventlog import EventTail, format_event
+from deeprec_ext.launch.records.logs import ends, tail, why
+from deeprec_ext.launch.records.summary import merge_summary
+from deeprec_ext.launch.roles.guard import Guard
+from deeprec_ext.launch.roles.printing import Printing
+from deeprec_ext.launch.roles.process import Command, marker, start
+from deeprec_ext.launch.roles.supervisor import Pod
 from deeprec_ext.launch.rundir import check_directory, default_directory
 from deeprec_ext.launch.script import Progress
-from deeprec_ext.launch.summary import merge_summary
 from deeprec_ext.rundir import RunDirectory, files_private
 from deeprec_ext.settings import WORDS, Settings, split_setting, values_given
 

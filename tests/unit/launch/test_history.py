@@ -10,8 +10,8 @@ import pytest
 from deeprec_ext.aimaster.estimator.history import History, HistoryError
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.gazer.series import Series
-from deeprec_ext.launch.history import estimate, history_path, remember
 from deeprec_ext.launch.limits import resolve_limits
+from deeprec_ext.launch.records.history import estimate, history_path, remember
 from deeprec_ext.launch.resources import Requests, Resources
 
 BEGIN = 1_700_000_000.0

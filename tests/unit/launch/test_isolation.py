@@ -15,11 +15,11 @@ import psutil
 import pytest
 
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch import isolation
-from deeprec_ext.launch.isolation import Namespace, decide, loopback_name_server, remove_socket, socket_for
+from deeprec_ext.launch.roles import isolation
+from deeprec_ext.launch.roles.isolation import Namespace, decide, loopback_name_server, remove_socket, socket_for
 
 ROOT = Path(__file__).resolve().parents[3]
-CHILD = ROOT / "deeprec_ext" / "launch" / "child.py"
+CHILD = ROOT / "deeprec_ext" / "launch" / "roles" / "child.py"
 ANYWHERE = {"impossible": "", "outward": "/usr/bin/slirp4netns", "unresolved": "", "port": 0}
 WHY = isolation.why_impossible()
 needs_namespaces = pytest.mark.skipif(bool(WHY), reason=f"no network namespace can be made here: {WHY}")
@@ -128,11 +128,11 @@ except ConnectionRefusedError:
 
 NOBODY = 65534
 PYTHON = "/usr/bin/python3"
-IMPORTS = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import deeprec_ext.launch.isolation"
+IMPORTS = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import deeprec_ext.launch.roles.isolation"
 AS_NOBODY = f"""
 import os, socket, subprocess, sys
 sys.path.insert(0, {str(ROOT)!r})
-from deeprec_ext.launch.isolation import Namespace
+from deeprec_ext.launch.roles.isolation import Namespace
 namespace = Namespace()
 assert len(namespace.descriptors) == 2, "a user namespace, too"
 orders = ":".join([str(os.getpid()), *(f"namespace={{number}}" for number in namespace.descriptors)])
@@ -177,7 +177,7 @@ def test_a_user_without_rights_isolates_as_well() -> None:
 LEADS = f"""
 import sys, time
 sys.path.insert(0, {str(ROOT)!r})
-from deeprec_ext.launch.isolation import OUTWARD, Namespace
+from deeprec_ext.launch.roles.isolation import OUTWARD, Namespace
 print(Namespace(OUTWARD)._outward.pid, flush=True)
 time.sleep(60)
 """

@@ -12,12 +12,12 @@ import pytest
 
 from deeprec_ext.aimaster.pods.restarting import Action, Verdict
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch import pods as module
-from deeprec_ext.launch.containers import open_containers
-from deeprec_ext.launch.guard import Guard
-from deeprec_ext.launch.pods import Pod, Pods
-from deeprec_ext.launch.process import Command
 from deeprec_ext.launch.resources import Requests
+from deeprec_ext.launch.roles import supervisor as module
+from deeprec_ext.launch.roles.containers import open_containers
+from deeprec_ext.launch.roles.guard import Guard
+from deeprec_ext.launch.roles.process import Command
+from deeprec_ext.launch.roles.supervisor import Pod, Pods
 
 
 def test_a_watcher_that_comes_while_a_pod_is_being_started_is_not_told_that_it_has_exited(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.launch import printing as module
-from deeprec_ext.launch.printing import Printing
+from deeprec_ext.launch.roles import printing as module
+from deeprec_ext.launch.roles.printing import Printing
 
 PRINTS = "import sys\nfor n in range(int(sys.argv[1])): print(n, 'x' * 50, flush=True)"
 

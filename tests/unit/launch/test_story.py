@@ -19,7 +19,7 @@ from deeprec_ext.cli.main import main
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.report.story import CRASHED, ENDED, RUNNING
 from deeprec_ext.gazer.series import Series
-from deeprec_ext.launch.story import read_story, write_report
+from deeprec_ext.launch.records.story import read_story, write_report
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.rundir import RunDirectory
 

@@ -16,7 +16,7 @@ from deeprec_ext.aimaster.store import events
 from deeprec_ext.aimaster.store import store as stores
 from deeprec_ext.aimaster.store.events import EventLog
 from deeprec_ext.aimaster.store.store import Store, StoreError
-from deeprec_ext.launch.eventlog import EventTail
+from deeprec_ext.launch.records.eventlog import EventTail
 
 
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deeprec_ext.launch.guard import Guard, kill_group
-from deeprec_ext.launch.printing import Printing
+from deeprec_ext.launch.roles.guard import Guard, kill_group
+from deeprec_ext.launch.roles.printing import Printing
 
 _CHILD = Path(__file__).with_name("child.py")
 

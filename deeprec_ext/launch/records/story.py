@@ -17,8 +17,8 @@ from deeprec_ext.aimaster.core.facts import parse_name
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer import report
 from deeprec_ext.gazer.report.story import CRASHED, ENDED, RUNNING, Log, Request, Story
-from deeprec_ext.launch.logs import ends
-from deeprec_ext.launch.stored import read_store
+from deeprec_ext.launch.records.logs import ends
+from deeprec_ext.launch.records.stored import read_store
 from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.settings import Settings
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.proctable import started
-from deeprec_ext.launch.guard import PREFIX, remove_groups
 from deeprec_ext.launch.hierarchies import Group, base_for, own_groups, switch_on
 from deeprec_ext.launch.resources import Requests, Resources, check
+from deeprec_ext.launch.roles.guard import PREFIX, remove_groups
 from deeprec_ext.units import format_bytes
 
 _log = logging.getLogger(__name__)

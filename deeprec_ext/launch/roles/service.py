@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch.pods import Pods
 from deeprec_ext.launch.resources import Resources
+from deeprec_ext.launch.roles.supervisor import Pods
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import peer_role

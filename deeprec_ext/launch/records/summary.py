@@ -13,7 +13,7 @@ from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.launch.ending import Outcome
-from deeprec_ext.launch.pods import Pod
+from deeprec_ext.launch.roles.supervisor import Pod
 from deeprec_ext.launch.script import Progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.rundir import RunDirectory

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from deeprec_ext.aimaster.pods.restarting import Action, Verdict
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch import process as processes
-from deeprec_ext.launch.containers import Containers
-from deeprec_ext.launch.guard import Guard, kill_member
-from deeprec_ext.launch.logs import why
-from deeprec_ext.launch.printing import Printing
-from deeprec_ext.launch.process import Command, Process
+from deeprec_ext.launch.records.logs import why
 from deeprec_ext.launch.resources import Resources
+from deeprec_ext.launch.roles import process as processes
+from deeprec_ext.launch.roles.containers import Containers
+from deeprec_ext.launch.roles.guard import Guard, kill_member
+from deeprec_ext.launch.roles.printing import Printing
+from deeprec_ext.launch.roles.process import Command, Process
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.units import format_bytes
 
