@@ -29,7 +29,8 @@ import psutil
 
 from benchmarks.job import say
 from deeprec_ext.launch.ports import free_port
-from tfjob.api import PODS, SERVICES, TFJOBS, Api, Manifest, NotFoundError, Resource
+from tfjob.api.client import Api, NotFoundError
+from tfjob.model.kinds import PODS, SERVICES, TFJOBS, Manifest, Resource
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMESPACE = "operator-benchmark"

@@ -10,16 +10,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tfjob import certificates, names, protection, rights
 from tfjob.annotations import Elastic
-from tfjob.api import Manifest
-from tfjob.merging import merged
-from tfjob.quantities import parse_quantity
-from tfjob.restricted import container_context, pod_context
-from tfjob.spec import InvalidError, TFJob
+from tfjob.model import names
+from tfjob.model.kinds import Manifest
+from tfjob.model.quantities import parse_quantity
+from tfjob.model.spec import InvalidError, TFJob
+from tfjob.pods import certificates, protection, rights
+from tfjob.pods.merging import merged
+from tfjob.pods.restricted import container_context, pod_context
 
-CONTAINER = "aimaster"
-KEY = "tfjob.json"
 """Of the ConfigMap that stands for the TFJob where there is no operator."""
 
 STATE = "/var/lib/deeprec-ext"
@@ -92,7 +91,7 @@ def config_map(job: TFJob, manifest: Manifest) -> Manifest:
     """What stands for the TFJob where nobody may install its CRD; deleting it deletes the job."""
     metadata = {"name": names.config_map_name(job.name), "namespace": job.namespace, "labels": labels(job.name)}
     text = json.dumps(manifest, indent=1, sort_keys=True)
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {KEY: text}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {names.CONFIG_MAP_KEY: text}}
 
 
 def config_map_reference(job: TFJob) -> Manifest:
@@ -160,7 +159,7 @@ def pod(job: TFJob, elastic: Elastic, options: Options) -> Manifest:
 
 def _container(job: TFJob, elastic: Elastic, options: Options) -> Manifest:
     return {
-        "name": CONTAINER, "image": options.image, "command": command(job, elastic, options),
+        "name": names.AIMASTER_CONTAINER, "image": options.image, "command": command(job, elastic, options),
         "ports": [
             {"name": "grpc", "containerPort": names.AIMASTER_PORT, "protocol": "TCP"},
             {"name": "http", "containerPort": names.AIMASTER_HTTP_PORT, "protocol": "TCP"},

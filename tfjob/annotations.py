@@ -21,8 +21,8 @@ from typing import TypeVar
 from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, layout_called
 from deeprec_ext.settings import BAD_RECORDS, OBJECTIVES
 from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
-from tfjob import names
-from tfjob.spec import REPLICAS_MAX, InvalidError, TFJob
+from tfjob.model import names
+from tfjob.model.spec import REPLICAS_MAX, InvalidError, TFJob
 
 OPTIONS = (
     "enabled", "min-ps", "max-ps", "min-workers", "max-workers", "slots", "objective", "deadline", "autoscale", "hold",

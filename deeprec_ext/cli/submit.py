@@ -16,7 +16,7 @@ from deeprec_ext.errors import DeepRecError, UnreachableError, UsageError
 if TYPE_CHECKING:
     from deeprec_ext.cli.cluster.documents import Document
     from tfjob.aimaster import Options
-    from tfjob.api import Api
+    from tfjob.api.client import Api
 
 ELASTIC = 'aimaster.deeprec.io/enabled: "true"'
 
@@ -100,7 +100,7 @@ def _default_namespace(arguments: argparse.Namespace) -> str:
         from deeprec_ext.cli.cluster.target import require_client
 
         require_client()
-        from tfjob.kubeconfig import current_namespace
+        from tfjob.api.kubeconfig import current_namespace
 
         return current_namespace(arguments.context, arguments.kubeconfig)
     except UsageError:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.kube import NAMESPACES, Operator, install_crd, talk
-from tfjob.api import Api
+from tfjob.api.client import Api
 
 TOOL = Path(__file__).parent / "tool" / "cluster"
 NUMBERS = itertools.count(1)

@@ -25,7 +25,8 @@ import yaml
 
 from benchmarks.job import say
 from tests.cluster.kube import NAMESPACES, Operator, install_crd, pods_of
-from tfjob.api import CONFIG_MAPS, PODS, TFJOBS, Api, Manifest
+from tfjob.api.client import Api
+from tfjob.model.kinds import CONFIG_MAPS, PODS, TFJOBS, Manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tests" / "cluster" / "tool" / "cluster"

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import yaml
 
 from benchmarks.operator import TFJOB as TFJOB  # the same job is measured
-from tfjob.api import PODS, SERVICES, TFJOBS, Api, ConflictError, Manifest, Resource
+from tfjob.api.client import Api, ConflictError
+from tfjob.model.kinds import PODS, SERVICES, TFJOBS, Manifest, Resource
 
 ROOT = Path(__file__).resolve().parents[2]
 CRDS = Resource("customresourcedefinitions", group="apiextensions.k8s.io")

@@ -29,10 +29,12 @@ from deeprec_ext.launch.ports import free_port
 from tests.cluster.kube import NAMESPACES, TFJOB, Operator, pods_of, set_phase, talk, until
 from tests.unit.aimaster.world import SETTINGS, FakeAgent, World
 from tests.unit.tfjob_manifests.building import MANIFESTS, kustomized
-from tfjob import names, pods
-from tfjob.api import EVENTS, PODS, ROLES, TFJOBS, Api, ApiError, ConflictError, Manifest, NotFoundError, Resource
+from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
+from tfjob.model import names
+from tfjob.model.kinds import EVENTS, PODS, ROLES, TFJOBS, Manifest, Resource
+from tfjob.model.spec import TFJob
 from tfjob.operator.webhook import CONFIGURATION, CONFIGURATIONS
-from tfjob.spec import TFJob
+from tfjob.pods import replica
 
 pytestmark = [pytest.mark.usefixtures("crd"), pytest.mark.slow]
 NUMBERS = itertools.count(1)
@@ -280,7 +282,7 @@ class Kubeflow:
             for index in range(spec.replicas):
                 if names.pod_name("job", type_, index) not in there:
                     with contextlib.suppress(ConflictError):
-                        await self._api.create(PODS, self._namespace, pods.pod(job, type_, index))
+                        await self._api.create(PODS, self._namespace, replica.pod(job, type_, index))
             for name, pod in there.items():
                 labels = pod["metadata"]["labels"]
                 if labels.get(names.TYPE_LABEL) == type_.lower() and int(labels[names.INDEX_LABEL]) >= spec.replicas:

@@ -15,18 +15,8 @@ import yaml
 from deeprec_ext.cli.cluster import forwarding
 from deeprec_ext.cli.main import main
 from tests.cluster.kube import NAMESPACES, TFJOB, Operator, set_phase, talk, until
-from tfjob.api import (
-    CONFIG_MAPS,
-    PODS,
-    ROLE_BINDINGS,
-    ROLES,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    TFJOBS,
-    Api,
-    Manifest,
-    NotFoundError,
-)
+from tfjob.api.client import Api, NotFoundError
+from tfjob.model.kinds import CONFIG_MAPS, PODS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS, TFJOBS, Manifest
 
 pytestmark = [pytest.mark.usefixtures("crd"), pytest.mark.slow]
 NUMBERS = itertools.count(1)

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.unit.tfjob_manifests.building import EVERY_OVERLAY, MANIFESTS, kustomized
-from tfjob.api import Api, ApiError, ConflictError, Manifest, Resource
+from tfjob.api.client import Api, ApiError, ConflictError
+from tfjob.model.kinds import Manifest, Resource
 
 pytestmark = [pytest.mark.usefixtures("crd"), pytest.mark.slow]
 

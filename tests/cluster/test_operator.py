@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.cluster.kube import LIMIT_SECONDS, TFJOB, conditions_of, pods_of, services_of, set_phase, until  # fmt: skip
-from tfjob.api import EVENTS, LEASES, PODS, TFJOBS, Api, Manifest, NotFoundError
+from tfjob.api.client import Api, NotFoundError
+from tfjob.model.kinds import EVENTS, LEASES, PODS, TFJOBS, Manifest
 
 pytestmark = [pytest.mark.usefixtures("crd"), pytest.mark.slow]
 Conversation = Callable[[Api, str], Awaitable[None]]

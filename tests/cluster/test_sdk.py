@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.kube import TFJOB, conditions_of, pods_of, set_phase, until
-from tfjob.api import Api
+from tfjob.api.client import Api
 
 sdk = pytest.importorskip("kubeflow.training", reason="the SDK is not installed: pip install kubeflow-training")
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.cluster.kube import TFJOB
 from tests.unit.tfjob.wrong_templates import ISSUE, KEYS, TYPES, changed
-from tfjob.api import TFJOBS, Api, ApiError, Manifest
+from tfjob.api.client import Api, ApiError
+from tfjob.model.kinds import TFJOBS, Manifest
 
 pytestmark = [pytest.mark.usefixtures("crd"), pytest.mark.slow]
 Conversation = Callable[[Api, str], Awaitable[None]]

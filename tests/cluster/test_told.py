@@ -13,7 +13,8 @@ import yaml
 
 from tests.cluster.kube import TFJOB, Operator, conditions_of, pods_of, talk, until
 from tests.unit.tfjob_manifests.building import CONFINED, MANIFESTS, kustomized
-from tfjob.api import EVENTS, PODS, SECRETS, SERVICE_ACCOUNTS, TFJOBS, Api, Manifest, Resource, resource_of
+from tfjob.api.client import Api
+from tfjob.model.kinds import EVENTS, PODS, SECRETS, SERVICE_ACCOUNTS, TFJOBS, Manifest, Resource, resource_of
 
 pytestmark = [pytest.mark.usefixtures("crd"), pytest.mark.slow]
 Conversation = Callable[[Api, str], Awaitable[None]]

@@ -17,7 +17,7 @@ from deeprec_ext.cli.main import COMMANDS, build_parser
 from deeprec_ext.launch.events import parse_events
 from tests.docs.reading import ROOT, CommandLine, blocks, command_lines, name, pages
 from tfjob.annotations import parse as parse_annotations
-from tfjob.spec import TFJob
+from tfjob.model.spec import TFJob
 
 LINES = command_lines()
 OURS = [line for line in LINES if line.words[0] == "deeprec-ext"]

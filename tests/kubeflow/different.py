@@ -8,8 +8,8 @@ import pytest
 
 from tests.kubeflow.world import FAILED, RUNNING, SUCCEEDED, Case, exited, finished, job, world
 from tests.unit.tfjob.world import template
-from tfjob.observed import owned
-from tfjob.spec import InvalidError, TFJob
+from tfjob.model.spec import InvalidError, TFJob
+from tfjob.reconciling.observed import owned
 
 
 def _refused(change: Any, field: str) -> None:
@@ -106,7 +106,7 @@ def _left_over() -> None:
 
 
 def _last_applied() -> None:
-    from tfjob import gang
+    from tfjob.pods import gang
 
     annotations = {gang.LAST_APPLIED: "{}", "a": "b"}
     assert gang.pod_group(TFJob.parse(job(1, annotations=annotations)), "volcano")["metadata"]["annotations"] == {

@@ -6,10 +6,10 @@ from typing import Any
 
 from tests.kubeflow.world import FAILED, RUNNING, SUCCEEDED, Case, cases, counted, deleted, finished, job, world
 from tests.unit.tfjob.world import Cluster, template
-from tfjob import limits
-from tfjob.observed import View
-from tfjob.pods import service
-from tfjob.spec import TFJob
+from tfjob.model.spec import TFJob
+from tfjob.pods.replica import service
+from tfjob.reconciling import limits
+from tfjob.reconciling.observed import View
 
 TF = "controller.v1/tensorflow"
 COMMON = "controller.v1/common"
@@ -101,7 +101,7 @@ def _not_started() -> None:
 
 
 def cluster_observed(cluster: Cluster) -> Any:
-    from tfjob.observed import Observed
+    from tfjob.reconciling.observed import Observed
 
     return Observed(cluster.manifest, tuple(cluster.pods.values()))
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from tests.kubeflow.world import FAILED, RUNNING, SUCCEEDED, Case, cases, deleted, exited, job, world
 from tests.unit.tfjob.world import Cluster, template
-from tfjob import gang, names
-from tfjob.observed import index_of, owned
-from tfjob.pods import is_master, pod, service
-from tfjob.spec import TFJob
-from tfjob.tf_config import tf_config
+from tfjob.model import names
+from tfjob.model.spec import TFJob
+from tfjob.pods import gang
+from tfjob.pods.replica import is_master, pod, service
+from tfjob.pods.tf_config import tf_config
+from tfjob.reconciling.observed import index_of, owned
 
 TF = "controller.v1/tensorflow"
 COMMON = "controller.v1/common"

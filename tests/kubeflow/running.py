@@ -20,7 +20,7 @@ from tests.kubeflow.world import (
     world,
 )
 from tests.unit.tfjob.world import Cluster
-from tfjob.api import Manifest
+from tfjob.model.kinds import Manifest
 
 TF = "controller.v1/tensorflow"
 

@@ -11,14 +11,15 @@ from typing import Any
 
 from tests.kubeflow.world import RUNNING, Case, cases, job, world
 from tests.unit.tfjob.world import T0, Cluster, template
-from tfjob import conditions, gang
-from tfjob.actions import Event
-from tfjob.api import PODS, Manifest
-from tfjob.observed import Options, retryable
+from tfjob.model import conditions
+from tfjob.model.kinds import PODS, Manifest
+from tfjob.model.spec import MULTIKUEUE, OURS, InvalidError, TFJob, check_manager, check_update
 from tfjob.operator.informer import EXPECTED_SECONDS, Informer
 from tfjob.operator.job_counts import JobCounts
-from tfjob.pods import pod
-from tfjob.spec import MULTIKUEUE, OURS, InvalidError, TFJob, check_manager, check_update
+from tfjob.pods import gang
+from tfjob.pods.replica import pod
+from tfjob.reconciling.actions import Event
+from tfjob.reconciling.observed import Options, retryable
 
 API = "apis/kubeflow.org/v1"
 UTIL = "util"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.unit.tfjob.world import Cluster, manifest
-from tfjob import names
-from tfjob.actions import Actions
-from tfjob.api import Manifest
-from tfjob.times import stamp
+from tfjob.model import names
+from tfjob.model.kinds import Manifest
+from tfjob.model.times import stamp
+from tfjob.reconciling.actions import Actions
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 

@@ -6,7 +6,7 @@ OPENAPI.json: what `kubectl get --raw /openapi/v2` prints, or `_definitions.json
 `kubernetes-validate`, which is the same in the form of JSON schema. Take the newest release: what the schema does not know,
 the server drops. Without a file the schema that is there is put into the CRD again.
 
-Written are `tfjob/pod_template.json`, and the line `template:` of `crd/crd.yaml`, in one line: with descriptions it would
+Written are `tfjob/model/pod_template.json`, and the line `template:` of `crd/crd.yaml`, in one line: with descriptions it would
 be 0.5 MB, which `kubectl apply` cannot store in its annotation (262 144 bytes).
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-SCHEMA, CRD = HERE.parent / "pod_template.json", HERE / "crd" / "crd.yaml"
+SCHEMA, CRD = HERE.parent / "model" / "pod_template.json", HERE / "crd" / "crd.yaml"
 LINE = re.compile(r"^( +template: )\{.*\}$", re.MULTILINE)
 
 CORE, META = "io.k8s.api.core.v1.", "io.k8s.apimachinery.pkg.apis.meta.v1."

@@ -1,6 +1,11 @@
-"""The operator's process: watches TFJobs, their pods and services, and carries out what `tfjob.reconcile` decides.
+"""The operator's process: watches TFJobs, their pods and services, and carries out what `tfjob.reconciling` decides.
 
 Level-triggered: every change of anything puts the name of its job into a queue, and whoever takes it out looks at everything
-there is of that job. What was decided is carried out in an order that can be cut off anywhere. `main` wires it together,
-`controller` looks and acts, `informer` and `queue` are its eyes and its memory, `leader` sees to it that only one acts.
+there is of that job. What was decided is carried out in an order that can be cut off anywhere.
+
+- `main` wires it together, `leader` sees to it that only one acts;
+- `controller` looks and acts; `informer` and `queue` are its eyes and its memory, `aimasters` sees to an elastic job's
+  AIMaster, `priorities` reads priority classes, `telling` writes Events, `job_counts` counts what has become of jobs;
+- `web` serves probes and metrics;
+- `webhook` answers the API server beside Kubeflow's operator, with `serving_certificates`; `own_image` is what AIMasters run.
 """

@@ -12,10 +12,13 @@ import logging
 from collections.abc import Sequence
 
 from deeprec_ext.errors import UsageError
-from tfjob import aimaster, certificates, names
+from tfjob import aimaster
 from tfjob.annotations import Elastic
-from tfjob.api import Api, ApiError, ConflictError, Manifest, NotFoundError, Resource, resource_of
-from tfjob.spec import TFJob
+from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
+from tfjob.model import names
+from tfjob.model.kinds import Manifest, Resource, resource_of
+from tfjob.model.spec import TFJob
+from tfjob.pods import certificates
 
 log = logging.getLogger(__name__)
 

@@ -11,28 +11,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from deeprec_ext.errors import DeepRecError, UsageError
-from tfjob import names
-from tfjob.actions import Actions, Deletion, Event
 from tfjob.annotations import Elastic
-from tfjob.api import (
-    PODS,
-    SERVICES,
-    TFJOBS,
-    Api,
-    ApiError,
-    ConflictError,
-    ForbiddenError,
-    Manifest,
-    NotFoundError,
-    Resource,
-)  # fmt: skip
-from tfjob.observed import Observed, Options
+from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
+from tfjob.model import names
+from tfjob.model.kinds import PODS, SERVICES, TFJOBS, Manifest, Resource
 from tfjob.operator.informer import Informer, Key, name_of, version_of
 from tfjob.operator.job_counts import JobCounts
 from tfjob.operator.priorities import Priorities
 from tfjob.operator.queue import WorkQueue
 from tfjob.operator.telling import Teller, created_or_deleted
-from tfjob.reconcile import reconcile
+from tfjob.reconciling.actions import Actions, Deletion, Event
+from tfjob.reconciling.observed import Observed, Options
+from tfjob.reconciling.reconcile import reconcile
 
 log = logging.getLogger(__name__)
 WORKERS = 8

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable
 
 from deeprec_ext.errors import UnreachableError
-from tfjob.api import Api, ApiError, ExpiredError, ForbiddenError, Manifest, Resource
+from tfjob.api.client import Api, ApiError, ExpiredError, ForbiddenError
+from tfjob.model.kinds import Manifest, Resource
 
 log = logging.getLogger(__name__)
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.5, 30.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tfjob import conditions
-from tfjob.actions import Event
-from tfjob.api import Manifest
+from tfjob.model import conditions
+from tfjob.model.kinds import Manifest
+from tfjob.reconciling.actions import Event
 
 FRAMEWORK = "tensorflow"
 KINDS = ("created", "deleted", "successful", "failed", "restarted")

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 
 from deeprec_ext.errors import UnreachableError
-from tfjob.api import LEASES, Api, ApiError, ConflictError, ForbiddenError, Manifest, NotFoundError
+from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
+from tfjob.model.kinds import LEASES, Manifest
 
 log = logging.getLogger(__name__)
 LEASE_SECONDS, RENEW_LIMIT_SECONDS, RETRY_SECONDS = 15, 10.0, 2.0

@@ -17,17 +17,19 @@ from typing import Any
 
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.printable import LineFormatter
-from tfjob import beside, names
 from tfjob.aimaster import Options as AIMasterOptions
-from tfjob.api import IN_CLUSTER_NAMESPACE, TFJOBS, Api, ApiError, NotFoundError
-from tfjob.gang import resource as pod_groups_of
-from tfjob.observed import Options
+from tfjob.api.client import IN_CLUSTER_NAMESPACE, Api, ApiError, NotFoundError
+from tfjob.model import names
+from tfjob.model.kinds import TFJOBS
 from tfjob.operator.aimasters import AIMasters
 from tfjob.operator.controller import Controller
 from tfjob.operator.leader import Leader
+from tfjob.operator.own_image import own_image
 from tfjob.operator.web import serve
 from tfjob.operator.webhook import Webhook, WebhookOptions
-from tfjob.own_image import own_image
+from tfjob.pods.gang import resource as pod_groups_of
+from tfjob.reconciling import beside
+from tfjob.reconciling.observed import Options
 
 log = logging.getLogger(__name__)
 LEASE = "deeprec-ext-operator"

@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Iterator
 
-from tfjob.api import Api, ApiError, Manifest, Resource
+from tfjob.api.client import Api, ApiError
+from tfjob.model.kinds import Manifest, Resource
 
 log = logging.getLogger(__name__)
 PRIORITY_CLASSES = Resource("priorityclasses", group="scheduling.k8s.io")

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from deeprec_ext.security import authority as shared
-from tfjob.api import SECRETS, Api, ConflictError, Manifest, NotFoundError
+from tfjob.api.client import Api, ConflictError, NotFoundError
+from tfjob.model.kinds import SECRETS, Manifest
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from deeprec_ext.errors import DeepRecError
-from tfjob import names
-from tfjob.actions import Event
-from tfjob.api import EVENTS, Api, Manifest
-from tfjob.observed import name_of
-from tfjob.times import stamp
+from tfjob.api.client import Api
+from tfjob.model import names
+from tfjob.model.kinds import EVENTS, Manifest
+from tfjob.model.times import stamp
+from tfjob.reconciling.actions import Event
+from tfjob.reconciling.observed import name_of
 
 log = logging.getLogger(__name__)
 

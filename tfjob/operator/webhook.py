@@ -20,11 +20,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from deeprec_ext.errors import DeepRecError, UsageError
-from tfjob.admission import Admitted, admit, review
-from tfjob.api import Api, ApiError, ConflictError, Manifest, NotFoundError, Resource
+from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
+from tfjob.model.kinds import Manifest, Resource
+from tfjob.model.spec import InvalidError, check_update
 from tfjob.operator import serving_certificates
 from tfjob.operator.serving_certificates import AUTHORITIES, CERTIFICATE, KEY, SERVICE, Files
-from tfjob.spec import InvalidError, check_update
+from tfjob.reconciling.admission import Admitted, admit, review
 
 log = logging.getLogger(__name__)
 

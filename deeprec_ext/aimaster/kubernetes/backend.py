@@ -17,11 +17,12 @@ from deeprec_ext.aimaster.kubernetes.kept import Kept, Size
 from deeprec_ext.aimaster.kubernetes.making import Factory, Maker
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reading import LOST_EXIT_CODE, Seen, disruption, identity, last_end, read
-from deeprec_ext.aimaster.kubernetes.watching import Sleep, changes
 from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.aimaster.pods.restarting import Action, Ended, Verdict, decide
 from deeprec_ext.errors import UnreachableError, UsageError
-from tfjob.api import PODS, Api, ApiError, Manifest
+from tfjob.api.client import Api, ApiError
+from tfjob.api.watching import Sleep, changes
+from tfjob.model.kinds import PODS, Manifest
 
 log = logging.getLogger(__name__)
 

@@ -18,13 +18,14 @@ from typing import Any, Protocol
 from deeprec_ext.aimaster.core.facts import parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.naming import Naming
-from deeprec_ext.aimaster.kubernetes.watching import Sleep, changes
 from deeprec_ext.aimaster.reporting.status import job_state
 from deeprec_ext.aimaster.scaling.scalings import Scalings
 from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from tfjob import names
-from tfjob.api import TFJOBS, Api, ApiError, ConflictError, ForbiddenError, Manifest, NotFoundError
+from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
+from tfjob.api.watching import Sleep, changes
+from tfjob.model import names
+from tfjob.model.kinds import TFJOBS, Manifest
 
 log = logging.getLogger(__name__)
 

@@ -24,12 +24,13 @@ from deeprec_ext.aimaster.kubernetes.snapshot import (
     take,
     unpack,
 )
-from deeprec_ext.aimaster.kubernetes.watching import Sleep
 from deeprec_ext.aimaster.pods.backend import PodBackend
 from deeprec_ext.aimaster.rebuilding import opening, rebuild_if_lost
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import StaleError, UnreachableError
-from tfjob.api import CONFIG_MAPS, Api, ApiError, ConflictError, Manifest, NotFoundError
+from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
+from tfjob.api.watching import Sleep
+from tfjob.model.kinds import CONFIG_MAPS, Manifest
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,11 @@ from typing import Optional, TypeVar
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reading import read
 from deeprec_ext.aimaster.kubernetes.refusing import Refusals
-from deeprec_ext.aimaster.kubernetes.watching import Sleep
 from deeprec_ext.aimaster.pods.backend import TRY_SECONDS
 from deeprec_ext.errors import UnreachableError, UsageError
-from tfjob.api import PODS, SERVICES, Api, ApiError, ConflictError, ForbiddenError, Manifest, NotFoundError, Resource
+from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
+from tfjob.api.watching import Sleep
+from tfjob.model.kinds import PODS, SERVICES, Manifest, Resource
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""A job as its pods are named: `tfjob.names` for one TFJob, from the AIMaster's side."""
+"""A job as its pods are named: `tfjob.model.names` for one TFJob, from the AIMaster's side."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deeprec_ext.aimaster.core.facts import ROLE_NAMES
-from tfjob import names
+from tfjob.model import names
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 from deeprec_ext.tracebacks import error_line
 from deeprec_ext.units import format_bytes, parse_bytes, parse_cores
-from tfjob.api import Manifest
+from tfjob.model.kinds import Manifest
 
 CONTAINER = "tensorflow"
 LOST_EXIT_CODE = 137

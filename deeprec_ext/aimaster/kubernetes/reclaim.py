@@ -13,11 +13,12 @@ from typing import Protocol
 
 from deeprec_ext.aimaster.core.facts import parse_name
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.aimaster.kubernetes.watching import Sleep, changes
 from deeprec_ext.aimaster.scaling.scalings import Scalings
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from tfjob.api import NODES, Api, ForbiddenError, Manifest
+from tfjob.api.client import Api, ForbiddenError
+from tfjob.api.watching import Sleep, changes
+from tfjob.model.kinds import NODES, Manifest
 
 log = logging.getLogger(__name__)
 

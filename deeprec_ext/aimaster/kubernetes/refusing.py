@@ -6,7 +6,8 @@ import datetime
 import logging
 
 from deeprec_ext.errors import DeepRecError
-from tfjob.api import EVENTS, Api, ApiError, Manifest
+from tfjob.api.client import Api, ApiError
+from tfjob.model.kinds import EVENTS, Manifest
 
 log = logging.getLogger(__name__)
 MESSAGE_MAX = 1024

@@ -19,10 +19,11 @@ from typing import NoReturn
 from deeprec_ext.aimaster.kubernetes.following import PATCH_TRIES, read
 from deeprec_ext.aimaster.kubernetes.making import IN_THE_WAY_SECONDS, LOOK_SECONDS, Maker
 from deeprec_ext.aimaster.kubernetes.naming import Naming
-from deeprec_ext.aimaster.kubernetes.watching import Sleep
 from deeprec_ext.errors import UnreachableError, UsageError
-from tfjob import names
-from tfjob.api import PODS, TFJOBS, Api, ConflictError, Manifest, NotFoundError
+from tfjob.api.client import Api, ConflictError, NotFoundError
+from tfjob.api.watching import Sleep
+from tfjob.model import names
+from tfjob.model.kinds import PODS, TFJOBS, Manifest
 
 log = logging.getLogger(__name__)
 

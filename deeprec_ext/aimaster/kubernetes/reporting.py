@@ -12,7 +12,8 @@ from deeprec_ext.aimaster.core.signals import Signal
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.units import format_bytes, format_seconds
-from tfjob.api import EVENTS, Api, ApiError, ConflictError, ForbiddenError, Manifest
+from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError
+from tfjob.model.kinds import EVENTS, Manifest
 
 log = logging.getLogger(__name__)
 

@@ -41,8 +41,9 @@ from deeprec_ext.aimaster.main import EXIT_FAILED, EXIT_USAGE, WEB_STOP_SECONDS,
 from deeprec_ext.aimaster.rebuilding import opening
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.errors import DeepRecError, StaleError, UsageError
-from tfjob import names, rights
-from tfjob.api import Api
+from tfjob.api.client import Api
+from tfjob.model import names
+from tfjob.pods import rights
 
 log = logging.getLogger(__name__)
 

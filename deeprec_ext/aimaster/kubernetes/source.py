@@ -11,13 +11,15 @@ from dataclasses import dataclass
 
 from deeprec_ext.aimaster.kubernetes.making import Factory
 from deeprec_ext.errors import UsageError
-from tfjob import injection, names, pods
 from tfjob.aimaster import config_map_reference
 from tfjob.annotations import Elastic
 from tfjob.annotations import parse as parse_annotations
-from tfjob.api import CONFIG_MAPS, TFJOBS, Api, Manifest
-from tfjob.finding import written
-from tfjob.spec import TFJob
+from tfjob.api.client import Api
+from tfjob.api.finding import written
+from tfjob.model import names
+from tfjob.model.kinds import CONFIG_MAPS, TFJOBS, Manifest
+from tfjob.model.spec import TFJob
+from tfjob.pods import injection, replica
 
 
 @dataclass(frozen=True)
@@ -75,14 +77,14 @@ def make_factory(
             )
         role, _, number = name.rpartition("-")
         pod = injection.elastic_pod(
-            pods.pod(job, type_, index, domain=domain, scheduler=scheduler), job=job.name, namespace=job.namespace, role=role,
-            index=int(number), slots=slots, package=elastic.package, package_image=package_image,
+            replica.pod(job, type_, index, domain=domain, scheduler=scheduler), job=job.name, namespace=job.namespace,
+            role=role, index=int(number), slots=slots, package=elastic.package, package_image=package_image,
             evaluator=elastic.evaluator, chief=(job.chief or names.WORKER).lower(), layout=elastic.layout, resources=requests,
             cluster_domain=domain,
         )  # fmt: skip
         container = injection.training_container(pod)
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # why it ended, for people
-        service = injection.elastic_service(pods.service(job, type_, index))
+        service = injection.elastic_service(replica.service(job, type_, index))
         for one in (service, pod):
             one["metadata"]["ownerReferences"] = [source.owner]
         return service, pod

@@ -10,24 +10,14 @@ import sys
 from deeprec_ext.cli.cluster import kept
 from deeprec_ext.cli.cluster.documents import Document
 from deeprec_ext.errors import DeepRecError, UsageError
-from tfjob import aimaster, names
+from tfjob import aimaster
 from tfjob.aimaster import Options
-from tfjob.api import (
-    CONFIG_MAPS,
-    PODS,
-    TFJOBS,
-    Api,
-    ApiError,
-    ConflictError,
-    ForbiddenError,
-    Manifest,
-    NotFoundError,
-    Resource,
-    resource_of,
-)  # fmt: skip
-from tfjob.finding import Found, aimaster_pod, has_crd, written
+from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
+from tfjob.api.finding import Found, aimaster_pod, has_crd, written
+from tfjob.model import names
+from tfjob.model.kinds import CONFIG_MAPS, PODS, TFJOBS, Manifest, Resource, resource_of
+from tfjob.model.spec import TFJob
 from tfjob.operator.aimasters import AIMasters
-from tfjob.spec import TFJob
 
 INVALID = 422
 SAMPLE_UID = "00000000-0000-0000-0000-000000000000"
@@ -108,7 +98,7 @@ async def _same(api: Api, one: Document, body: Manifest) -> Manifest:
     """The ConfigMap that is there. Raises UsageError when it is another job's."""
     name = body["metadata"]["name"]
     found = await api.get(CONFIG_MAPS, one.job.namespace, name)
-    text = (found.get("data") or {}).get(aimaster.KEY)
+    text = (found.get("data") or {}).get(names.CONFIG_MAP_KEY)
     if text is None or json.loads(text) != one.manifest:
         raise UsageError(
             f"a job {one.job.name} exists already, with another manifest: `kubectl delete configmap {name} -n "

@@ -11,7 +11,7 @@ from deeprec_ext.aimaster.kubernetes.keeping import DECISIONS
 from deeprec_ext.cli.cluster import kept
 from deeprec_ext.cli.cluster.living import in_pod
 from deeprec_ext.errors import UsageError
-from tfjob.api import Api
+from tfjob.api.client import Api
 
 
 async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str) -> int:

@@ -10,15 +10,15 @@ from typing import Any
 
 from deeprec_ext import yamlfiles
 from deeprec_ext.errors import UsageError
-from tfjob import names
 from tfjob.aimaster import Options, command
 from tfjob.annotations import Elastic
 from tfjob.annotations import parse as parse_annotations
-from tfjob.api import Manifest
-from tfjob.names import NAME_MAX
-from tfjob.spec import InvalidError, TFJob, check_manager
-from tfjob.templates import check as check_templates
-from tfjob.unknown import unknown_keys
+from tfjob.model import names
+from tfjob.model.kinds import Manifest
+from tfjob.model.names import NAME_MAX
+from tfjob.model.spec import InvalidError, TFJob, check_manager
+from tfjob.model.templates import check as check_templates
+from tfjob.model.unknown import unknown_keys
 
 LETTERS, SUFFIX = "bcdfghjklmnpqrstvwxz2456789", 5
 """Of which the server makes names: nothing that could be read as a word or mistaken for another letter."""

@@ -16,11 +16,11 @@ from typing import Any
 from deeprec_ext.cli.cluster.inside import AGAIN
 from deeprec_ext.errors import UsageError
 from deeprec_ext.printable import behind
-from tfjob import names
-from tfjob.aimaster import CONTAINER
-from tfjob.api import Api, ForbiddenError, Manifest
-from tfjob.exec import Sink, execute
-from tfjob.finding import aimaster_pod, find, is_running, why_not_running
+from tfjob.api.client import Api, ForbiddenError
+from tfjob.api.exec import Sink, execute
+from tfjob.api.finding import aimaster_pod, find, is_running, why_not_running
+from tfjob.model import names
+from tfjob.model.kinds import Manifest
 
 SECONDS = 3600
 """Time to live of a command in the pod: longer than any scaling takes."""
@@ -84,7 +84,7 @@ async def forward(
         command, directory, *words,
     ]  # fmt: skip
     try:
-        code = await execute(api, namespace, name, CONTAINER, line, stdout or write_out, write_error)
+        code = await execute(api, namespace, name, names.AIMASTER_CONTAINER, line, stdout or write_out, write_error)
         if code in KILLED:
             print("the AIMaster's container has ended meanwhile, and the command with it", file=sys.stderr)
         return code
@@ -122,7 +122,7 @@ def _where(pod: Manifest) -> tuple[str, str]:
     """The AIMaster's Python and its directory, from its own command line. Raises UsageError."""
     for container in pod["spec"]["containers"]:
         words = container.get("command") or []
-        if container.get("name") == CONTAINER and "--workdir" in words[:-1]:
+        if container.get("name") == names.AIMASTER_CONTAINER and "--workdir" in words[:-1]:
             return str(words[0]), str(words[words.index("--workdir") + 1])
     raise UsageError(f"pod {pod['metadata']['name']} is no AIMaster of this version of deeprec-ext")
 

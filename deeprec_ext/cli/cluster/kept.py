@@ -9,10 +9,11 @@ from typing import Any
 
 from deeprec_ext.aimaster.kubernetes.keeping import DECISIONS, REPORT, SUMMARY
 from deeprec_ext.errors import UsageError
-from tfjob import names
-from tfjob.api import CONFIG_MAPS, Api, NotFoundError
-from tfjob.finding import Found, aimaster_pod, find, is_running
-from tfjob.rights import state_name
+from tfjob.api.client import Api, NotFoundError
+from tfjob.api.finding import Found, aimaster_pod, find, is_running
+from tfjob.model import names
+from tfjob.model.kinds import CONFIG_MAPS
+from tfjob.pods.rights import state_name
 
 
 async def read(api: Api, namespace: str, found: Found) -> Mapping[str, str]:

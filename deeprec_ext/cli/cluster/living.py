@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from deeprec_ext.cli.cluster.forwarding import explain, forward, running_aimaster
-from tfjob.api import Api, ForbiddenError
+from tfjob.api.client import Api, ForbiddenError
 
 
 async def graph(name: str, arguments: argparse.Namespace, api: Api, namespace: str) -> int:

@@ -12,10 +12,11 @@ from deeprec_ext.cli.cluster.forwarding import write_out
 from deeprec_ext.cli.roles import role_order
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.launch.records.logs import lines_of
-from tfjob import aimaster, names
-from tfjob.api import Api, ApiError, ForbiddenError, Manifest, NotFoundError
-from tfjob.finding import find, pods_of, why_not_running
-from tfjob.logs import follow, has_ended, read
+from tfjob.api.client import Api, ApiError, ForbiddenError, NotFoundError
+from tfjob.api.finding import find, pods_of, why_not_running
+from tfjob.api.logs import follow, has_ended, read
+from tfjob.model import names
+from tfjob.model.kinds import Manifest
 
 FOLLOWED_MAX = 100
 """Pods at the same time: each is a connection to the API server."""
@@ -57,7 +58,7 @@ def role_of(pod: Manifest, job: str) -> str:
 
 
 def container_of(pod: Manifest) -> str:
-    return names.CONTAINER if names.TYPE_LABEL in (pod["metadata"].get("labels") or {}) else aimaster.CONTAINER
+    return names.CONTAINER if names.TYPE_LABEL in (pod["metadata"].get("labels") or {}) else names.AIMASTER_CONTAINER
 
 
 async def _show(api: Api, namespace: str, pod: Manifest, lines: int) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 from deeprec_ext.aimaster.kubernetes.source import Source, make_factory
 from deeprec_ext.cli.cluster.documents import Document
 from deeprec_ext.units import counted, format_bytes
-from tfjob import names, pods
 from tfjob.aimaster import Options, config_map_reference
 from tfjob.aimaster import pod as aimaster_pod
 from tfjob.annotations import Elastic
-from tfjob.api import Manifest
-from tfjob.tf_config import VARIABLE
-from tfjob.tf_config import tf_config as config_of
+from tfjob.model import names
+from tfjob.model.kinds import Manifest
+from tfjob.pods import replica
+from tfjob.pods.tf_config import VARIABLE
+from tfjob.pods.tf_config import tf_config as config_of
 
 OPERATORS_IMAGE = "(image of the operator)"
 
@@ -36,7 +37,7 @@ def _pods(one: Document) -> Iterator[dict[str, Any]]:
     for type_, spec in job.specs.items():
         for index in range(spec.replicas):
             config = config_of(job, type_, index)
-            yield {**_pod(pods.pod(job, type_, index)), VARIABLE: json.loads(config) if config else None}
+            yield {**_pod(replica.pod(job, type_, index)), VARIABLE: json.loads(config) if config else None}
 
 
 def _elastic_pods(one: Document, options: Options) -> Iterator[dict[str, Any]]:

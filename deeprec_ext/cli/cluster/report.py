@@ -11,7 +11,7 @@ from deeprec_ext.cli.cluster import kept
 from deeprec_ext.cli.cluster.forwarding import explain, forward, running_aimaster
 from deeprec_ext.cli.report import STDOUT, write
 from deeprec_ext.errors import UsageError
-from tfjob.api import Api, ForbiddenError
+from tfjob.api.client import Api, ForbiddenError
 
 
 async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str) -> int:

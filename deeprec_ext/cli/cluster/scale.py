@@ -11,10 +11,11 @@ from deeprec_ext.aimaster.kubernetes.following import HOLD, Asked, read
 from deeprec_ext.cli.cluster.forwarding import explain, forward, running_aimaster
 from deeprec_ext.cli.jobs import print_json
 from deeprec_ext.errors import UsageError
-from tfjob import names
 from tfjob.annotations import parse as parse_annotations
-from tfjob.api import EVENTS, TFJOBS, Api, ForbiddenError
-from tfjob.finding import Found, find, when
+from tfjob.api.client import Api, ForbiddenError
+from tfjob.api.finding import Found, find, when
+from tfjob.model import names
+from tfjob.model.kinds import EVENTS, TFJOBS
 
 LOOK_SECONDS = 1.0
 REFUSED = ("ScalingRefused", "ScalingRolledBack")

@@ -8,9 +8,10 @@ from typing import Any
 
 from deeprec_ext.cli.cluster import kept
 from deeprec_ext.units import format_seconds
-from tfjob import names
-from tfjob.api import Api, ForbiddenError, Manifest
-from tfjob.finding import Found, events_of, find, is_running, pods_of, when, why_not_running
+from tfjob.api.client import Api, ForbiddenError
+from tfjob.api.finding import Found, events_of, find, is_running, pods_of, when, why_not_running
+from tfjob.model import names
+from tfjob.model.kinds import Manifest
 
 EVENTS_MAX = 6
 MESSAGE_MAX = 160

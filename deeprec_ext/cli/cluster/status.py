@@ -15,8 +15,8 @@ from deeprec_ext.cli.cluster.forwarding import AGAIN, SECONDS, WATCH_SECONDS, fo
 from deeprec_ext.cli.cluster.seen import Seen, lines, look
 from deeprec_ext.cli.jobs import print_json
 from deeprec_ext.errors import UnreachableError
-from tfjob.api import Api, ApiError
-from tfjob.finding import aimaster_pod, is_running
+from tfjob.api.client import Api, ApiError
+from tfjob.api.finding import aimaster_pod, is_running
 
 WATCH_PAUSE_SECONDS = 2.0
 USAGE = 2

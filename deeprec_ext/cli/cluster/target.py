@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from deeprec_ext.errors import UsageError
 
 if TYPE_CHECKING:
-    from tfjob.api import Api
+    from tfjob.api.client import Api
 
 NEEDED = ("kubernetes", "aiohttp")
 CONNECTIONS = 128
@@ -31,8 +31,8 @@ class Target:
     def run(self, conversation: Callable[[Api, str], Awaitable[int]]) -> int:
         """Talks with the cluster, as (client, namespace) → exit code. Raises UsageError, ApiError, UnreachableError."""
         require_client()
-        from tfjob.api import Api
-        from tfjob.kubeconfig import current_namespace
+        from tfjob.api.client import Api
+        from tfjob.api.kubeconfig import current_namespace
 
         namespace = self.namespace or current_namespace(self.context, self.kubeconfig)
 
@@ -65,7 +65,7 @@ def target_of(arguments: argparse.Namespace) -> Target | None:
     if found is None:
         return None
     name = str(arguments.job)
-    from tfjob.names import is_dns_1035
+    from tfjob.model.names import is_dns_1035
 
     if not is_dns_1035(name):
         raise UsageError(f"{name}: is no name of a TFJob; a run directory is given without a namespace")

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from deeprec_ext.cli.cluster.seen import Seen, look
 from deeprec_ext.errors import UnreachableError, UsageError
-from tfjob import conditions, names
-from tfjob.api import Api
-from tfjob.finding import why_not_running
+from tfjob.api.client import Api
+from tfjob.api.finding import why_not_running
+from tfjob.model import conditions, names
 
 LOOK_SECONDS = 2.0
 NOTICED_SECONDS = 30.0

@@ -13,7 +13,7 @@ import yaml
 
 import tfjob
 from tests.unit.tfjob.world import manifest, running
-from tfjob import names, spec, templates
+from tfjob.model import names, spec, templates
 
 CRD = yaml.safe_load((Path(tfjob.__file__).parent / "manifests" / "crd" / "crd.yaml").read_text())
 VERSION = CRD["spec"]["versions"][0]

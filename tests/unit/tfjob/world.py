@@ -11,13 +11,13 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
-from tfjob import names
-from tfjob.actions import Actions, Deletion, Event
-from tfjob.api import Manifest
-from tfjob.observed import Observed, Options
-from tfjob.reconcile import reconcile
-from tfjob.spec import TFJob
-from tfjob.times import stamp
+from tfjob.model import names
+from tfjob.model.kinds import Manifest
+from tfjob.model.spec import TFJob
+from tfjob.model.times import stamp
+from tfjob.reconciling.actions import Actions, Deletion, Event
+from tfjob.reconciling.observed import Observed, Options
+from tfjob.reconciling.reconcile import reconcile
 
 T0 = datetime(2025, 1, 31, 12, 0, 0, tzinfo=timezone.utc)
 ELASTIC = {"aimaster.deeprec.io/enabled": "true"}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tfjob.api import Manifest
+from tfjob.model.kinds import Manifest
 
 Change = Callable[[Any, Any, Any], Any]
 """Of the container `tensorflow`, the pod's spec and the template."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tfjob.merging import merged
+from tfjob.pods.merging import merged
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "tfjob" / "manifests"
 OVERLAYS = ("standalone", "beside-kubeflow")

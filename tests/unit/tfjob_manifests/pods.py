@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfjob.injection import elastic_pod
+from tfjob.pods.injection import elastic_pod
 
 OWNER = {
     "apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "ctr", "uid": "0123456789ab-cdef", "controller": True,

@@ -9,27 +9,16 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from deeprec_ext.errors import UnreachableError
-from tfjob.api import (
-    CONFIG_MAPS,
-    EVENTS,
-    PODS,
-    SERVICES,
-    ApiError,
-    ConflictError,
-    ExpiredError,
-    ForbiddenError,
-    Manifest,
-    NotFoundError,
-    Resource,
-)
-from tfjob.names import INDEX_LABEL, JOB_LABEL, TYPE_LABEL
+from tfjob.api.client import ApiError, ConflictError, ExpiredError, ForbiddenError, NotFoundError
+from tfjob.model.kinds import CONFIG_MAPS, EVENTS, PODS, SERVICES, Manifest, Resource
+from tfjob.model.names import INDEX_LABEL, JOB_LABEL, TYPE_LABEL
 
 OWNER = "uid-of-the-job"
 NAMESPACE = "team"
 
 
 class FakeApi:
-    """Has the methods of tfjob.api.Api that the AIMaster uses."""
+    """Has the methods of tfjob.api.client.Api that the AIMaster uses."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Manifest] = {}

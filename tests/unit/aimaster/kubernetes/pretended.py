@@ -10,7 +10,7 @@ from deeprec_ext.aimaster.kubernetes.backend import KubernetesBackend
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.pods.backend import PodState
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, OWNER, PODS, FakeApi, manifests
-from tfjob.api import Resource
+from tfjob.model.kinds import Resource
 
 NAMING = Naming("ctr", "Chief")
 

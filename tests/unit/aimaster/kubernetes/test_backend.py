@@ -12,8 +12,8 @@ from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.errors import UnreachableError, UsageError
 from tests.unit.aimaster.kubernetes.fake_api import PODS, SERVICES, manifests
 from tests.unit.aimaster.kubernetes.pretended import Cluster, run, running, vanish
-from tfjob.api import Resource
-from tfjob.names import INDEX_LABEL, JOB_LABEL, TYPE_LABEL
+from tfjob.model.kinds import Resource
+from tfjob.model.names import INDEX_LABEL, JOB_LABEL, TYPE_LABEL
 
 # ------------------------------------------------------------------------------------------------------------- creating
 

@@ -17,7 +17,7 @@ from deeprec_ext.aimaster.kubernetes.reclaim import TAINTS, Reclaim
 from deeprec_ext.aimaster.kubernetes.reporting import LOST, Teller, tell
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, FakeApi
 from tests.unit.aimaster.world import World, world
-from tfjob.api import EVENTS, NODES, TFJOBS
+from tfjob.model.kinds import EVENTS, NODES, TFJOBS
 
 SCALED_TO, STATUS = "aimaster.deeprec.io/scaled-to", "aimaster.deeprec.io/status"
 

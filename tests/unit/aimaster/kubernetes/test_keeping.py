@@ -26,7 +26,7 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, OWNER, FakeApi
 from tests.unit.aimaster.ledger.test_job import ask, done, holding
 from tests.unit.aimaster.world import World, world
-from tfjob.api import CONFIG_MAPS
+from tfjob.model.kinds import CONFIG_MAPS
 
 NAME = "ctr-aimaster-state"
 

@@ -18,11 +18,12 @@ from deeprec_ext.aimaster.kubernetes.replicas import Replicas, ReplicasMaker
 from deeprec_ext.errors import UnreachableError, UsageError
 from tests.unit.aimaster.kubernetes.fake_api import EVENTS, PODS, SERVICES, FakeApi
 from tests.unit.aimaster.kubernetes.test_running import Cluster, cluster, tfjob
-from tfjob import names, pods
-from tfjob.admission import admit
-from tfjob.api import TFJOBS, Manifest
-from tfjob.names import INDEX_LABEL, SCALED_TO_ANNOTATION, TYPE_LABEL
-from tfjob.spec import TFJob
+from tfjob.model import names
+from tfjob.model.kinds import TFJOBS, Manifest
+from tfjob.model.names import INDEX_LABEL, SCALED_TO_ANNOTATION, TYPE_LABEL
+from tfjob.model.spec import TFJob
+from tfjob.pods import replica
+from tfjob.reconciling.admission import admit
 
 
 class Kubeflow:
@@ -44,7 +45,7 @@ class Kubeflow:
         for type_, spec in job.specs.items():
             for index in range(spec.replicas):
                 if names.pod_name("ctr", type_, index) not in self._api.names(PODS):
-                    await self._api.create(PODS, "team", pods.pod(job, type_, index))
+                    await self._api.create(PODS, "team", replica.pod(job, type_, index))
         for (plural, name), one in list(self._api.objects.items()):
             labels = one["metadata"].get("labels") or {}
             for type_, spec in job.specs.items():
@@ -194,7 +195,7 @@ def test_a_user_s_change_is_a_request_and_kubeflow_s_pods_take_part(tmp_path: Pa
 
 
 def test_ps_that_kubeflow_deletes_because_a_user_lowered_replicas_leave_in_their_grace(tmp_path: Path) -> None:
-    """They have a preStop hook, see `tfjob.admission`."""
+    """They have a preStop hook, see `tfjob.reconciling.admission`."""
 
     async def test(it: Beside) -> None:
         it.backend.patient = True  # type: ignore[attr-defined]

@@ -22,9 +22,9 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.rundir import RunDirectory
 from tests.unit.aimaster.kubernetes.fake_api import CONFIG_MAPS, PODS, SERVICES, FakeApi
 from tests.unit.aimaster.world import SETTINGS, FakeAgent, World
-from tfjob.aimaster import KEY
-from tfjob.api import TFJOBS
-from tfjob.names import SCALED_TO_ANNOTATION, STATUS_ANNOTATION
+from tfjob.model.kinds import TFJOBS
+from tfjob.model.names import CONFIG_MAP_KEY as KEY
+from tfjob.model.names import SCALED_TO_ANNOTATION, STATUS_ANNOTATION
 
 CONTAINER = {"name": "tensorflow", "image": "train:1", "command": ["python", "train.py"]}
 TEMPLATE = {"spec": {"containers": [CONTAINER]}}

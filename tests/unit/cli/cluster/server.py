@@ -17,8 +17,9 @@ import yaml
 from aiohttp import web
 
 from tests.unit.aimaster.kubernetes.fake_api import FakeApi, merged
-from tfjob.api import ApiError, ForbiddenError, Manifest, NotFoundError, Resource
-from tfjob.exec import PROTOCOL
+from tfjob.api.client import ApiError, ForbiddenError, NotFoundError
+from tfjob.api.exec import PROTOCOL
+from tfjob.model.kinds import Manifest, Resource
 
 PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v1)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[a-z]+)"

@@ -11,7 +11,7 @@ from deeprec_ext.cli.cluster import forwarding
 from deeprec_ext.cli.main import kubectl, main
 from tests.unit.cli.cluster.server import ANNOTATION, DIRECTORY, STARTED, Answer, Server, aimaster, failure, pod, tfjob
 from tests.unit.cli.usage import check_refused
-from tfjob.api import CONFIG_MAPS, EVENTS, PODS, TFJOBS
+from tfjob.model.kinds import CONFIG_MAPS, EVENTS, PODS, TFJOBS
 
 N = ["-n", "team"]
 

@@ -12,8 +12,9 @@ from deeprec_ext.cli.cluster import logs
 from deeprec_ext.cli.main import main
 from tests.unit.cli.cluster.server import Server, aimaster, pod, running, tfjob
 from tests.unit.cli.usage import check_refused
-from tfjob import logs as lines
-from tfjob.api import PODS, TFJOBS, Api
+from tfjob.api import logs as lines
+from tfjob.api.client import Api
+from tfjob.model.kinds import PODS, TFJOBS
 
 N = ["-n", "team"]
 

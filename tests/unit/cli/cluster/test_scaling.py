@@ -15,7 +15,7 @@ from deeprec_ext.cli.main import main
 from deeprec_ext.launch.client import JobClient
 from tests.unit.aimaster.world import World, world
 from tests.unit.cli.cluster.server import Answer, Server, aimaster, failure, tfjob
-from tfjob.api import PODS, TFJOBS
+from tfjob.model.kinds import PODS, TFJOBS
 
 
 @pytest.fixture

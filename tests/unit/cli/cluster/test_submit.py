@@ -16,7 +16,7 @@ from deeprec_ext.cli.cluster import waiting
 from deeprec_ext.cli.main import main
 from tests.unit.cli.cluster.server import ANNOTATION, Server, aimaster, tfjob
 from tests.unit.cli.usage import check_refused
-from tfjob.api import CONFIG_MAPS, PODS, TFJOBS, Manifest
+from tfjob.model.kinds import CONFIG_MAPS, PODS, TFJOBS, Manifest
 
 
 def a_job(name: str = "ctr", **more: Any) -> Manifest:

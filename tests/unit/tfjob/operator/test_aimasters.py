@@ -15,9 +15,10 @@ from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, FakeApi
 from tfjob import annotations
 from tfjob.aimaster import Options
 from tfjob.annotations import Elastic
-from tfjob.api import PODS, SECRETS, Manifest, NotFoundError
+from tfjob.api.client import NotFoundError
+from tfjob.model.kinds import PODS, SECRETS, Manifest
+from tfjob.model.spec import TFJob
 from tfjob.operator.aimasters import BUDGETS, AIMasters
-from tfjob.spec import TFJob
 
 JOB: Manifest = {**TFJOB, "metadata": {
     "name": "job", "namespace": NAMESPACE, "uid": "uid-1", "annotations": {"aimaster.deeprec.io/enabled": "true"},

@@ -12,10 +12,11 @@ import pytest
 from benchmarks.operator import TFJOB
 from deeprec_ext.errors import UnreachableError
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, FakeApi
-from tfjob.api import EVENTS, PODS, SERVICES, TFJOBS, ApiError, ConflictError, ForbiddenError, Manifest, Resource
-from tfjob.observed import Options
+from tfjob.api.client import ApiError, ConflictError, ForbiddenError
+from tfjob.model.kinds import EVENTS, PODS, SERVICES, TFJOBS, Manifest, Resource
 from tfjob.operator.controller import Controller
 from tfjob.operator.leader import LEASE_SECONDS, Leader
+from tfjob.reconciling.observed import Options
 
 KEY = (NAMESPACE, "job")
 

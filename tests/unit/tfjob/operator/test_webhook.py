@@ -16,7 +16,7 @@ import pytest
 from deeprec_ext.launch.ports import free_port
 from tests.unit.aimaster.kubernetes.fake_api import FakeApi
 from tests.unit.tfjob_manifests.pods import tfjob
-from tfjob.api import SECRETS, Manifest
+from tfjob.model.kinds import SECRETS, Manifest
 from tfjob.operator import serving_certificates as certificates
 from tfjob.operator.webhook import CONFIGURATION, CONFIGURATIONS, Webhook, WebhookOptions
 

@@ -1,0 +1,69 @@
+"""The certificates of a job on Kubernetes: made by the operator, kept in one Secret, and mounted in parts.
+
+The Secret `<job>-aimaster-certs` has the files of `deeprec_ext.security.authority`, the authority's own key among them (for
+renewal) and the token of the web page. A pod mounts the files of its role and no other. Kubernetes refreshes mounted files,
+and both sides read them again.
+"""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+from collections.abc import Mapping
+
+from deeprec_ext.security.authority import create_certificates
+from deeprec_ext.security.credentials import ROLES
+from deeprec_ext.security.tokens import NAME as TOKEN
+from deeprec_ext.security.tokens import make_token
+from tfjob.model.kinds import Manifest
+
+DIRECTORY = "/etc/deeprec-ext/certs"
+VOLUME = "deeprec-ext-certs"
+
+
+def secret_name(job: str) -> str:
+    return f"{job}-aimaster-certs"
+
+
+def role_files(role: str) -> tuple[str, ...]:
+    """What a process needs that acts with the certificate `role`.
+
+    The AIMaster serves the web page as well, and users' commands are run in its pod (`tfjob.api.exec`), as its administrator.
+    """
+    files = ("ca.pem", f"{role}.pem", f"{role}-key.pem")
+    return (*files, "admin.pem", "admin-key.pem", TOKEN) if role == "aimaster" else files
+
+
+def issue(namespace: str, job: str) -> dict[str, bytes]:
+    """New ones, with a new authority: file name → content."""
+    with tempfile.TemporaryDirectory(prefix="deeprec-ext-certs-") as directory:
+        path = create_certificates(directory, f"{namespace}.{job}")
+        make_token(path)
+        return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+
+
+def lacking(data: Mapping[str, str]) -> list[str]:
+    """Files that pods of this version mount, and a Secret that an earlier operator has made does not have."""
+    wanted = {name for role in ROLES for name in role_files(role)}
+    return sorted(wanted - set(data))
+
+
+def secret_data(files: Mapping[str, bytes]) -> dict[str, str]:
+    """As a Secret holds it."""
+    return {name: base64.b64encode(content).decode("ascii") for name, content in sorted(files.items())}
+
+
+def volume(job: str, role: str, *, group_readable: bool) -> Manifest:
+    """The files of one certificate role.
+
+    Args:
+        group_readable: the pod has an fsGroup, so its group is enough. Without one the files belong to root, and who runs
+            in the container is unknown (the image says so): then everybody in it may read them, and nobody outside can.
+    """
+    items = [{"key": name, "path": name} for name in role_files(role)]
+    mode = 0o440 if group_readable else 0o444
+    return {"name": VOLUME, "secret": {"secretName": secret_name(job), "defaultMode": mode, "items": items}}
+
+
+def mount() -> Manifest:
+    return {"name": VOLUME, "mountPath": DIRECTORY, "readOnly": True}
