@@ -22,10 +22,10 @@ import grpc
 import grpc.aio
 
 from deeprec_ext.aimaster.core.facts import parse_name
+from deeprec_ext.proto import PROTOCOL_MAJOR
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
-from deeprec_ext.settings import PROTOCOL_MAJOR
 
 JOB = "control"
 PS = 4

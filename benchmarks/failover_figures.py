@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deeprec_ext.settings import Settings
+from deeprec_ext.options import Settings
 
 
 def rows(result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -64,8 +64,8 @@ class Switch:
 
     def __init__(self, trace_seconds: float) -> None:
         from deeprec_ext.elastic.trainer import process
+        from deeprec_ext.options import Settings
         from deeprec_ext.proto import deeprec_ext_pb2 as pb
-        from deeprec_ext.settings import Settings
 
         trainer = process.trainer()
         if trainer is None:

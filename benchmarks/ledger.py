@@ -36,10 +36,10 @@ from deeprec_ext.aimaster.main import raise_file_limit
 from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.launch.ports import free_port
+from deeprec_ext.proto import PROTOCOL_MAJOR
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import authority, credentials
-from deeprec_ext.settings import PROTOCOL_MAJOR
 
 JOB = "ledger"
 CLIENTS = 2

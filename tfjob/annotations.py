@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, layout_called
-from deeprec_ext.settings import BAD_RECORDS, OBJECTIVES
+from deeprec_ext.options import BAD_RECORDS, OBJECTIVES
 from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
 from tfjob.model import names
 from tfjob.model.spec import REPLICAS_MAX, InvalidError, TFJob

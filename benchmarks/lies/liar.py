@@ -20,11 +20,10 @@ import grpc
 
 from benchmarks.lies.edges import UNARY, Lie, lies
 from deeprec_ext import env
-from deeprec_ext.proto import bounds
+from deeprec_ext.proto import PROTOCOL_MAJOR, bounds
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import certificate_for, open_channel, server_name
-from deeprec_ext.settings import PROTOCOL_MAJOR
 
 COUNT_NAME = "lies.json"
 CLOSED_SECONDS = 10.0

@@ -12,15 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deeprec_ext.aimaster.core.extras import parse_address, require_autoscale, require_dashboard, require_kubernetes
-from deeprec_ext.aimaster.core.facts import JobSpec
 from deeprec_ext.aimaster.pods.backend import LauncherBackend
 from deeprec_ext.aimaster.rebuilding import opening, rebuild_if_lost
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.bounds import real, whole
 from deeprec_ext.errors import DeepRecError, UsageError
+from deeprec_ext.options import JobSpec, Settings, split_setting, values_given
 from deeprec_ext.printable import LineFormatter, printable
 from deeprec_ext.rundir import files_private
-from deeprec_ext.settings import Settings, split_setting, values_given
 
 log = logging.getLogger("deeprec_ext.aimaster")
 EXIT_FAILED, EXIT_USAGE = 1, 2
@@ -82,7 +81,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         help="serve metrics (/metrics), /healthz and the dashboard there; port 0: any free one",
     )
     parser.add_argument("--resume", action="store_true", help="the run was stopped: start all its roles anew")
-    parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext.settings")
+    parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext.options")
     options = parser.parse_args(arguments)
     slots = options.slots or max(8, 2 * max(options.ps, options.max_ps))
     if options.ps < 1:

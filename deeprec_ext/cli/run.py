@@ -30,8 +30,8 @@ from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, par
 from deeprec_ext.launch.roles.isolation import MODES, NO_PORT, open_network
 from deeprec_ext.launch.rundir import check_directory, default_directory, make_directory, try_directory, writable
 from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, choose, facts_of_command, layout_called
+from deeprec_ext.options import BAD_RECORDS, split_setting, values_given
 from deeprec_ext.rundir import files_private
-from deeprec_ext.settings import BAD_RECORDS, split_setting, values_given
 
 INTERRUPTED = 130
 
@@ -135,7 +135,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "BackupHook asks for)",
     )  # fmt: skip
     parser.add_argument(
-        "--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext/settings.py"
+        "--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext/options.py"
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be started, and start nothing")
     parser.add_argument("--json", action="store_true", help="print the summary (or the dry run) as JSON on stdout")

@@ -14,8 +14,8 @@ from deeprec_ext.data.feeder import Feeder
 from deeprec_ext.data.local import LocalLedger
 from deeprec_ext.data.readers.base import Columns
 from deeprec_ext.errors import UsageError
+from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from deeprec_ext.settings import Settings
 
 _passes = itertools.count(1)
 _making = threading.Lock()

@@ -18,8 +18,8 @@ from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.resources import Ceilings, Requests, Resources
 from deeprec_ext.launch.roles.process import Command
 from deeprec_ext.layout import CHIEF, Choice
+from deeprec_ext.options import OBJECTIVES, Settings, values_given
 from deeprec_ext.rundir import RunDirectory
-from deeprec_ext.settings import OBJECTIVES, Settings, values_given
 from deeprec_ext.units import parse_duration
 
 NAMED_MAX = 8

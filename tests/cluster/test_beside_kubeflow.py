@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 import yaml
 
-from deeprec_ext.aimaster.core.facts import JobSpec
 from deeprec_ext.aimaster.kubernetes import running
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.main import parse as parse_command
 from deeprec_ext.launch.ports import free_port
+from deeprec_ext.options import JobSpec
 from tests.cluster.kube import NAMESPACES, TFJOB, Operator, pods_of, set_phase, talk, until
 from tests.unit.aimaster.world import SETTINGS, FakeAgent, World
 from tests.unit.tfjob_manifests.building import MANIFESTS, kustomized

@@ -204,7 +204,7 @@ def test_every_command_and_flag_in_the_prose_exists():
 
 
 def test_every_setting_that_is_named_exists_and_takes_the_value():
-    from deeprec_ext.settings import split_setting, values_given
+    from deeprec_ext.options import split_setting, values_given
 
     text = "\n".join(page.read_text() for page in pages())
     pairs = set(re.findall(r"--setting ([a-z_]+=[\w.]+)", text))

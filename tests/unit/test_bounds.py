@@ -10,7 +10,7 @@ import pytest
 from deeprec_ext.bounds import MOST, real, whole, within
 from deeprec_ext.cli.main import COMMANDS, build_parser
 from deeprec_ext.errors import UsageError
-from deeprec_ext.settings import Settings, values_given
+from deeprec_ext.options import Settings, values_given
 from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
 
 HUGE = ("99999999999999999999", "9" * 400, "9" * 5000)

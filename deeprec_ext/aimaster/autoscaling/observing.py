@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from deeprec_ext.aimaster.autoscaling.growth import Growth
-from deeprec_ext.aimaster.core.facts import Failure, JobSpec, Requests, Scaling
+from deeprec_ext.aimaster.core.facts import Failure, Requests, Scaling
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.placement.slots import slot_bytes
@@ -25,6 +25,7 @@ from deeprec_ext.aimaster.policy.observed import (
 )
 from deeprec_ext.aimaster.scaling.requests import present
 from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 TRACES_MIN = 3

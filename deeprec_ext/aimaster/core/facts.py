@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from deeprec_ext.errors import UsageError
+from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from deeprec_ext.settings import Settings
 
 ROLE_NAMES: dict[str, pb.Role] = {"ps": pb.PS, "chief": pb.CHIEF, "worker": pb.WORKER, "evaluator": pb.EVALUATOR}
 TRAINERS = (pb.CHIEF, pb.WORKER)
@@ -31,41 +30,6 @@ def parse_name(name: str) -> tuple[pb.Role, int]:
     if not match:
         raise UsageError(f"{name!r} is no role of a job; write for example ps-1 or worker-0")
     return ROLE_NAMES[match[1]], int(match[2])
-
-
-@dataclass(frozen=True)
-class JobSpec:
-    """What the job was started with."""
-
-    name: str
-    workdir: Path
-    slots: int
-    ps: int
-    workers: int
-    evaluator: bool = False
-    min_ps: int = 1
-    max_ps: int = 0  # 0: as many as slots
-    min_workers: int = 0
-    max_workers: int = 1000
-    settings: Settings = field(default_factory=Settings)
-    given: frozenset[str] = frozenset()  # names of the settings that somebody has given, be it with their usual value
-    resume: bool = False  # nothing of the former run is alive
-    ps_cpu: float = 0.0  # cores that a PS requests; 0: no request
-    worker_cpu: float = 0.0
-    ps_memory_bytes: int = 0
-    worker_memory_bytes: int = 0
-    max_ps_cpu: float = 0.0  # to which the autoscaler may raise the request; 0: not at all
-    max_worker_cpu: float = 0.0
-    max_ps_memory_bytes: int = 0
-    max_worker_memory_bytes: int = 0
-    total_cpu: float = 0.0  # cores that all pods may request together; 0: no limit
-    total_memory_bytes: int = 0
-    own_pods: bool = True  # the AIMaster makes them; else Kubeflow, by `replicas`: numbered, and all of a role the same
-    start: str = ""  # how the autoscaler's first size was estimated; empty: it was given
-
-    @property
-    def ps_limit(self) -> int:
-        return min(self.max_ps or self.slots, self.slots)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from deeprec_ext.aimaster.backups.disk import DiskBackups
 from deeprec_ext.aimaster.backups.guards import Guards
 from deeprec_ext.aimaster.backups.holding import Holding
 from deeprec_ext.aimaster.core.clock import Clock, SystemClock
-from deeprec_ext.aimaster.core.facts import JobSpec, Requests
+from deeprec_ext.aimaster.core.facts import Requests
 from deeprec_ext.aimaster.core.signals import Signal
 from deeprec_ext.aimaster.core.stored import built
 from deeprec_ext.aimaster.job.catalogues import Catalogues, tables_fingerprint
@@ -38,6 +38,7 @@ from deeprec_ext.aimaster.membership.view import Cluster, advance
 from deeprec_ext.aimaster.metrics.gazing import Gazing
 from deeprec_ext.aimaster.store.events import EventLog
 from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import bounds
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

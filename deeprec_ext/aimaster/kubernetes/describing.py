@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from deeprec_ext import __version__
-from deeprec_ext.aimaster.core.facts import JobSpec, Requests
+from deeprec_ext.aimaster.core.facts import Requests
 from deeprec_ext.errors import UsageError
+from deeprec_ext.options import JobSpec, Settings
 from deeprec_ext.rundir import RunDirectory
-from deeprec_ext.settings import Settings
 
 log = logging.getLogger(__name__)
 

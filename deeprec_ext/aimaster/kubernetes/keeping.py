@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Mapping
 
-from deeprec_ext.aimaster.core.facts import JobSpec
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.snapshot import (
     Snapshot,
@@ -28,6 +27,7 @@ from deeprec_ext.aimaster.pods.backend import PodBackend
 from deeprec_ext.aimaster.rebuilding import opening, rebuild_if_lost
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import StaleError, UnreachableError
+from deeprec_ext.options import JobSpec
 from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
 from tfjob.api.watching import Sleep
 from tfjob.model.kinds import CONFIG_MAPS, Manifest

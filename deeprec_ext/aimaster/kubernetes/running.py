@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from deeprec_ext.aimaster.core.facts import JobSpec, Requests
+from deeprec_ext.aimaster.core.facts import Requests
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.backend import SIGTERM_EXIT_CODE, KubernetesBackend
 from deeprec_ext.aimaster.kubernetes.describing import occupy
@@ -41,6 +41,7 @@ from deeprec_ext.aimaster.main import EXIT_FAILED, EXIT_USAGE, WEB_STOP_SECONDS,
 from deeprec_ext.aimaster.rebuilding import opening
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.errors import DeepRecError, StaleError, UsageError
+from deeprec_ext.options import JobSpec
 from tfjob.api.client import Api
 from tfjob.model import names
 from tfjob.pods import rights

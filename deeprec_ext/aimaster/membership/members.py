@@ -20,8 +20,8 @@ from deeprec_ext.aimaster.membership.plausible import EXAMPLES_PER_SECOND_MAX, C
 from deeprec_ext.aimaster.membership.progress import Progress
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import StaleError
+from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from deeprec_ext.settings import Settings
 
 OWN_END_SECONDS = 10.0
 """A process that outlives its script ends itself after `end_limit_seconds`. So long later somebody else does it: it is

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from deeprec_ext.aimaster.policy.observed import Observed, Size, Window
-from deeprec_ext.settings import OBJECTIVES
+from deeprec_ext.options import OBJECTIVES
 
 HUGE = 1e18
 """Nothing that is measured is larger; products of two such numbers are still finite."""

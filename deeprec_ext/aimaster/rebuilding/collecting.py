@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from deeprec_ext.aimaster.core.facts import JobSpec
 from deeprec_ext.aimaster.core.signals import Signal
 from deeprec_ext.aimaster.job.job import UNTOLD_KEY
 from deeprec_ext.aimaster.membership.view import Cluster
@@ -30,6 +29,7 @@ from deeprec_ext.aimaster.rpc.service import refuse
 from deeprec_ext.aimaster.store.store import UNREADABLE, Store
 from deeprec_ext.aimaster.store.storefile import set_aside
 from deeprec_ext.errors import DeepRecError, UsageError
+from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials

@@ -19,7 +19,6 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 import grpc.aio
 
-from deeprec_ext.aimaster.core.facts import JobSpec
 from deeprec_ext.aimaster.job.notices import Notice
 from deeprec_ext.aimaster.job.unwritten import CODE
 from deeprec_ext.aimaster.rpc.authorisation import Authorisation
@@ -27,6 +26,7 @@ from deeprec_ext.aimaster.rpc.listening import try_listen
 from deeprec_ext.aimaster.store.store import HISTORY, Store, StoreError
 from deeprec_ext.aimaster.store.storefile import AGAIN_SECONDS, is_damage, is_empty, kept_copy, lacks, reason, set_aside
 from deeprec_ext.errors import UsageError
+from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials

@@ -14,10 +14,10 @@ from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.view import Cluster, first_view, take_task
 from deeprec_ext.aimaster.placement.slots import tracked
 from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError, UsageError
+from deeprec_ext.proto import PROTOCOL_MAJOR
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.security.credentials import Speakers
 from deeprec_ext.security.proofs import Proofs
-from deeprec_ext.settings import PROTOCOL_MAJOR
 
 STANDBY_DELAY_SECONDS, TRACE_DELAY_SECONDS = 90.0, 30.0
 """With `autoscale`: from a change until sessions are prepared for the loss of a PS, or a step is compiled to be traced. New

@@ -13,7 +13,6 @@ from grpc_reflection.v1alpha import reflection
 
 from deeprec_ext.aimaster.autoscaling import make_autoscaler
 from deeprec_ext.aimaster.core.clock import Clock
-from deeprec_ext.aimaster.core.facts import JobSpec
 from deeprec_ext.aimaster.failover.failures import Failures
 from deeprec_ext.aimaster.failover.healing import Healing
 from deeprec_ext.aimaster.job.job import Job
@@ -31,6 +30,7 @@ from deeprec_ext.aimaster.rpc.service import AgentsService, agents_handlers
 from deeprec_ext.aimaster.scaling.scalings import Scalings
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.aimaster.store.storefile import AGAIN_SECONDS
+from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials

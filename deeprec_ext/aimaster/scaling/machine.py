@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass
 
 from deeprec_ext.errors import DeepRecError
-from deeprec_ext.settings import Settings
+from deeprec_ext.options import Settings
 
 
 class State(enum.Enum):

@@ -24,7 +24,7 @@ from deeprec_ext.aimaster.policy.limits import contradiction, fits
 from deeprec_ext.aimaster.policy.observed import Limits, Size
 from deeprec_ext.aimaster.simulator.job_model import JobModel
 from deeprec_ext.errors import UsageError
-from deeprec_ext.settings import OBJECTIVES
+from deeprec_ext.options import OBJECTIVES
 from deeprec_ext.units import parse_bytes
 
 VERSION = 1

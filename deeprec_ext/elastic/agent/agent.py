@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from deeprec_ext import env, settings
+from deeprec_ext import env, options, proto
 from deeprec_ext.elastic.agent.memory import Memory
 from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError
 from deeprec_ext.gazer import hostload
@@ -115,7 +115,7 @@ class Agent:
         self._thread: threading.Thread | None = None
         self._reply: pb.RegisterReply | None = None
         self.memory = Memory(identity.public)
-        self.heartbeat_seconds = settings.Settings.heartbeat_seconds
+        self.heartbeat_seconds = options.Settings.heartbeat_seconds
 
     # -- called by the process
 
@@ -284,8 +284,8 @@ class Agent:
         known, deadline = self._reply, time.monotonic() + limit_seconds
         task = known.task if known is not None else -1
         request = pb.RegisterRequest(
-            protocol_major=settings.PROTOCOL_MAJOR,
-            protocol_minor=settings.PROTOCOL_MINOR,
+            protocol_major=proto.PROTOCOL_MAJOR,
+            protocol_minor=proto.PROTOCOL_MINOR,
             job=env.job(),
             role=self.identity.role.upper(),
             index=self.identity.index,

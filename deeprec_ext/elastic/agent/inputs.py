@@ -15,9 +15,9 @@ import numpy as np
 
 from deeprec_ext.elastic.agent.agent import Agent
 from deeprec_ext.elastic.agent.waiting import Waiting
+from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
-from deeprec_ext.settings import Settings
 
 log = logging.getLogger("deeprec_ext")
 

@@ -46,8 +46,8 @@ from deeprec_ext.elastic.trainer.telling import Telling
 from deeprec_ext.elastic.trainer.trainer_gazer import TrainerGazer
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.layout import Names
+from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from deeprec_ext.settings import Settings
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")

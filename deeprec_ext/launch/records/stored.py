@@ -17,9 +17,9 @@ from deeprec_ext.aimaster.store.store import Store, StoreError
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.report.story import Decision, Event, Failure, Placement, Scaling, Table, Traced
 from deeprec_ext.gazer.series import Series
+from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.rundir import RunDirectory
-from deeprec_ext.settings import Settings
 
 POINTS = 400
 """Per line of the series: about one per two pixels of a chart, and enough to compare trainers."""

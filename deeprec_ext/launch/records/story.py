@@ -19,8 +19,8 @@ from deeprec_ext.gazer import report
 from deeprec_ext.gazer.report.story import CRASHED, ENDED, RUNNING, Log, Request, Story
 from deeprec_ext.launch.records.logs import ends
 from deeprec_ext.launch.records.stored import read_store
+from deeprec_ext.options import Settings
 from deeprec_ext.rundir import RunDirectory
-from deeprec_ext.settings import Settings
 
 REPORT = "report.html"
 LOGS_MAX, LOG_LINES, LOG_WIDTH = 12, 30, 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from deeprec_ext.aimaster.core.facts import JobSpec, PsInfo, RoleRecord, parse_name
+from deeprec_ext.aimaster.core.facts import PsInfo, RoleRecord, parse_name
 from deeprec_ext.aimaster.failover.failures import Failures
 from deeprec_ext.aimaster.failover.healing import Healing
 from deeprec_ext.aimaster.job.job import Job
@@ -16,6 +16,7 @@ from deeprec_ext.aimaster.rpc.inbox import Inbox
 from deeprec_ext.aimaster.scaling.scalings import Scalings
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.gazer.metrics import STEP_BUCKETS
+from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.ledger.books import index_range
 from tests.unit.aimaster.world import catalogue

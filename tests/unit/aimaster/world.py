@@ -11,16 +11,17 @@ from pathlib import Path
 
 import grpc.aio
 
-from deeprec_ext.aimaster.core.facts import JobSpec, parse_name
+from deeprec_ext.aimaster.core.facts import parse_name
 from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.aimaster.rebuilding import rebuild_if_lost
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.elastic.agent.memory import Memory
+from deeprec_ext.options import JobSpec, Settings
+from deeprec_ext.proto import PROTOCOL_MAJOR
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
 from deeprec_ext.security.incarnations import public
-from deeprec_ext.settings import PROTOCOL_MAJOR, Settings
 
 SETTINGS = Settings(
     heartbeat_seconds=0.05, ps_heartbeat_limit_seconds=5, worker_heartbeat_limit_seconds=5, acquire_limit_seconds=3,

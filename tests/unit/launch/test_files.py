@@ -24,8 +24,8 @@ from deeprec_ext.launch.roles.process import Command, marker, start
 from deeprec_ext.launch.roles.supervisor import Pod
 from deeprec_ext.launch.rundir import check_directory, default_directory
 from deeprec_ext.launch.script import Progress
+from deeprec_ext.options import WORDS, Settings, split_setting, values_given
 from deeprec_ext.rundir import RunDirectory, files_private
-from deeprec_ext.settings import WORDS, Settings, split_setting, values_given
 
 
 @contextlib.contextmanager

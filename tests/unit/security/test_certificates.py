@@ -11,12 +11,12 @@ import grpc.aio
 import pytest
 
 from deeprec_ext.aimaster.rpc.server import AIMaster
+from deeprec_ext.proto import PROTOCOL_MAJOR
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import authority, credentials
 from deeprec_ext.security.credentials import Speakers, certificate_for, group_of
 from deeprec_ext.security.incarnations import public
-from deeprec_ext.settings import PROTOCOL_MAJOR
 from tests.unit.aimaster.world import World
 
 CASES = [

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.core.facts import JobSpec
 from deeprec_ext.aimaster.kubernetes.describing import describe, occupy
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.cli.main import main
+from deeprec_ext.options import JobSpec, Settings
 from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.security.authority import create_certificates
-from deeprec_ext.settings import Settings
 from tests.unit.aimaster.world import World
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deeprec_ext.aimaster.core.facts import JobSpec, RoleRecord
+from deeprec_ext.aimaster.core.facts import RoleRecord
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes import keeping
 from deeprec_ext.aimaster.kubernetes.keeping import Keeper, bring_back
@@ -22,6 +22,7 @@ from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import StaleError, UnreachableError
+from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, OWNER, FakeApi
 from tests.unit.aimaster.ledger.test_job import ask, done, holding

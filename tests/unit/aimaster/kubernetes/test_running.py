@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from deeprec_ext.aimaster.core.facts import JobSpec
 from deeprec_ext.aimaster.kubernetes import ending, running
 from deeprec_ext.aimaster.kubernetes.snapshot import SnapshotError
 from deeprec_ext.aimaster.main import main, parse
 from deeprec_ext.errors import UsageError
+from deeprec_ext.options import JobSpec
 from deeprec_ext.rundir import RunDirectory
 from tests.unit.aimaster.kubernetes.fake_api import CONFIG_MAPS, PODS, SERVICES, FakeApi
 from tests.unit.aimaster.world import SETTINGS, FakeAgent, World

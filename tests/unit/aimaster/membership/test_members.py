@@ -11,8 +11,8 @@ from deeprec_ext.aimaster.membership.members import Member, Members
 from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import StaleError
+from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from deeprec_ext.settings import Settings
 
 
 class HandClock:

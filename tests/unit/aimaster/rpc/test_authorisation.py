@@ -13,10 +13,10 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from deeprec_ext.aimaster.rpc.authorisation import METHODS
 from deeprec_ext.aimaster.rpc.server import AIMaster
+from deeprec_ext.proto import PROTOCOL_MAJOR
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import authority, credentials
-from deeprec_ext.settings import PROTOCOL_MAJOR
 from tests.unit.aimaster.world import World
 
 

@@ -14,12 +14,12 @@ import pytest
 from deeprec_ext.aimaster.ledger.ledger import Ledger
 from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.aimaster.rpc.border import Border
+from deeprec_ext.proto import PROTOCOL_MAJOR
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import authority, credentials
 from deeprec_ext.security.incarnations import public
 from deeprec_ext.security.proofs import Proofs
-from deeprec_ext.settings import PROTOCOL_MAJOR
 from tests.unit.aimaster.world import World, world
 
 

@@ -14,11 +14,10 @@ import pytest
 
 from benchmarks.lies.edges import UNARY, Lie, lies
 from deeprec_ext.aimaster.reporting.summary import summarize
-from deeprec_ext.proto import bounds
+from deeprec_ext.proto import PROTOCOL_MAJOR, bounds
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
-from deeprec_ext.settings import PROTOCOL_MAJOR
 from tests.unit.aimaster.ledger.test_job import ask
 from tests.unit.aimaster.world import World, world
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from deeprec_ext.aimaster.main import parse
 from deeprec_ext.aimaster.reporting.summary import summarize
+from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from deeprec_ext.settings import Settings
 from tests.unit.aimaster.world import SETTINGS, World, world
 
 WISH = pb.BackupWish(peer=False, peer_seconds=2, disk_seconds=7)

@@ -16,7 +16,7 @@ from deeprec_ext.aimaster.scaling.machine import (
     check_edge,
     limit_seconds,
 )
-from deeprec_ext.settings import Settings
+from deeprec_ext.options import Settings
 
 
 def test_an_edge_that_is_not_in_the_table_raises() -> None:

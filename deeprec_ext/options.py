@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from deeprec_ext.bounds import DIGITS, MOST
 from deeprec_ext.errors import UsageError
-
-PROTOCOL_MAJOR = 1
-PROTOCOL_MINOR = 0
-
 
 OBJECTIVES = ("fastest", "cheapest", "deadline")
 """What the autoscaler can be after."""
@@ -181,6 +178,41 @@ class Settings:
 
     shard_failures_max: int = 3
     """A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside."""
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What the job was started with."""
+
+    name: str
+    workdir: Path
+    slots: int
+    ps: int
+    workers: int
+    evaluator: bool = False
+    min_ps: int = 1
+    max_ps: int = 0  # 0: as many as slots
+    min_workers: int = 0
+    max_workers: int = 1000
+    settings: Settings = field(default_factory=Settings)
+    given: frozenset[str] = frozenset()  # names of the settings that somebody has given, be it with their usual value
+    resume: bool = False  # nothing of the former run is alive
+    ps_cpu: float = 0.0  # cores that a PS requests; 0: no request
+    worker_cpu: float = 0.0
+    ps_memory_bytes: int = 0
+    worker_memory_bytes: int = 0
+    max_ps_cpu: float = 0.0  # to which the autoscaler may raise the request; 0: not at all
+    max_worker_cpu: float = 0.0
+    max_ps_memory_bytes: int = 0
+    max_worker_memory_bytes: int = 0
+    total_cpu: float = 0.0  # cores that all pods may request together; 0: no limit
+    total_memory_bytes: int = 0
+    own_pods: bool = True  # the AIMaster makes them; else Kubeflow, by `replicas`: numbered, and all of a role the same
+    start: str = ""  # how the autoscaler's first size was estimated; empty: it was given
+
+    @property
+    def ps_limit(self) -> int:
+        return min(self.max_ps or self.slots, self.slots)
 
 
 def split_setting(text: str) -> tuple[str, str]:
