@@ -92,9 +92,9 @@ class Switch:
 
     def turn(self, on: bool) -> None:
         self.gazer.follow(self._on if on else self._off)
-        for shelf in self.gazer._host.shelves() if not on else ():
-            if shelf.present is not None and shelf.present.probe is not None:
-                shelf.present.probe.armed = False
+        for pool in self.gazer._host.pools() if not on else ():
+            if pool.present is not None and pool.present.probe is not None:
+                pool.present.probe.armed = False
 
     def cpu(self) -> tuple[float, float, float]:
         """Processor seconds so far: of this process, of all PS, of the sampler's thread."""
@@ -105,7 +105,7 @@ class Switch:
 
     def report_seconds(self) -> float:
         """Processor time of one report of a PS."""
-        from deeprec_ext.elastic.agent.gazing import ProcessPart
+        from deeprec_ext.elastic.agent.metrics_collector import ProcessPart
         from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
         part, times = ProcessPart(), []

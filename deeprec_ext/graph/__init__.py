@@ -14,10 +14,10 @@ from deeprec_ext.graph.batch import batch_size
 from deeprec_ext.graph.catalogue import Saved, build_catalogue, declare, saved_names
 from deeprec_ext.graph.checks import check
 from deeprec_ext.graph.context import Context, Report, Rewritten
-from deeprec_ext.graph.cutting import Cuts, Cutting, cut, divided_of
 from deeprec_ext.graph.index import GraphIndex, on_ps
 from deeprec_ext.graph.naming import name_devices
 from deeprec_ext.graph.overwriting import ASSIGNMENTS, Model, Overwrite, model_of, overwriting
+from deeprec_ext.graph.partitioning import Partitioning, Partitions, divided_of, partition
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
 from deeprec_ext.graph.rewriting import Rewriting
 from deeprec_ext.graph.sites import Site, sites
@@ -36,12 +36,12 @@ def touches_ps(graph_def: GraphDef | GraphIndex, names: Collection[str]) -> bool
 __all__ = [
     "ASSIGNMENTS",
     "Context",
-    "Cuts",
-    "Cutting",
     "Feed",
     "GraphIndex",
     "Model",
     "Overwrite",
+    "Partitioning",
+    "Partitions",
     "Pass",
     "Report",
     "Rewriting",
@@ -52,13 +52,13 @@ __all__ = [
     "batch_size",
     "build_catalogue",
     "check",
-    "cut",
     "declare",
     "divided_of",
     "feeds",
     "model_of",
     "name_devices",
     "overwriting",
+    "partition",
     "pulls",
     "read_trace",
     "readers",

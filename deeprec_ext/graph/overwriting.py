@@ -16,8 +16,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from deeprec_ext.graph.cutting import Cuts
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name
+from deeprec_ext.graph.partitioning import Partitions
 from deeprec_ext.graph.writes import REFERENCE_VARIABLES, RESOURCE_VARIABLES
 
 ASSIGNMENTS = frozenset({"Assign", "AssignVariableOp"})
@@ -53,7 +53,7 @@ class Overwrite:
     """Of what remains, and of what is fetched, that which needs an op that overwrites."""
 
 
-def model_of(graph: tf.Graph, cuts: Cuts) -> Model:
+def model_of(graph: tf.Graph, cuts: Partitions) -> Model:
     """From the graph's collections."""
     keys = tf.compat.v1.GraphKeys
     collected = {

@@ -49,7 +49,7 @@ class ElasticTrainingHook(v1.train.SessionRunHook):
         if trainer is None:
             return
         trainer.clock.begin_session()
-        trainer.telling.examples_given = self._examples_per_step
+        trainer.reporter.examples_given = self._examples_per_step
 
     def before_run(self, run_context: Any) -> Any:
         return None if self._trainer is None else v1.train.SessionRunArgs(self._global_step)

@@ -18,14 +18,14 @@ import tensorflow as tf
 
 from deeprec_ext.elastic.agent.agent import Agent, Identity
 from deeprec_ext.elastic.agent.background import politely
-from deeprec_ext.elastic.agent.gazing import ProcessPart, Sampler
+from deeprec_ext.elastic.agent.metrics_collector import ProcessPart, Sampler
 from deeprec_ext.elastic.ps.calling_off import CalledOffError, CallingOff
 from deeprec_ext.elastic.ps.collecting import Collecting
 from deeprec_ext.elastic.ps.collector import make_bitmaps
 from deeprec_ext.elastic.ps.disk import COMMANDS, Disk
 from deeprec_ext.elastic.ps.fetching import fetch
-from deeprec_ext.elastic.ps.guarding import Guarding
 from deeprec_ext.elastic.ps.migration import Mover, absent, destroy
+from deeprec_ext.elastic.ps.peer_backup import PeerBackup
 from deeprec_ext.elastic.ps.touched import Touched
 from deeprec_ext.elastic.runtime.starting import start_server
 from deeprec_ext.elastic.runtime.trimming import keep_trimming
@@ -62,7 +62,7 @@ class ParameterServer:
         self._movers: dict[int, Mover] = {}  # by scaling
         self._fetches = CallingOff()
         self.collecting = Collecting()
-        self.guarding = Guarding(
+        self.peer_backup = PeerBackup(
             self._target, lambda: self._task, lambda: self._settings.copy_chunk_bytes or 8 << 20, self.collecting,
             self.agent.send, partial(self.touched.add, "peer"),
         )  # fmt: skip
@@ -80,7 +80,7 @@ class ParameterServer:
         self._task, self._settings = reply.task, reply.settings
         self.touched.follow(reply.view)
         self.sampler.follow(reply.settings.gazer_seconds)
-        self.guarding.report_again()
+        self.peer_backup.report_again()
 
     def fenced(self, reason: str) -> None:
         log.error("%s; this PS ends", reason)
@@ -128,7 +128,7 @@ class ParameterServer:
 
     def _close_sessions(self) -> None:
         """Those that reach into other PS, which would keep their part for good: half a megabyte for each change of PS."""
-        self.guarding.close()
+        self.peer_backup.close()
         for mover in list(self._movers.values()):
             mover.close()
 
@@ -148,18 +148,18 @@ class ParameterServer:
                 return
             if kind == "destroy":
                 self.disk.forget(command.destroy.variables)
-                again = self.guarding.keep(command.destroy.keep) if command.destroy.keep.moves else frozenset()
+                again = self.peer_backup.keep(command.destroy.keep) if command.destroy.keep.moves else frozenset()
                 gone = [variable for variable in command.destroy.variables if variable.slot not in again]
                 destroy(self._target, self._task, self.identity.address, gone)
             elif kind == "track":
                 make_bitmaps(self._target, self._task, command.track.variables)
             elif kind == "guard":
                 self.collecting.hold(0.0, 0.0)
-                self.guarding.guard(command.guard)
+                self.peer_backup.guard(command.guard)
             elif kind == "refresh":
-                self.guarding.refresh()
+                self.peer_backup.refresh()
             elif kind == "promote":
-                self.guarding.promote(command.promote.slots, command.promote.step)
+                self.peer_backup.promote(command.promote.slots, command.promote.step)
             elif kind == "fetch":
                 fetch(
                     self._target, self._task, command.fetch, self._settings.copy_chunk_bytes or 8 << 20,

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.elastic.agent.inputs import Inputs, Source, Ticket
-from deeprec_ext.elastic.session.placed import Placed, Signature
+from deeprec_ext.elastic.session.placed import PlacedSession, Signature
 from deeprec_ext.elastic.session.restarting import Restart
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph import Feed
@@ -119,7 +119,7 @@ class Run:
         """Whether the batches are still there: the ledger may have been rewound meanwhile."""
         return all(source.valid(ticket) for source, ticket in self._tickets)
 
-    def restart(self, placed: Placed, feeds: Mapping[str, Feed]) -> None:
+    def restart(self, placed: PlacedSession, feeds: Mapping[str, Feed]) -> None:
         """Makes iterators anew, in this session, that have to give batches again."""
         restarts = self._feeding.restarts
         with self._feeding.lock:  # another thread's run must not read the old one meanwhile

@@ -1,8 +1,9 @@
 """The iterators of a session that read no elastic dataset: how each was started, and whether a failed run has broken it.
 
-They live in the devices of the session that starts them: that session is kept until the end (`Placed.pinned`). TensorFlow
-cancels an iterator for good when a run fails while it reads; it then says that its data has ended, at once or when what it
-has prefetched is used up. So what a failed run has read is suspected for a while, and begins again where it seems to end.
+They live in the devices of the session that starts them: that session is kept until the end (`PlacedSession.pinned`).
+TensorFlow cancels an iterator for good when a run fails while it reads; it then says that its data has ended, at once or when
+what it has prefetched is used up. So what a failed run has read is suspected for a while, and begins again where it seems to
+end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from deeprec_ext.elastic.session.placed import Placed, Signature
+from deeprec_ext.elastic.session.placed import PlacedSession, Signature
 from deeprec_ext.elastic.session.usergraph import Facts
 
 log = logging.getLogger("deeprec_ext")
@@ -29,7 +30,7 @@ class Iterators:
         self._suspects: dict[str, int] = {}  # that a failed run has read; runs until they are trusted again
         self._started: dict[str, tuple[Signature, list[Any]]] = {}  # how each was started
 
-    def before(self, placed: Placed, facts: Facts, signature: Signature, values: list[Any]) -> None:
+    def before(self, placed: PlacedSession, facts: Facts, signature: Signature, values: list[Any]) -> None:
         """A run is about to be made: one-shot iterators are started, and it is noted which ones the run starts."""
         if facts.one_shot:
             for name in placed.initializers:
@@ -66,7 +67,7 @@ class Iterators:
             and any(name in str(error) for name in facts.readers)
         )
 
-    def start_again(self, placed: Placed, facts: Facts) -> None:
+    def start_again(self, placed: PlacedSession, facts: Facts) -> None:
         for iterator in sorted(set(facts.readers.values())):
             self._suspects.pop(iterator, None)
             log.warning(

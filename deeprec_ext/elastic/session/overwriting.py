@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from deeprec_ext.elastic.session.home import Home
+from deeprec_ext.elastic.session.host import SessionHost
 from deeprec_ext.elastic.session.placed import Signature
 from deeprec_ext.elastic.session.usergraph import UserGraph
 from deeprec_ext.errors import RefusedError
@@ -28,7 +28,8 @@ _ASKS = ("VarIsInitializedOp", "IsVariableInitialized")
 
 
 def restrained(
-    overwrite: Overwrite, signature: Signature, user: UserGraph, home: Home, run: Callable[[Sequence[str]], Sequence[Any]]
+    overwrite: Overwrite, signature: Signature, user: UserGraph, host: SessionHost,
+    run: Callable[[Sequence[str]], Sequence[Any]],
 ) -> Signature:  # fmt: skip
     """What is left of a run on a live model.
 
@@ -37,23 +38,23 @@ def restrained(
 
     Raises RefusedError where the rest of it needs what is held back.
     """
-    if home.chief and (spared := _new(overwrite, user, home, run)):
+    if host.chief and (spared := _new(overwrite, user, host, run)):
         remaining = user.overwrites(signature, spared)
         if remaining is None:
             return signature
         overwrite = remaining
     if overwrite.entangled:
         reason = entangled(overwrite)
-        home.refused(reason)
+        host.refused(reason)
         raise RefusedError(reason)
-    home.notice(*notice(overwrite), mended=not overwrite.restores)
+    host.notice(*notice(overwrite), mended=not overwrite.restores)
     needed = user.upstream((*signature.fetches, *overwrite.targets))
     feeds = tuple(feed for feed in signature.feeds if feed.split(":")[0] in needed)
     return Signature(feeds, signature.fetches, overwrite.targets)
 
 
 def _new(
-    overwrite: Overwrite, user: UserGraph, home: Home, run: Callable[[Sequence[str]], Sequence[Any]]
+    overwrite: Overwrite, user: UserGraph, host: SessionHost, run: Callable[[Sequence[str]], Sequence[Any]]
 ) -> frozenset[str]:
     """Variables that nobody has initialised, and that the AIMaster says are new."""
     asked = {name: tensor for name in overwrite.variables if (tensor := _asks(user.graph, name)) is not None}
@@ -62,7 +63,7 @@ def _new(
     if not absent:
         return frozenset()
     parts = {name: user.on_ps(user.graph.get_operation_by_name(name)) for name in absent}
-    new = home.new_variables([part for some in parts.values() for part in some])
+    new = host.new_variables([part for some in parts.values() for part in some])
     return frozenset(name for name, some in parts.items() if some and new.issuperset(some))
 
 

@@ -52,7 +52,7 @@ class ExchangedError(Exception):
     """The run came too late: the session has been exchanged. Nothing was run; it belongs into the present one."""
 
 
-class Placed:
+class PlacedSession:
     """A session on a rewritten graph.
 
     Args:
@@ -255,7 +255,7 @@ def _quick(given: v1.ConfigProto) -> v1.ConfigProto:
     return config
 
 
-def retire(sessions: Sequence[Placed]) -> None:
+def retire(sessions: Sequence[PlacedSession]) -> None:
     """Closes sessions that were exchanged, once the runs in them have ended."""
     for placed in sessions:
         if placed.pinned:

@@ -1,6 +1,6 @@
 """One training step of many, traced: the same run, compiled once more in a session of its own.
 
-A probe belongs to a `Placed` session and ends with it. It waits, disarmed, until the sampler arms it; then the next few
+A probe belongs to a `PlacedSession` and ends with it. It waits, disarmed, until the sampler arms it; then the next few
 ordinary runs are timed, and the one after them is the traced one. That is a training step like any other: same feeds, same
 fetches, same marks, same variables and iterators (all of which outlive sessions, as they do when the view changes).
 """

@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext.elastic.agent.inputs import Source
-from deeprec_ext.elastic.session.placed import Placed, Signature
+from deeprec_ext.elastic.session.placed import PlacedSession, Signature
 
 log = logging.getLogger("deeprec_ext")
 
@@ -39,12 +39,12 @@ class Restart:
 
     Args:
       source: the dataset; of an era that has not begun.
-      placed: the session, which is kept (`Placed.pinned`).
+      placed: the session, which is kept (`PlacedSession.pinned`).
       make, values: the run that makes it.
       get: an op that reads it, to empty the one before; without, that cannot be done.
     """
 
-    def __init__(self, source: Source, placed: Placed, make: Signature, values: Sequence[Any], get: str) -> None:
+    def __init__(self, source: Source, placed: PlacedSession, make: Signature, values: Sequence[Any], get: str) -> None:
         self._source, self._placed, self._make, self._values = source, placed, make, values
         self._done = threading.Event()
         self._error: BaseException | None = None
@@ -90,7 +90,7 @@ class Restart:
             )
 
 
-def _emptied(source: Source, placed: Placed, get: str) -> bool:
+def _emptied(source: Source, placed: PlacedSession, get: str) -> bool:
     """Whether an iterator of an era that is over has nothing left."""
     until = time.monotonic() + EMPTY_SECONDS
     source.emptying(True)

@@ -17,13 +17,13 @@ import tensorflow as tf
 from deeprec_ext import graph as passes
 from deeprec_ext.elastic.agent.causes import COMPILING, INPUT, SAVING, STEP, causes
 from deeprec_ext.elastic.session.feeding import Feeding, Run
-from deeprec_ext.elastic.session.home import Home, Wanted
+from deeprec_ext.elastic.session.host import SessionHost, Wanted
 from deeprec_ext.elastic.session.iterators import Iterators
 from deeprec_ext.elastic.session.overwriting import restrained
-from deeprec_ext.elastic.session.placed import ExchangedError, Placed, Signature
+from deeprec_ext.elastic.session.placed import ExchangedError, PlacedSession, Signature
+from deeprec_ext.elastic.session.pool import SessionPool
 from deeprec_ext.elastic.session.probe import TraceFailedError
 from deeprec_ext.elastic.session.runner import AbandonedError
-from deeprec_ext.elastic.session.shelf import Shelf
 from deeprec_ext.elastic.session.usergraph import Exported, Facts, UserGraph
 from deeprec_ext.errors import RefusedError
 
@@ -47,37 +47,39 @@ TWICE_MAX = 5
 """One after the other: chance does not do that."""
 
 
-def _cutting(home: Home) -> passes.Cutting:
+def _partitioning(host: SessionHost) -> passes.Partitioning:
     """No method of the session: what it is made of must not hold it, or it is not dropped when its script drops it."""
-    context = home.wanted().context
-    return passes.Cutting(len(context.slot_map or ()), context.cut, context.cut_by_chief)
+    context = host.wanted().context
+    return passes.Partitioning(len(context.slot_map or ()), context.cut, context.cut_by_chief)
 
 
 class ElasticSession(v1.Session):
-    """See the module. `home` None: a session on the spot (evaluation, prediction), without a cluster.
+    """See the module. `host` None: a session on the spot (evaluation, prediction), without a cluster.
 
     Raises RefusedError, at the first run, for graphs that cannot be elastic.
     """
 
     _dropped = False  # its finaliser runs
 
-    def __init__(self, target: str = "", graph: Any = None, config: Any = None, home: Home | None = None) -> None:
+    def __init__(
+        self, target: str = "", graph: Any = None, config: Any = None, host: SessionHost | None = None
+    ) -> None:
         super().__init__("", graph, config)
-        self._home = home
-        self._target = (home.wanted().target if home else target).encode()
-        self._generation = home.generation if home is not None else 0
+        self._host = host
+        self._target = (host.wanted().target if host else target).encode()
+        self._generation = host.generation if host is not None else 0
         self._user = (
-            UserGraph(self.graph, home.refused, home.names, partial(_cutting, home))
-            if home is not None
+            UserGraph(self.graph, host.refused, host.names, partial(_partitioning, host))
+            if host is not None
             else UserGraph(self.graph)
         )
-        self.shelf = Shelf(self._user, home, config)
+        self.pool = SessionPool(self._user, host, config)
         self._iterators = Iterators()
         self._declared: Exported | None = None
         self._ordered = False  # what is run overwrites by order
-        self._feeding = Feeding(home.inputs) if home is not None else None
-        if home is not None:
-            home.opened(self)
+        self._feeding = Feeding(host.inputs) if host is not None else None
+        if host is not None:
+            host.opened(self)
 
     # -- the session's interface
 
@@ -111,18 +113,18 @@ class ElasticSession(v1.Session):
             return
         if self._feeding is not None:
             self._feeding.close()  # or an iterator that waits for data could not be destroyed
-        self.shelf.drop_iterators()
+        self.pool.drop_iterators()
         super().close()
-        if self._home is not None:
-            self._home.closed(self)
-        self.shelf.close()
+        if self._host is not None:
+            self._host.closed(self)
+        self.pool.close()
 
     def __del__(self) -> None:
         """Whoever drops a session without closing it may be any thread at any moment, the interpreter's last one too: nothing
         is started and nobody waited for here. What is to be closed goes to the process, which does it beside training."""
-        shelf, home = getattr(self, "shelf", None), getattr(self, "_home", None)
-        if home is not None and shelf is not None and not self._closed:
-            home.dropped(shelf, self._feeding)
+        pool, host = getattr(self, "pool", None), getattr(self, "_host", None)
+        if host is not None and pool is not None and not self._closed:
+            host.dropped(pool, self._feeding)
         self._dropped = True
         super().__del__()
 
@@ -139,12 +141,12 @@ class ElasticSession(v1.Session):
         values = list(feed_dict.values())
         # MonitoredSession passes empty RunOptions and a RunMetadata to every run; only real options are worth a slow run.
         tracing = options is not None and options.ByteSize() > 0
-        if self._home is None:
-            return self._execute(self.shelf.current(), signature, values, options, run_metadata, tracing, None)
+        if self._host is None:
+            return self._execute(self.pool.current(), signature, values, options, run_metadata, tracing, None)
         facts = self._user.facts_of(signature)
-        if facts.overwrites is not None and not self._ordered and self._home.model_lives:
+        if facts.overwrites is not None and not self._ordered and self._host.model_lives:
             self._check_generation()
-            left = restrained(facts.overwrites, signature, self._user, self._home, self._ask)
+            left = restrained(facts.overwrites, signature, self._user, self._host, self._ask)
             if not left.fetches and not left.targets:
                 return []
             given = dict(zip(signature.feeds, values))
@@ -158,7 +160,7 @@ class ElasticSession(v1.Session):
         self, facts: Facts, signature: Signature, values: list[Any], options: Any, run_metadata: Any, tracing: bool
     ) -> Any:
         """A run in the session of the present view, and again where the view changes under it."""
-        assert self._home is not None
+        assert self._host is not None
         if facts.records:
             signature = signature._replace(fetches=(*signature.fetches, *(tensor for _, tensor in facts.records)))
         self._user.count(signature)
@@ -173,21 +175,21 @@ class ElasticSession(v1.Session):
                     feeding.wait(self._check_open)  # for the next batch; never inside the run
             try:
                 if facts.remote:
-                    with self._home.gate.passing():
+                    with self._host.gate.passing():
                         if feeding is not None and not feeding.valid:
                             continue
-                        placed = self.shelf.current()
-                        made_for = self.shelf.made_for
+                        placed = self.pool.current()
+                        made_for = self.pool.made_for
                         try:
                             assert made_for is not None
-                            gone = partial(self._home.dead, made_for)
+                            gone = partial(self._host.dead, made_for)
                             self._open(placed, gone)
                             self._before(placed, facts, feeding, signature, values)
                             result = self._execute(
                                 placed, signature, values, options, run_metadata, tracing, gone, feeding
                             )
                             self._iterators.trust(facts)
-                            self._home.ran(signature.fetches, result)
+                            self._host.ran(signature.fetches, result)
                             return result
                         except (tf.errors.OutOfRangeError, *LOST, *STALE) as error:
                             if self._iterators.interrupted(facts, error):
@@ -206,7 +208,7 @@ class ElasticSession(v1.Session):
                                 continue
                             failure: Exception = error
                 else:
-                    placed, made_for = self.shelf.current(), self.shelf.made_for
+                    placed, made_for = self.pool.current(), self.pool.made_for
                     unopened = self._unopened(placed, made_for)
                     if unopened is None:
                         self._before(placed, facts, feeding, signature, values)
@@ -217,7 +219,7 @@ class ElasticSession(v1.Session):
                     raise
                 continue
             except ExchangedError:
-                if self._closed or placed is self.shelf.present:
+                if self._closed or placed is self.pool.present:
                     raise tf.errors.CancelledError(None, None, "Session has been closed.") from None
                 continue
             assert made_for is not None
@@ -225,7 +227,7 @@ class ElasticSession(v1.Session):
             if isinstance(failure, TraceFailedError):
                 log.info("a traced step failed (%s); it is run again", failure.message[:200])
                 continue  # the ordinary way tells whether a PS is gone
-            if self._closed or not self._home.next_view(failure, made_for):
+            if self._closed or not self._host.next_view(failure, made_for):
                 if isinstance(failure, AbandonedError):
                     raise tf.errors.AbortedError(None, None, str(failure))
                 raise failure
@@ -237,18 +239,18 @@ class ElasticSession(v1.Session):
         signature = Signature((), tuple(tensors), ())
         return self._run_placed(self._user.facts_of(signature), signature, [], None, None, False)
 
-    def _open(self, placed: Placed, gone: Callable[[], bool]) -> None:
+    def _open(self, placed: PlacedSession, gone: Callable[[], bool]) -> None:
         """A call of its own, that can be given up, before anything is run in the session by this thread itself."""
-        if not placed.opened and self._home is not None:
-            self._home.runner.call(placed.open, hopeless=gone)
+        if not placed.opened and self._host is not None:
+            self._host.runner.call(placed.open, hopeless=gone)
 
-    def _unopened(self, placed: Placed, made_for: Wanted | None) -> Exception | None:
+    def _unopened(self, placed: PlacedSession, made_for: Wanted | None) -> Exception | None:
         """Of a run that reaches no PS: why its session, which names some, could not be opened. None: it is open."""
-        if placed.opened or self._home is None or made_for is None:
+        if placed.opened or self._host is None or made_for is None:
             return None
-        with self._home.gate.passing():
+        with self._host.gate.passing():
             try:
-                self._open(placed, partial(self._home.dead, made_for))
+                self._open(placed, partial(self._host.dead, made_for))
             except LOST as error:
                 return error
         return None
@@ -256,12 +258,12 @@ class ElasticSession(v1.Session):
     def _declare(self) -> None:
         """Before any run can make a variable on a PS the AIMaster is told of it: a change would not move it else."""
         known = self._user.known
-        if known is not None and known is not self._declared and self._home is not None:
-            self._home.declare(self._user.declared(known))
+        if known is not None and known is not self._declared and self._host is not None:
+            self._host.declare(self._user.declared(known))
             self._declared = known
 
     def _execute(
-        self, placed: Placed, signature: Signature, values: list[Any], options: Any, metadata: Any, tracing: bool,
+        self, placed: PlacedSession, signature: Signature, values: list[Any], options: Any, metadata: Any, tracing: bool,
         gone: Callable[[], bool] | None, feeding: Run | None = None,
     ) -> Any:  # fmt: skip
         """`gone`: of a run on PS, whether one that it needs is; such a run can be given up."""
@@ -273,8 +275,8 @@ class ElasticSession(v1.Session):
             function, arguments = placed.run, (signature, values)
         compiles = not tracing and not placed.is_compiled(signature)
         placed.late += compiles
-        if gone is not None and self._home is not None:
-            runner = partial(self._home.runner.call, hopeless=gone)
+        if gone is not None and self._host is not None:
+            runner = partial(self._host.runner.call, hopeless=gone)
             function, arguments = _abandonable, (runner, placed if compiles else None, function, *arguments)
         if feeding is None:
             return self._do_call(function, *arguments)
@@ -288,11 +290,11 @@ class ElasticSession(v1.Session):
         self._check_generation()
 
     def _check_generation(self) -> None:
-        if self._home is not None and self._generation != self._home.generation:
+        if self._host is not None and self._generation != self._host.generation:
             raise tf.errors.AbortedError(None, None, "variables were lost with a PS: the session has to be recovered")
 
     def _before(
-        self, placed: Placed, facts: Facts, feeding: Run | None, signature: Signature, values: list[Any]
+        self, placed: PlacedSession, facts: Facts, feeding: Run | None, signature: Signature, values: list[Any]
     ) -> None:
         """Iterators live in the devices of the session that initialises them: that session is kept until the end."""
         known = self._user.known
@@ -324,12 +326,12 @@ class ElasticSession(v1.Session):
 
     def reports(self) -> list[passes.Report]:
         """Of the passes that made the present session."""
-        return self.shelf.present.reports if self.shelf.present is not None else []
+        return self.pool.present.reports if self.pool.present is not None else []
 
 
 def _abandonable(
     call: Callable[..., Any],
-    to_compile: Placed | None,
+    to_compile: PlacedSession | None,
     function: Callable[..., Any],
     signature: Signature,
     *arguments: Any,

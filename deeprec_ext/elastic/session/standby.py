@@ -25,8 +25,8 @@ MEMORY_SECONDS = 10.0
 """How soon it is looked again whether there is more: a shortage of a moment must not leave the job without them for good."""
 
 
-class _Shelf(Protocol):
-    """Of a `Shelf`, what is needed here."""
+class _Pool(Protocol):
+    """Of a `SessionPool`, what is needed here."""
 
     def drop_standby(self, keep: Iterable[Any]) -> list[Any]: ...
     def has_standby(self, wanted: Any) -> bool: ...
@@ -40,7 +40,7 @@ class Standby:
 
     Args:
       put: queues work for the thread that prepares.
-      shelves: of the sessions that are open now.
+      pools: of the sessions that are open now.
       wanted: for what they should be prepared; empty: for nothing; None: nothing is to be touched now.
       retire: closes what is not needed any more.
       hold_seconds: for how long no session is to be improved: it may be exchanged before that is done, or standby sessions
@@ -48,12 +48,12 @@ class Standby:
     """
 
     def __init__(
-        self, put: Callable[[Callable[[], None]], None], shelves: Callable[[], Collection[_Shelf]],
+        self, put: Callable[[Callable[[], None]], None], pools: Callable[[], Collection[_Pool]],
         wanted: Callable[[], list[Any] | None], retire: Callable[[list[Any]], None],
         hold_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
         self._hold_seconds = hold_seconds
-        self._put, self._shelves, self._wanted, self._retire = put, shelves, wanted, retire
+        self._put, self._pools, self._wanted, self._retire = put, pools, wanted, retire
         self.delay_seconds = 0.0
         self._due = False
         self._placed_at = self._awake_at = 0.0
@@ -70,16 +70,16 @@ class Standby:
 
     def _prepare(self) -> None:
         self._due = False
-        wanted, shelves = self._wanted(), self._shelves()
+        wanted, pools = self._wanted(), self._pools()
         if wanted is None:
             return
-        for shelf in shelves:
-            self._retire(shelf.drop_standby(wanted))
+        for pool in pools:
+            self._retire(pool.drop_standby(wanted))
         early = self._placed_at + self.delay_seconds - time.monotonic()
         if wanted and early > 0:
             self._after(early)
             return
-        if self._piece(shelves, wanted):
+        if self._piece(pools, wanted):
             self.soon()
 
     def _after(self, seconds: float) -> None:
@@ -98,24 +98,24 @@ class Standby:
             self._after(MEMORY_SECONDS)
         return left < MEMORY_SHARE
 
-    def _piece(self, shelves: Collection[_Shelf], wanted: list[Any]) -> bool:
+    def _piece(self, pools: Collection[_Pool], wanted: list[Any]) -> bool:
         """The next piece of work; whether there may be another."""
-        for shelf in shelves:
+        for pool in pools:
             for one in wanted:
-                if not shelf.has_standby(one):
+                if not pool.has_standby(one):
                     if self._short():
                         return False
-                    shelf.prepare(one, standby=True)
+                    pool.prepare(one, standby=True)
                     return True
-        if any(shelf.complete(one) for shelf in shelves for one in wanted):
+        if any(pool.complete(one) for pool in pools for one in wanted):
             return True
         if (hold := self._hold_seconds()) > 0:
             self._after(hold)
             return False
         if self._short():
             return False
-        for shelf in shelves:
-            done = shelf.improve(self.soon)
+        for pool in pools:
+            done = pool.improve(self.soon)
             if done is not None:
                 self._retire(done)
                 return True

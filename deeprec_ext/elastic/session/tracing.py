@@ -26,8 +26,8 @@ from deeprec_ext.elastic.agent.gate import Gate
 from deeprec_ext.elastic.agent.steps import StepClock
 from deeprec_ext.elastic.runtime.master import MasterSession
 from deeprec_ext.elastic.runtime.transfers import Transfers
-from deeprec_ext.elastic.session.home import Wanted
-from deeprec_ext.elastic.session.placed import Placed, Signature
+from deeprec_ext.elastic.session.host import Wanted
+from deeprec_ext.elastic.session.placed import PlacedSession, Signature
 from deeprec_ext.elastic.session.probe import Probe, Recorded
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -54,7 +54,7 @@ COSTS_KEPT = 5
 class Traceable:
     """A run of a session, and what it takes to compile it once more."""
 
-    placed: Placed
+    placed: PlacedSession
     signature: Signature
     definition: v1.GraphDef
     index: passes.GraphIndex
@@ -64,9 +64,9 @@ class Traceable:
 
 
 class Sessions(Protocol):
-    """The `Shelf` of an `ElasticSession`."""
+    """The `SessionPool` of an `ElasticSession`."""
 
-    present: Placed | None
+    present: PlacedSession | None
 
     def traceable(self) -> Traceable | None: ...
 
@@ -77,14 +77,14 @@ class Host(Protocol):
     clock: StepClock
     gate: Gate
 
-    def shelves(self) -> Sequence[Sessions]:
+    def pools(self) -> Sequence[Sessions]:
         """Of the sessions that are open."""
 
     def soon(self, job: Callable[[], None]) -> None:
         """In the thread that prepares sessions."""
 
     def dead(self, wanted: Wanted) -> bool:
-        """See `home.Home`."""
+        """See `host.SessionHost`."""
 
     def where(self) -> tuple[int, Mapping[int, str]]:
         """The present epoch, and the names of the PS by task number (those that are gone, too)."""
@@ -112,7 +112,7 @@ class Tracing:
         """Why there are no traces, one line; set once."""
         self._recorded: queue.Queue[_Waiting] = queue.Queue(1)
         self._costs: deque[float] = deque(maxlen=COSTS_KEPT)
-        self._placed: weakref.ref[Placed] | None = None
+        self._placed: weakref.ref[PlacedSession] | None = None
         self._epoch = 0
         self._since = self._viewed_at = 0.0
         self._steps = 0
@@ -131,9 +131,9 @@ class Tracing:
         """Compiles a probe, or arms it, when it is time."""
         if self.seconds <= 0 or self.budget <= 0:
             return
-        shelf = next((one for one in self._host.shelves() if one.present is not None), None)
-        placed = shelf.present if shelf is not None else None
-        if shelf is None or placed is None:
+        pool = next((one for one in self._host.pools() if one.present is not None), None)
+        placed = pool.present if pool is not None else None
+        if pool is None or placed is None:
             return
         now, steps = self._clock(), self._host.clock.steps
         epoch, _ = self._host.where()
@@ -149,7 +149,7 @@ class Tracing:
         elif placed.probe is None and not self._asked:
             if now - self._viewed_at >= self.delay_seconds or now - self._since >= DELAYS_MAX * self.delay_seconds:
                 self._asked = True
-                self._host.soon(lambda: self._prepare(shelf))
+                self._host.soon(lambda: self._prepare(pool))
         elif placed.probe is not None and now >= self._due:
             self._due = now + self.spacing_seconds
             placed.probe.arm()
@@ -172,8 +172,8 @@ class Tracing:
 
     # -- the thread that prepares sessions
 
-    def _prepare(self, shelf: Sessions) -> None:
-        found = shelf.traceable()
+    def _prepare(self, pool: Sessions) -> None:
+        found = pool.traceable()
         if found is None:
             return
         seconds = found.placed.compile_seconds

@@ -67,7 +67,7 @@ class Exported:
     definition: v1.GraphDef
     index: passes.GraphIndex
     feeds: Mapping[str, passes.Feed]  # iterators that read elastic datasets
-    cuts: passes.Cuts
+    cuts: passes.Partitions
     """What was cut in `definition`."""
     model: passes.Model | None = None
     """Once it was asked for."""
@@ -78,14 +78,14 @@ class UserGraph:
     graph: the user's, which goes on growing.
     refused: is told why it cannot be made elastic, before RefusedError is raised; None: it need not be.
     names: what its devices mean; None: nothing, it is run on the spot.
-    cutting: asked, each time the graph is exported, how its variables are to be cut over slots; None: not at all.
+    partitioning: asked, each time the graph is exported, how its variables are to be cut over slots; None: not at all.
     """
 
     def __init__(
         self, graph: tf.Graph, refused: Callable[[str], None] | None = None, names: Callable[[], Names] | None = None,
-        cutting: Callable[[], passes.Cutting] | None = None,
+        partitioning: Callable[[], passes.Partitioning] | None = None,
     ) -> None:  # fmt: skip
-        self.graph, self._refused, self._names, self._cutting = graph, refused, names, cutting
+        self.graph, self._refused, self._names, self._partitioning = graph, refused, names, partitioning
         self._lock, self._counting = threading.RLock(), threading.Lock()
         self._facts: dict[Signature, Facts] = {}
         self._uses: OrderedDict[Signature, int] = OrderedDict()
@@ -107,7 +107,7 @@ class UserGraph:
     def _export(self) -> Exported:
         version = self.graph.version
         definition = self.graph.as_graph_def()
-        cuts, index = passes.Cuts(), None
+        cuts, index = passes.Partitions(), None
         feeds: Mapping[str, passes.Feed] = {}
         if self._refused is not None:
             try:
@@ -115,9 +115,9 @@ class UserGraph:
                     passes.name_devices(definition, self._names())
                 passes.check(definition)
                 index = passes.GraphIndex(definition)
-                if self._cutting is not None:
+                if self._partitioning is not None:
                     divided = passes.divided_of(passes.saved_names(self.graph).names)
-                    cuts = passes.cut(index, dataclasses.replace(self._cutting(), divided=divided))
+                    cuts = passes.partition(index, dataclasses.replace(self._partitioning(), divided=divided))
                 feeds = passes.feeds(index)
             except RefusedError as error:
                 self._refused(str(error))

@@ -19,9 +19,9 @@ import grpc
 import tensorflow as tf
 
 from deeprec_ext.elastic.agent.agent import Agent
-from deeprec_ext.elastic.session.home import Wanted
+from deeprec_ext.elastic.session.host import Wanted
 from deeprec_ext.elastic.session.session import ElasticSession
-from deeprec_ext.elastic.session.situation import Situation
+from deeprec_ext.elastic.trainer.cluster_state import ClusterState
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -70,38 +70,38 @@ def ask(agent: Agent, names: Collection[str], generation: int, epoch: int) -> pb
         return pb.MissingReply(verdict=pb.MissingReply.LATER)
 
 
-def await_order(error: Exception, failed: Wanted, agent: Agent, situation: Situation) -> bool:
+def await_order(error: Exception, failed: Wanted, agent: Agent, cluster: ClusterState) -> bool:
     """A run has not found variables in the present view. True: meanwhile there is another; False: the error is the script's.
 
     Raises AbortedError when the model has lost them, and begins anew.
     """
     names, deadline = named_absent(error), time.monotonic() + RUN_LIMIT_SECONDS
-    while names and situation.live and time.monotonic() < deadline:
-        generation = situation.generation
-        reply = ask(agent, names, generation, situation.epoch)
-        if reply.verdict == pb.MissingReply.RESTORE and situation.wait_generation(generation, ORDER_SECONDS):
+    while names and cluster.live and time.monotonic() < deadline:
+        generation = cluster.generation
+        reply = ask(agent, names, generation, cluster.epoch)
+        if reply.verdict == pb.MissingReply.RESTORE and cluster.wait_generation(generation, ORDER_SECONDS):
             raise tf.errors.AbortedError(None, None, f"the model has lost {_few(names)}: the session is recovered")
         if reply.verdict not in (pb.MissingReply.RESTORE, pb.MissingReply.LATER):
             return False
-        if situation.wait_other(failed, lost=False):
+        if cluster.wait_other(failed, lost=False):
             return True
         time.sleep(LOOK_AGAIN_SECONDS)
     return False
 
 
-def new_variables(names: Collection[str], agent: Agent, situation: Situation) -> frozenset[str]:
+def new_variables(names: Collection[str], agent: Agent, cluster: ClusterState) -> frozenset[str]:
     """Of variables that nobody has initialised on the PS, those that the chief initialises now.
 
     Raises AbortedError when the model has lost them, and begins anew.
     """
     deadline = time.monotonic() + RUN_LIMIT_SECONDS
     while time.monotonic() < deadline:
-        generation = situation.generation
-        reply = ask(agent, names, generation, situation.epoch)
+        generation = cluster.generation
+        reply = ask(agent, names, generation, cluster.epoch)
         if reply.verdict == pb.MissingReply.INITIALISE:
             log.info("initialised on the PS, since the model has never had them: %s", _few(reply.variables))
             return frozenset(reply.variables)
-        if reply.verdict == pb.MissingReply.RESTORE and situation.wait_generation(generation, ORDER_SECONDS):
+        if reply.verdict == pb.MissingReply.RESTORE and cluster.wait_generation(generation, ORDER_SECONDS):
             raise tf.errors.AbortedError(None, None, f"the model has lost {_few(names)}: the session is recovered")
         if reply.verdict == pb.MissingReply.THERE:
             break

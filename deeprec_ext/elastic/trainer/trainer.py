@@ -27,22 +27,22 @@ from deeprec_ext.elastic.agent.declaring import Declaring
 from deeprec_ext.elastic.agent.gate import Gate
 from deeprec_ext.elastic.agent.inputs import Inputs
 from deeprec_ext.elastic.agent.steps import StepClock
-from deeprec_ext.elastic.ps.holding import Holding
+from deeprec_ext.elastic.ps.trainer_backup import TrainerBackup
 from deeprec_ext.elastic.runtime.view import ClusterView
 from deeprec_ext.elastic.session.feeding import Feeding
-from deeprec_ext.elastic.session.home import Wanted
+from deeprec_ext.elastic.session.host import Wanted
 from deeprec_ext.elastic.session.losses import unreachable
-from deeprec_ext.elastic.session.placed import Placed, retire
+from deeprec_ext.elastic.session.placed import PlacedSession, retire
+from deeprec_ext.elastic.session.pool import SessionPool
 from deeprec_ext.elastic.session.runner import Runner
 from deeprec_ext.elastic.session.session import LOST, ElasticSession
-from deeprec_ext.elastic.session.shelf import Shelf
-from deeprec_ext.elastic.session.situation import Situation
 from deeprec_ext.elastic.session.standby import Standby
 from deeprec_ext.elastic.trainer.attaching import await_order, new_variables
 from deeprec_ext.elastic.trainer.calling import Calling
+from deeprec_ext.elastic.trainer.cluster_state import ClusterState
 from deeprec_ext.elastic.trainer.noticing import Noticing
 from deeprec_ext.elastic.trainer.plain import Watch
-from deeprec_ext.elastic.trainer.telling import Telling
+from deeprec_ext.elastic.trainer.reporting import Reporter
 from deeprec_ext.elastic.trainer.trainer_gazer import TrainerGazer
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.layout import Names
@@ -66,7 +66,7 @@ CATALOGUES_TOLD = 3
 
 
 class Trainer:
-    """The home of the elastic sessions of this process. One per process, made by `elastic.trainer.process.start`."""
+    """The host of the elastic sessions of this process. One per process, made by `elastic.trainer.process.start`."""
 
     def __init__(self, identity: Identity, member: tuple[str, int], target: str) -> None:
         self.identity, self.pid = identity, os.getpid()
@@ -77,11 +77,11 @@ class Trainer:
         self.agent = Agent(identity, self, tf.__version__)
         self.inputs = Inputs(self.agent, self.leaving)
         self.gazer = TrainerGazer(identity.name, self, self.agent)
-        self.declaring = Declaring(self.agent.send, lambda: self._situation.generation)
-        self.telling = Telling(self.agent, self.clock, self.declaring, self.gazer.note_pause)
+        self.declaring = Declaring(self.agent.send, lambda: self._cluster.generation)
+        self.reporter = Reporter(self.agent, self.clock, self.declaring, self.gazer.note_pause)
         self.noticing = Noticing(self.agent.send)
         self.plain = Watch(self.noticing, lambda: self.clock.steps > 0, self.soon)
-        self.holding = Holding(target, self.agent, lambda: self._settings.copy_chunk_bytes or 8 << 20)
+        self.backup = TrainerBackup(target, self.agent, lambda: self._settings.copy_chunk_bytes or 8 << 20)
         self._builder = Builder(self.agent.ack)
         self.had_session = False
         self.asked_to_train = False  # Estimator may find that all steps are done and open no session
@@ -91,12 +91,12 @@ class Trainer:
         self.step_tensors: tuple[str, ...] = ()
         """Names of the tensors by which runs fetch the global step; of two in one run one may be of before it, one of after."""
         self.calling = Calling(*member)
-        self._situation = Situation(member, identity.address, target, lambda: self._standby.placed())
+        self._cluster = ClusterState(member, identity.address, target, lambda: self._standby.placed())
         self._settings = pb.AgentSettings(ps_heartbeat_limit_seconds=3.0)
         self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
         self._live_generation = 0  # of which it was said that the model is live
         self._frozen = False
-        self._standby = Standby(self._builder.put, self.shelves, self._standby_wanted, retire, self._hold_seconds)
+        self._standby = Standby(self._builder.put, self.pools, self._standby_wanted, retire, self._hold_seconds)
 
     def start(self) -> None:
         """Registers and serves in the background; the first elastic session waits for the result."""
@@ -108,44 +108,44 @@ class Trainer:
             self.agent.start()
         except DeepRecError as error:
             log.error("%s", error)
-            self._situation.fail(error)
+            self._cluster.fail(error)
 
-    # -- the home of sessions
+    # -- the host of sessions
 
     @property
     def view(self) -> ClusterView:
         """The present view; waits for the first."""
-        return self._situation.wait_view()
+        return self._cluster.wait_view()
 
     def wait_live(self, timeout_seconds: float) -> bool:
         """Whether, within the time, the chief has said that the model is initialised."""
-        return self._situation.wait_live(timeout_seconds)
+        return self._cluster.wait_live(timeout_seconds)
 
     @property
     def model_is_live(self) -> bool:
-        return self._situation.live
+        return self._cluster.live
 
     @property
     def chief(self) -> bool:
         """Whether this process initialises and checkpoints the model."""
-        return self._situation.member[0] == "chief"
+        return self._cluster.member[0] == "chief"
 
     @property
     def model_lives(self) -> bool:
         """Also while the AIMaster has not yet heard it from this chief. Who is no chief initialises nothing at any time."""
-        situation = self._situation
-        return not self.chief or situation.live or 0 < self._live_generation == situation.generation
+        cluster = self._cluster
+        return not self.chief or cluster.live or 0 < self._live_generation == cluster.generation
 
     @property
     def target(self) -> str:
-        return self._situation.target
+        return self._cluster.target
 
     @property
     def generation(self) -> int:
-        return self._situation.generation
+        return self._cluster.generation
 
     def wanted(self) -> Wanted:
-        return self._situation.wanted()
+        return self._cluster.wanted()
 
     def names(self) -> Names:
         return self.calling.names()
@@ -155,19 +155,16 @@ class Trainer:
         if lost:
             log.warning("a step failed: %s", str(error).splitlines()[0][:200] if str(error) else type(error).__name__)
             trouble = pb.PsTrouble(
-                tasks=unreachable(error),
-                error=str(error)[:500],
-                epoch=self._situation.epoch,
-                step=self.clock.global_step,
+                tasks=unreachable(error), error=str(error)[:500], epoch=self._cluster.epoch, step=self.clock.global_step
             )
             self.agent.send(pb.AgentMessage(trouble=trouble))
         with self.gate.waiting, causes.during(LOST_PS):
-            another = self._situation.wait_other(failed, lost)
-            return another or (not lost and await_order(error, failed, self.agent, self._situation))
+            another = self._cluster.wait_other(failed, lost)
+            return another or (not lost and await_order(error, failed, self.agent, self._cluster))
 
     def wait_generation(self, generation: int, timeout_seconds: float) -> bool:
         """Whether, within the time, the model has begun anew since this generation."""
-        return self._situation.wait_generation(generation, timeout_seconds)
+        return self._cluster.wait_generation(generation, timeout_seconds)
 
     def ran(self, fetches: Sequence[str], results: Sequence[Any]) -> None:
         """The global step is known before anybody is told that the run is over. Its hooks may come much later: one of them
@@ -181,13 +178,13 @@ class Trainer:
         self.declaring.declare(catalogue)
 
     def new_variables(self, names: Sequence[str]) -> frozenset[str]:
-        return new_variables(names, self.agent, self._situation) if self.chief else frozenset()
+        return new_variables(names, self.agent, self._cluster) if self.chief else frozenset()
 
     def notice(self, code: str, text: str, remedy: str, *, mended: bool = False) -> None:
         self.noticing.say(code, text, remedy, mended=mended)
 
     def dead(self, wanted: Wanted) -> bool:
-        return self._situation.gone(wanted)
+        return self._cluster.gone(wanted)
 
     def opened(self, session: ElasticSession) -> None:
         self.had_session = True
@@ -197,14 +194,14 @@ class Trainer:
     def closed(self, session: ElasticSession) -> None:
         self._sessions.discard(session)
 
-    def dropped(self, shelf: Shelf, feeding: Feeding | None) -> None:
+    def dropped(self, pool: SessionPool, feeding: Feeding | None) -> None:
         """By a finaliser, in any thread, which may hold any lock: `Builder.put` takes none."""
 
         def close() -> None:
             if feeding is not None:
                 feeding.close()
-            shelf.drop_iterators()
-            shelf.close()
+            pool.drop_iterators()
+            pool.close()
 
         if not sys.is_finalizing():
             self._builder.put(close)
@@ -228,13 +225,13 @@ class Trainer:
                 limit_seconds,
             )
             for session in sessions:
-                session.shelf.leave_behind()
+                session.pool.leave_behind()
 
-    def shelves(self) -> list[Shelf]:
+    def pools(self) -> list[SessionPool]:
         """Of the sessions that are open now."""
-        return [session.shelf for session in list(self._sessions)]
+        return [session.pool for session in list(self._sessions)]
 
-    def retire(self, sessions: list[Placed]) -> None:
+    def retire(self, sessions: list[PlacedSession]) -> None:
         threading.Thread(target=retire, args=(sessions,), name="deeprec-retire", daemon=True).start()
 
     def refused(self, reason: str) -> None:
@@ -247,11 +244,11 @@ class Trainer:
         self._builder.put(job)
 
     def where(self) -> tuple[int, Mapping[int, str]]:
-        return self._situation.epoch, self._situation.names
+        return self._cluster.epoch, self._cluster.names
 
     def size(self) -> tuple[int, int]:
         """PS and trainers of the present view."""
-        view = self._situation.view
+        view = self._cluster.view
         return (len(view.ps), view.trainers) if view is not None else (0, 0)
 
     # -- what the hook reports
@@ -266,7 +263,7 @@ class Trainer:
 
     def step_completed(self, step: int) -> None:
         self.clock.completed(step)
-        epoch = self._situation.epoch
+        epoch = self._cluster.epoch
         if self.clock.step_epoch != epoch:  # the first step in this view: whoever waits for it shall know at once
             self.clock.first_step(epoch)
             self.declaring.trained()
@@ -291,10 +288,10 @@ class Trainer:
             gc.freeze()
 
     def send_catalogue(self) -> None:
-        self.telling.variables(list(self._sessions))
+        self.reporter.variables(list(self._sessions))
 
     def report_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
-        self.telling.metrics(metrics, step)
+        self.reporter.metrics(metrics, step)
 
     def settle(self, limit_seconds: float) -> None:
         """Until nothing is being prepared, and nothing will be."""
@@ -309,9 +306,9 @@ class Trainer:
         """The script has ended; None: nobody knows with which exit code."""
         self._builder.ended = True
         self.gazer.sampler.stop()
-        self.holding.close()
+        self.backup.close()
         self.inputs.finish()
-        self.telling.pauses(flush=True)
+        self.reporter.pauses(flush=True)
         self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
         finished = pb.Finished(
             left=self.leaving.is_set(), had_session=self.had_session, exit_code=exit_code, error=error
@@ -325,13 +322,13 @@ class Trainer:
         self._settings = reply.settings
         self._standby.delay_seconds = reply.settings.standby_delay_seconds
         self.has_evaluator = reply.has_evaluator
-        self._situation.dedup = reply.settings.dedup or "auto"
-        self._situation.cut = reply.settings.cut or "auto"
-        self._situation.registered(reply.tracked, frozenset(reply.view.marked_slots))
+        self._cluster.dedup = reply.settings.dedup or "auto"
+        self._cluster.cut = reply.settings.cut or "auto"
+        self._cluster.registered(reply.tracked, frozenset(reply.view.marked_slots))
         self._set_view(ClusterView.from_proto(reply.view))
         self.declaring.registered(reply)
         self.inputs.registered(reply)
-        self.holding.report_again()
+        self.backup.report_again()
         self.noticing.again()
         self.gazer.follow(reply.settings)
 
@@ -342,7 +339,7 @@ class Trainer:
 
     def tell(self, known: pb.Known) -> None:
         known.step, known.live_generation = self.clock.global_step, self._live_generation
-        known.marked_slots.extend(sorted(self._situation.marked))
+        known.marked_slots.extend(sorted(self._cluster.marked))
         if self.identity.name in [worker.name for worker in known.view.workers][:CATALOGUES_TOLD]:
             known.catalogue.CopyFrom(self.declaring.catalogue)
         self.inputs.tell(known)
@@ -350,7 +347,7 @@ class Trainer:
     def beat(self) -> pb.Heartbeat:
         self.plain.beat()
         self._notice()
-        self.telling.pauses()
+        self.reporter.pauses()
         steps, examples = self.clock.rates()
         return pb.Heartbeat(
             step=self.clock.global_step,
@@ -361,7 +358,7 @@ class Trainer:
             training=bool(self._sessions) and self.clock.steps > 0,
             examples=self.clock.steps * self.clock.examples_per_step,
             last_step=self.last_step(),
-            epoch=self._situation.epoch,
+            epoch=self._cluster.epoch,
             step_epoch=self.clock.step_epoch,
             step_age_seconds=self.clock.since_first_step(),
             preparing=self._builder.busy,
@@ -386,19 +383,19 @@ class Trainer:
     def _command(self, command: pb.Command) -> None:
         kind = command.WhichOneof("command")
         if kind == "pause":
-            self._situation.lapsed = True  # until resume or commit says otherwise
+            self._cluster.lapsed = True  # until resume or commit says otherwise
             self.gate.close(command.pause.lease_seconds)
             self._builder.obey_beside(command.id, lambda: self._paused(command.pause.lease_seconds))
         elif kind == "resume":
-            self._situation.lapsed, self._situation.coming = False, frozenset()
+            self._cluster.lapsed, self._cluster.coming = False, frozenset()
             self.gate.open()
             self._builder.obey(command.id, self._resume)
         elif kind == "commit":
             self._commit(command.id, ClusterView.from_proto(command.commit.view), command.commit.keep_marks)
         elif kind == "lost":
             self.clock.lost()
-            self._situation.dead |= set(command.lost.tasks)
-            self._situation.lost_until = time.monotonic() + command.lost.lease_seconds
+            self._cluster.dead |= set(command.lost.tasks)
+            self._cluster.lost_until = time.monotonic() + command.lost.lease_seconds
             self.gate.close(command.lost.lease_seconds)
             threading.Thread(target=self._lost, args=(command.id,), name="deeprec-lost", daemon=True).start()
             self._builder.urge(self._prepare_for_loss)
@@ -407,14 +404,14 @@ class Trainer:
             self._builder.obey(command.id, lambda: self._mark(tracked, slots))
         elif kind == "prepare":
             view, keep = ClusterView.from_proto(command.prepare.view), command.prepare.keep_marks
-            self._situation.coming = frozenset(view.ps)
+            self._cluster.coming = frozenset(view.ps)
             self._builder.obey(command.id, lambda: self._prepare(view, keep))
         elif kind == "leave":
             log.info("leaving the job: %s", command.leave.reason)
             self.leaving.set()
             self.agent.ack(command.id)
-        elif kind in Holding.COMMANDS:
-            self.holding.put(command)
+        elif kind in TrainerBackup.COMMANDS:
+            self.backup.put(command)
         else:
             self.agent.ack(command.id, f"{self.identity.name} does not know the command {kind!r}")
 
@@ -425,34 +422,34 @@ class Trainer:
             raise TimeoutError("a step did not end within the lease; is it waiting for input?")
 
     def _resume(self) -> None:
-        for shelf in self.shelves():
-            retire(shelf.drop_prepared())
+        for pool in self.pools():
+            retire(pool.drop_prepared())
 
     def _mark(self, tracked: Mapping[str, str], slots: frozenset[int]) -> None:
         """From the next run on, sessions mark the writes to these variables (or none), all of them on these slots."""
-        situation = self._situation
-        if tracked == situation.tracked and situation.marks_sure:
-            situation.marked = slots
+        cluster = self._cluster
+        if tracked == cluster.tracked and cluster.marks_sure:
+            cluster.marked = slots
             return
-        before: list[Placed] = []
-        situation.marked = frozenset()
-        if tracked != situation.tracked:
-            situation.marks_sure = False
-            wanted = situation.wanted_for(self.view, tracked)
-            for shelf in self.shelves():
-                shelf.prepare(wanted)
-            situation.track(tracked, wanted)
-            before = [old for shelf in self.shelves() for old in shelf.exchange(wanted)]
+        before: list[PlacedSession] = []
+        cluster.marked = frozenset()
+        if tracked != cluster.tracked:
+            cluster.marks_sure = False
+            wanted = cluster.wanted_for(self.view, tracked)
+            for pool in self.pools():
+                pool.prepare(wanted)
+            cluster.track(tracked, wanted)
+            before = [old for pool in self.pools() for old in pool.exchange(wanted)]
         sure = self.gate.wait_past(MARK_LIMIT_SECONDS)
         self.retire(before)
         if not sure:
             raise TimeoutError(f"a step without marks did not end within {MARK_LIMIT_SECONDS:g} s")
-        situation.marks_sure, situation.marked = True, slots
+        cluster.marks_sure, cluster.marked = True, slots
 
     def _prepare(self, view: ClusterView, keep_marks: bool) -> None:
-        wanted = self._situation.wanted_for(view, self._situation.tracked if keep_marks else {})
-        for shelf in self.shelves():
-            shelf.prepare(wanted, hurry=self._situation.halted)
+        wanted = self._cluster.wanted_for(view, self._cluster.tracked if keep_marks else {})
+        for pool in self.pools():
+            pool.prepare(wanted, hurry=self._cluster.halted)
 
     def _lost(self, command_id: int) -> None:
         """A PS is gone for good: no run goes on, none begins before the next view; answers with the highest step."""
@@ -463,46 +460,46 @@ class Trainer:
     def _prepare_for_loss(self) -> None:
         """Begun before the AIMaster has said who takes over: the view tells who will, and the first run waits for the session
         that is under way."""
-        for view in self.view.after_losses() if self._situation.halted else ():
-            wanted = self._situation.wanted_for(view, self._situation.tracked)
+        for view in self.view.after_losses() if self._cluster.halted else ():
+            wanted = self._cluster.wanted_for(view, self._cluster.tracked)
             if not self.dead(wanted):
-                for shelf in self.shelves():
-                    shelf.prepare(wanted, hurry=True)
+                for pool in self.pools():
+                    pool.prepare(wanted, hurry=True)
 
     def _standby_wanted(self) -> list[Wanted] | None:
-        if self._builder.ended or self._situation.moving or self._situation.halted:
+        if self._builder.ended or self._cluster.moving or self._cluster.halted:
             return None
         views = self.view.after_losses()[: self._settings.standby_sessions_max]
-        return [self._situation.wanted_for(one, self._situation.tracked) for one in views]
+        return [self._cluster.wanted_for(one, self._cluster.tracked) for one in views]
 
     def _hold_seconds(self) -> float:
-        return math.inf if self.clock.changing else self._situation.guards_expected_seconds()
+        return math.inf if self.clock.changing else self._cluster.guards_expected_seconds()
 
     def _commit(self, command_id: int, view: ClusterView, keep_marks: bool) -> None:
         """In the agent's thread: nothing here takes long when the session was prepared."""
         if not keep_marks:
-            self._situation.forget_marks()
+            self._cluster.forget_marks()
         self._set_view(view)
         wanted = self.wanted()
-        before: list[Placed] = [old for shelf in self.shelves() for old in shelf.exchange(wanted)]
-        self._situation.lapsed = False
+        before: list[PlacedSession] = [old for pool in self.pools() for old in pool.exchange(wanted)]
+        self._cluster.lapsed = False
         self.gate.open()
 
         def close() -> None:
             time.sleep(CLOSE_AFTER_SECONDS)
             retire(before)
-            for shelf in self.shelves():
-                retire(shelf.drop_prepared())
+            for pool in self.pools():
+                retire(pool.drop_prepared())
 
         self._builder.obey_beside(command_id, close)
         self._standby.soon()
 
     def _set_view(self, view: ClusterView) -> None:
-        taken, old = self._situation.set(view)
+        taken, old = self._cluster.set(view)
         if not taken:
             return
-        if self._situation.lost_until and old is not None and view.placement != old.placement:
-            self._situation.lost_until = 0.0
+        if self._cluster.lost_until and old is not None and view.placement != old.placement:
+            self._cluster.lost_until = 0.0
             self.gate.open()
         if old is not None and view.generation != old.generation:
             timer = threading.Timer(0.5, self._abandon, [view.generation])

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from deeprec_ext.elastic.agent.gazing import Outlet, ProcessPart, Sampler
 from deeprec_ext.elastic.agent.inputs import Inputs
+from deeprec_ext.elastic.agent.metrics_collector import Outlet, ProcessPart, Sampler
 from deeprec_ext.elastic.session import tracing
 from deeprec_ext.elastic.session.tracing import Tracing
 from deeprec_ext.elastic.trainer.scalars import WRITE_SECONDS, Scalars
@@ -91,7 +91,7 @@ class TrainerGazer:
         gate, waited = host.gate.waiting.seconds, host.inputs.waiting.seconds
         sample.gate_wait_seconds, self._gate = gate - self._gate, gate
         sample.input_wait_seconds, self._input = waited - self._input, waited
-        sample.training = bool(host.shelves())
+        sample.training = bool(host.pools())
         report.steps.CopyFrom(sample)
 
     def _traces(self, report: pb.GazerReport) -> None:

@@ -1,4 +1,4 @@
-"""A small cluster in one process: TensorFlow servers for PS and a trainer, and a home for elastic sessions."""
+"""A small cluster in one process: TensorFlow servers for PS and a trainer, and a host for elastic sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deeprec_ext.elastic.agent.gate import Gate
 from deeprec_ext.elastic.agent.inputs import Inputs
 from deeprec_ext.elastic.ps.migration import Mover, destroy
 from deeprec_ext.elastic.runtime.view import ClusterView, elastic_config
-from deeprec_ext.elastic.session.home import Wanted
+from deeprec_ext.elastic.session.host import Wanted
 from deeprec_ext.elastic.session.runner import Runner
 from deeprec_ext.elastic.session.session import ElasticSession
 from deeprec_ext.layout import Names
@@ -65,7 +65,7 @@ class FakeAgent:
             self.inputs.receive(self.ledgers[request.dataset].answer(request))
 
 
-class FakeHome:
+class FakeHost:
     """Does what `Trainer` does for a session, at the word of the test."""
 
     generation = 0
@@ -142,8 +142,8 @@ class FakeHome:
     def closed(self, session: ElasticSession) -> None:
         self.sessions.remove(session)
 
-    def dropped(self, shelf: object, feeding: object) -> None:
-        self.forgotten.append(shelf)
+    def dropped(self, pool: object, feeding: object) -> None:
+        self.forgotten.append(pool)
 
     def refused(self, reason: str) -> None:
         self.refusals.append(reason)
@@ -174,27 +174,27 @@ def destroy_moved(cluster: LocalCluster, catalogue: pb.Catalogue, old: ClusterVi
         destroy("grpc://" + cluster.ps[task], task, cluster.ps[task], gone)
 
 
-def elastic(home, graph):
-    session = ElasticSession("grpc://x", graph, None, home)
+def elastic(host, graph):
+    session = ElasticSession("grpc://x", graph, None, host)
     session.run(v1.global_variables_initializer())
     session.run(v1.tables_initializer())
     return session
 
 
-def move_unseen(cluster, home, session, one, two):
+def move_unseen(cluster, host, session, one, two):
     """The variables move away, and the session hears of it only when its next run has failed."""
     catalogue = session.catalogue()
     for mover in movers(cluster, catalogue, one, two).values():
         mover.first()
         mover.final()
     destroy_moved(cluster, catalogue, one, two)
-    original, waiting = type(home).next_view, home.make(two, {})
+    original, waiting = type(host).next_view, host.make(two, {})
 
     def next_view(error, failed):
-        home._wanted = waiting
-        return original(home, error, failed)
+        host._wanted = waiting
+        return original(host, error, failed)
 
-    home.next_view = next_view
+    host.next_view = next_view
 
 
 def slowly(number):

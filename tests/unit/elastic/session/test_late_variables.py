@@ -9,7 +9,7 @@ tf = pytest.importorskip("tensorflow")
 from deeprec_ext.elastic.ps.migration import absent  # noqa: E402
 from deeprec_ext.elastic.session.session import ElasticSession  # noqa: E402
 from deeprec_ext.errors import DeepRecError  # noqa: E402
-from tests.unit.elastic.cluster import FakeHome, LocalCluster, movers  # noqa: E402
+from tests.unit.elastic.cluster import FakeHost, LocalCluster, movers  # noqa: E402
 
 v1 = tf.compat.v1
 
@@ -21,10 +21,10 @@ def test_what_is_initialised_after_the_copies_were_armed_stops_the_change():
         with v1.device("/job:ps/task:0"):
             old = v1.get_variable("old", [3], initializer=v1.zeros_initializer(), use_resource=True)
             late = v1.get_variable("late", [3], initializer=v1.zeros_initializer(), use_resource=True)
-        home = FakeHome(cluster, one)
-        session = ElasticSession("grpc://x", graph, None, home)
+        host = FakeHost(cluster, one)
+        session = ElasticSession("grpc://x", graph, None, host)
         session.run(old.initializer)
-        declared = home.declared[-1]
+        declared = host.declared[-1]
         assert absent("grpc://" + cluster.ps[0], 0, cluster.ps[0], declared.variables) == ["late"]
         mover = movers(cluster, declared, one, two)[1]
         assert mover.skipped == ["late"]

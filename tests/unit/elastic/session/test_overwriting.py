@@ -12,7 +12,7 @@ tf = pytest.importorskip("tensorflow")
 from deeprec_ext.elastic.session.overwriting import entangled, notice  # noqa: E402
 from deeprec_ext.elastic.session.session import ElasticSession  # noqa: E402
 from deeprec_ext.errors import RefusedError  # noqa: E402
-from tests.unit.elastic.cluster import FakeHome, LocalCluster  # noqa: E402
+from tests.unit.elastic.cluster import FakeHost, LocalCluster  # noqa: E402
 
 v1 = tf.compat.v1
 HERE = "/job:chief/task:0"
@@ -32,10 +32,10 @@ class Model:
     """
 
     def __init__(self, cluster, scope, *, resource=True, cut=False):
-        self.home = FakeHome(cluster, cluster.view(0, 1))
+        self.host = FakeHost(cluster, cluster.view(0, 1))
         if cut:
-            wanted = self.home._wanted
-            self.home._wanted = dataclasses.replace(wanted, context=dataclasses.replace(wanted.context, cut="on"))
+            wanted = self.host._wanted
+            self.host._wanted = dataclasses.replace(wanted, context=dataclasses.replace(wanted.context, cut="on"))
         self.graph = tf.Graph()
         with self.graph.as_default(), v1.variable_scope(scope, use_resource=resource):
             with v1.device("/job:ps/task:0"):
@@ -68,12 +68,12 @@ class Model:
                 v1.no_op(name="nothing"),
             )  # fmt: skip
             self.saver = v1.train.Saver([self.table, self.step, self.rate, self.here])
-        self.session = ElasticSession("grpc://x", self.graph, None, self.home)
+        self.session = ElasticSession("grpc://x", self.graph, None, self.host)
         self.session.run(self.everything)
         assert bool(self.session.cut()) == cut
         self.session.run(self.train)
         self.session.run(self.more)
-        self.home.model_lives = True
+        self.host.model_lives = True
 
     def values(self):
         table, slot, step, rate, seen, here = self.session.run(
@@ -83,7 +83,7 @@ class Model:
 
     def new_session(self):
         self.session.close()
-        self.session = ElasticSession("grpc://x", self.graph, None, self.home)
+        self.session = ElasticSession("grpc://x", self.graph, None, self.host)
         return self.session
 
 
@@ -97,7 +97,7 @@ KINDS = pytest.mark.parametrize(
 @pytest.mark.parametrize("chief", [True, False])
 def test_initialising_once_more_leaves_the_model_and_does_the_rest(request, cluster, kind, chief):
     model = Model(cluster, request.node.name.strip("]").replace("[", "_"), **kind)
-    model.home.chief = chief
+    model.host.chief = chief
     model.session.run(model.set, {model.value: 40.0})
     before = model.values()
     np.testing.assert_allclose(before, (*TRAINED, 2.0, 1.0, 40.0), rtol=1e-5)
@@ -105,8 +105,8 @@ def test_initialising_once_more_leaves_the_model_and_does_the_rest(request, clus
     assert session.run([model.everything]) == [None]
     np.testing.assert_allclose(model.values(), (*before[:-2], 0.0, 5.0), rtol=1e-5)
     assert session.run(model.found) == 2
-    assert not model.home.asked, "everything is there"
-    (said,) = model.home.notices
+    assert not model.host.asked, "everything is there"
+    (said,) = model.host.notices
     scope = model.table.op.name.rpartition("/")[0]
     assert f"4 variables ({scope}/rate, {scope}/steps, {scope}/table and 1 more)" in said
     assert "only the chief initialises: give init_op to MonitoredTrainingSession's scaffold" in said
@@ -125,16 +125,16 @@ def test_a_restore_of_the_scripts_leaves_the_model_and_restores_what_is_its_own(
     with model.graph.as_default():
         model.saver.restore(model.session, path)
     np.testing.assert_allclose(model.values(), (*before[:-1], 6.0), rtol=1e-5)
-    assert [one.split(":")[0] for one in model.home.notices] == ["restore-held-back"]
+    assert [one.split(":")[0] for one in model.host.notices] == ["restore-held-back"]
     model.session.close()
 
 
 def test_before_the_model_lives_nothing_is_held_back(cluster):
     model = Model(cluster, "before")
-    model.home.model_lives = False
+    model.host.model_lives = False
     model.session.run(model.everything)
     assert model.values()[4] == 0
-    assert not model.home.notices
+    assert not model.host.notices
     model.session.close()
 
 
@@ -144,7 +144,7 @@ def test_what_is_not_trained_may_be_set_back(cluster):
     with model.graph.as_default():
         model.session.run(v1.assign(model.step, 7))
     np.testing.assert_allclose(model.values(), (*TRAINED[:-1], 7, 1.0, 0.0, 6.0), rtol=1e-5)
-    assert not model.home.notices
+    assert not model.host.notices
     model.session.close()
 
 
@@ -170,7 +170,7 @@ def test_who_needs_what_is_held_back_is_refused_by_name(cluster):
         after = tf.constant(1.0, name="after")
     with pytest.raises(RefusedError, match=r"initialises .* of the live model, and after:0 in the same run needs that"):
         model.session.run(after)
-    assert model.home.refusals and not model.home.notices
+    assert model.host.refusals and not model.host.notices
     assert model.values()[4] == 1
     model.session.close()
 
@@ -186,14 +186,14 @@ def test_the_chief_initialises_what_the_model_has_never_had_by_order(request, cl
         init = v1.global_variables_initializer()
     model.session.run(init)
     assert not model.session.run(there), "the AIMaster has not said so"
-    assert model.home.asked == [[late.op.name]]
-    model.home.new = frozenset([late.op.name])
+    assert model.host.asked == [[late.op.name]]
+    model.host.new = frozenset([late.op.name])
     model.session.run(init)
     assert model.session.run(there)
     np.testing.assert_allclose(model.values()[:5], TRAINED, rtol=1e-5)
-    model.home.chief = False
+    model.host.chief = False
     model.session.run(init)
-    assert len(model.home.asked) == 2
+    assert len(model.host.asked) == 2
     model.session.close()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from deeprec_ext.elastic.session.placed import ExchangedError, Placed, Signature, retire  # noqa: E402
+from deeprec_ext.elastic.session.placed import ExchangedError, PlacedSession, Signature, retire  # noqa: E402
 from deeprec_ext.graph import Rewritten  # noqa: E402
 
 v1 = tf.compat.v1
@@ -19,13 +19,13 @@ v1 = tf.compat.v1
 LATE = """
 import threading
 import tensorflow as tf
-from deeprec_ext.elastic.session.placed import Placed, Signature
+from deeprec_ext.elastic.session.placed import PlacedSession, Signature
 from deeprec_ext.graph import Rewritten
 
 v1 = tf.compat.v1
 with tf.Graph().as_default() as graph:
     tf.constant(2.0, name="two")
-placed = Placed("key", Rewritten(graph.as_graph_def(), [], [], {}, []), "", v1.ConfigProto(), threading.Event())
+placed = PlacedSession("key", Rewritten(graph.as_graph_def(), [], [], {}, []), "", v1.ConfigProto(), threading.Event())
 compiling, left = threading.Event(), threading.Event()
 compiled = placed.callable
 
@@ -57,10 +57,12 @@ def test_a_run_that_comes_back_from_compiling_after_its_session_was_left_behind_
     assert "alive" in done.stdout
 
 
-def placed_two() -> tuple[Placed, Signature]:
+def placed_two() -> tuple[PlacedSession, Signature]:
     with tf.Graph().as_default() as graph:
         tf.constant(2.0, name="two")
-    made = Placed("key", Rewritten(graph.as_graph_def(), [], [], {}, []), "", v1.ConfigProto(), threading.Event())
+    made = PlacedSession(
+        "key", Rewritten(graph.as_graph_def(), [], [], {}, []), "", v1.ConfigProto(), threading.Event()
+    )
     return made, Signature((), ("two:0",), ())
 
 

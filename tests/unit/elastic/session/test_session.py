@@ -14,11 +14,11 @@ tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext.elastic.agent.background import GivenUpError  # noqa: E402
 from deeprec_ext.elastic.runtime.ops import OwnSession  # noqa: E402
-from deeprec_ext.elastic.session import shelf, usergraph  # noqa: E402
+from deeprec_ext.elastic.session import pool, usergraph  # noqa: E402
 from deeprec_ext.elastic.session.placed import retire  # noqa: E402
 from deeprec_ext.elastic.session.runner import AbandonedError  # noqa: E402
 from deeprec_ext.elastic.session.session import ElasticSession  # noqa: E402
-from tests.unit.elastic.cluster import FakeHome, LocalCluster, destroy_moved, elastic, move_unseen, movers  # noqa: E402
+from tests.unit.elastic.cluster import FakeHost, LocalCluster, destroy_moved, elastic, move_unseen, movers  # noqa: E402
 
 v1 = tf.compat.v1
 ROWS, DIM, SLOTS = 20_000, 4, 4
@@ -57,8 +57,8 @@ def test_a_change_of_ps_while_another_thread_trains_loses_no_update_and_no_recor
     one, two = cluster.view(0, 0, 0, 0), cluster.view(0, 1, 0, 1, epoch=2)
     with tf.Graph().as_default() as graph:
         train, record, _ = build(resource, one_shot)
-        home = FakeHome(cluster, one)
-        session = elastic(home, graph)
+        host = FakeHost(cluster, one)
+        session = elastic(host, graph)
         records = [session.run([train, record])[1] for _ in range(5)]
         stop = threading.Event()
 
@@ -72,30 +72,30 @@ def test_a_change_of_ps_while_another_thread_trains_loses_no_update_and_no_recor
             tracked = {v.name: v.bitmap for v in catalogue.variables if v.bitmap and v.slot in moved}
             assert tracked
             copies = movers(cluster, catalogue, old, new)
-            marking = home.make(old, tracked)
-            session.shelf.prepare(marking)
-            home.set(old, tracked)
-            session.shelf.exchange(marking)
-            assert home.gate.wait_past(10)
+            marking = host.make(old, tracked)
+            session.pool.prepare(marking)
+            host.set(old, tracked)
+            session.pool.exchange(marking)
+            assert host.gate.wait_past(10)
             stop.clear()
             thread = threading.Thread(target=loop)
             thread.start()
             for mover in copies.values():
                 mover.first()
                 mover.dirty()
-            session.shelf.prepare(home.make(new, {}))
-            home.gate.close(30)
-            assert home.gate.wait_idle(10)
+            session.pool.prepare(host.make(new, {}))
+            host.gate.close(30)
+            assert host.gate.wait_idle(10)
             for mover in copies.values():
                 mover.final()
                 assert mover.verify() > 0
             destroy_moved(cluster, catalogue, old, new)
-            session.shelf.exchange(home.set(new))
-            home.gate.open()
+            session.pool.exchange(host.set(new))
+            host.gate.open()
             stop.set()
             thread.join(20)
             assert not thread.is_alive()
-        assert not home.failures
+        assert not host.failures
         assert records == list(range(len(records)))
         assert session.run(v1.train.get_global_step()) == len(records)
         got = values(session)
@@ -111,7 +111,7 @@ def replay(steps, resource):
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
         train, record, _ = build(resource)
-        session = elastic(FakeHome(cluster, cluster.view(0, 0, 0, 0)), graph)
+        session = elastic(FakeHost(cluster, cluster.view(0, 0, 0, 0)), graph)
         for _ in range(steps):
             session.run([train, record])
         result = values(session)
@@ -125,8 +125,8 @@ def test_a_session_that_is_opened_while_a_ps_dies_is_given_up_whatever_is_run_in
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
         train, record, _ = build(one_shot=True)
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        first = elastic(home, graph)
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        first = elastic(host, graph)
         first.run(train)
         first.close()
         opening, go_on, extend = threading.Event(), threading.Event(), OwnSession._extend_graph
@@ -138,21 +138,21 @@ def test_a_session_that_is_opened_while_a_ps_dies_is_given_up_whatever_is_run_in
             extend(session)
 
         monkeypatch.setattr(OwnSession, "_extend_graph", slow)
-        home.next_view = lambda error, failed: home.failures.append(error) or True
-        session, results = ElasticSession("grpc://x", graph, None, home), []
+        host.next_view = lambda error, failed: host.failures.append(error) or True
+        session, results = ElasticSession("grpc://x", graph, None, host), []
         run = threading.Thread(
             target=lambda: results.append(session.run({"step": [train, record], "input": record}[what])), daemon=True
         )
         run.start()
         try:
             assert opening.wait(30)
-            assert home.runner.abandon("a PS was lost") == 1
+            assert host.runner.abandon("a PS was lost") == 1
             run.join(30)
             assert not run.is_alive(), "the script waits for a PS that is gone"
         finally:
             go_on.set()
-        assert [type(error) for error in home.failures] == [AbandonedError]
-        assert len(results) == 1 and home.gate.wait_idle(10)
+        assert [type(error) for error in host.failures] == [AbandonedError]
+        assert len(results) == 1 and host.gate.wait_idle(10)
         session.close()
 
 
@@ -172,8 +172,8 @@ def test_a_full_queue_and_its_runners_outlive_a_change():
             closing = queue.close(cancel_pending_enqueues=True)
         with v1.device(setter):
             train = v1.train.GradientDescentOptimizer(0.01).minimize(tf.reduce_sum(batch * weights), step)
-        home = FakeHome(cluster, one)
-        session = elastic(home, graph)
+        host = FakeHost(cluster, one)
+        session = elastic(host, graph)
         ended = []
 
         def fill():
@@ -190,15 +190,15 @@ def test_a_full_queue_and_its_runners_outlive_a_change():
             while session.run(size) < 100:  # then both are held up
                 time.sleep(0.01)
             catalogue = session.catalogue()
-            session.shelf.prepare(home.make(new))
-            home.gate.close(30)
-            assert home.gate.wait_idle(10)
+            session.pool.prepare(host.make(new))
+            host.gate.close(30)
+            assert host.gate.wait_idle(10)
             for mover in movers(cluster, catalogue, old, new).values():
                 mover.first()
                 mover.final()
             destroy_moved(cluster, catalogue, old, new)
-            session.shelf.exchange(home.set(new))
-            home.gate.open()
+            session.pool.exchange(host.set(new))
+            host.gate.open()
             assert session.run(size) == 100
             steps = threading.Thread(target=lambda: [session.run(train) for _ in range(40)], daemon=True)
             steps.start()
@@ -217,13 +217,13 @@ def test_a_stale_session_gets_an_error_and_is_run_again_on_the_next_view():
     one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)
     with tf.Graph().as_default() as graph:
         train, record, _ = build()
-        home = FakeHome(cluster, one)
-        session = elastic(home, graph)
+        host = FakeHost(cluster, one)
+        session = elastic(host, graph)
         for _ in range(3):
             session.run([train, record])
-        move_unseen(cluster, home, session, one, two)
+        move_unseen(cluster, host, session, one, two)
         step = session.run([train, v1.train.get_global_step()])[1]
-        assert len(home.failures) == 1
+        assert len(host.failures) == 1
         assert step >= 3
         session.close()
 
@@ -236,24 +236,24 @@ def test_a_run_that_stays_on_the_trainer_finds_the_new_session_when_the_old_one_
             v1.get_variable("dense", [2])
         with v1.device("/job:chief/task:0"):
             local = tf.constant(3.0) * 2.0
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        session = ElasticSession("grpc://x", graph, None, home)
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        session = ElasticSession("grpc://x", graph, None, host)
         session.run(v1.global_variables_initializer())
-        old = session.shelf.present
-        look, looked = session.shelf.current, []
+        old = session.pool.present
+        look, looked = session.pool.current, []
 
         def current():
             found = look()
             if not looked:
                 looked.append(found)
-                wanted = home.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
-                session.shelf.prepare(wanted)
-                retire(session.shelf.exchange(wanted))
+                wanted = host.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+                session.pool.prepare(wanted)
+                retire(session.pool.exchange(wanted))
             return found
 
-        monkeypatch.setattr(session.shelf, "current", current)
+        monkeypatch.setattr(session.pool, "current", current)
         assert session.run(local) == 6.0
-        assert looked == [old] and old.closed and session.shelf.present is not old
+        assert looked == [old] and old.closed and session.pool.present is not old
         session.close()
         with pytest.raises((tf.errors.CancelledError, RuntimeError)):
             session.run(local)
@@ -264,32 +264,32 @@ def test_a_large_graph_goes_over_in_a_session_made_in_haste_which_an_optimised_o
     one, two = cluster.view(0, 0, 0, 0), cluster.view(0, 0, 0, 0, epoch=2)
     with tf.Graph().as_default() as graph:
         train, record, loss = build()
-        home = FakeHome(cluster, one)
-        session = elastic(home, graph)
+        host = FakeHost(cluster, one)
+        session = elastic(host, graph)
         for _ in range(3):
             session.run([train, record])
         session.run([train, record, loss])  # as with summaries: so far only once
-        monkeypatch.setattr(shelf, "DEAR_NODES", 0)
+        monkeypatch.setattr(pool, "DEAR_NODES", 0)
         done = threading.Event()
-        assert session.shelf.improve(done.set) is None and not session.shelf.present.quick
-        wanted = home.make(two, {"nothing": "nothing@dirty"})
-        session.shelf.prepare(wanted)
-        home.set(two, {"nothing": "nothing@dirty"})
-        session.shelf.exchange(home.wanted())
-        hasty = session.shelf.present
+        assert session.pool.improve(done.set) is None and not session.pool.present.quick
+        wanted = host.make(two, {"nothing": "nothing@dirty"})
+        session.pool.prepare(wanted)
+        host.set(two, {"nothing": "nothing@dirty"})
+        session.pool.exchange(host.wanted())
+        hasty = session.pool.present
         assert hasty.quick and compiled(hasty) == {2, 3}
         assert session.run([train, record])[1] == 4
         assert session.run([train, record, loss])[1] == 5
         assert hasty.late == 0
         pieces = 0
-        while session.shelf.present is hasty:
+        while session.pool.present is hasty:
             done.clear()
-            retire(session.shelf.improve(done.set))
+            retire(session.pool.improve(done.set))
             pieces += 1
-            assert done.wait(30) or session.shelf.present is not hasty
-        better = session.shelf.present
+            assert done.wait(30) or session.pool.present is not hasty
+        better = session.pool.present
         assert pieces == 3 and not better.quick and compiled(better) == {2, 3} and hasty.closed
-        assert session.shelf.improve(done.set) is None
+        assert session.pool.improve(done.set) is None
         assert session.run([train, record])[1] == 6
         session.close()
 
@@ -299,34 +299,34 @@ def test_nobody_waits_for_an_optimised_session_and_it_is_dropped_where_the_view_
     begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
     with tf.Graph().as_default() as graph:
         train, record, _ = build()
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        session = elastic(home, graph)
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(host, graph)
         for _ in range(3):
             session.run([train, record])
-        monkeypatch.setattr(shelf, "DEAR_NODES", 0)
+        monkeypatch.setattr(pool, "DEAR_NODES", 0)
         for epoch in (2, 3):
             tracked = {"nothing": f"nothing@{epoch}"}
-            session.shelf.prepare(home.make(cluster.view(0, 0, 0, 0, epoch=epoch), tracked))
-            retire(session.shelf.exchange(home.set(cluster.view(0, 0, 0, 0, epoch=epoch), tracked)))
+            session.pool.prepare(host.make(cluster.view(0, 0, 0, 0, epoch=epoch), tracked))
+            retire(session.pool.exchange(host.set(cluster.view(0, 0, 0, 0, epoch=epoch), tracked)))
             if epoch == 2:
 
-                def held(*arguments, compiling=session.shelf._compiling):
+                def held(*arguments, compiling=session.pool._compiling):
                     work = compiling(*arguments)
                     return lambda: (begun.set(), go_on.wait(30), work())
 
                 with monkeypatch.context() as slow:
-                    slow.setattr(session.shelf, "_compiling", held)
-                    assert session.shelf.improve(done.set) == []
-                assert begun.wait(30) and session.shelf.improve(done.set) is None, "it is still being compiled"
-        better = session.shelf._better.placed
-        assert session.shelf.improve(done.set) is None, "not to be closed either"
+                    slow.setattr(session.pool, "_compiling", held)
+                    assert session.pool.improve(done.set) == []
+                assert begun.wait(30) and session.pool.improve(done.set) is None, "it is still being compiled"
+        better = session.pool._better.placed
+        assert session.pool.improve(done.set) is None, "not to be closed either"
         go_on.set()
         assert done.wait(30)
         done.clear()
-        assert session.shelf.improve(done.set) == [better]
+        assert session.pool.improve(done.set) == [better]
         assert done.wait(30)
-        [hasty] = session.shelf.improve(done.set)
-        assert hasty.quick and not session.shelf.present.quick and session.run([train, record])[1] == 3
+        [hasty] = session.pool.improve(done.set)
+        assert hasty.quick and not session.pool.present.quick and session.run([train, record])[1] == 3
         retire([better, hasty])
         session.close()
 
@@ -336,15 +336,15 @@ def test_an_optimised_session_of_a_ps_that_is_gone_is_left_behind():
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
         train, record, _ = build()
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        session = elastic(home, graph)
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(host, graph)
         session.run([train, record])
-        hanging = session.shelf._build(home.wanted(), session._user.exported())
-        session.shelf._better = shelf._Better(hanging, home.wanted(), SimpleNamespace(ended=False))
-        assert session.shelf.improve(lambda: None) is None and not hanging.closed
-        home.gone = True
-        assert session.shelf.improve(lambda: None) is None and hanging.closed and session.shelf._better is None
-        home.gone = False
+        hanging = session.pool._build(host.wanted(), session._user.exported())
+        session.pool._better = pool._Better(hanging, host.wanted(), SimpleNamespace(ended=False))
+        assert session.pool.improve(lambda: None) is None and not hanging.closed
+        host.gone = True
+        assert session.pool.improve(lambda: None) is None and hanging.closed and session.pool._better is None
+        host.gone = False
         session.close()
 
 
@@ -353,24 +353,24 @@ def test_a_standby_session_is_usable_with_the_runs_of_every_step_and_completed_o
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
         train, record, loss = build()
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        session = elastic(home, graph)
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(host, graph)
         session.run([train, record, loss])
         for _ in range(3):
             session.run([train, record])
-        wanted = home.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
-        assert not session.shelf.complete(wanted)
-        session.shelf.prepare(wanted, standby=True)
-        assert session.shelf.has_standby(wanted)
-        [standby] = session.shelf._standby.values()
+        wanted = host.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        assert not session.pool.complete(wanted)
+        session.pool.prepare(wanted, standby=True)
+        assert session.pool.has_standby(wanted)
+        [standby] = session.pool._standby.values()
         assert compiled(standby) == {2}
-        assert session.shelf.complete(wanted) and compiled(standby) == {2, 3}
-        assert not session.shelf.complete(wanted)
-        later = home.make(cluster.view(0, 0, 0, 0, epoch=3), {"nothing": "nothing@other"})
-        session.shelf.prepare(later, hurry=True)  # as after a loss
-        home.set(cluster.view(0, 0, 0, 0, epoch=3), {"nothing": "nothing@other"})
-        session.shelf.exchange(home.wanted())
-        assert compiled(session.shelf.present) == {2}
+        assert session.pool.complete(wanted) and compiled(standby) == {2, 3}
+        assert not session.pool.complete(wanted)
+        later = host.make(cluster.view(0, 0, 0, 0, epoch=3), {"nothing": "nothing@other"})
+        session.pool.prepare(later, hurry=True)  # as after a loss
+        host.set(cluster.view(0, 0, 0, 0, epoch=3), {"nothing": "nothing@other"})
+        session.pool.exchange(host.wanted())
+        assert compiled(session.pool.present) == {2}
         session.close()
 
 
@@ -378,14 +378,14 @@ def test_a_standby_session_is_usable_with_the_runs_of_every_step_and_completed_o
 def held(monkeypatch):
     """What is compiled beside training waits for a word: (it has begun, the word)."""
     begun, go_on = threading.Event(), threading.Event()
-    politely = shelf.politely
+    politely = pool.politely
 
     def held(work, give_up):
         begun.set()
         assert go_on.wait(30)
         return politely(work, give_up=give_up)
 
-    monkeypatch.setattr(shelf, "politely", held)
+    monkeypatch.setattr(pool, "politely", held)
     return begun, go_on
 
 
@@ -396,21 +396,21 @@ def test_a_run_waits_for_the_session_that_is_being_prepared_instead_of_making_an
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
         train, record, loss = build()
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        session = elastic(home, graph)
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(host, graph)
         session.run([train, record, loss])
         for _ in range(3):
             session.run([train, record])
         builds, hurried = [], threading.Event()
-        build_one = session.shelf._build
-        monkeypatch.setattr(session.shelf, "_build", lambda *a, **k: builds.append(a) or build_one(*a, **k))
-        monkeypatch.setattr(shelf, "hasten", lambda: hurried.set())
-        wanted = home.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
-        preparing = threading.Thread(target=session.shelf.prepare, args=(wanted,), kwargs={"standby": standby})
+        build_one = session.pool._build
+        monkeypatch.setattr(session.pool, "_build", lambda *a, **k: builds.append(a) or build_one(*a, **k))
+        monkeypatch.setattr(pool, "hasten", lambda: hurried.set())
+        wanted = host.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        preparing = threading.Thread(target=session.pool.prepare, args=(wanted,), kwargs={"standby": standby})
         preparing.start()
         assert begun.wait(30)
-        home.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
-        assert session.shelf.exchange(home.wanted()) == []
+        host.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        assert session.pool.exchange(host.wanted()) == []
         records = []
         running = threading.Thread(target=lambda: records.append(session.run([train, record])[1]))
         running.start()
@@ -419,8 +419,8 @@ def test_a_run_waits_for_the_session_that_is_being_prepared_instead_of_making_an
         running.join(30)
         preparing.join(30)
         assert records == [4] and len(builds) == 1
-        assert compiled(session.shelf.present) == {2}, "no more than the run that is waited for"
-        assert not session.shelf._prepared and not session.shelf._standby and not session.shelf._under_way
+        assert compiled(session.pool.present) == {2}, "no more than the run that is waited for"
+        assert not session.pool._prepared and not session.pool._standby and not session.pool._under_way
         session.close()
 
 
@@ -430,20 +430,20 @@ def test_a_session_whose_rare_runs_are_being_compiled_is_used_at_once(monkeypatc
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
         train, record, loss = build()
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        session = elastic(home, graph)
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(host, graph)
         session.run([train, record, loss])
         for _ in range(3):
             session.run([train, record])
-        wanted = home.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        wanted = host.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
         go_on.set()
-        session.shelf.prepare(wanted, standby=True)
+        session.pool.prepare(wanted, standby=True)
         begun.clear()
         go_on.clear()
-        completing = threading.Thread(target=session.shelf.complete, args=(wanted,))
+        completing = threading.Thread(target=session.pool.complete, args=(wanted,))
         completing.start()
         assert begun.wait(30)
-        home.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})  # and nobody has exchanged it yet
+        host.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})  # and nobody has exchanged it yet
         assert session.run([train, record])[1] == 4
         go_on.set()
         completing.join(30)
@@ -455,21 +455,21 @@ def test_a_session_in_use_is_not_left_behind_when_one_of_its_rare_runs_cannot_be
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
         train, record, loss = build()
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        session = elastic(home, graph)
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(host, graph)
         session.run([train, record, loss])
         for _ in range(3):
             session.run([train, record])
         two = cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"}
-        session.shelf.prepare(home.make(*two), standby=True)
+        session.pool.prepare(host.make(*two), standby=True)
 
         def fail(work, give_up):
-            retire(session.shelf.exchange(home.set(*two)))
+            retire(session.pool.exchange(host.set(*two)))
             raise RuntimeError("no")
 
-        monkeypatch.setattr(shelf, "politely", fail)
+        monkeypatch.setattr(pool, "politely", fail)
         with pytest.raises(RuntimeError):
-            session.shelf.complete(home.make(*two))
+            session.pool.complete(host.make(*two))
         assert session.run([train, record])[1] == 4
         session.close()
 
@@ -479,26 +479,26 @@ def test_a_session_that_is_given_up_is_not_waited_for(monkeypatch, held):
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
         train, record, _ = build()
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        session = elastic(home, graph)
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(host, graph)
         for _ in range(3):
             session.run([train, record])
-        wanted = home.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        wanted = host.make(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
         hurried, failed = threading.Event(), []
-        monkeypatch.setattr(shelf, "hasten", lambda: hurried.set())
+        monkeypatch.setattr(pool, "hasten", lambda: hurried.set())
         one = Raised(RuntimeError("gone"), go_on, begun)
-        monkeypatch.setattr(shelf, "politely", one)
+        monkeypatch.setattr(pool, "politely", one)
 
         def prepare():
             try:
-                session.shelf.prepare(wanted, standby=True)
+                session.pool.prepare(wanted, standby=True)
             except RuntimeError as error:
                 failed.append(str(error))
 
         preparing = threading.Thread(target=prepare)
         preparing.start()
         assert begun.wait(30)
-        home.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
+        host.set(cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"})
         records = []
         running = threading.Thread(target=lambda: records.append(session.run([train, record])[1]))
         running.start()
@@ -525,19 +525,19 @@ def test_a_standby_session_serves_a_change_to_the_view_it_was_made_for(monkeypat
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
         train, record, loss = build()
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        session = elastic(home, graph)
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(host, graph)
         session.run([train, record, loss])
         for _ in range(3):
             session.run([train, record])
         two = cluster.view(0, 0, 0, 0, epoch=2), {"nothing": "nothing@dirty"}
-        session.shelf.prepare(home.make(*two), standby=True)
-        [standby] = session.shelf._standby.values()
-        session.shelf.prepare(home.make(*two))
+        session.pool.prepare(host.make(*two), standby=True)
+        [standby] = session.pool._standby.values()
+        session.pool.prepare(host.make(*two))
         assert compiled(standby) == {2, 3}
-        home.set(*two)
-        retire(session.shelf.exchange(home.wanted()))
-        assert session.shelf.present is standby and not session.shelf.drop_prepared()
+        host.set(*two)
+        retire(session.pool.exchange(host.wanted()))
+        assert session.pool.present is standby and not session.pool.drop_prepared()
         assert session.run([train, record])[1] == 4
         session.close()
 
@@ -553,16 +553,16 @@ def test_a_session_for_a_change_that_is_rolled_back_is_given_up():
     with socket.create_server(("127.0.0.1", 0)) as silent, tf.Graph().as_default() as graph:
         cluster.ps[7] = f"127.0.0.1:{silent.getsockname()[1]}"
         train, record, _ = build()
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        session = elastic(home, graph)
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(host, graph)
         session.run([train, record])
         session.run([train, record])
-        threading.Timer(1.0, lambda: setattr(home, "gone", True)).start()
+        threading.Timer(1.0, lambda: setattr(host, "gone", True)).start()
         began = time.monotonic()
         with pytest.raises(GivenUpError):
-            session.shelf.prepare(home.make(cluster.view(0, 7, 0, 7, epoch=2)))
+            session.pool.prepare(host.make(cluster.view(0, 7, 0, 7, epoch=2)))
         assert time.monotonic() - began >= 1.0
-        home.gone = False
+        host.gone = False
         assert session.run([train, record])[1] == 2
         session.close()
 
@@ -573,11 +573,11 @@ def test_a_graph_with_a_queue_on_a_ps_is_refused_by_name():
         with v1.device("/job:ps/task:0"):
             queue = v1.FIFOQueue(10, tf.int64)
             put = queue.enqueue(1)
-        home = FakeHome(cluster, cluster.view(0))
-        session = ElasticSession("grpc://x", graph, None, home)
+        host = FakeHost(cluster, cluster.view(0))
+        session = ElasticSession("grpc://x", graph, None, host)
         with pytest.raises(Exception, match=r"(?i)queue"):
             session.run(put)
-        assert home.refusals
+        assert host.refusals
         session.close()
 
 
@@ -586,28 +586,28 @@ def test_the_results_of_a_run_are_told_before_the_gate_says_that_it_is_over():
     with tf.Graph().as_default() as graph:
         train, _, loss = build()
         step = graph.as_graph_element(v1.train.get_global_step())
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        session = elastic(home, graph)
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(host, graph)
         for _ in range(2):
             _, number, _ = session.run([train, step, loss])
-            fetches, results, idle = home.runs[-1]
+            fetches, results, idle = host.runs[-1]
             assert results[fetches.index(step.name)] == number and not idle
         session.close()
 
 
 def test_a_session_that_is_dropped_starts_and_waits_for_nothing_and_its_process_closes_it_later(monkeypatch):
     cluster = LocalCluster(1)
-    home = FakeHome(cluster, cluster.view(0))
+    host = FakeHost(cluster, cluster.view(0))
     with tf.Graph().as_default() as graph:
         with tf.device("/job:ps/task:0"):
             value = v1.get_variable("value", [], initializer=v1.zeros_initializer())
         bump = v1.assign_add(value, 1.0)
-        session = elastic(home, graph)
+        session = elastic(host, graph)
     assert session.run(bump) == 1.0
-    home.sessions.clear()
+    host.sessions.clear()
     with monkeypatch.context() as late:  # as while the interpreter ends, where that waits for ever
         late.setattr(threading.Thread, "start", lambda thread: pytest.fail("a finaliser has started a thread"))
         del session
-    [shelf] = home.forgotten
-    shelf.close()
-    assert shelf.present.closed
+    [pool] = host.forgotten
+    pool.close()
+    assert pool.present.closed

@@ -8,8 +8,8 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from deeprec_ext.elastic.session import iterators, shelf  # noqa: E402
-from tests.unit.elastic.cluster import FakeHome, LocalCluster, elastic, move_unseen, slowly  # noqa: E402
+from deeprec_ext.elastic.session import iterators, pool  # noqa: E402
+from tests.unit.elastic.cluster import FakeHost, LocalCluster, elastic, move_unseen, slowly  # noqa: E402
 
 v1 = tf.compat.v1
 SLOTS = 4
@@ -40,15 +40,15 @@ def train_on(dataset, one_shot=False):
 @pytest.mark.parametrize("dead", [False, True])
 def test_closing_waits_for_an_iterator_on_a_busy_machine_and_not_where_a_ps_is_dead(dead, monkeypatch):
     """An iterator that outlives its session crashes the process; on a dead PS nobody can wait for it."""
-    monkeypatch.setattr(shelf, "DROP_SECONDS", 0.1)
+    monkeypatch.setattr(pool, "DROP_SECONDS", 0.1)
     cluster, slow = LocalCluster(1), threading.Event()
     with tf.Graph().as_default() as graph:
         train, record = train_on(tf.data.Dataset.range(10**6))
-        home = FakeHome(cluster, cluster.view(0, 0, 0, 0))
-        session = elastic(home, graph)
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        session = elastic(host, graph)
         session.run([train, record])
-        monkeypatch.setattr(home, "dead", lambda wanted: dead)
-        placed, dropped = session.shelf.present, []
+        monkeypatch.setattr(host, "dead", lambda wanted: dead)
+        placed, dropped = session.pool.present, []
         assert placed.drops
         run = placed.run
 
@@ -60,12 +60,12 @@ def test_closing_waits_for_an_iterator_on_a_busy_machine_and_not_where_a_ps_is_d
         monkeypatch.setattr(placed, "run", late)
         if dead:
             session.close()
-            assert not dropped and session.shelf._left_behind.is_set()
+            assert not dropped and session.pool._left_behind.is_set()
             slow.set()
         else:
             threading.Timer(1.0, slow.set).start()
             session.close()
-            assert [(drop,) for drop in placed.drops] == dropped and not session.shelf._left_behind.is_set()
+            assert [(drop,) for drop in placed.drops] == dropped and not session.pool._left_behind.is_set()
 
 
 @pytest.mark.parametrize("after_a_loss", [True, False])
@@ -75,14 +75,14 @@ def test_input_that_ends_when_what_was_prefetched_before_a_loss_is_used_up_begin
     views = [cluster.view(*[epoch % 2] * 4, epoch=epoch) for epoch in range(2, 10)]
     with tf.Graph().as_default() as graph:
         train, record = train_on(tf.data.Dataset.range(10**6))
-        home = FakeHome(cluster, views[0])
-        session = elastic(home, graph)
+        host = FakeHost(cluster, views[0])
+        session = elastic(host, graph)
         for one, two in zip(views, views[1:]):
             for _ in range(3):
                 session.run([train, record])
             if not after_a_loss:
                 break
-            move_unseen(cluster, home, session, one, two)
+            move_unseen(cluster, host, session, one, two)
             if session.run([train, record])[1] >= 3:
                 break  # else the failed run was just reading: the input was cancelled at once, and has begun again
         else:
@@ -110,11 +110,11 @@ def test_the_end_of_the_data_long_after_a_failed_run_is_the_end():
     one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)
     with tf.Graph().as_default() as graph:
         train, record = train_on(tf.data.Dataset.range(iterators.SUSPECT_RUNS + 20))
-        home = FakeHome(cluster, one)
-        session = elastic(home, graph)
+        host = FakeHost(cluster, one)
+        session = elastic(host, graph)
         for _ in range(3):
             session.run([train, record])
-        move_unseen(cluster, home, session, one, two)
+        move_unseen(cluster, host, session, one, two)
         runs = 0
         with pytest.raises(tf.errors.OutOfRangeError):
             while runs < 10 * iterators.SUSPECT_RUNS:
@@ -141,11 +141,11 @@ def test_input_that_was_being_read_when_a_ps_was_lost_does_not_end(pipeline, one
             return number + 0 * tf.cast(product[0, 0] > 0, tf.int64)
 
         train, record = train_on(PIPELINES[pipeline](tf.data.Dataset.range(10**6), work), one_shot)
-        home = FakeHome(cluster, one)
-        session = elastic(home, graph)
+        host = FakeHost(cluster, one)
+        session = elastic(host, graph)
         for _ in range(3):
             session.run([train, record])
-        move_unseen(cluster, home, session, one, two)
+        move_unseen(cluster, host, session, one, two)
         records = [session.run([train, record])[1] for _ in range(4)]
         stride = 2 if pipeline == "map and batch" else 1
         strides = [later - earlier for earlier, later in zip(records, records[1:])]

@@ -13,7 +13,7 @@ from deeprec_ext.elastic.session import standby as module
 from deeprec_ext.elastic.session.standby import Standby
 
 
-class Shelf:
+class SessionPool:
     def __init__(self) -> None:
         self.ready: list[str] = []
         self.missing: list[str] = []
@@ -55,7 +55,7 @@ class Rig:
         self.now, self.timers = 100.0, list[tuple[float, Callable[[], None]]]()
         self.wanted: list[str] | None = ["a", "b"]
         self.queue: collections.deque[Callable[[], None]] = collections.deque()
-        self.shelf, self.retired = Shelf(), list[str]()
+        self.pool, self.retired = SessionPool(), list[str]()
         self.memory = 0.5
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(module, "available_memory_share", lambda: self.memory)
@@ -73,7 +73,7 @@ class Rig:
         monkeypatch.setattr(module, "threading", type("threading", (), {"Timer": Timer, "Thread": threading.Thread}))
         self.hold_until = 0.0
         self.standby = Standby(
-            self.queue.append, lambda: [self.shelf], lambda: self.wanted, self.retired.extend,
+            self.queue.append, lambda: [self.pool], lambda: self.wanted, self.retired.extend,
             lambda: self.hold_until - self.now,
         )  # fmt: skip
         self.standby.delay_seconds = delay_seconds
@@ -95,9 +95,9 @@ def test_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rig.standby.soon()
     assert len(rig.queue) == 1
     rig.work()
-    assert rig.shelf.ready == ["a"] and len(rig.queue) == 1
+    assert rig.pool.ready == ["a"] and len(rig.queue) == 1
     rig.work()
-    assert rig.shelf.ready == ["a", "b"]
+    assert rig.pool.ready == ["a", "b"]
     rig.work()
     assert not rig.queue
 
@@ -106,7 +106,7 @@ def test_first_every_standby_session_then_the_rest_of_each_then_a_better_present
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig = Rig(monkeypatch)
-    rig.shelf.missing, rig.shelf.haste = ["a", "b", "a"], 2
+    rig.pool.missing, rig.pool.haste = ["a", "b", "a"], 2
     rig.standby.soon()
     pieces = 0
     while rig.queue:
@@ -114,7 +114,7 @@ def test_first_every_standby_session_then_the_rest_of_each_then_a_better_present
         rig.work()
         pieces += 1
     order = ["prepare a", "prepare b", "complete a", "complete a", "complete b", "improve", "improve"]
-    assert rig.shelf.done == order and pieces == len(order) + 1
+    assert rig.pool.done == order and pieces == len(order) + 1
     assert rig.retired == ["hasty"]
 
 
@@ -122,37 +122,37 @@ def test_the_present_session_is_not_improved_while_a_change_goes_on_or_memory_is
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig = Rig(monkeypatch)
-    rig.wanted, rig.shelf.haste, rig.hold_until = [], 1, math.inf
+    rig.wanted, rig.pool.haste, rig.hold_until = [], 1, math.inf
     rig.standby.soon()
     rig.work()
     assert not rig.timers, "who ends the change says so"
     rig.hold_until, rig.memory = 0.0, 0.1
     rig.standby.soon()
     rig.work()
-    assert not rig.shelf.done and not rig.queue
+    assert not rig.pool.done and not rig.queue
     rig.memory = 0.5
     rig.standby.soon()
     rig.work()
-    assert rig.shelf.done == ["improve"]
+    assert rig.pool.done == ["improve"]
 
 
 def test_the_present_session_is_not_improved_as_long_as_standby_sessions_are_still_to_be_wanted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig = Rig(monkeypatch)
-    rig.wanted, rig.shelf.haste, rig.hold_until = [], 1, rig.now + 60.0  # nobody has a backup yet
+    rig.wanted, rig.pool.haste, rig.hold_until = [], 1, rig.now + 60.0  # nobody has a backup yet
     rig.standby.soon()
     rig.work()
-    assert not rig.shelf.done and not rig.queue
+    assert not rig.pool.done and not rig.queue
     rig.wanted = ["a"]
     rig.standby.soon()
     rig.work()
     rig.work()
-    assert rig.shelf.done == ["prepare a"]
+    assert rig.pool.done == ["prepare a"]
     rig.sleep(60.0)
     assert len(rig.queue) == 1
     rig.work()
-    assert rig.shelf.done == ["prepare a", "improve"]
+    assert rig.pool.done == ["prepare a", "improve"]
 
 
 def test_after_a_change_of_the_ps_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,24 +160,24 @@ def test_after_a_change_of_the_ps_they_wait(monkeypatch: pytest.MonkeyPatch) -> 
     rig.standby.placed()
     rig.standby.soon()
     rig.work()
-    assert rig.shelf.ready == []
+    assert rig.pool.ready == []
     rig.sleep(20.0)
     rig.standby.placed()  # another change meanwhile: from then on
     rig.sleep(10.0)
     rig.work()
-    assert rig.shelf.ready == []
+    assert rig.pool.ready == []
     rig.sleep(20.0)
     rig.work()
-    assert rig.shelf.ready == ["a"]
+    assert rig.pool.ready == ["a"]
 
 
 def test_those_of_another_view_are_closed_also_when_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch, delay_seconds=30.0)
-    rig.shelf.ready, rig.wanted = ["old"], []
+    rig.pool.ready, rig.wanted = ["old"], []
     rig.standby.placed()
     rig.standby.soon()
     rig.work()
-    assert rig.retired == ["old"] and rig.shelf.ready == [] and not rig.timers
+    assert rig.retired == ["old"] and rig.pool.ready == [] and not rig.timers
 
 
 def test_none_is_added_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,19 +185,19 @@ def test_none_is_added_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) ->
     rig.memory = 0.1
     rig.standby.soon()
     rig.work()
-    assert rig.shelf.ready == [] and not rig.queue
+    assert rig.pool.ready == [] and not rig.queue
     rig.standby.soon()
     rig.work()
     assert len(rig.timers) == 1, "or there would be one more for each time that somebody asks"
     rig.memory = 0.5
     rig.sleep(module.MEMORY_SECONDS)
     rig.work()
-    assert rig.shelf.ready == ["a"]
+    assert rig.pool.ready == ["a"]
 
 
 def test_nothing_is_touched_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch)
-    rig.shelf.ready, rig.wanted = ["old"], None
+    rig.pool.ready, rig.wanted = ["old"], None
     rig.standby.soon()
     rig.work()
-    assert rig.shelf.ready == ["old"] and not rig.retired
+    assert rig.pool.ready == ["old"] and not rig.retired

@@ -20,7 +20,7 @@ from deeprec_ext.elastic.session.probe import TIMED_RUNS, Recorded  # noqa: E402
 from deeprec_ext.elastic.session.session import ElasticSession  # noqa: E402
 from deeprec_ext.elastic.session.tracing import make_probe  # noqa: E402
 from deeprec_ext.graph import read_trace, role_by_view  # noqa: E402
-from tests.unit.elastic.cluster import FakeHome, LocalCluster, move_unseen, slowly  # noqa: E402
+from tests.unit.elastic.cluster import FakeHost, LocalCluster, move_unseen, slowly  # noqa: E402
 
 v1 = tf.compat.v1
 ROWS, DIM, BATCH, SLOTS = 20_000, 4, 64, 4
@@ -58,8 +58,8 @@ class Model:
             self.values = {variable.op.name: variable.read_value() for variable in v1.global_variables()}
             self.init = v1.global_variables_initializer()
 
-    def open(self, home: FakeHome) -> ElasticSession:
-        session = ElasticSession("grpc://x", self.graph, None, home)
+    def open(self, host: FakeHost) -> ElasticSession:
+        session = ElasticSession("grpc://x", self.graph, None, host)
         session.run(self.init)
         session.run(self.start)
         return session
@@ -73,14 +73,14 @@ class Model:
 class Probed:
     """A session with a probe, and what it has recorded."""
 
-    def __init__(self, home: FakeHome, model: Model) -> None:
+    def __init__(self, host: FakeHost, model: Model) -> None:
         self.recorded: list[Recorded] = []
-        self.model, self.session = model, model.open(home)
+        self.model, self.session = model, model.open(host)
         self.seen = [model.once(self.session) for _ in range(3)]
         self.attach()
 
     def attach(self) -> None:
-        found = self.session.shelf.traceable()
+        found = self.session.pool.traceable()
         assert found is not None
         self.placed, self.probe = found.placed, make_probe(found, self.recorded.append)
         assert found.placed.attach(self.probe)
@@ -106,8 +106,8 @@ def cluster():
 
 
 @pytest.fixture
-def home(cluster):
-    return FakeHome(cluster, cluster.view(0, 1, 0, 1))
+def host(cluster):
+    return FakeHost(cluster, cluster.view(0, 1, 0, 1))
 
 
 def marked_rows(cluster, view, tables) -> dict[str, set[int]]:
@@ -130,7 +130,7 @@ def replay(count: int, **how):
     """What the same number of steps sees and leaves behind when none is traced."""
     other = LocalCluster(1)
     model = Model(**how)
-    session = model.open(FakeHome(other, other.view(0, 0, 0, 0)))
+    session = model.open(FakeHost(other, other.view(0, 0, 0, 0)))
     seen = [model.once(session) for _ in range(count)]
     values = session.run(model.values)
     session.close()
@@ -146,8 +146,8 @@ def assert_same(probed: Probed, **how) -> None:
         np.testing.assert_array_equal(got[name], value, err_msg=name)
 
 
-def test_a_traced_step_is_a_step_like_any_other(home):
-    probed = Probed(home, Model())
+def test_a_traced_step_is_a_step_like_any_other(host):
+    probed = Probed(host, Model())
     for _ in range(3):
         trace = probed.trace()
         probed.steps(1)
@@ -158,8 +158,8 @@ def test_a_traced_step_is_a_step_like_any_other(home):
     probed.session.close()
 
 
-def test_every_transfer_of_the_traced_step_is_recorded(home):
-    probed = Probed(home, Model())
+def test_every_transfer_of_the_traced_step_is_recorded(host):
+    probed = Probed(host, Model())
     edges = {(edge.source, edge.target): edge.bytes for edge in probed.trace().edges}
     row = DIM * 4
     assert sum(size for (source, _), size in edges.items() if source != "chief-0") == 2 * BATCH * row
@@ -167,17 +167,17 @@ def test_every_transfer_of_the_traced_step_is_recorded(home):
     probed.session.close()
 
 
-def test_the_traced_step_marks_the_rows_it_writes(cluster, home):
-    probed, view = Probed(home, Model()), cluster.view(0, 1, 0, 1)
+def test_the_traced_step_marks_the_rows_it_writes(cluster, host):
+    probed, view = Probed(host, Model()), cluster.view(0, 1, 0, 1)
     session = probed.session
     tables = [variable for variable in session.catalogue().variables if variable.bitmap]
     tracked = {table.name: table.bitmap for table in tables}
     for task, address in cluster.ps.items():
         make_bitmaps("grpc://" + address, task, [table for table in tables if view.slot_map[table.slot] == task])
-    wanted = home.make(view, tracked)
-    session.shelf.prepare(wanted)
-    home.set(view, tracked)
-    session.shelf.exchange(wanted)
+    wanted = host.make(view, tracked)
+    session.pool.prepare(wanted)
+    host.set(view, tracked)
+    session.pool.exchange(wanted)
     probed.steps(1)
     probed.attach()
     probed.probe.arm()
@@ -193,9 +193,9 @@ def test_the_traced_step_marks_the_rows_it_writes(cluster, home):
 
 
 @pytest.mark.parametrize("error", [tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError])
-def test_a_trace_that_fails_costs_no_step(home, error):
+def test_a_trace_that_fails_costs_no_step(host, error):
     """Before anything was run: what follows is exactly what it would have been."""
-    probed = Probed(home, Model())
+    probed = Probed(host, Model())
 
     def fail(*_):
         raise error(None, None, "the trace failed")
@@ -206,13 +206,13 @@ def test_a_trace_that_fails_costs_no_step(home, error):
     assert not probed.recorded and probed.probe.broken
     probed.probe.arm()
     assert not probed.probe.armed
-    assert not home.failures  # no PS was suspected
+    assert not host.failures  # no PS was suspected
     assert_same(probed)
     probed.session.close()
 
 
-def test_a_probe_that_is_armed_again_during_the_traced_step_traces_a_later_one(home):
-    probed = Probed(home, Model())
+def test_a_probe_that_is_armed_again_during_the_traced_step_traces_a_later_one(host):
+    probed = Probed(host, Model())
     run = probed.probe._session.run
 
     def during(*arguments):
@@ -232,8 +232,8 @@ def broken(*_):
 
 
 @pytest.mark.parametrize("where", ["_record", "_transfers.begin", "array", "packed"])
-def test_whatever_else_breaks_in_a_trace_costs_no_step(home, monkeypatch, where):
-    probed = Probed(home, Model())
+def test_whatever_else_breaks_in_a_trace_costs_no_step(host, monkeypatch, where):
+    probed = Probed(host, Model())
     probe = probed.probe
     if where == "array":
         monkeypatch.setattr("deeprec_ext.elastic.session.probe.array", broken)
@@ -246,7 +246,7 @@ def test_whatever_else_breaks_in_a_trace_costs_no_step(home, monkeypatch, where)
         setattr(getattr(probe, owner) if owner else probe, name, broken)
     probe.arm()
     probed.steps(TIMED_RUNS + 3)
-    assert probe.broken and not probed.recorded and not home.failures
+    assert probe.broken and not probed.recorded and not host.failures
     records = [int(seen[0]) for seen in probed.seen]
     assert len(records) == 3 + TIMED_RUNS + 3 and sorted(set(records)) == records
     if where != "array":
@@ -254,8 +254,8 @@ def test_whatever_else_breaks_in_a_trace_costs_no_step(home, monkeypatch, where)
     probed.session.close()
 
 
-def test_a_trace_whose_session_is_gone_costs_no_step(home):
-    probed = Probed(home, Model())
+def test_a_trace_whose_session_is_gone_costs_no_step(host):
+    probed = Probed(host, Model())
     assert probed.probe._session.close()
     probed.probe.arm()
     probed.steps(TIMED_RUNS + 3)
@@ -266,34 +266,34 @@ def test_a_trace_whose_session_is_gone_costs_no_step(home):
 
 def test_a_traced_step_on_variables_that_have_moved_is_run_again_on_the_next_view(cluster):
     one, two = cluster.view(0, 0, 0, 0), cluster.view(1, 1, 1, 1, epoch=2)
-    home = FakeHome(cluster, one)
-    probed = Probed(home, Model())
+    host = FakeHost(cluster, one)
+    probed = Probed(host, Model())
     probed.probe.arm()
     probed.steps(TIMED_RUNS)
-    move_unseen(cluster, home, probed.session, one, two)
+    move_unseen(cluster, host, probed.session, one, two)
     probed.steps(2)
-    assert len(home.failures) == 1
+    assert len(host.failures) == 1
     records = [seen[0] for seen in probed.seen]
     assert sorted(set(records)) == records and len(records) == 3 + TIMED_RUNS + 2
     probed.session.close()
 
 
-def test_the_end_of_the_data_in_a_traced_step_is_the_end_of_the_data(home):
+def test_the_end_of_the_data_in_a_traced_step_is_the_end_of_the_data(host):
     batches = 3 + TIMED_RUNS
-    probed = Probed(home, Model(batches))
+    probed = Probed(host, Model(batches))
     probed.probe.arm()
     probed.steps(TIMED_RUNS)
     with pytest.raises(tf.errors.OutOfRangeError):
         probed.steps(1)
-    assert not home.failures and not probed.recorded
+    assert not host.failures and not probed.recorded
     probed.session.close()
 
 
-def test_an_error_of_the_step_itself_is_raised_and_the_step_not_repeated(home):
+def test_an_error_of_the_step_itself_is_raised_and_the_step_not_repeated(host):
     """Record 5 is bad; it is in the traced step."""
     model = Model(check=True)
-    probed = Probed(home, model)
-    home.next_view = lambda error, failed: False
+    probed = Probed(host, model)
+    host.next_view = lambda error, failed: False
     probed.probe.arm()
     assert 3 + TIMED_RUNS > 5
     with pytest.raises(tf.errors.InvalidArgumentError):
@@ -302,8 +302,8 @@ def test_an_error_of_the_step_itself_is_raised_and_the_step_not_repeated(home):
     probed.session.close()
 
 
-def test_a_traced_step_that_hangs_is_given_up_like_any_other(home):
-    probed = Probed(home, Model())
+def test_a_traced_step_that_hangs_is_given_up_like_any_other(host):
+    probed = Probed(host, Model())
     hanging, going = threading.Event(), threading.Event()
 
     def hang(*_):
@@ -325,16 +325,16 @@ def test_a_traced_step_that_hangs_is_given_up_like_any_other(home):
     thread = threading.Thread(target=step)
     thread.start()
     assert hanging.wait(30)
-    home.runner.abandon("a PS was lost")
+    host.runner.abandon("a PS was lost")
     thread.join(30)
     going.set()
-    assert len(failures) == 1 and home.failures
+    assert len(failures) == 1 and host.failures
     probed.session.close()
 
 
-def test_input_that_a_failed_trace_was_reading_goes_on(home):
+def test_input_that_a_failed_trace_was_reading_goes_on(host):
     """The traced run is cancelled while it reads: TensorFlow says at the next run that the data has ended."""
-    probed = Probed(home, Model(python=True))
+    probed = Probed(host, Model(python=True))
     probed.probe.arm()
     probed.steps(TIMED_RUNS)
     run = probed.probe._session.run
@@ -355,14 +355,14 @@ def test_input_that_a_failed_trace_was_reading_goes_on(home):
 
 def test_the_probe_ends_with_its_session(cluster):
     one, two = cluster.view(0, 0, 0, 0), cluster.view(0, 0, 1, 1, epoch=2)
-    home = FakeHome(cluster, one)
+    host = FakeHost(cluster, one)
     model = Model()
-    probed = Probed(home, model)
-    first, second = probed.placed, home.make(two, {})
+    probed = Probed(host, model)
+    first, second = probed.placed, host.make(two, {})
     assert first.pinned
-    probed.session.shelf.prepare(second)
-    home.set(two)
-    probed.session.shelf.exchange(second)
+    probed.session.pool.prepare(second)
+    host.set(two)
+    probed.session.pool.exchange(second)
     closed = [thread for thread in threading.enumerate() if thread.name == "deeprec-close"]
     for thread in closed:
         thread.join(30)
@@ -371,8 +371,8 @@ def test_the_probe_ends_with_its_session(cluster):
     probed.session.close()
 
 
-def test_a_session_that_is_closed_takes_its_probe_with_it(home):
-    probed = Probed(home, Model())
+def test_a_session_that_is_closed_takes_its_probe_with_it(host):
+    probed = Probed(host, Model())
     probed.trace()
     probed.session.close()
     assert probed.placed.probe is None and probed.probe.broken
@@ -380,12 +380,12 @@ def test_a_session_that_is_closed_takes_its_probe_with_it(home):
         probed.probe._session.run(probed.probe._number, [])
 
 
-def test_what_is_no_plain_array_is_not_traced(home):
+def test_what_is_no_plain_array_is_not_traced(host):
     model = Model()
     with model.graph.as_default():
         handle = next(op.outputs[0] for op in model.graph.get_operations() if op.type == "VarHandleOp")
-    session = model.open(home)
+    session = model.open(host)
     for _ in range(5):
         session.run([model.train, handle], {model.scale: 1.0})
-    assert session.shelf.traceable() is None
+    assert session.pool.traceable() is None
     session.close()

@@ -29,16 +29,16 @@ class Gate:
 class Host:
     """A trainer whose time stands still unless the test moves it."""
 
-    def __init__(self, shelf) -> None:
-        self.clock, self.gate, self.shelf, self.jobs = Clock(), Gate(), shelf, []
+    def __init__(self, pool) -> None:
+        self.clock, self.gate, self.pool, self.jobs = Clock(), Gate(), pool, []
         self.epoch = 7
         self.lost = threading.Event()
 
     def dead(self, wanted):
         return self.lost.is_set()
 
-    def shelves(self):
-        return [self.shelf]
+    def pools(self):
+        return [self.pool]
 
     def soon(self, job):
         self.jobs.append(job)
@@ -67,7 +67,7 @@ class FakePlaced:
         return True
 
 
-class FakeShelf:
+class FakePool:
     def __init__(self, present):
         self.present = present
 
@@ -78,7 +78,7 @@ class FakeShelf:
 class Deciding:
     def __init__(self, monkeypatch, **placed) -> None:
         self.now, self.placed = 100.0, FakePlaced(**placed)
-        self.host = Host(FakeShelf(self.placed))
+        self.host = Host(FakePool(self.placed))
         self.tracing = Tracing("chief-0", self.host, lambda: self.now)
         self.tracing.seconds, self.tracing.budget = 30.0, 0.001
         monkeypatch.setattr(tracing, "make_probe", lambda found, record: FakeProbe())
@@ -158,7 +158,7 @@ def test_where_trainers_come_and_go_all_the_time_a_step_is_traced_in_the_end(mon
 def test_another_session_has_to_settle_anew(monkeypatch):
     one = Deciding(monkeypatch)
     one.settle()
-    placed = one.host.shelf.present = FakePlaced()
+    placed = one.host.pool.present = FakePlaced()
     one.later(60)
     assert len(one.host.jobs) == 1
     one.later(60)

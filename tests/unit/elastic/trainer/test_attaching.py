@@ -15,13 +15,13 @@ from deeprec_ext.elastic.session.session import ElasticSession  # noqa: E402
 from deeprec_ext.elastic.trainer import attaching  # noqa: E402
 from deeprec_ext.elastic.trainer.attaching import Attaching, named_absent  # noqa: E402
 from deeprec_ext.proto import deeprec_ext_pb2 as pb  # noqa: E402
-from tests.unit.elastic.cluster import FakeHome, LocalCluster  # noqa: E402
+from tests.unit.elastic.cluster import FakeHost, LocalCluster  # noqa: E402
 
 v1 = tf.compat.v1
 HERE = "/job:chief/task:0"
 
 
-class Chief(FakeHome):
+class Chief(FakeHost):
     """A trainer as far as `Attaching` needs one."""
 
     def __init__(self, cluster: LocalCluster) -> None:
@@ -41,7 +41,7 @@ def cluster():
     made = LocalCluster(2)
     with tf.Graph().as_default() as graph:
         shared = variables(graph)[0]
-        session = ElasticSession("grpc://x", graph, None, FakeHome(made, made.view(0, 1)))
+        session = ElasticSession("grpc://x", graph, None, FakeHost(made, made.view(0, 1)))
         session.run(shared.initializer)
         session.run(v1.assign(shared, 7.0))
         session.close()
@@ -142,7 +142,7 @@ def test_nobody_is_asked_about_an_error_that_names_no_variable(monkeypatch):
 
 
 class Waits:
-    """A situation in which something may happen while a run waits."""
+    """A cluster in which something may happen while a run waits."""
 
     live, generation, epoch = True, 1, 5
 
@@ -158,13 +158,13 @@ class Waits:
         return self.views == 0
 
 
-def order(monkeypatch, situation, *verdicts):
+def order(monkeypatch, cluster, *verdicts):
     answers = iter(verdicts)
     monkeypatch.setattr(attaching, "ask", lambda *_: pb.MissingReply(verdict=next(answers)))
     monkeypatch.setattr(attaching, "LOOK_AGAIN_SECONDS", 0.01)
     gone = "Resource localhost/history/N10tensorflow3VarE does not exist."
     error = tf.errors.NotFoundError(None, None, gone)
-    return attaching.await_order(error, SimpleNamespace(), SimpleNamespace(), situation)
+    return attaching.await_order(error, SimpleNamespace(), SimpleNamespace(), cluster)
 
 
 def test_a_run_whose_variable_is_lost_ends_so_that_its_session_is_made_again(monkeypatch):

@@ -36,7 +36,7 @@ def test_a_ps_that_is_neither_there_nor_coming_is_gone(trainer: Trainer) -> None
     """Who opens a session on it may wait for ever: on a new one of a scaling that was rolled back, on one that was drained."""
 
     def gone(*tasks: int) -> bool:
-        return trainer.dead(trainer._situation.wanted_for(ClusterView.from_proto(view(9, *tasks)), {}))
+        return trainer.dead(trainer._cluster.wanted_for(ClusterView.from_proto(view(9, *tasks)), {}))
 
     assert not gone(0, 0) and gone(0, 5)
     tell(trainer, prepare=pb.Prepare(view=view(2, 0, 5)))
@@ -50,7 +50,7 @@ def test_a_ps_that_is_neither_there_nor_coming_is_gone(trainer: Trainer) -> None
     tell(trainer, prepare=pb.Prepare(view=view(4, 5, 5)))
     trainer._set_view(ClusterView.from_proto(view(4, 5, 5)))
     assert gone(0, 5) and not gone(5, 5)
-    trainer._situation.dead.add(5)
+    trainer._cluster.dead.add(5)
     assert gone(5, 5)
 
 
@@ -68,8 +68,8 @@ def test_when_a_ps_is_lost_the_session_of_the_survivors_is_begun_before_the_aima
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared: list[tuple[frozenset[int], bool]] = []
-    shelf = SimpleNamespace(prepare=lambda wanted, *, hurry: prepared.append((wanted.tasks, hurry)))
-    monkeypatch.setattr(trainer, "shelves", lambda: [shelf])
+    pool = SimpleNamespace(prepare=lambda wanted, *, hurry: prepared.append((wanted.tasks, hurry)))
+    monkeypatch.setattr(trainer, "pools", lambda: [pool])
     trainer._settings.standby_sessions_max = 4
     guarded = view(2, 0, 1)
     guarded.backup_map.extend((1, 0))
@@ -101,7 +101,7 @@ def test_a_model_lives_for_its_chief_as_soon_as_it_has_said_so_and_no_more_in_an
 
 
 def test_who_is_no_chief_initialises_nothing(trainer: Trainer) -> None:
-    trainer._situation.member = ("worker", 0)
+    trainer._cluster.member = ("worker", 0)
     trainer._set_view(ClusterView.from_proto(pb.View(epoch=2, generation=1, live=False)))
     assert trainer.model_lives
     assert not trainer.new_variables(["a"])

@@ -1,7 +1,8 @@
 """The sessions behind one `ElasticSession`: the present one, those prepared for other views, and those that must stay.
 
-Each is a placed copy of the user's graph (`Placed`). The training thread takes the present one before every run; the agent's
-threads prepare others meanwhile and exchange them. What the training thread finds missing it builds itself, between two runs.
+Each is a placed copy of the user's graph (`PlacedSession`). The training thread takes the present one before every run; the
+agent's threads prepare others meanwhile and exchange them. What the training thread finds missing it builds itself,
+between two runs.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import tensorflow as tf
 from deeprec_ext import graph as passes
 from deeprec_ext.elastic.agent.background import IDLE_NICENESS, Polite, hasten, politely, without_collections
 from deeprec_ext.elastic.agent.causes import SESSION, causes
-from deeprec_ext.elastic.session.home import Home, Wanted
-from deeprec_ext.elastic.session.placed import ExchangedError, Placed, Signature
+from deeprec_ext.elastic.session.host import SessionHost, Wanted
+from deeprec_ext.elastic.session.placed import ExchangedError, PlacedSession, Signature
 from deeprec_ext.elastic.session.tracing import Traceable
 from deeprec_ext.elastic.session.usergraph import Exported, UserGraph
 from deeprec_ext.errors import RefusedError
@@ -60,33 +61,33 @@ class _UnderWay:
 class _Better(NamedTuple):
     """An optimised session in which a run is being compiled."""
 
-    placed: Placed
+    placed: PlacedSession
     wanted: Wanted
     work: Polite[None]
 
 
-class Shelf:
+class SessionPool:
     """Of one `ElasticSession`.
 
     Args:
       user: the graph that is copied.
-      home: says what the present session is to be made for; None: on the spot, without a cluster.
+      host: says what the present session is to be made for; None: on the spot, without a cluster.
       config: what the script gave its session.
     """
 
-    def __init__(self, user: UserGraph, home: Home | None, config: v1.ConfigProto | None) -> None:
-        self._user, self._home, self._given = user, home, config
-        self.present: Placed | None = None
+    def __init__(self, user: UserGraph, host: SessionHost | None, config: v1.ConfigProto | None) -> None:
+        self._user, self._host, self._given = user, host, config
+        self.present: PlacedSession | None = None
         """The session of the next run, as far as nothing changes."""
         self.made_for: Wanted | None = None
         """What the present one serves."""
         self._made_version = -1  # of the user's graph
-        self._prepared: dict[object, Placed] = {}
-        self._standby: dict[object, Placed] = {}  # for views that come only when a PS dies
+        self._prepared: dict[object, PlacedSession] = {}
+        self._standby: dict[object, PlacedSession] = {}  # for views that come only when a PS dies
         self._under_way: dict[object, _UnderWay] = {}
         self._better: _Better | None = None  # optimised, to take the place of the present one
         self._uncompilable: set[Signature] = set()  # of those that were run once
-        self._kept: list[Placed] = []  # sessions in which an iterator was initialised
+        self._kept: list[PlacedSession] = []  # sessions in which an iterator was initialised
         self._left_behind = threading.Event()  # some session could not be closed
         self._building = threading.RLock()
         self._swaps = 0
@@ -94,11 +95,11 @@ class Shelf:
 
     # -- the training thread
 
-    def current(self) -> Placed:
+    def current(self) -> PlacedSession:
         """The session for the present view; built here and now when nobody prepared it."""
         exported = self._user.exported()
         placed = self.present
-        wanted = self._home.wanted() if self._home is not None else _ON_THE_SPOT
+        wanted = self._host.wanted() if self._host is not None else _ON_THE_SPOT
         if placed is not None and (self.made_for is wanted and self._made_version == exported.version):
             return placed
         self._wait_for((wanted.key, exported.version))
@@ -115,8 +116,8 @@ class Shelf:
                 if self.present is not None:
                     log.info("built a session between two runs, in %.2f s", time.monotonic() - started)
             old = self._install(fresh, wanted)
-        if old is not None and self._home is not None:
-            self._home.retire([old])
+        if old is not None and self._host is not None:
+            self._host.retire([old])
         return fresh
 
     def _wait_for(self, key: object) -> None:
@@ -137,20 +138,20 @@ class Shelf:
         self._swaps += 1
         return dataclasses.replace(wanted.context, swaps=self._swaps, resource_scope=self._scope)
 
-    def _build(self, wanted: Wanted, exported: Exported, *, quick: bool = False) -> Placed:
+    def _build(self, wanted: Wanted, exported: Exported, *, quick: bool = False) -> PlacedSession:
         with without_collections():
             try:
                 rewritten = passes.rewrite(exported.definition, self._context(wanted))
             except RefusedError as error:
-                if self._home is not None:
-                    self._home.refused(str(error))
+                if self._host is not None:
+                    self._host.refused(str(error))
                 raise
             if exported.cuts.report is not None:
                 rewritten.reports.insert(0, exported.cuts.report)
             key, config = (wanted.key, exported.version), wanted.config(self._given)
-            return Placed(key, rewritten, wanted.target, config, self._left_behind, quick=quick)
+            return PlacedSession(key, rewritten, wanted.target, config, self._left_behind, quick=quick)
 
-    def _install(self, fresh: Placed, wanted: Wanted) -> Placed | None:
+    def _install(self, fresh: PlacedSession, wanted: Wanted) -> PlacedSession | None:
         """Makes `fresh` the session of the next run; returns the one that may be closed now."""
         with self._building:
             old, self.present, self.made_for = self.present, fresh, wanted
@@ -212,7 +213,7 @@ class Shelf:
             self._under_way.pop(key, None)
             under_way.ended.set()
 
-    def improve(self, again: Callable[[], None]) -> list[Placed] | None:
+    def improve(self, again: Callable[[], None]) -> list[PlacedSession] | None:
         """One piece of the work on an optimised session, where the present one is not; the last one exchanges them.
 
         With the optimiser compiling a run takes long, and no command shall wait for it: `again` is called, by another thread,
@@ -244,13 +245,13 @@ class Shelf:
             old = self._install(better, wanted)
         return [old] if old is not None else []
 
-    def _compiled_better(self) -> Placed | None:
+    def _compiled_better(self) -> PlacedSession | None:
         """The optimised session, as far as it has come, unless it is still being compiled, or one of its PS is gone."""
         better = self._better
         if better is None:
             return None
         if not better.work.ended:
-            if self._home is not None and self._home.dead(better.wanted):
+            if self._host is not None and self._host.dead(better.wanted):
                 self._better = None
                 better.placed.leak()
             return None
@@ -262,17 +263,19 @@ class Shelf:
             raise
         return better.placed
 
-    def _missing(self, placed: Placed) -> Signature | None:
+    def _missing(self, placed: PlacedSession) -> Signature | None:
         expected = (one for one in self._user.expected() if one not in self._uncompilable)
         return next((one for one in expected if not placed.is_compiled(one)), None)
 
-    def _compile(self, placed: Placed, wanted: Wanted, signatures: Iterable[Signature], under_way: _UnderWay) -> None:
+    def _compile(
+        self, placed: PlacedSession, wanted: Wanted, signatures: Iterable[Signature], under_way: _UnderWay
+    ) -> None:
         """Beside training, one after another. When that fails the session is left behind, unless it is in use by now;
         GivenUpError: one of its PS died."""
-        home = self._home
+        host = self._host
         try:
             politely(
-                self._compiling(placed, signatures, under_way), give_up=lambda: home is not None and home.dead(wanted)
+                self._compiling(placed, signatures, under_way), give_up=lambda: host is not None and host.dead(wanted)
             )
         except Exception:
             if placed is not self.present:
@@ -280,7 +283,7 @@ class Shelf:
             raise
 
     def _compiling(
-        self, placed: Placed, signatures: Iterable[Signature], under_way: _UnderWay | None = None
+        self, placed: PlacedSession, signatures: Iterable[Signature], under_way: _UnderWay | None = None
     ) -> Callable[[], None]:
         recurring = self._user.recurring()
 
@@ -302,21 +305,21 @@ class Shelf:
         key = (wanted.key, self._user.exported().version)
         return key in self._standby or key in self._prepared
 
-    def drop_standby(self, keep: Iterable[Wanted]) -> list[Placed]:
+    def drop_standby(self, keep: Iterable[Wanted]) -> list[PlacedSession]:
         """Forgets the standby sessions but for these views (and the present graph); to be closed by the caller."""
         with self._building:
             version = self._user.known.version if self._user.known is not None else -1
             kept = {(wanted.key, version) for wanted in keep}
             return [self._standby.pop(key) for key in list(self._standby) if key not in kept]
 
-    def _take_prepared(self, key: object) -> Placed | None:
+    def _take_prepared(self, key: object) -> PlacedSession | None:
         """The session that stands ready, to be used now: also what is still being compiled in it holds up its runs."""
         if (under_way := self._under_way.get(key)) is not None:
             under_way.hurry()
         found = self._prepared.pop(key, None)
         return found if found is not None else self._standby.pop(key, None)
 
-    def exchange(self, wanted: Wanted) -> list[Placed]:
+    def exchange(self, wanted: Wanted) -> list[PlacedSession]:
         """From the next run on, the session that was prepared for `wanted`; if there is none it is built by that run.
 
         Returns sessions that nobody needs any more; to be closed once no run is under way in them.
@@ -329,7 +332,7 @@ class Shelf:
             old = self._install(fresh, wanted)
             return [old] if old is not None else []
 
-    def drop_prepared(self) -> list[Placed]:
+    def drop_prepared(self) -> list[PlacedSession]:
         """Forgets what was prepared; to be closed by the caller."""
         with self._building:
             dropped = list(self._prepared.values())
@@ -363,7 +366,7 @@ class Shelf:
         """Destroys the named iterators of the present session: one that is still there when it is closed crashes the process
         later. Never blocks for long: where they cannot be destroyed, the sessions are left behind."""
         placed = self.present
-        if placed is None or not placed.drops or self._home is None:
+        if placed is None or not placed.drops or self._host is None:
             return
         done = threading.Event()
 
@@ -388,7 +391,7 @@ class Shelf:
 
     def _hopeless(self) -> bool:
         """Whether the present session names a PS that is gone."""
-        return self._home is None or self.made_for is None or self._home.dead(self.made_for)
+        return self._host is None or self.made_for is None or self._host.dead(self.made_for)
 
     def close(self) -> None:
         """All of them; no run may begin any more."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.unit.graph.test_cutting import ON, OPTIMIZERS, Model, destroy
+from tests.unit.graph.test_partitioning import ON, OPTIMIZERS, Model, destroy
 
 WAYS = {"cut to cut": (ON, ON), "cut to whole": (ON, None), "whole to cut": (None, ON)}
 

@@ -11,15 +11,15 @@ import tensorflow as tf
 from deeprec_ext import graph as passes
 from deeprec_ext.elastic.agent.gate import Gate
 from deeprec_ext.elastic.agent.inputs import Inputs
-from deeprec_ext.elastic.session.placed import Placed
+from deeprec_ext.elastic.session.placed import PlacedSession
 from deeprec_ext.elastic.session.runner import Runner
 from deeprec_ext.layout import Names
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 if TYPE_CHECKING:
     from deeprec_ext.elastic.session.feeding import Feeding
+    from deeprec_ext.elastic.session.pool import SessionPool
     from deeprec_ext.elastic.session.session import ElasticSession
-    from deeprec_ext.elastic.session.shelf import Shelf
 
 v1 = tf.compat.v1
 
@@ -43,7 +43,7 @@ class Wanted:
         return frozenset(self.context.slot_map or ())
 
 
-class Home(Protocol):
+class SessionHost(Protocol):
     """The process that an elastic session lives in (`Trainer`)."""
 
     gate: Gate
@@ -90,10 +90,10 @@ class Home(Protocol):
 
     def closed(self, session: ElasticSession) -> None: ...
 
-    def dropped(self, shelf: Shelf, feeding: Feeding | None) -> None:
+    def dropped(self, pool: SessionPool, feeding: Feeding | None) -> None:
         """A session was forgotten without being closed. Called by a finaliser: only notes it."""
 
-    def retire(self, sessions: list[Placed]) -> None:
+    def retire(self, sessions: list[PlacedSession]) -> None:
         """Closes sessions that are no longer used, beside training."""
 
     def refused(self, reason: str) -> None:

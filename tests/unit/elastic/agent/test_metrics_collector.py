@@ -12,8 +12,8 @@ tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext.elastic.agent.agent import CONGESTED_MESSAGES, Agent, Identity  # noqa: E402
 from deeprec_ext.elastic.agent.gate import Gate  # noqa: E402
-from deeprec_ext.elastic.agent.gazing import ProcessPart, Sampler  # noqa: E402
 from deeprec_ext.elastic.agent.inputs import Inputs  # noqa: E402
+from deeprec_ext.elastic.agent.metrics_collector import ProcessPart, Sampler  # noqa: E402
 from deeprec_ext.elastic.agent.steps import StepClock  # noqa: E402
 from deeprec_ext.elastic.ps.touched import Touched  # noqa: E402
 from deeprec_ext.elastic.session.probe import Recorded  # noqa: E402
@@ -45,7 +45,7 @@ class Host:
         self.inputs = Inputs(None, threading.Event())
         self.inputs.waiting._clock = lambda: self.now
 
-    def shelves(self):
+    def pools(self):
         return self.sessions
 
     def soon(self, job):
@@ -177,7 +177,7 @@ def test_a_reader_that_raises_is_off_but_steps_are_reported(host, gazer, monkeyp
     def raises(*_):
         raise PermissionError("/proc")
 
-    monkeypatch.setattr("deeprec_ext.elastic.agent.gazing.ProcessReader", raises)
+    monkeypatch.setattr("deeprec_ext.elastic.agent.metrics_collector.ProcessReader", raises)
     host.train(5)
     report = gazer.sampler.report()
     assert not report.HasField("process") and "/proc" in report.trouble and report.steps.steps == 5

@@ -10,9 +10,9 @@ from __future__ import annotations
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
-from deeprec_ext.graph.cutting.parts import CutVariable, attrs_of, controls_of, data_of, whole_from
 from deeprec_ext.graph.dedup_gather import normal
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name
+from deeprec_ext.graph.partitioning.parts import PartitionedVariable, attrs_of, controls_of, data_of, whole_from
 
 _VALUE_BY_VALUE = frozenset(
     "Abs Add AddN AddV2 Cast Div DivNoNan Exp Identity Log Maximum Minimum Mul MulNoNan Neg OnesLike Pow RealDiv Reciprocal "
@@ -27,22 +27,22 @@ class Values:
 
     def __init__(self, index: GraphIndex) -> None:
         self._index = index
-        self._found: dict[str, tuple[CutVariable, list[str], attributes.AttrValue]] = {}
+        self._found: dict[str, tuple[PartitionedVariable, list[str], attributes.AttrValue]] = {}
         self._scalars: dict[str, bool] = {}
 
-    def parts_of(self, tensor: str, like: CutVariable) -> list[str] | None:
+    def parts_of(self, tensor: str, like: PartitionedVariable) -> list[str] | None:
         """None: it does not exist in parts that lie as those of `like`."""
         found = self._found.get(normal(tensor))
         if found is None or found[0].alike != like.alike:
             return None
         return found[1]
 
-    def of(self, tensor: str) -> tuple[CutVariable, list[str]] | None:
+    def of(self, tensor: str) -> tuple[PartitionedVariable, list[str]] | None:
         """The same of whatever lies in parts."""
         found = self._found.get(normal(tensor))
         return (found[0], found[1]) if found is not None else None
 
-    def read(self, node: NodeDef, variable: CutVariable) -> None:
+    def read(self, node: NodeDef, variable: PartitionedVariable) -> None:
         """A read of the whole."""
         index, controls = self._index, controls_of(self._index, node.name)
         parts = [
@@ -61,7 +61,7 @@ class Values:
                 if consumer.name not in self._found and self._divide(consumer, variable):
                     waiting.append(consumer.name)
 
-    def _divide(self, node: NodeDef, variable: CutVariable) -> bool:
+    def _divide(self, node: NodeDef, variable: PartitionedVariable) -> bool:
         if node.op not in _VALUE_BY_VALUE or not on_ps(node.device):
             return False
         index, inputs, controls = self._index, data_of(self._index, node.name), controls_of(self._index, node.name)

@@ -1,4 +1,5 @@
-"""Cutting: a variable too large for one PS becomes several ordinary ones, each with a range of its rows, on slots of their own.
+"""Partitioning: a variable too large for one PS becomes several ordinary ones, each with a range of its rows, on slots of
+their own.
 
 The pass comes before all others, on the user's graph, when it is exported: catalogue, placement, marks, dedup, migration and
 backups see the parts and never the whole. What the user can name stays: a read or a look-up keeps its name and gives what it
@@ -17,7 +18,7 @@ from a whole variable, value by value, as Adam does, is computed part by part wh
 
 from __future__ import annotations
 
-from deeprec_ext.graph.cutting.cut import Cuts, Part, cut
-from deeprec_ext.graph.cutting.layout import Cutting, divided_of
+from deeprec_ext.graph.partitioning.layout import Partitioning, divided_of
+from deeprec_ext.graph.partitioning.partition import Part, Partitions, partition
 
-__all__ = ["Cuts", "Cutting", "Part", "cut", "divided_of"]
+__all__ = ["Part", "Partitioning", "Partitions", "divided_of", "partition"]

@@ -19,8 +19,8 @@ from typing import Any
 from deeprec_ext.elastic.ps.collecting import Collecting
 from deeprec_ext.elastic.ps.collector import make_bitmaps
 from deeprec_ext.elastic.ps.copies import SUFFIX, add_promotion, become_backups, destroy_backups, local_program
-from deeprec_ext.elastic.ps.keeper import RUN_LIMIT_SECONDS, Assignment, Guarded, Keeper
 from deeprec_ext.elastic.ps.migration import Mover
+from deeprec_ext.elastic.ps.refreshing import RUN_LIMIT_SECONDS, Assignment, Guarded, Refresher
 from deeprec_ext.elastic.runtime.ops import Ops, Program
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -31,7 +31,7 @@ PROMOTIONS_MAX = 8
 """Compiled in one session, whose graph can only grow; the next ones go into a new session."""
 
 
-class Guarding:
+class PeerBackup:
     """All peer backups on this PS. `guard`, `refresh` and `promote` are called by the PS's command thread.
 
     Args:
@@ -60,7 +60,7 @@ class Guarding:
         self._programs: list[Program] = []  # of promotions: they know this PS only; the last is added to
         self._compiled = 0  # in the last of them
         self._promoting = False
-        self._keeper: Keeper | None = None
+        self._refresher: Refresher | None = None
 
     # -- commands
 
@@ -143,15 +143,15 @@ class Guarding:
         }  # fmt: skip
 
     def _hand_over(self, now: Assignment, gone: list[Guarded]) -> None:
-        if self._keeper is None or not self._keeper.take(now, gone):
-            if self._keeper is not None:
-                self._collecting.forget(self._keeper)
-            self._keeper = Keeper(self)
-            self._keeper.take(now, gone)
+        if self._refresher is None or not self._refresher.take(now, gone):
+            if self._refresher is not None:
+                self._collecting.forget(self._refresher)
+            self._refresher = Refresher(self)
+            self._refresher.take(now, gone)
 
     def refresh(self) -> None:
-        if self._keeper is not None:
-            self._keeper.wake("refresh")
+        if self._refresher is not None:
+            self._refresher.wake("refresh")
 
     def freeze(self) -> None:
         """The copies stay as they are until the next assignment, whatever PS is at the old one's address meanwhile."""
@@ -159,9 +159,9 @@ class Guarding:
 
     def close(self) -> None:
         """Ends all backups, for a PS that leaves: a session that nobody closes stays on the PS it reads for good."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.stop()
+        refresher, self._refresher = self._refresher, None
+        if refresher is not None:
+            refresher.stop()
         for one in self._now.slots.values():
             if one.mover is not None:
                 one.mover.close()
@@ -202,7 +202,7 @@ class Guarding:
             self._promoting = False
         log.info("promoted the backups of slots %s in %.3f s", list(slots), time.monotonic() - started)
 
-    # -- for the keeper
+    # -- for the refresher
 
     def report(self, report: pb.BackupReport) -> None:
         self._send(pb.AgentMessage(backup=report))

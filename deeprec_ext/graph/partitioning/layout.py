@@ -27,7 +27,7 @@ ALWAYS_BYTES = 128 << 10
 
 
 @dataclass(frozen=True)
-class Cutting:
+class Partitioning:
     """What the cutting of a graph depends on besides the graph."""
 
     slots: int
@@ -76,18 +76,18 @@ def _is_all(part: str) -> bool:
     return all(one in ("-", f"0,{size}") for one, size in zip(last.split(":"), sizes))
 
 
-def layout_of(dimensions: Sequence[int], cutting: Cutting, divided: bool = False) -> Layout | None:
+def layout_of(dimensions: Sequence[int], partitioning: Partitioning, divided: bool = False) -> Layout | None:
     """None: it stays as it is. `divided`: it is a part of what the script has partitioned."""
-    if cutting.mode == "off" or cutting.slots < 2 or not dimensions:
+    if partitioning.mode == "off" or partitioning.slots < 2 or not dimensions:
         return None
     size = math.prod(dimensions) * ELEMENT_BYTES
-    least, part = (LEAST_BYTES, PART_BYTES) if cutting.mode != "on" else (ALWAYS_BYTES, ALWAYS_BYTES // 2)
+    least, part = (LEAST_BYTES, PART_BYTES) if partitioning.mode != "on" else (ALWAYS_BYTES, ALWAYS_BYTES // 2)
     if size < least or (divided and size <= LARGE_PART_BYTES):
         return None
     count = 2
     while not divided and count < USUAL_PARTS and count * 2 * part <= size:
         count *= 2  # 2, 4, 8: so 2 and 4 PS have the same of it
-    count = min(max(count, -(-size // LARGE_PART_BYTES)), cutting.slots, dimensions[0])
+    count = min(max(count, -(-size // LARGE_PART_BYTES)), partitioning.slots, dimensions[0])
     block = -(-dimensions[0] // count) if count > 1 else 0
     layout = Layout(tuple(dimensions), block) if block else None
     return layout if layout is not None and layout.count > 1 else None

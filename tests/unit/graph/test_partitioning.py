@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deeprec_ext.graph import Context, Cutting, GraphIndex, cut, rewrite
+from deeprec_ext.graph import Context, GraphIndex, Partitioning, partition, rewrite
 
 v1 = tf.compat.v1
 legacy = tf.keras.optimizers.legacy
 ROWS, DIM = 10_000, 7  # parts of 2 500 rows
 SLOTS = (0, 1, 1, 0)
-ON = Cutting(4, "on")
+ON = Partitioning(4, "on")
 
 OPTIMIZERS = {
     "sgd": lambda: v1.train.GradientDescentOptimizer(0.1),
@@ -70,15 +70,15 @@ class Model:
             self.saver = v1.train.Saver(sharded=True)
             self.values = [v.value() if v.shape.rank else v.read_value() for v in v1.global_variables()]
 
-    def placed(self, cutting: Cutting | None):
+    def placed(self, partitioning: Partitioning | None):
         definition = self.graph.as_graph_def()
-        cuts = cut(GraphIndex(definition), cutting) if cutting is not None else None
+        cuts = partition(GraphIndex(definition), partitioning) if partitioning is not None else None
         return rewrite(definition, Context(SLOTS, dedup="off")).definition, cuts, definition
 
 
-def train(cluster, model, cutting, batches=IDS):
+def train(cluster, model, partitioning, batches=IDS):
     """Initialises, trains, and gives all values and the rows of each step by the names the user knows."""
-    definition, *_ = model.placed(cutting)
+    definition, *_ = model.placed(partitioning)
     with cluster.open(definition) as session:
         assert len(session.run(model.ready.name)) == len(model.values)
         session.run(model.init.name)
@@ -150,7 +150,7 @@ def test_what_functions_only_read_is_cut_and_handed_in(cluster, setter, write):
             above = counted(table, write)
         value = table.read_value()
     definition = graph.as_graph_def()
-    cuts = cut(GraphIndex(definition), ON)
+    cuts = partition(GraphIndex(definition), ON)
     if write:
         assert not cuts.variables and "If" in cuts.report.detail and "cond_True/table" in cuts.report.detail
         return

@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext.elastic.agent import background
-from deeprec_ext.elastic.ps import guarding, keeper
+from deeprec_ext.elastic.ps import peer_backup, refreshing
 from deeprec_ext.elastic.ps.collecting import Collecting
 from deeprec_ext.elastic.ps.collector import Marks, make_bitmaps
 from deeprec_ext.elastic.ps.copies import backup_of
-from deeprec_ext.elastic.ps.guarding import Guarding
 from deeprec_ext.elastic.ps.migration import Mover, destroy
+from deeprec_ext.elastic.ps.peer_backup import PeerBackup
 from deeprec_ext.elastic.ps.variables import Facts, Located, bitmap_of, present
 from deeprec_ext.elastic.runtime.ops import Ops, Program
 from deeprec_ext.elastic.runtime.view import elastic_config
@@ -46,7 +46,7 @@ class World:
         self.collecting = Collecting()
         target = "grpc://" + self.cluster.ps[1]
         self.touched: list[tuple[int, int]] = []
-        self.guarding = Guarding(
+        self.peer_backup = PeerBackup(
             target, lambda: 1, lambda: 10_000, self.collecting, self.receive, lambda *taken: self.touched.append(taken)
         )
         self.write("table", np.zeros((ROWS, DIM), np.float32))
@@ -103,7 +103,7 @@ class World:
         return self.run(task, lambda ops: Located(ops, facts, task).read(), fetch=True)
 
     def guard(self, number: int = 1, seconds: float = 0.0) -> None:
-        self.guarding.guard(
+        self.peer_backup.guard(
             pb.Guard(
                 id=number, moves=[pb.Move(variable=v, source_task=0) for v in self.variables], seconds=seconds,
                 global_step=STEP.name,
@@ -127,7 +127,7 @@ def of_kind(variable: pb.Variable, reference: bool) -> pb.Variable:
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     it = World(request.param)
     yield it
-    it.guarding.close()
+    it.peer_backup.close()
 
 
 def test_a_refresh_sends_only_the_rows_touched_and_a_promotion_brings_all_of_them(world: World) -> None:
@@ -139,29 +139,29 @@ def test_a_refresh_sends_only_the_rows_touched_and_a_promotion_brings_all_of_the
     world.update(9, 3.5)
     world.touched.clear()
     world.write("w", np.arange(4, dtype=np.float32))
-    world.guarding.refresh()
+    world.peer_backup.refresh()
     second = world.next_report(2)
     assert not second.first and not second.error
     # Two rows and their numbers, the dense variables whole (the step: 8 bytes).
     assert second.bytes == 2 * (DIM * 4 + 4) + DENSE.bytes + 8
     assert world.touched == [(3, 2)]  # two rows of slot 3
     world.update(10, 4.5)  # after the last refresh: forgotten
-    world.guarding.promote([3], step=42)
+    world.peer_backup.promote([3], step=42)
     table = world.read(1, "table")
     assert [table[row][0] for row in (7, 8, 9, 10)] == [1.5, 2.5, 3.5, 0.0]  # type: ignore[index]
     assert list(world.read(1, "w")) == [0, 1, 2, 3]  # type: ignore[call-overload]
     assert world.read(1, STEP.name) == 42
     marks = world.run(1, lambda ops: Located(ops, bitmap_of(Facts.from_proto(TABLE)), 1).read(), fetch=True)
     assert not marks.any()  # type: ignore[attr-defined]
-    world.guarding.promote([3], step=42)  # again: an AIMaster that died meanwhile asks a second time
+    world.peer_backup.promote([3], step=42)  # again: an AIMaster that died meanwhile asks a second time
     with pytest.raises(DeepRecError, match="no complete backup"):
-        world.guarding.promote([4], step=1)
+        world.peer_backup.promote([4], step=1)
 
 
 def test_the_global_step_does_not_go_back(world: World) -> None:
     world.guard()
     world.next_report(1)
-    world.guarding.promote([3], step=3)  # less than the backup knows
+    world.peer_backup.promote([3], step=3)  # less than the backup knows
     assert world.read(1, STEP.name) == 5
 
 
@@ -181,14 +181,14 @@ def test_copies_that_are_older_than_they_are_to_be_are_refreshed_at_the_priority
     world: World, monkeypatch: pytest.MonkeyPatch, allowed: float, niceness: int | None
 ) -> None:
     given: list[int | None] = []
-    politely = keeper.politely
+    politely = refreshing.politely
 
     def noted(*arguments: object, niceness: int | None, **more: object) -> object:
         given.append(niceness)
         return politely(*arguments, niceness=niceness, **more)
 
-    monkeypatch.setattr(keeper, "politely", noted)
-    monkeypatch.setattr(keeper, "LATE_SECONDS", allowed)
+    monkeypatch.setattr(refreshing, "politely", noted)
+    monkeypatch.setattr(refreshing, "LATE_SECONDS", allowed)
     world.guard(seconds=0.05)
     world.next_report(3)
     assert set(given) == {niceness}
@@ -198,14 +198,14 @@ def test_a_long_first_copy_is_followed_by_a_refresh_in_time(world: World, monkey
     """It would be as old as it took to make by then, and as much again: the share is for what comes again and again."""
     clock = SimpleNamespace(late=0.0)
     clock.monotonic = lambda: time.monotonic() + clock.late
-    monkeypatch.setattr(keeper, "time", clock)
-    first = keeper.Keeper._first_copy
+    monkeypatch.setattr(refreshing, "time", clock)
+    first = refreshing.Refresher._first_copy
 
-    def long(self: keeper.Keeper, one: keeper.Guarded) -> int:
+    def long(self: refreshing.Refresher, one: refreshing.Guarded) -> int:
         clock.late += 10_000.0
         return first(self, one)
 
-    monkeypatch.setattr(keeper.Keeper, "_first_copy", long)
+    monkeypatch.setattr(refreshing.Refresher, "_first_copy", long)
     world.guard(seconds=0.05)
     assert world.next_report(1).first and not world.next_report(2).first
 
@@ -213,7 +213,7 @@ def test_a_long_first_copy_is_followed_by_a_refresh_in_time(world: World, monkey
 def test_a_slot_that_is_not_guarded_any_more_frees_its_memory_and_its_bitmaps_and_can_be_again(world: World) -> None:
     world.guard()
     world.next_report(1)
-    world.guarding.guard(pb.Guard(id=2))
+    world.peer_backup.guard(pb.Guard(id=2))
     copy, bitmap = backup_of(world.facts("table")), bitmap_of(world.facts("table"))
 
     def there() -> bool:
@@ -225,20 +225,20 @@ def test_a_slot_that_is_not_guarded_any_more_frees_its_memory_and_its_bitmaps_an
         threading.Event().wait(0.05)
     assert not there()
     with pytest.raises(DeepRecError):
-        world.guarding.promote([3], step=1)
+        world.peer_backup.promote([3], step=1)
     world.update(7, 1.5)
     with world.changed:
         heard = len(world.reports)
     world.guard(3)  # and guarded again
     report = world.next_report(heard + 1)
     assert report.first and not report.error
-    world.guarding.promote([3], step=1)
+    world.peer_backup.promote([3], step=1)
     assert world.read(1, "table")[7][0] == 1.5  # type: ignore[index]
 
 
 def test_the_old_owner_of_a_slot_that_moved_has_the_backup_and_goes_on_by_dirty_rows(world: World) -> None:
     own, new = "grpc://" + world.cluster.ps[0], "grpc://" + world.cluster.ps[1]
-    source = Guarding(own, lambda: 0, lambda: 10_000, Collecting(), world.receive)
+    source = PeerBackup(own, lambda: 0, lambda: 10_000, Collecting(), world.receive)
     world.update(7, 1.5)
     mover = Mover(
         new, 1, world.cluster.ps, [pb.Move(variable=v, source_task=0) for v in world.variables], 10_000,
@@ -282,7 +282,7 @@ def test_the_old_owner_of_a_slot_that_moved_has_the_backup_and_goes_on_by_dirty_
 def test_a_late_order_to_keep_what_moved_does_not_overwrite_the_copy_of_its_new_owner(world: World) -> None:
     """A PS that got no processor carries the order out after the assignment that followed it."""
     own, new = "grpc://" + world.cluster.ps[0], "grpc://" + world.cluster.ps[1]
-    source = Guarding(own, lambda: 0, lambda: 10_000, Collecting(), world.receive)
+    source = PeerBackup(own, lambda: 0, lambda: 10_000, Collecting(), world.receive)
     mover = Mover(new, 1, world.cluster.ps, [pb.Move(variable=v, source_task=0) for v in world.variables], 10_000)
     mover.arm(verify=False, tracked=True, guarded=True)
     mover.first()
@@ -303,7 +303,7 @@ def test_a_late_order_to_keep_what_moved_does_not_overwrite_the_copy_of_its_new_
 
 
 def test_what_was_owned_until_just_now_can_be_promoted_at_once(world: World) -> None:
-    source = Guarding("grpc://" + world.cluster.ps[0], lambda: 0, lambda: 10_000, Collecting(), world.receive)
+    source = PeerBackup("grpc://" + world.cluster.ps[0], lambda: 0, lambda: 10_000, Collecting(), world.receive)
     world.update(7, 1.5)
     keep = pb.Guard(
         id=5, moves=[pb.Move(variable=v, source_task=9) for v in world.variables], global_step=STEP.name,
@@ -325,7 +325,7 @@ def test_a_copy_is_not_refreshed_from_a_ps_that_has_the_slot_no_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has moved, and the next assignment is not here yet: nothing is copied, and the copy is as old as it is."""
-    monkeypatch.setattr(keeper, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(refreshing, "RETRY_SECONDS", 0.05)
     world.guard(seconds=0.05)
     world.next_report(2)
     destroy("grpc://" + world.cluster.ps[0], 0, world.cluster.ps[0], world.variables)
@@ -347,7 +347,7 @@ def test_what_nobody_has_initialised_takes_the_backup_of_nothing_else(world: Wor
     world.write("never", np.arange(3, dtype=np.float32))  # now somebody has: copied with the next refreshes
     with world.changed:
         assert world.changed.wait_for(lambda: any(one.first and not one.error for one in world.reports[1:]), 30)
-    world.guarding.promote([2, 3], step=42)
+    world.peer_backup.promote([2, 3], step=42)
     assert list(world.read(1, "never")) == [0, 1, 2]  # type: ignore[call-overload]
     assert world.read(1, "table")[7][0] == 1.5  # type: ignore[index]
 
@@ -378,7 +378,7 @@ def test_a_variable_that_the_catalogue_gets_later_is_promoted_too(world: World) 
     world.guard(2)
     with world.changed:
         assert world.changed.wait_for(lambda: any(one.guard == 2 and one.slots for one in world.reports), 30)
-    world.guarding.promote([3], step=42)
+    world.peer_backup.promote([3], step=42)
     assert list(world.read(1, "never")) == [0, 1, 2]  # type: ignore[call-overload]
 
 
@@ -414,7 +414,7 @@ def test_backups_that_are_made_again_and_again_leave_no_sessions_behind(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each change of the PS makes some anew: in the one session of all promotions, a PS grew by megabytes a change."""
-    monkeypatch.setattr(guarding, "PROMOTIONS_MAX", 2)
+    monkeypatch.setattr(peer_backup, "PROMOTIONS_MAX", 2)
     made: list[Program] = []
     closed: list[Program] = []
     make, close = Program.__init__, Program.close
@@ -425,19 +425,19 @@ def test_backups_that_are_made_again_and_again_leave_no_sessions_behind(
         with world.changed:
             assert world.changed.wait_for(lambda n=2 * number: any(r.first and r.guard == n for r in world.reports), 30)
         if number < 7:
-            world.guarding.guard(pb.Guard(id=2 * number + 1))
+            world.peer_backup.guard(pb.Guard(id=2 * number + 1))
     for _ in range(200):
         left = [program for program in made if program not in closed]
         if len(left) <= 3:  # of the backup, the newest of promotions, and perhaps the one before
             break
         threading.Event().wait(0.05)
     assert len(left) <= 3, left
-    assert world.guarding._compiled <= 2, "the graph of a session does not grow for ever"
+    assert world.peer_backup._compiled <= 2, "the graph of a session does not grow for ever"
     world.update(7, 1.5)
-    world.guarding.refresh()
+    world.peer_backup.refresh()
     with world.changed:  # one refresh more may have been due before
         assert world.changed.wait_for(lambda: any(not r.first and r.bytes > DIM * 4 for r in world.reports), 30)
-    world.guarding.promote([3], step=42)
+    world.peer_backup.promote([3], step=42)
     assert world.read(1, "table")[7][0] == 1.5  # type: ignore[index]
 
 
@@ -456,7 +456,7 @@ def test_a_ps_that_leaves_closes_its_session_on_the_ps_it_reads(world: World, mo
     monkeypatch.setattr(Program, "close", lambda self: (close(self), closed.append(self))[0])
     world.guard(seconds=0.01)  # it refreshes all the time
     world.next_report(3)
-    world.guarding.close()
+    world.peer_backup.close()
     assert made and set(made) == set(closed)
     heard = len(world.reports)
     threading.Event().wait(0.1)

@@ -14,10 +14,10 @@ from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
-from deeprec_ext.graph.cutting.layout import Layout
-from deeprec_ext.graph.cutting.parts import INT32, CutVariable, attrs_of, constant, controls_of
 from deeprec_ext.graph.dedup_gather import normal
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name
+from deeprec_ext.graph.partitioning.layout import Layout
+from deeprec_ext.graph.partitioning.parts import INT32, PartitionedVariable, attrs_of, constant, controls_of
 
 _MOVABLE = frozenset(
     "Unique UnsortedSegmentSum Shape StridedSlice Const Neg Mul RealDiv Cast Reshape Identity ConcatV2 Pack ExpandDims Sub "
@@ -120,7 +120,7 @@ class Router:
             ).name  # fmt: skip
         return self._partition(f"{name}__values", route.device, values, route.part, len(route.ids), dtype)
 
-    def look_up(self, node: NodeDef, variable: CutVariable) -> None:
+    def look_up(self, node: NodeDef, variable: PartitionedVariable) -> None:
         """Each part looks up its rows under a new name; the node itself becomes all of them, in the order of the ids."""
         index, name, controls = self._index, node.name, controls_of(self._index, node.name)
         ids, kind, dtype = (

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from deeprec_ext import graph as passes
 from deeprec_ext.elastic.runtime.view import ClusterView, elastic_config
-from deeprec_ext.elastic.session.home import Wanted
+from deeprec_ext.elastic.session.host import Wanted
 
 SERVING_LIMIT_SECONDS = 900.0
 """How long a run waits for a view in which every slot has a PS: a replacement may have to pull its image."""
@@ -26,7 +26,7 @@ LOST_LIMIT_SECONDS = 10.0
 """How long a failed run waits for word that a PS was lost; after that the error is the user's."""
 
 
-class Situation:
+class ClusterState:
     """Args:
     member: job and task of this trainer in the cluster.
     address: host:port of its TensorFlow server; target: the same as a session wants it.

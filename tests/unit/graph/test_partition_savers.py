@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deeprec_ext.graph import Context, Cutting, GraphIndex, cut, divided_of, rewrite, saved_names
+from deeprec_ext.graph import Context, GraphIndex, Partitioning, divided_of, partition, rewrite, saved_names
 
 v1 = tf.compat.v1
 ROWS, DIM = 10_000, 7
@@ -29,7 +29,7 @@ class Model:
     savers: dict[str, v1.train.Saver] = field(default_factory=dict)
 
 
-def build(setter, scope, cutting=True, partitioner=None, called="table"):
+def build(setter, scope, partitioning=True, partitioner=None, called="table"):
     """`called`: what the savers call the table. Every model has shared names of its own, so that none sees another's."""
     with tf.Graph().as_default() as graph, v1.device(setter), v1.variable_scope(scope, use_resource=True):
         table = v1.get_variable(
@@ -48,8 +48,8 @@ def build(setter, scope, cutting=True, partitioner=None, called="table"):
             "reshaping": v1.train.Saver(saved, reshape=True), "keeping": v1.train.Saver(saved, max_to_keep=1),
         } if len(slots) == 1 else {"whole": v1.train.Saver(saved), "sharded": v1.train.Saver(saved, sharded=True)}  # fmt: skip
     definition = graph.as_graph_def()
-    if cutting:
-        cuts = cut(GraphIndex(definition), Cutting(4, "on", divided=divided_of(saved_names(graph).names)))
+    if partitioning:
+        cuts = partition(GraphIndex(definition), Partitioning(4, "on", divided=divided_of(saved_names(graph).names)))
         assert len(cuts.variables) == 2, cuts.report
     placed = rewrite(definition, Context(SLOTS, dedup="off")).definition
     return Model(graph, placed, step, init, [whole.name, slot.name], savers)
@@ -88,7 +88,7 @@ def equal(ours, others):
 @pytest.mark.parametrize("kind", ["whole", "sharded", "reshaping", "keeping"])
 def test_a_saver_of_the_users_own_writes_and_reads_as_if_uncut(cluster, setter, tmp_path, kind):
     ours = build(setter, f"own_{kind}", called="renamed/table")
-    stock = build(setter, f"own_stock_{kind}", cutting=False, called="renamed/table")
+    stock = build(setter, f"own_stock_{kind}", partitioning=False, called="renamed/table")
     with cluster.open(ours.definition) as session:
         values = trained(session, ours)
         save(session, ours, kind, tmp_path / "ours")
@@ -109,7 +109,7 @@ def test_a_saver_of_the_users_own_writes_and_reads_as_if_uncut(cluster, setter, 
 @pytest.mark.parametrize("kind", ["whole", "sharded"])
 def test_a_checkpoint_of_a_partitioned_table_is_read_and_one_of_ours_is_read_by_it(cluster, setter, tmp_path, kind):
     ours = build(setter, f"parts_{kind}")
-    stock = build(setter, f"parts_stock_{kind}", cutting=False, partitioner=THREE)
+    stock = build(setter, f"parts_stock_{kind}", partitioning=False, partitioner=THREE)
     with cluster.open(stock.definition) as session:
         values = trained(session, stock)
         save(session, stock, kind, tmp_path / "stock")
@@ -125,7 +125,7 @@ def test_a_checkpoint_of_a_partitioned_table_is_read_and_one_of_ours_is_read_by_
 
 
 def test_values_are_fetched_under_the_names_that_the_user_knows(cluster, setter):
-    ours, stock = build(setter, "named"), build(setter, "named_stock", cutting=False)
+    ours, stock = build(setter, "named"), build(setter, "named_stock", partitioning=False)
     with cluster.open(ours.definition) as session, cluster.open(stock.definition) as other:
         equal(trained(session, ours), trained(other, stock))
         for name in ("table/Read/ReadVariableOp:0", "named/table/Adagrad/Read/ReadVariableOp:0"):

@@ -12,8 +12,8 @@ from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
-from deeprec_ext.graph.cutting.layout import Layout, part_name
 from deeprec_ext.graph.index import GraphIndex
+from deeprec_ext.graph.partitioning.layout import Layout, part_name
 from deeprec_ext.graph.writes import VariableNode
 
 INT32, INT64 = attributes.kind(tf.int32), attributes.kind(tf.int64)
@@ -21,7 +21,7 @@ _TASK = re.compile(r"(/task:)\d+")
 
 
 @dataclass(frozen=True)
-class CutVariable:
+class PartitionedVariable:
     """One node of a variable that is cut."""
 
     whole: VariableNode
@@ -47,7 +47,7 @@ def on_slot(device: str, slot: int) -> str:
     return _TASK.sub(rf"\g<1>{slot}", device)
 
 
-def make_parts(index: GraphIndex, variable: VariableNode, layout: Layout, slots: int) -> CutVariable:
+def make_parts(index: GraphIndex, variable: VariableNode, layout: Layout, slots: int) -> PartitionedVariable:
     """Adds the handles of the parts; part 0 lies where the whole did, the others on the slots after it."""
     devices = tuple(on_slot(variable.device, (variable.slot + part) % slots) for part in range(layout.count))
     handles = []
@@ -64,7 +64,7 @@ def make_parts(index: GraphIndex, variable: VariableNode, layout: Layout, slots:
                 shape=attributes.shape(layout.shape(part)), **kept,
             ).name
         )  # fmt: skip
-    return CutVariable(variable, layout, devices, tuple(handles))
+    return PartitionedVariable(variable, layout, devices, tuple(handles))
 
 
 def attrs_of(node: NodeDef) -> dict[str, AttrValue]:

@@ -1,6 +1,6 @@
 """A trainer that keeps the backups of a single PS, which has no other PS to keep them: the *holder*.
 
-The copies lie on the trainer's own TensorFlow server, and are kept up by the same `Guarding` as on a PS, with a set of dirty
+The copies lie on the trainer's own TensorFlow server, and are kept up by the same `PeerBackup` as on a PS, with a set of dirty
 rows of its own, in threads of low priority. They never become variables here: when the PS dies, the one that replaces it
 pulls them (`fetching`). The trainer goes by a task number of its own in the sessions of ours, which is in no view.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from deeprec_ext.elastic.agent.agent import Agent
 from deeprec_ext.elastic.ps.collecting import Collecting
-from deeprec_ext.elastic.ps.guarding import Guarding
+from deeprec_ext.elastic.ps.peer_backup import PeerBackup
 from deeprec_ext.errors import DeepRecError, one_line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -27,7 +27,7 @@ CLOSE_LIMIT_SECONDS = 3.0
 """How long the end of the trainer waits until its sessions are closed: where a PS has gone as well, that never ends."""
 
 
-class Holding:
+class TrainerBackup:
     """Of one trainer. Nothing is made before the first command."""
 
     COMMANDS = ("guard", "refresh", "hold", "freeze")
@@ -36,7 +36,7 @@ class Holding:
         self._agent = agent
         self._task = -1
         self._collecting = Collecting()
-        self._guarding = Guarding(
+        self._peer_backup = PeerBackup(
             target, lambda: self._task, chunk_bytes, self._collecting, agent.send, reader="hold", promotes=False
         )
         self._jobs: queue.SimpleQueue[Callable[[], bool]] = queue.SimpleQueue()
@@ -48,7 +48,7 @@ class Holding:
         if self._ended:
             return
         if command.WhichOneof("command") == "freeze":
-            self._guarding.freeze()  # at once
+            self._peer_backup.freeze()  # at once
         self._jobs.put(lambda: self._obey(command))
         if self._thread is None:
             thread = threading.Thread(target=self._work, name="deeprec-holder", daemon=True)
@@ -58,7 +58,7 @@ class Holding:
     def report_again(self) -> None:
         """To an AIMaster that may be new."""
         if self._thread is not None and not self._ended:
-            self._guarding.report_again()
+            self._peer_backup.report_again()
 
     def close(self) -> None:
         """The script ends. A session that nobody closes stays on the PS that it reads for good."""
@@ -72,7 +72,7 @@ class Holding:
             pass
 
     def _close(self) -> bool:
-        self._guarding.close()
+        self._peer_backup.close()
         return False
 
     def _obey(self, command: pb.Command) -> bool:
@@ -81,9 +81,9 @@ class Holding:
             if kind == "guard":
                 self._task = command.guard.own_task
                 self._collecting.hold(0.0, 0.0)
-                self._guarding.guard(command.guard)
+                self._peer_backup.guard(command.guard)
             elif kind == "refresh":
-                self._guarding.refresh()
+                self._peer_backup.refresh()
             elif kind == "hold" and not self._collecting.hold(command.hold.lease_seconds, HOLD_LIMIT_SECONDS):
                 raise DeepRecError(f"a backup did not end within {HOLD_LIMIT_SECONDS:g} s")
         except Exception as error:

@@ -12,9 +12,9 @@ from tensorflow.core.framework.types_pb2 import DT_RESOURCE
 
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph import attributes
-from deeprec_ext.graph.cutting.functions import only_read
-from deeprec_ext.graph.cutting.layout import Cutting, Layout, layout_of
 from deeprec_ext.graph.index import GraphIndex
+from deeprec_ext.graph.partitioning.functions import only_read
+from deeprec_ext.graph.partitioning.layout import Layout, Partitioning, layout_of
 from deeprec_ext.graph.writes import RESOURCE_VARIABLES, VariableNode, variable_bytes, variables_on_ps
 
 APPLIES = re.compile(r"Resource(Sparse)?Apply\w+$")
@@ -57,14 +57,14 @@ def _unknown(index: GraphIndex, consumer: NodeDef, number: int) -> bool:
     )
 
 
-def decide(index: GraphIndex, cutting: Cutting) -> Decision:
+def decide(index: GraphIndex, partitioning: Partitioning) -> Decision:
     """Raises RefusedError where the chief has cut what cannot be cut here."""
     nodes = {name: node for name, node in variables_on_ps(index).items() if node.node.op in RESOURCE_VARIABLES}
     wanted: dict[str, Layout] = {}
     of_name: dict[str, list[str]] = defaultdict(list)
     for name, node in nodes.items():
-        divided = node.name in cutting.divided or _primary(node, nodes) in cutting.divided
-        layout = layout_of(node.dimensions or (), cutting, divided) if variable_bytes(node) else None
+        divided = node.name in partitioning.divided or _primary(node, nodes) in partitioning.divided
+        layout = layout_of(node.dimensions or (), partitioning, divided) if variable_bytes(node) else None
         if layout is not None:
             of_name[node.name].append(name)
             wanted[node.name] = layout
@@ -81,13 +81,13 @@ def decide(index: GraphIndex, cutting: Cutting) -> Decision:
                     kept.setdefault(shared, f"{consumer.op} '{consumer.name}' uses it in a way that cannot be cut")
                 elif APPLIES.match(consumer.op):
                     _join(index, consumer, shared, nodes, wanted, together, kept)
-    if cutting.known is not None:
-        for shared in wanted.keys() - cutting.known:
+    if partitioning.known is not None:
+        for shared in wanted.keys() - partitioning.known:
             kept.setdefault(shared, "the chief has it whole")
     for shared in list(kept):
         for other in together[shared]:
             kept.setdefault(other, f"it is updated together with {shared}")
-    for shared in sorted(kept.keys() & (cutting.known or frozenset())):
+    for shared in sorted(kept.keys() & (partitioning.known or frozenset())):
         raise RefusedError(
             f"the chief has cut the variable '{shared}' over slots, and this process cannot: {kept[shared]}; "
             "run with --setting cut=off, or build that op in every role"

@@ -7,10 +7,10 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.python.framework import tensor_util
 
 from deeprec_ext.graph import attributes
-from deeprec_ext.graph.cutting.layout import sub_slice
-from deeprec_ext.graph.cutting.parts import CutVariable, constant, controls_of, data_of, strings
-from deeprec_ext.graph.cutting.values import Values
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, output_number
+from deeprec_ext.graph.partitioning.layout import sub_slice
+from deeprec_ext.graph.partitioning.parts import PartitionedVariable, constant, controls_of, data_of, strings
+from deeprec_ext.graph.partitioning.values import Values
 
 _REPEATED = ("half_val", "float_val", "double_val", "int_val", "int64_val", "bool_val")
 
@@ -46,7 +46,7 @@ def save_parts(index: GraphIndex, values: Values) -> None:
         index.replace(node, "SaveV2", device, inputs, dtypes=attributes.kinds([entry[3] for entry in entries]))
 
 
-def restored_parts(index: GraphIndex, node: NodeDef, value: str, variable: CutVariable) -> list[str] | None:
+def restored_parts(index: GraphIndex, node: NodeDef, value: str, variable: PartitionedVariable) -> list[str] | None:
     """Of a value out of a checkpoint. Where PS read the whole, each reads the slices of its parts; where the chief does (of a
     saver that is not sharded), it goes on doing so: the file may be on its disk alone. None: the value comes from elsewhere."""
     source = value
@@ -74,7 +74,7 @@ def restored_parts(index: GraphIndex, node: NodeDef, value: str, variable: CutVa
 
 
 def _read_less(
-    index: GraphIndex, restore: NodeDef, slices_at: str, number: int, slices: list[bytes], variable: CutVariable
+    index: GraphIndex, restore: NodeDef, slices_at: str, number: int, slices: list[bytes], variable: PartitionedVariable
 ) -> None:
     sizes = " ".join(str(size) for size in variable.layout.dimensions)
     rows = ":".join(["0,1", *(f"0,{size}" for size in variable.layout.dimensions[1:])])
@@ -83,7 +83,7 @@ def _read_less(
     index.set_input(restore, at, strings(index, f"{restore.name}__slices", restore.device, changed))
 
 
-def filled_parts(index: GraphIndex, node: NodeDef, value: str, variable: CutVariable) -> list[str] | None:
+def filled_parts(index: GraphIndex, node: NodeDef, value: str, variable: PartitionedVariable) -> list[str] | None:
     """Of an initial value that is one number, as optimizers' slots have: made where the parts are. None: it is another."""
     source = value
     while index.nodes[op_name(source)].op == "Identity":

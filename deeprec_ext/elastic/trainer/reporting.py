@@ -17,7 +17,7 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 log = logging.getLogger("deeprec_ext")
 
 
-class Telling:
+class Reporter:
     """Args:
     declaring: what it tells of its variables.
     note_pause: is told the seconds of each pause that is reported.

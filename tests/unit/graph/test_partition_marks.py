@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deeprec_ext.graph import Context, Cutting, GraphIndex, build_catalogue, cut, rewrite, saved_names
+from deeprec_ext.graph import Context, GraphIndex, Partitioning, build_catalogue, partition, rewrite, saved_names
 
 v1 = tf.compat.v1
 legacy = tf.keras.optimizers.legacy
@@ -30,7 +30,7 @@ DENSELY = {"adam": lambda: v1.train.AdamOptimizer(0.1), "keras_adam": lambda: le
 
 
 def build(scope, make, setter):
-    """The graph after cutting: definition, step, init, catalogue."""
+    """The graph after partitioning: definition, step, init, catalogue."""
     with tf.Graph().as_default() as graph, v1.device(setter), v1.variable_scope(scope, use_resource=True):
         table = v1.get_variable("table", [ROWS, DIM], initializer=v1.glorot_uniform_initializer(7))
         ids = v1.placeholder(tf.int64, [None], name="ids")
@@ -45,7 +45,7 @@ def build(scope, make, setter):
         init = v1.global_variables_initializer()
         value = table.read_value().name
     definition = graph.as_graph_def()
-    cuts = cut(GraphIndex(definition), Cutting(PARTS, "on"))
+    cuts = partition(GraphIndex(definition), Partitioning(PARTS, "on"))
     assert cuts.variables, cuts.report
     saved = saved_names(graph)
     catalogue = build_catalogue(definition, [step.name], type(saved)(cuts.saved(saved.names)))

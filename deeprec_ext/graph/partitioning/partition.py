@@ -11,13 +11,13 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.context import Report
-from deeprec_ext.graph.cutting import checkpoints, functions, parts
-from deeprec_ext.graph.cutting.deciding import APPLIES, ASSIGNS, SCATTERS, decide
-from deeprec_ext.graph.cutting.layout import Cutting, part_name, sub_slice
-from deeprec_ext.graph.cutting.parts import CutVariable, attrs_of, controls_of
-from deeprec_ext.graph.cutting.routing import Router
-from deeprec_ext.graph.cutting.values import Values
 from deeprec_ext.graph.index import GraphIndex, op_name
+from deeprec_ext.graph.partitioning import checkpoints, functions, parts
+from deeprec_ext.graph.partitioning.deciding import APPLIES, ASSIGNS, SCATTERS, decide
+from deeprec_ext.graph.partitioning.layout import Partitioning, part_name, sub_slice
+from deeprec_ext.graph.partitioning.parts import PartitionedVariable, attrs_of, controls_of
+from deeprec_ext.graph.partitioning.routing import Router
+from deeprec_ext.graph.partitioning.values import Values
 from deeprec_ext.units import counted
 
 
@@ -32,10 +32,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Cuts:
+class Partitions:
     """What was done to a graph."""
 
-    variables: Mapping[str, CutVariable] = field(default_factory=dict)
+    variables: Mapping[str, PartitionedVariable] = field(default_factory=dict)
     """Shared name of the whole -> how it was cut."""
     report: Report | None = None
     """None: there was nothing to decide."""
@@ -53,38 +53,38 @@ class Cuts:
         return found
 
 
-def cut(index: GraphIndex, cutting: Cutting) -> Cuts:
-    """Cuts the large variables of a user's graph, in place; the index stays true.
+def partition(index: GraphIndex, partitioning: Partitioning) -> Partitions:
+    """Partitions the large variables of a user's graph, in place; the index stays true.
 
     Raises RefusedError where the chief has cut what cannot be cut here.
     """
-    if cutting.mode == "off" or cutting.slots < 2:
-        return Cuts()
+    if partitioning.mode == "off" or partitioning.slots < 2:
+        return Partitions()
     began = time.perf_counter()
-    decision = decide(index, cutting)
+    decision = decide(index, partitioning)
     if not decision.nodes and not decision.kept:
-        return Cuts()
+        return Partitions()
     functions.hand_in(index, decision.nodes)
-    cutter = _Cutter(index)
+    partitioner = _Partitioner(index)
     for node, (variable, layout) in decision.nodes.items():
-        cutter.variables[node] = parts.make_parts(index, variable, layout, cutting.slots)
-    cutter.run()
-    by_name = {one.whole.name: one for one in cutter.variables.values()}
+        partitioner.variables[node] = parts.make_parts(index, variable, layout, partitioning.slots)
+    partitioner.run()
+    by_name = {one.whole.name: one for one in partitioner.variables.values()}
     count = sum(one.count for one in by_name.values())
     detail = f"{counted(len(by_name), 'variable')} in {counted(count, 'part')}"
-    detail += f", {cutter.lookups} look-ups, {cutter.updates} updates"
+    detail += f", {partitioner.lookups} look-ups, {partitioner.updates} updates"
     if decision.kept:
         name, why = next(iter(decision.kept.items()))
         more = f" and {len(decision.kept) - 1} more" if len(decision.kept) > 1 else ""
         detail += f"; whole: {name}{more}, {why}"
-    return Cuts(by_name, Report("cut", len(by_name), detail, time.perf_counter() - began))
+    return Partitions(by_name, Report("cut", len(by_name), detail, time.perf_counter() - began))
 
 
-class _Cutter:
+class _Partitioner:
     def __init__(self, index: GraphIndex) -> None:
         self._index = index
         self._router, self._values = Router(index), Values(index)
-        self.variables: dict[str, CutVariable] = {}
+        self.variables: dict[str, PartitionedVariable] = {}
         """By the name of the node that made the handle."""
         self.lookups = self.updates = 0
         self._changed: set[str] = set()
@@ -108,7 +108,7 @@ class _Cutter:
         self._changed |= self._values.close()
         self._forget_wholes()
 
-    def _variable(self, node: NodeDef) -> CutVariable:
+    def _variable(self, node: NodeDef) -> PartitionedVariable:
         return self.variables[op_name(self._index.inputs(node.name)[0])]
 
     def _exchange(self, node: NodeDef) -> None:
@@ -130,7 +130,7 @@ class _Cutter:
         else:
             self._per_part(node, variable, {})
 
-    def _per_part(self, node: NodeDef, variable: CutVariable, given: Mapping[int, list[str]]) -> None:
+    def _per_part(self, node: NodeDef, variable: PartitionedVariable, given: Mapping[int, list[str]]) -> None:
         """The same op once per part; `given`: number of an input -> its value for each part. The node waits for them all."""
         index, made = self._index, []
         for part, device in enumerate(variable.devices):
@@ -141,7 +141,7 @@ class _Cutter:
             made.append(index.add(f"{node.name}__cut_{part}", node.op, device, inputs, **attrs_of(node)).name)
         parts.join(index, node, made)
 
-    def _all_initialized(self, node: NodeDef, variable: CutVariable) -> None:
+    def _all_initialized(self, node: NodeDef, variable: PartitionedVariable) -> None:
         index, name = self._index, node.name
         made = [
             index.add(f"{name}__cut_{part}", node.op, device, [handle, *controls_of(index, name)]).name
@@ -156,7 +156,7 @@ class _Cutter:
             node, "All", node.device, [packed, axis], Tidx=parts.INT32, keep_dims=attributes.flag(False)
         )  # fmt: skip
 
-    def _assign(self, node: NodeDef, variable: CutVariable) -> None:
+    def _assign(self, node: NodeDef, variable: PartitionedVariable) -> None:
         value, dtype = self._index.inputs(node.name)[1], attributes.copied(node.attr["dtype"])
         rows = self._values.parts_of(value, variable) or checkpoints.restored_parts(self._index, node, value, variable)
         rows = rows or checkpoints.filled_parts(self._index, node, value, variable)
@@ -165,7 +165,7 @@ class _Cutter:
             rows = parts.rows_of(self._index, node.name, device, value, variable.layout, dtype)
         self._per_part(node, variable, {1: rows})
 
-    def _update(self, node: NodeDef, variable: CutVariable) -> None:
+    def _update(self, node: NodeDef, variable: PartitionedVariable) -> None:
         index, inputs, given = self._index, self._index.inputs(node.name), {}
         self.updates += 1
         at = attributes.input_of(node, "indices")

@@ -13,8 +13,8 @@ from tensorflow.core.framework.function_pb2 import FunctionDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
-from deeprec_ext.graph.cutting.parts import controls_of
 from deeprec_ext.graph.index import GraphIndex
+from deeprec_ext.graph.partitioning.parts import controls_of
 
 _CALLS = {"If": 1, "StatelessIf": 1, "PartitionedCall": 0, "StatefulPartitionedCall": 0}
 """Ops that call functions with their inputs, from this one on."""

@@ -3,26 +3,29 @@
 import pytest
 import tensorflow as tf
 
-from deeprec_ext.graph import Cutting, GraphIndex, cut, divided_of, saved_names
-from deeprec_ext.graph.cutting.layout import layout_of, sub_slice
+from deeprec_ext.graph import GraphIndex, Partitioning, divided_of, partition, saved_names
+from deeprec_ext.graph.partitioning.layout import layout_of, sub_slice
 
 v1 = tf.compat.v1
 MB = 1 << 20
-AUTO, ON = Cutting(16), Cutting(16, "on")
+AUTO, ON = Partitioning(16), Partitioning(16, "on")
 
 
 @pytest.mark.parametrize(
-    ("cutting", "megabytes", "divided", "parts"),
+    ("partitioning", "megabytes", "divided", "parts"),
     [
         (AUTO, 1.9, False, 1), (AUTO, 2, False, 2), (AUTO, 4, False, 4), (AUTO, 192, False, 8), (AUTO, 640, False, 10),
-        (AUTO, 4096, False, 16), (Cutting(3), 192, False, 3), (Cutting(1), 192, False, 1), (Cutting(16, "off"), 192, False, 1),
+        (AUTO, 4096, False, 16), (Partitioning(3), 192, False, 3),
+        (Partitioning(1), 192, False, 1), (Partitioning(16, "off"), 192, False, 1),
         (AUTO, 2, True, 1), (AUTO, 64, True, 1), (AUTO, 65, True, 2), (AUTO, 192, True, 3), (AUTO, 200, True, 4),
         (ON, 1 / 8, False, 2), (ON, 1 / 9, False, 1), (ON, 1, False, 8), (ON, 64, True, 1), (ON, 65, True, 2),
     ],
 )  # fmt: skip
-def test_parts_follow_the_bytes_and_what_the_script_has_divided_stays_up_to_64_mb(cutting, megabytes, divided, parts):
+def test_parts_follow_the_bytes_and_what_the_script_has_divided_stays_up_to_64_mb(
+    partitioning, megabytes, divided, parts
+):
     rows = int(megabytes * MB / 16 / 4)
-    layout = layout_of((rows, 16), cutting, divided)
+    layout = layout_of((rows, 16), partitioning, divided)
     assert (layout.count if layout else 1) == parts
     if layout:
         assert sum(layout.size(part) for part in range(layout.count)) == rows
@@ -57,7 +60,7 @@ def decided(setter, optimizer, partitioner, rows=1_000_000):
             parts = list(table) if partitioner else [table]
             made.apply_gradients(zip(tf.gradients(loss, parts), parts))
         index = GraphIndex(graph.as_graph_def())
-        cuts = cut(index, Cutting(4, divided=divided_of(saved_names(graph).names)))
+        cuts = partition(index, Partitioning(4, divided=divided_of(saved_names(graph).names)))
     return {name: one.count for name, one in cuts.variables.items()}, cuts, index
 
 

@@ -1,4 +1,4 @@
-"""The thread that keeps the peer backups of a PS (or a holder) up to date: `guarding`."""
+"""The thread that keeps the peer backups of a PS (or a holder) up to date: `peer_backup`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from deeprec_ext.errors import DeepRecError, one_line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 if TYPE_CHECKING:
-    from deeprec_ext.elastic.ps.guarding import Guarding
+    from deeprec_ext.elastic.ps.peer_backup import PeerBackup
 
 log = logging.getLogger("deeprec_ext")
 
@@ -84,10 +84,10 @@ class Assignment:
     owned: frozenset[int] = frozenset()
 
 
-class Keeper:
+class Refresher:
     """One thread that keeps the backups up to date. When it hangs in a run on a dead PS, it is left behind."""
 
-    def __init__(self, owner: Guarding) -> None:
+    def __init__(self, owner: PeerBackup) -> None:
         self._owner = owner
         self._inbox: queue.Queue[str] = queue.Queue(100)
         self._lock = threading.Lock()
