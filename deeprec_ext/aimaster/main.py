@@ -36,6 +36,9 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
     pods.add_argument("--launcher", metavar="HOST:PORT", help="where pods come from: the launcher of this machine")
     pods.add_argument("--tfjob", metavar="NAMESPACE/NAME", help="or this TFJob's cluster: they are made here")
     parser.add_argument(
+        "--elsewhere", action="store_true", help="with --launcher: pods run on other machines, and keep their size"
+    )
+    parser.add_argument(
         "--package-image", default="", help="with --tfjob: brings this package into the pods of the job"
     )
     parser.add_argument(
@@ -142,7 +145,7 @@ async def serve_web(master: AIMaster, address: str | None, certs: str | None) ->
 async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
     """Until a signal, a newer AIMaster, or an error; returns the exit code."""
     spec.workdir.mkdir(parents=True, exist_ok=True)
-    backend = LauncherBackend(options.launcher, spec.name, options.certs)
+    backend = LauncherBackend(options.launcher, spec.name, options.certs, elsewhere=options.elsewhere)
 
     async def begin() -> AIMaster:
         store = opening.store_of(spec)

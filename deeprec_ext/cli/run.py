@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.records.history import bounds_of, estimate, history_path, size_of
 from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, parse_requests
 from deeprec_ext.launch.roles.isolation import MODES, NO_PORT, open_network
+from deeprec_ext.launch.roles.registry import LOCAL, RUNNERS
 from deeprec_ext.launch.rundir import check_directory, default_directory, make_directory, try_directory, writable
 from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, choose, facts_of_command, layout_called
 from deeprec_ext.options import BAD_RECORDS, split_setting, values_given
@@ -126,6 +128,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "still reaches other machines, through slirp4netns",
     )  # fmt: skip
     parser.add_argument(
+        "--backend", choices=tuple(RUNNERS), default=LOCAL,
+        help="who runs PS and trainers: this machine (local, the default), or Slurm, as jobs of a cluster (slurm)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--backend-arg", action="append", default=[], metavar="[ROLE:]ARG",
+        help="of --backend slurm: an option of sbatch, for all roles or one, as in worker:--gres=gpu:1; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
         "--dashboard", type=whole("count"), metavar="PORT",
         help="serve the dashboard, and metrics for Prometheus, at this port of this machine; 0: any free one",
     )  # fmt: skip
@@ -186,6 +196,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     values_given(settings)
     if arguments.isolate == "on" and arguments.port is not None:
         raise UsageError(NO_PORT.format(arguments.port))
+    check_backend(arguments.backend, arguments.backend_arg, arguments.isolate)
     port = check_free(arguments.port, "--port") if arguments.port is not None else 0
     dashboard = check_dashboard(arguments.dashboard) if arguments.dashboard is not None else None
     path = arguments.workdir if arguments.workdir is not None else default_directory(label)
@@ -194,7 +205,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     return RunPlan(
         job, layout.command, limits, directory, events, settings, requests, ceilings, arguments.resume, port,
         dashboard_port=dashboard, isolate=arguments.isolate, script=label, history=history, start=start, grown=grown,
-        layout=layout,
+        layout=layout, backend=arguments.backend, backend_arguments=tuple(arguments.backend_arg),
     )  # fmt: skip
 
 
@@ -212,6 +223,14 @@ def check_ceilings(ceilings: Ceilings, requests: Requests, limits: Limits, *, au
     if why := contradiction(size_of(requests, limits.ps, limits.workers), bounds_of(limits, ceilings)):
         raise UsageError(f"the limits of --autoscale contradict each other: {why}")
     return requests
+
+
+def check_backend(backend: str, arguments: Sequence[str], isolate: str) -> None:
+    """Raises UsageError for what only the other kind can do."""
+    if backend == LOCAL and arguments:
+        raise UsageError(f"--backend-arg {arguments[0]}: this machine takes none; give --backend too")
+    if backend != LOCAL and isolate == "on":
+        raise UsageError(f"--isolate on: a network of its own is one of this machine; --backend {backend} has none")
 
 
 def check_dashboard(port: int) -> int:

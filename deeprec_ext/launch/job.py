@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,10 +33,13 @@ from deeprec_ext.launch.records.history import remember
 from deeprec_ext.launch.records.logs import tail
 from deeprec_ext.launch.records.story import write_report
 from deeprec_ext.launch.records.summary import begins_at, merge_summary, read_stored
-from deeprec_ext.launch.roles.containers import open_containers
+from deeprec_ext.launch.resources import Requests
 from deeprec_ext.launch.roles.guard import Guard
 from deeprec_ext.launch.roles.isolation import open_network, remove_socket, socket_for
-from deeprec_ext.launch.roles.process import Command
+from deeprec_ext.launch.roles.local import LocalRunner
+from deeprec_ext.launch.roles.registry import RUNNERS
+from deeprec_ext.launch.roles.runner import Command
+from deeprec_ext.launch.roles.runner import Job as About
 from deeprec_ext.launch.roles.service import LauncherService
 from deeprec_ext.launch.roles.supervisor import Pod, Pods
 from deeprec_ext.launch.rundir import writable
@@ -50,6 +53,11 @@ from deeprec_ext.security.credentials import SERVER_OPTIONS, add_port
 from deeprec_ext.security.tokens import make_token, page_line, write_door
 
 _log = logging.getLogger(__name__)
+
+NETWORK = (
+    "network: TensorFlow's ports are open to whoever reaches the nodes of the job, who can read through them what its user can "
+    "read; the AIMaster's is not (mutual TLS)"
+)
 
 REPORT_SECONDS = 60.0
 """What the report at the end may take: a second is usual, a network disk may be slow."""
@@ -100,21 +108,21 @@ class Job:
         self._hurry = asyncio.Event()
         self._began = time.monotonic()
         self._started = 0.0  # Unix seconds, as described
-        self._network, self._namespace = open_network(plan.isolate, plan.aimaster_port)
+        self._guard = Guard()
+        about = About(plan.job, plan.directory.path, plan.requests, plan.backend_arguments)
+        self._runner = RUNNERS[plan.backend](about, self._guard)
+        isolate = "off" if self._runner.elsewhere else plan.isolate
+        self._network, self._namespace = open_network(isolate, plan.aimaster_port)
         self._socket: Path | None = None
+        self._aimaster = ""
         if self._namespace is not None:
             self._socket = socket_for(plan.directory.path)
             self._aimaster = f"unix:{self._socket}"
-        else:
-            self._aimaster = f"{HOST}:{plan.aimaster_port or free_port()}"
         self._http = None if plan.dashboard_port is None else f"{HOST}:{plan.dashboard_port or free_port()}"
         self._launcher = self._page = ""
         self._events = EventTail(plan.directory.events, from_end=plan.resume)
-        containers = open_containers(plan.requests)
-        self._guard = Guard()
-        for path in containers.paths:
-            self._guard.add_directory(path)
-        self._pods = Pods(self._command_of, plan.directory.log, self._judge, self._guard, containers)
+        beside = LocalRunner(replace(about, requests=Requests()), self._guard) if self._runner.elsewhere else None
+        self._pods = Pods(self._command_of, plan.directory.log, self._judge, self._runner, beside)
         self._pods.broke = self._nobody_looks_after
 
     async def run(self) -> Result:
@@ -128,6 +136,9 @@ class Job:
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[Border()])
         tasks: list[asyncio.Task[None]] = []
         try:
+            await self._runner.begin()
+            if not self._aimaster:
+                self._aimaster = f"{self._runner.host}:{plan.aimaster_port or free_port()}"
             with writable(plan.directory):
                 create_certificates(plan.directory.certificates, plan.job)
             if self._http is not None:
@@ -138,7 +149,7 @@ class Job:
             self._display.say(f"layout: {plan.layout}")
             for line in plan.grown:
                 self._display.say(f"limits: {line}")
-            self._display.say(self._network.line)
+            self._display.say(NETWORK if self._runner.elsewhere else self._network.line)
             if (open_ := opening(plan.directory.path)) is not None:
                 self._display.say(f"warning: run directory: {open_.line}; {open_.remedy}")
             rpc.add_LauncherServicer_to_server(LauncherService(self._pods), server)
@@ -168,6 +179,7 @@ class Job:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._pods.close()
             await server.stop(0)
+            await self._runner.close()
             self._guard.close()
             if self._namespace is not None:
                 self._namespace.close()
@@ -182,7 +194,14 @@ class Job:
         if pod.role == "aimaster":
             first = pod.starts <= 1  # later starts are recoveries: the roles live
             resume = self._plan.resume and first
-            return aimaster_command(self._plan, self._aimaster, self._launcher, resume=resume, http=self._http)
+            return aimaster_command(
+                self._plan,
+                self._aimaster,
+                self._launcher,
+                resume=resume,
+                http=self._http,
+                elsewhere=self._runner.elsewhere,
+            )
         issue(self._plan.directory.certificates, self._plan.job, pod.name)
         inside = () if self._namespace is None else tuple(self._namespace.descriptors)
         return role_command(self._plan, self._aimaster, pod.role, pod.index, namespaces=inside)
@@ -391,7 +410,7 @@ def describe(plan: RunPlan, aimaster: str, launcher: str, http: str | None) -> d
         "ceilings": asdict(plan.ceilings),
         "settings": dict(plan.settings), "events": [str(event) for event in plan.events], "started": time.time(),
         "resumed": plan.resume, "start": start_values(plan.start), "dashboard": f"http://{http}/" if http else "",
-        "isolated": aimaster.startswith("unix:"),
+        "backend": plan.backend, "isolated": aimaster.startswith("unix:"),
         "versions": {
             "python": platform.python_version(), "executable": sys.executable,
             "protocol": f"{PROTOCOL_MAJOR}.{PROTOCOL_MINOR}",

@@ -16,7 +16,7 @@ from deeprec_ext.launch.environment import aimaster_environment, role_environmen
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.resources import Ceilings, Requests, Resources
-from deeprec_ext.launch.roles.process import Command
+from deeprec_ext.launch.roles.runner import Command
 from deeprec_ext.layout import CHIEF, Choice
 from deeprec_ext.options import OBJECTIVES, Settings, values_given
 from deeprec_ext.rundir import RunDirectory
@@ -42,6 +42,8 @@ class RunPlan:
     aimaster_port: int = 0
     dashboard_port: int | None = None
     isolate: str = "off"  # one of isolation.MODES
+    backend: str = "local"  # by whom roles are run: one of `roles.registry`
+    backend_arguments: tuple[str, ...] = ()  # for it alone
     umask: int | None = None  # of processes that run the user's code; None: as the launcher's
     script: str = ""  # what tells jobs of one script from others, in the history
     history: Path | None = None
@@ -80,7 +82,13 @@ def _range(kind: str, count: int) -> list[str]:
 
 
 def aimaster_command(
-    plan: RunPlan, aimaster: str, launcher: str, *, resume: bool = False, http: str | None = None
+    plan: RunPlan,
+    aimaster: str,
+    launcher: str,
+    *,
+    resume: bool = False,
+    http: str | None = None,
+    elsewhere: bool = False,
 ) -> Command:
     """How the AIMaster is started; the arguments are those of `python -m deeprec_ext.aimaster`."""
     limits = plan.limits
@@ -100,6 +108,8 @@ def aimaster_command(
         words += ["--start", plan.start.reason]
     if limits.evaluator:
         words.append("--evaluator")
+    if elsewhere:
+        words.append("--elsewhere")
     if resume:
         words.append("--resume")
     if http is not None:
@@ -157,6 +167,8 @@ def describe_plan(plan: RunPlan) -> dict[str, Any]:
         "port": plan.aimaster_port or None,
         "dashboard_port": plan.dashboard_port,
         "isolate": plan.isolate,
+        "backend": plan.backend,
+        "backend_arguments": list(plan.backend_arguments),
     }
 
 

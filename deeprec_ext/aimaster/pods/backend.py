@@ -97,12 +97,12 @@ def host_available_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
 
 
 class LauncherBackend:
-    """Pods are processes of this machine, kept by the launcher."""
+    """Pods are processes of this machine, or jobs of a scheduler (`elsewhere`), kept by the launcher."""
 
-    resizes_in_place = True
-
-    def __init__(self, address: str, job: str, certs: str | None) -> None:
+    def __init__(self, address: str, job: str, certs: str | None, *, elsewhere: bool = False) -> None:
         self._address, self._certs = address, certs
+        self._elsewhere, self.resizes_in_place = elsewhere, not elsewhere
+        self._waiting: dict[str, str] = {}
         self._name = credentials.server_name("launcher", job)
         self._channel: grpc.aio.Channel | None = None
 
@@ -159,7 +159,8 @@ class LauncherBackend:
             try:
                 async for status in self._stub().Watch(pb.WatchRequest()):
                     pause = 0.1
-                    yield _state(status)
+                    if self._placed(status):
+                        yield _state(status)
             except grpc.aio.AioRpcError as error:
                 log.warning("the launcher at %s cannot be watched: %s", self._address, error.details())
             await asyncio.sleep(pause)
@@ -169,13 +170,21 @@ class LauncherBackend:
 
     async def existing(self) -> list[PodState]:
         reply = await self._call("list its pods", lambda stub: stub.List(pb.WatchRequest(), timeout=CALL_SECONDS))
-        return [_state(status) for status in reply.pods]
+        return [_state(status) for status in reply.pods if self._placed(status)]
+
+    def _placed(self, status: pb.PodStatus) -> bool:
+        """Whether it runs or has ended; else why not is noted."""
+        if status.state == "waiting":
+            self._waiting[status.name] = status.cause
+        else:
+            self._waiting.pop(status.name, None)
+        return status.state != "waiting"
 
     def available_memory(self) -> int | None:
-        return host_available_memory()
+        return None if self._elsewhere else host_available_memory()
 
     def waiting_reason(self, name: str) -> str:
-        return ""  # a process begins at once
+        return self._waiting.get(name, "")
 
     async def close(self) -> None:
         await self._reopen()

@@ -3,7 +3,8 @@
 `PR_SET_PDEATHSIG` (see `child`) reaches a role but not the processes a role has started (`bash train.sh`). The launcher
 writes `+GROUP` for each process group it starts and `-GROUP` when it has seen it empty, and `@PATH` for a directory of cgroups.
 The pipe ends when the launcher dies, of anything, or has done; then every group still on the list gets SIGKILL, and the
-directories are removed with whatever still runs in them.
+directories are removed with whatever still runs in them. `>PROGRAM NUMBER` and `<PROGRAM NUMBER`: the same for a job of a
+scheduler, and the program that ends those that are left.
 """
 
 from __future__ import annotations
@@ -41,6 +42,13 @@ class Guard:
 
     def remove(self, group: int) -> None:
         self._write(f"-{group}\n")
+
+    def add_job(self, program: str, number: str) -> None:
+        """Of a scheduler; `program` ends jobs by their numbers."""
+        self._write(f">{program} {number}\n")
+
+    def remove_job(self, program: str, number: str) -> None:
+        self._write(f"<{program} {number}\n")
 
     def add_directory(self, path: Path) -> None:
         """Of cgroups, to be removed at the end."""
@@ -106,15 +114,24 @@ def _removed(path: Path) -> bool:
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    for hint in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(hint, signal.SIG_IGN)
     groups: set[int] = set()
     directories: list[Path] = []
+    jobs: dict[tuple[str, str], None] = {}
     for line in sys.stdin:
         if line[0] == "@":
             directories.append(Path(line[1:-1]))
+        elif line[0] in "<>":
+            program, _, number = line[1:-1].rpartition(" ")
+            jobs.pop((program, number), None)
+            if line[0] == ">":
+                jobs[program, number] = None
         else:
             (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+    for program in {program for program, _ in jobs}:
+        with contextlib.suppress(OSError):
+            subprocess.Popen([program, *(number for owner, number in jobs if owner == program)])
     for group in groups:
         kill_group(group, signal.SIGKILL)
     remove_groups(directories)

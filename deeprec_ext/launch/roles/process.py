@@ -12,62 +12,59 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from deeprec_ext.launch.roles.guard import Guard, kill_group
+from deeprec_ext.launch.roles.guard import Guard, kill_group, kill_member
 from deeprec_ext.launch.roles.printing import Printing
+from deeprec_ext.launch.roles.runner import Command, marker
 
 _CHILD = Path(__file__).with_name("child.py")
 
 _SENT_BY_OTHERS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 
 
-@dataclass(frozen=True)
-class Command:
-    """What to start. `environment` is complete, not an addition.
-
-    `namespaces`: open files of those it enters, in this order. `umask`: of the process; the launcher's own shuts others out.
-    """
-
-    argv: tuple[str, ...]
-    environment: Mapping[str, str]
-    namespaces: tuple[int, ...] = ()
-    umask: int | None = None
-
-
 class Process:
-    """A running (or ended) process. Made by `start`; must be waited for."""
+    """A running (or ended) process, as `runner.Running` has it. Made by `start`; must be waited for."""
 
     def __init__(self, process: asyncio.subprocess.Process, guard: Guard, printing: Printing) -> None:
         self._process = process
         self._guard, self._printing = guard, printing
         self.pid = process.pid
         self.started_at = time.monotonic()
+        self.waiting = self.cause = ""
+        self.on_end: Callable[[int], str] = lambda code: ""  # exit code → why, where it does not tell
+
+    async def begun(self) -> bool:
+        return True
 
     async def wait(self) -> int:
-        """Exit code (128 + number for a signal), after its whole process group has been killed."""
         code = await self._process.wait()
         kill_group(self.pid, signal.SIGKILL)  # what the role has started goes with it
         self._guard.remove(self.pid)
         self._printing.drain()
-        return code if code >= 0 else 128 - code
+        code = code if code >= 0 else 128 - code
+        self.cause = self.on_end(code)
+        return code
 
     @property
     def killed_by_signal(self) -> bool:
-        """Also when a handler or a shell turned the signal into an exit code, as they do."""
         code = self._process.returncode
         return code is not None and (code < 0 or code - 128 in _SENT_BY_OTHERS)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the role and all it has started."""
         if not kill_group(self.pid, number):  # in its first milliseconds it is in our group still (see `child`)
             with contextlib.suppress(ProcessLookupError, ValueError):
                 self._process.send_signal(number)
 
+    def end(self, pid: int) -> bool:
+        if pid != self.pid:
+            kill_member(self.pid, pid)
+            return False
+        self.signal(signal.SIGKILL)
+        return True
+
     async def stop(self, grace_seconds: float) -> None:
-        """SIGTERM, after the grace SIGKILL; with no grace SIGKILL at once. Returns when the role has ended."""
         if grace_seconds > 0:
             self.signal(signal.SIGTERM)
             self.signal(signal.SIGCONT)  # a stopped process would sleep through its grace
@@ -114,8 +111,3 @@ def _orders(command: Command, cgroups: Sequence[Path]) -> str:
         orders.append(f"umask={command.umask:o}")
     orders += [f"cgroup={file}" for file in cgroups]
     return ":".join(orders + [f"namespace={number}" for number in command.namespaces])
-
-
-def marker(name: str, number: int) -> str:
-    """Begin of the line in a log that separates one start from the one before."""
-    return f"--- deeprec-ext: {name}, start {number}"

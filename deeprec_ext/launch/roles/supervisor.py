@@ -1,4 +1,7 @@
-"""The roles as processes: created and deleted by name, restarted as `restarting` says, every change told to the watchers."""
+"""The roles by name: created and deleted, restarted as `restarting` says, every change told to the watchers.
+
+The one supervisor of all that the launcher runs, by whatever runner.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,9 @@ from deeprec_ext.aimaster.pods.restarting import Action, Verdict
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.records.logs import why
 from deeprec_ext.launch.resources import Resources
-from deeprec_ext.launch.roles import process as processes
-from deeprec_ext.launch.roles.containers import Containers
-from deeprec_ext.launch.roles.guard import Guard, kill_member
 from deeprec_ext.launch.roles.printing import Printing
-from deeprec_ext.launch.roles.process import Command, Process
+from deeprec_ext.launch.roles.runner import Command, Runner, Running
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
-from deeprec_ext.units import format_bytes
 
 _log = logging.getLogger(__name__)
 _WATCH_QUEUE_MAX = 1000
@@ -42,7 +41,7 @@ class Pod:
     index: int
     log: Path
     printing: Printing = field(repr=False)
-    process: Process | None = None  # while it runs
+    process: Running | None = None  # from its start to its end
     pid: int = 0  # of the last process
     exit_code: int = 0
     told: int | None = None  # exit code of the script, when its process had to be killed because it did not end
@@ -60,7 +59,11 @@ class Pod:
 
     @property
     def running(self) -> bool:
-        return self.process is not None
+        return self.process is not None and self.process.pid > 0
+
+    @property
+    def state(self) -> str:
+        return "exited" if self.process is None else "running" if self.process.pid else "waiting"
 
     def why(self) -> str:
         """The error with which it ended, in one line, where its log tells."""
@@ -69,10 +72,10 @@ class Pod:
     def status(self) -> pb2.PodStatus:
         """As the AIMaster sees it, at this moment."""
         return pb2.PodStatus(
-            name=self.name, state="running" if self.running else "exited", pid=self.pid, exit_code=self.exit_code,
+            name=self.name, state=self.state, pid=self.pid, exit_code=self.exit_code,
             restarting=self.restarting, restarts=self.restarts, deleted=self.deleted,
-            last_line=self.why() if not self.running and self.exit_code and not self.deleted else "",
-            cause=self.cause, resources=self.resources.to_proto(),
+            last_line=self.why() if self.process is None and self.exit_code and not self.deleted else "",
+            cause=self.cause if self.process is None else self.process.waiting, resources=self.resources.to_proto(),
         )  # fmt: skip
 
 
@@ -84,14 +87,14 @@ class Pods:
     """All roles of one job. Not thread-safe: everything happens on the loop of the main thread."""
 
     def __init__(
-        self, command_of: Callable[[Pod], Command], log_of: Callable[[str], Path], judge: Judge, guard: Guard,
-        containers: Containers,
+        self, command_of: Callable[[Pod], Command], log_of: Callable[[str], Path], judge: Judge, runner: Runner,
+        local: Runner | None = None,
     ) -> None:  # fmt: skip
+        """`local`: the AIMaster's own runner, where roles have another."""
         self._command_of = command_of
         self._log_of = log_of
         self._judge = judge
-        self._guard = guard
-        self._containers = containers
+        self._runner, self._local = runner, local or runner
         self._pods: dict[str, Pod] = {}
         self._watchers: set[asyncio.Queue[pb2.PodStatus | None]] = set()
         self._stops: set[asyncio.Task[None]] = set()
@@ -147,17 +150,14 @@ class Pods:
         pod = self._pods.get(name)
         if pod is None or pod.process is None:
             return
-        if pod.process.pid == pid:
+        if pod.process.end(pid):
             pod.told = exit_code
-            pod.process.signal(signal.SIGKILL)
-        else:
-            kill_member(pod.process.pid, pid)
 
     def resize(self, name: str, resources: Resources) -> None:
         """One pod, or a role with all its pods, while they run. Raises UsageError, and then nothing has changed."""
-        for changed in self._containers.resize(name, resources):
+        for changed in self._runner.resize(name, resources):
             pod = self._pods[changed]
-            pod.resources = self._containers.resources(changed)
+            pod.resources = self._runner.resources(changed)
             self._tell(pod)
 
     async def wait_exited(self, names: list[str], timeout_seconds: float) -> bool:
@@ -186,7 +186,7 @@ class Pods:
     def signal(self, name: str, number: int) -> bool:
         """Send a signal to a running role; False if it does not run."""
         pod = self._pods.get(name)
-        if pod is None or pod.process is None:
+        if pod is None or pod.process is None or not pod.running:
             return False
         pod.process.signal(number)
         return True
@@ -225,18 +225,16 @@ class Pods:
             self._end(queue)
 
     async def _start(self, pod: Pod, resources: Resources | None = None) -> None:
-        cgroups = self._containers.enter(pod.name, resources)
-        pod.resources = self._containers.resources(pod.name)
+        runner = self._local if pod.role == "aimaster" else self._runner
         pod.starts += 1
-        pod.process = await processes.start(
-            pod.name, pod.starts, self._command_of(pod), self._guard, pod.printing, cgroups
-        )
+        pod.process = await runner.start(pod.name, pod.starts, self._command_of(pod), pod.printing, resources)
+        pod.resources = runner.resources(pod.name)
         pod.pid, pod.exit_code, pod.cause, pod.restarting = pod.process.pid, 0, "", False
         if pod.deleted or self.closed:  # while it was being forked
             self._stop(pod.process, 0)
         self._tell(pod)
 
-    def _stop(self, process: Process, grace_seconds: float) -> None:
+    def _stop(self, process: Running, grace_seconds: float) -> None:
         stop = asyncio.create_task(process.stop(grace_seconds))
         self._stops.add(stop)  # a task nobody refers to may be collected
         stop.add_done_callback(self._stops.discard)
@@ -257,12 +255,16 @@ class Pods:
         """Wait, judge, start again."""
         while pod.process is not None:
             process = pod.process
+            while not await process.begun():
+                self._tell(pod)
+            if pod.pid != process.pid:
+                pod.pid = process.pid
+                self._tell(pod)
             code, by_signal = await process.wait(), process.killed_by_signal
             if pod.told is not None and code == 128 + signal.SIGKILL:
                 code, by_signal = pod.told, False
             pod.process, pod.told = None, None
-            pod.exit_code, pod.cause = code, self._cause(pod, code)
-            self._containers.kill_rest(pod.name)
+            pod.exit_code, pod.cause = code, process.cause
             if pod.role == "aimaster" and time.monotonic() - process.started_at > STEADY_SECONDS:
                 pod.recent_restarts = pod.recent_error_restarts = 0  # it works, and is killed now and then (memory)
             verdict = await self._verdict(pod, code, by_signal)
@@ -305,12 +307,6 @@ class Pods:
                 _log.exception("%s could not be started; it is tried again", pod.name)
             await asyncio.sleep(START_AGAIN_SECONDS)
         pod.restarting = False
-
-    def _cause(self, pod: Pod, code: int) -> str:
-        if self._containers.ran_out_of_memory(pod.name) and code == 128 + signal.SIGKILL:
-            limit = pod.resources.memory_bytes
-            return f"oom: memory limit of {format_bytes(limit)}" if limit else "oom: out of memory"
-        return ""
 
     def _tell(self, pod: Pod) -> None:
         for queue in list(self._watchers):

@@ -20,7 +20,8 @@ from deeprec_ext.launch.records.logs import ends, tail, why
 from deeprec_ext.launch.records.summary import merge_summary
 from deeprec_ext.launch.roles.guard import Guard
 from deeprec_ext.launch.roles.printing import Printing
-from deeprec_ext.launch.roles.process import Command, marker, start
+from deeprec_ext.launch.roles.process import start
+from deeprec_ext.launch.roles.runner import Command, marker
 from deeprec_ext.launch.roles.supervisor import Pod
 from deeprec_ext.launch.rundir import check_directory, default_directory
 from deeprec_ext.launch.script import Progress

@@ -14,10 +14,12 @@ from deeprec_ext.aimaster.pods.restarting import Action, Verdict
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.resources import Requests
 from deeprec_ext.launch.roles import supervisor as module
-from deeprec_ext.launch.roles.containers import open_containers
 from deeprec_ext.launch.roles.guard import Guard
-from deeprec_ext.launch.roles.process import Command
+from deeprec_ext.launch.roles.local import LocalRunner
+from deeprec_ext.launch.roles.runner import Command, Job
 from deeprec_ext.launch.roles.supervisor import Pod, Pods
+
+ABOUT = Job("test", Path(), Requests())
 
 
 def test_a_watcher_that_comes_while_a_pod_is_being_started_is_not_told_that_it_has_exited(tmp_path: Path) -> None:
@@ -29,7 +31,7 @@ def test_a_watcher_that_comes_while_a_pod_is_being_started_is_not_told_that_it_h
 
     async def scenario() -> list[str]:
         guard = Guard()
-        pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
+        pods = Pods(command_of, lambda name: tmp_path / name, judge, LocalRunner(ABOUT, guard))
         starting = asyncio.ensure_future(pods.create("ps-0", "ps", 0))
         await asyncio.sleep(0)  # it is being forked
         assert not starting.done()
@@ -57,7 +59,7 @@ def ended(tmp_path: Path, script: str, pid_of: Callable[[Pods], int]) -> list[tu
             return Command(("bash", "-c", script), dict(os.environ))
 
         guard = Guard()
-        pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
+        pods = Pods(command_of, lambda name: tmp_path / name, judge, LocalRunner(ABOUT, guard))
         await pods.create("worker-0", "worker", 0)
         deadline = time.monotonic() + 20
         while not (pid := pid_of(pods)) and time.monotonic() < deadline:
@@ -109,7 +111,7 @@ def test_an_aimaster_that_is_killed_now_and_then_never_uses_up_its_restarts(
             return Command(("bash", "-c", "kill -9 $$"), dict(os.environ))
 
         guard = Guard()
-        pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
+        pods = Pods(command_of, lambda name: tmp_path / name, judge, LocalRunner(ABOUT, guard))
         await pods.create(role if role == "aimaster" else "ps-0", role, 0)
         assert await pods.wait_exited(["aimaster", "ps-0"], 30)
         pods.close()
@@ -136,7 +138,7 @@ def test_what_keeps_a_pod_from_being_started_again_for_a_while_is_waited_for(
             return Command(("false",), dict(os.environ))
 
         guard = Guard()
-        pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
+        pods = Pods(command_of, lambda name: tmp_path / name, judge, LocalRunner(ABOUT, guard))
         pod = await pods.create("ps-0", "ps", 0)
         assert pod.supervisor is not None
         assert await pods.wait_exited(["ps-0"], 30)
@@ -163,7 +165,7 @@ def test_restarts_that_do_not_count_are_not_counted(tmp_path: Path, counts: bool
             return Command(("false",), dict(os.environ))
 
         guard = Guard()
-        pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
+        pods = Pods(command_of, lambda name: tmp_path / name, judge, LocalRunner(ABOUT, guard))
         pod = await pods.create("chief-0", "chief", 0)
         assert await pods.wait_exited(["chief-0"], 30)
         pods.close()
@@ -179,7 +181,7 @@ async def supervised(
 ) -> tuple[Pod, list[str]]:
     """A pod whose supervisor has ended, and whom the launcher was told that nobody looks after."""
     guard, broken = Guard(), []
-    pods = Pods(command_of, lambda name: tmp_path / name, judge, guard, open_containers(Requests()))
+    pods = Pods(command_of, lambda name: tmp_path / name, judge, LocalRunner(ABOUT, guard))
     pods.broke = lambda name, error: broken.append(f"{name}: {error}")
     watch = pods.watch()
     pod = await pods.create("ps-0", "ps", 0)
