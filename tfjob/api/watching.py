@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 from deeprec_ext.errors import UnreachableError
+from deeprec_ext.retries import Sleep, pauses
 from tfjob.api.client import Api, ApiError, ExpiredError, ForbiddenError
 from tfjob.model.kinds import Manifest, Resource
 
@@ -14,35 +15,36 @@ log = logging.getLogger(__name__)
 
 LISTED = "LISTED"
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.5, 10.0
-"""After a broken watch: doubled while nothing comes."""
-
-Sleep = Callable[[float], Awaitable[None]]
+"""Between two watches: doubled while nothing comes."""
 
 
 async def changes(
     api: Api, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "",
-    sleep: Sleep = asyncio.sleep,
+    sleep: Sleep = asyncio.sleep, forbidden_ends: bool = True,
 ) -> AsyncIterator[tuple[str, list[Manifest] | Manifest]]:  # fmt: skip
     """("LISTED", all objects) first, and again where changes may have been missed; ("ADDED" | "MODIFIED" | "DELETED", object).
 
-    Raises ForbiddenError: waiting does not help. Everything else is tried again.
+    Args:
+        forbidden_ends: raises ForbiddenError where rights are missing; else it waits for them.
+
+    Everything else is tried again.
     """
-    version, pause = "", PAUSE_SECONDS
+    version, waits = "", pauses(PAUSE_SECONDS, PAUSE_MAX_SECONDS)
     while True:
         try:
             if not version:
                 found, version = await api.list_all(resource, namespace, labels=labels, fields=fields)
                 yield LISTED, found
             async for kind, one in api.watch(resource, namespace, version, labels=labels, fields=fields):
-                version, pause = one["metadata"]["resourceVersion"], PAUSE_SECONDS
+                version, waits = one["metadata"]["resourceVersion"], pauses(PAUSE_SECONDS, PAUSE_MAX_SECONDS)
                 if kind != "BOOKMARK":
                     yield kind, one
-        except ForbiddenError:
-            raise
         except ExpiredError:
             version = ""
             continue
         except (UnreachableError, ApiError) as error:
-            log.warning("%s cannot be watched: %s", resource.plural, error)
-        await sleep(pause)
-        pause = min(2 * pause, PAUSE_MAX_SECONDS)
+            if forbidden_ends and isinstance(error, ForbiddenError):
+                raise
+            level = logging.ERROR if isinstance(error, ForbiddenError) else logging.WARNING
+            log.log(level, "%s cannot be watched: %s; trying again", resource.plural, error)
+        await sleep(next(waits))

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from deeprec_ext.errors import DeepRecError, UsageError
 from tfjob.annotations import Elastic
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
+from tfjob.api.watching import changes
 from tfjob.model import names
 from tfjob.model.kinds import PODS, SERVICES, TFJOBS, Manifest, Resource
 from tfjob.operator.informer import Informer, Key, name_of, version_of
@@ -54,7 +55,7 @@ class Counts:
 
 
 class Controller:
-    """`job_changed` and `forget` come from whoever watches TFJobs; `run` for ever."""
+    """`watch` sees, `act` acts; both for ever."""
 
     def __init__(
         self, api: Api, options: Options, namespace: str | None, make_aimaster: MakeAIMaster,
@@ -68,6 +69,10 @@ class Controller:
         self.counts = Counts()
         self.job_counts = JobCounts()
         self._priorities = Priorities(api)
+        self._namespace = namespace
+        self.listed = asyncio.Event()
+        """All jobs that there are have been seen."""
+
         self._informers = {
             resource: Informer(api, resource, labels, namespace, _job_of, self.queue.add)
             for resource in (PODS, SERVICES, *([pod_groups] if pod_groups else []))
@@ -90,11 +95,24 @@ class Controller:
 
     @property
     def synced(self) -> bool:
-        return all(informer.synced.is_set() for informer in self._informers.values())
+        return self.listed.is_set() and all(informer.synced.is_set() for informer in self._informers.values())
 
     async def watch(self) -> None:
-        """What jobs own; for ever."""
-        await _together(informer.run() for informer in self._informers.values())
+        """Jobs, and what they own; for ever."""
+        await _together([self._watch_jobs(), *(informer.run() for informer in self._informers.values())])
+
+    async def _watch_jobs(self) -> None:
+        async for kind, found in changes(self._api, TFJOBS, self._namespace, forbidden_ends=False):
+            if isinstance(found, list):
+                for key in set(self.jobs) - {name_of(one) for one in found}:
+                    self.forget(key)
+                for one in found:
+                    self.job_changed(one)
+                self.listed.set()
+            elif kind == "DELETED":
+                self.forget(name_of(found))
+            else:
+                self.job_changed(found)
 
     def observe(self, key: Key) -> Observed:
         groups = self._informers[self._pod_groups].of(key) if self._pod_groups else ()
@@ -107,8 +125,8 @@ class Controller:
 
     async def act(self) -> None:
         """For ever; only while we lead."""
-        for informer in self._informers.values():
-            await informer.synced.wait()
+        for seen in (self.listed, *(informer.synced for informer in self._informers.values())):
+            await seen.wait()
         for key in self.jobs:
             self.queue.add(key)
         await _together(self._work() for _ in range(WORKERS))

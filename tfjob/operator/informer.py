@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
-from deeprec_ext.errors import UnreachableError
-from tfjob.api.client import Api, ApiError, ExpiredError, ForbiddenError
+from tfjob.api.client import Api
+from tfjob.api.watching import changes
 from tfjob.model.kinds import Manifest, Resource
-
-log = logging.getLogger(__name__)
-PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.5, 30.0
 
 Key = tuple[str, str]
 """Namespace and name of a job, or of an object."""
@@ -66,28 +62,14 @@ class Informer:
 
     async def run(self) -> None:
         """For ever."""
-        pause = PAUSE_SECONDS
-        version = ""
-        while True:
-            try:
-                if not version:
-                    version = await self._relist()
-                pause = PAUSE_SECONDS
-                async for kind, found in self._api.watch(self._resource, self._namespace, version, labels=self._labels):
-                    version = found["metadata"]["resourceVersion"]
-                    if kind != "BOOKMARK":
-                        self._take(found, gone=kind == "DELETED")
-            except ExpiredError:
-                version = ""
-            except (ApiError, UnreachableError) as error:
-                level = logging.ERROR if isinstance(error, ForbiddenError) else logging.WARNING
-                log.log(level, "%s cannot be watched: %s; trying again in %.0f s", self._resource.plural, error, pause)
-                version = ""
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, PAUSE_MAX_SECONDS)
+        watched = changes(self._api, self._resource, self._namespace, labels=self._labels, forbidden_ends=False)
+        async for kind, found in watched:
+            if isinstance(found, list):
+                self._listed(found)
+            else:
+                self._take(found, gone=kind == "DELETED")
 
-    async def _relist(self) -> str:
-        found, version = await self._api.list_all(self._resource, self._namespace, labels=self._labels)
+    def _listed(self, found: list[Manifest]) -> None:
         present = {name_of(one) for one in found}
         for gone in [one for name, one in self._objects.items() if name not in present]:
             self._take(gone, gone=True)
@@ -96,7 +78,6 @@ class Informer:
             if known is None or version_of(known) != version_of(one):
                 self._take(one, gone=False)
         self.synced.set()
-        return version
 
     def _take(self, found: Manifest, *, gone: bool) -> None:
         found["metadata"].pop("managedFields", None)  # half of an object's size, and nobody reads it

@@ -1,4 +1,4 @@
-"""The operator as a process: kopf watches TFJobs, informers what they own; one of several operators acts."""
+"""The operator as a process: it watches TFJobs and what they own; one of several operators acts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import logging
 import os
 import signal
 import socket
-import threading
 import uuid
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,16 +72,14 @@ async def run(options: OperatorOptions) -> int:
             )
         identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         leader = Leader(api, options.lease_namespace or own_namespace(), LEASE, identity)
-        ready = asyncio.Event()
         tasks = {
-            "TFJobs cannot be watched": _watch_jobs(api, controller, options.namespace, ready),
-            "what jobs own cannot be watched": controller.watch(),
-            "the lease is lost": _lead(controller, leader if options.leader_election else None, ready),
+            "TFJobs and what they own cannot be watched": _watch(api, controller, options.namespace),
+            "the lease is lost": _lead(controller, leader if options.leader_election else None),
         }
         if webhook is not None:
             tasks["the webhook cannot be served"] = webhook.run()
         if options.metrics_port is not None:
-            tasks["metrics cannot be served"] = serve(controller, ready, options.metrics_port, webhook)
+            tasks["metrics cannot be served"] = serve(controller, options.metrics_port, webhook)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         running: dict[asyncio.Future[Any], str] = {asyncio.ensure_future(work): what for what, work in tasks.items()}
@@ -119,8 +116,13 @@ async def _with_image(api: Api, options: AIMasterOptions) -> AIMasterOptions:
     return dataclasses.replace(options, image=await own_image(api, own_namespace(), socket.gethostname()))
 
 
-async def _lead(controller: Controller, leader: Leader | None, ready: asyncio.Event) -> None:
-    await ready.wait()
+async def _watch(api: Api, controller: Controller, namespace: str | None) -> None:
+    await _kind_is_known(api, namespace)
+    await controller.watch()
+
+
+async def _lead(controller: Controller, leader: Leader | None) -> None:
+    await controller.listed.wait()
     if leader is None:
         await controller.act()
         return
@@ -136,7 +138,7 @@ async def _lead(controller: Controller, leader: Leader | None, ready: asyncio.Ev
             await acting
 
 
-async def _kind_is_known(api: Api, namespace: str) -> None:
+async def _kind_is_known(api: Api, namespace: str | None) -> None:
     """Waits until somebody has installed it."""
     told = False
     while True:
@@ -152,65 +154,6 @@ async def _kind_is_known(api: Api, namespace: str) -> None:
         await asyncio.sleep(KIND_SECONDS)
 
 
-async def _watch_jobs(api: Api, controller: Controller, namespace: str | None, ready: asyncio.Event) -> None:
-    """kopf: lists, watches, reconnects, and tells each change. It writes nothing: no handler of ours keeps progress.
-
-    In a thread with a loop of its own: at its end kopf cancels whatever it finds in its loop. Returns only when it has ended.
-    """
-    import kopf
-
-    if namespace is not None:
-        await _kind_is_known(api, namespace)
-    loop, stop, is_ready = asyncio.get_running_loop(), threading.Event(), threading.Event()
-    registry = kopf.OperatorRegistry()
-
-    @kopf.on.startup(registry=registry)
-    async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
-        settings.posting.enabled = False
-        settings.peering.standalone = True
-        # Else it asks for all namespaces of the cluster, and where that is not allowed, for a minute before it gives up.
-        settings.scanning.disabled = namespace is not None
-        settings.watching.server_timeout = 300
-        settings.watching.client_timeout = 330
-
-    @kopf.on.login(registry=registry)
-    def login(**arguments: Any) -> Any:
-        return kopf.login_via_client(**arguments)
-
-    @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=registry)
-    async def changed(type: str | None, body: kopf.Body, name: str, namespace: str, **_: Any) -> None:
-        if type == "DELETED":
-            loop.call_soon_threadsafe(controller.forget, (namespace, name))
-        else:
-            loop.call_soon_threadsafe(controller.job_changed, plain(body))
-
-    def work() -> None:
-        where: dict[str, Any] = {"namespaces": [namespace]} if namespace else {"clusterwide": True}
-        operator = kopf.operator(registry=registry, standalone=True, stop_flag=stop, ready_flag=is_ready, **where)
-        asyncio.run(operator)
-
-    async def tell_ready() -> None:
-        while not is_ready.is_set():
-            await asyncio.sleep(0.05)
-        ready.set()
-
-    telling = asyncio.ensure_future(tell_ready())
-    try:
-        await loop.run_in_executor(None, work)
-    finally:
-        telling.cancel()
-        stop.set()
-
-
-def plain(value: Any) -> Any:
-    """kopf's views as the dictionaries they show."""
-    if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
-    return value
-
-
 def own_namespace() -> str:
     """Of the operator's pod; outside a cluster `default`."""
     try:
@@ -223,7 +166,8 @@ def own_namespace() -> str:
 def start(options: OperatorOptions) -> int:
     """Blocks. Raises UsageError."""
     try:
-        import kopf  # noqa: F401
+        import aiohttp  # noqa: F401
+        import kubernetes  # noqa: F401
     except ImportError as error:
         raise UsageError(f"the operator needs {error.name}: pip install 'deeprec-ext[kubernetes]'") from error
     level = logging.DEBUG if os.environ.get("DEEPREC_EXT_DEBUG") else logging.INFO
@@ -231,7 +175,5 @@ def start(options: OperatorOptions) -> int:
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter(line))
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for name in ("kopf", "aiohttp.access"):
-        logging.getLogger(name).setLevel(logging.WARNING)
     result: Awaitable[int] = run(options)
     return asyncio.run(result)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ def metrics(controller: Controller, webhook: Webhook | None = None) -> str:
 
 
 async def serve(
-    controller: Controller, ready: asyncio.Event, port: int, webhook: Webhook | None = None
+    controller: Controller, port: int, webhook: Webhook | None = None
 ) -> None:  # fmt: skip
     """For ever. Raises UsageError when the port is taken."""
     from aiohttp import web
@@ -44,7 +44,7 @@ async def serve(
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
-        is_ready = ready.is_set() and controller.synced and (webhook is None or webhook.serving.is_set())
+        is_ready = controller.synced and (webhook is None or webhook.serving.is_set())
         return web.Response(text="ok\n" if is_ready else "not yet\n", status=200 if is_ready else 503)
 
     async def show(_: web.Request) -> web.Response:

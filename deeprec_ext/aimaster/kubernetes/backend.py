@@ -20,8 +20,9 @@ from deeprec_ext.aimaster.kubernetes.reading import LOST_EXIT_CODE, Seen, disrup
 from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.aimaster.pods.restarting import Action, Ended, Verdict, decide
 from deeprec_ext.errors import UnreachableError, UsageError
+from deeprec_ext.retries import Sleep, pauses
 from tfjob.api.client import Api, ApiError
-from tfjob.api.watching import Sleep, changes
+from tfjob.api.watching import changes
 from tfjob.model.kinds import PODS, Manifest
 
 log = logging.getLogger(__name__)
@@ -321,7 +322,7 @@ class KubernetesBackend:
     async def _remake(self, kept: Kept, lost: str, delay_seconds: float) -> None:
         """Until it is made in place of the one with uid `lost`, or not wanted any more (then this is cancelled)."""
         await self._sleep(delay_seconds)
-        pause = 1.0
+        waits = pauses(1.0, REMAKE_SECONDS_MAX)
         while not self.closed:
             try:
                 await self._maker.delete_this(kept.name, lost)
@@ -329,8 +330,7 @@ class KubernetesBackend:
                 break
             except (ApiError, UnreachableError, UsageError) as error:
                 log.warning("%s cannot be made again yet: %s", kept.name, error)
-            await self._sleep(pause)
-            pause = min(2 * pause, REMAKE_SECONDS_MAX)
+            await self._sleep(next(waits))
         kept.task = None
 
     async def _remove(self, kept: Kept, uid: str) -> None:

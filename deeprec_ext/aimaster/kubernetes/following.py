@@ -22,8 +22,9 @@ from deeprec_ext.aimaster.reporting.status import job_state
 from deeprec_ext.aimaster.scaling.scalings import Scalings
 from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.retries import Sleep
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
-from tfjob.api.watching import Sleep, changes
+from tfjob.api.watching import changes
 from tfjob.model import names
 from tfjob.model.kinds import TFJOBS, Manifest
 

@@ -28,8 +28,8 @@ from deeprec_ext.aimaster.rebuilding import opening, rebuild_if_lost
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import StaleError, UnreachableError
 from deeprec_ext.options import JobSpec
-from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
-from tfjob.api.watching import Sleep
+from deeprec_ext.retries import Sleep, retried
+from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
 from tfjob.model.kinds import CONFIG_MAPS, Manifest
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ DECISION_SECONDS = 0.5
 """How long a decision waits for its write: within the margin of the pause's lease (`commit_margin_seconds`). After that it is
 acted on all the same: the agents who acted are its witnesses."""
 
-CLAIM_TRIES, TRIES = 30, 3
+CLAIM_SECONDS, TRIES = 60.0, 3
 
 
 class Keeper:
@@ -94,16 +94,10 @@ class Keeper:
     async def claim(self, job: Job) -> None:
         """The first write: from now on an older AIMaster is stale. Raises StaleError, UnreachableError."""
         self._job = job
-        pause = 0.2
-        for left in range(CLAIM_TRIES, -1, -1):
-            try:
-                await self._write()
-                break
-            except (ApiError, UnreachableError) as error:
-                if not left or (isinstance(error, ApiError) and error.status == 403):
-                    raise UnreachableError(f"the state of the job cannot be kept in a ConfigMap: {error}") from error
-            await self._sleep(pause)
-            pause = min(2 * pause, 2.0)
+        try:
+            await retried(self._write, _may_be_kept, CLAIM_SECONDS, sleep=self._sleep)
+        except (ApiError, UnreachableError) as error:
+            raise UnreachableError(f"the state of the job cannot be kept in a ConfigMap: {error}") from error
         job.keep_elsewhere, job.keepsakes.also = self.keep, self.soon
 
     def soon(self) -> None:
@@ -203,6 +197,10 @@ class Keeper:
         if text != self._said and self._job is not None:
             self._said = text
             self._job.event("warning", text=text)
+
+
+def _may_be_kept(error: Exception) -> bool:
+    return isinstance(error, (ApiError, UnreachableError)) and not isinstance(error, ForbiddenError)
 
 
 def _fitting(files: Mapping[str, str], room: int) -> dict[str, str]:

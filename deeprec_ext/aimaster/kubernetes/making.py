@@ -15,8 +15,8 @@ from deeprec_ext.aimaster.kubernetes.reading import read
 from deeprec_ext.aimaster.kubernetes.refusing import Refusals
 from deeprec_ext.aimaster.pods.backend import TRY_SECONDS
 from deeprec_ext.errors import UnreachableError, UsageError
+from deeprec_ext.retries import Sleep, retried
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
-from tfjob.api.watching import Sleep
 from tfjob.model.kinds import PODS, SERVICES, Manifest, Resource
 
 log = logging.getLogger(__name__)
@@ -32,20 +32,21 @@ SERVICE_SECONDS = 30.0
 """A service outlives its pod by so much: names that were not found are remembered by resolvers."""
 
 
+def may_change(error: Exception) -> bool:
+    """Whether the server may answer otherwise a moment later."""
+    return isinstance(error, UnreachableError) or (
+        isinstance(error, ApiError) and (error.status >= 500 or error.status == 429)
+    )
+
+
 async def insist(what: str, call: Callable[[], Awaitable[T]], seconds: float, sleep: Sleep = asyncio.sleep) -> T:
     """Tries again while the server does not answer, for so long. Raises UnreachableError; what `call` refuses, it refuses."""
-    waited, pause = 0.0, 0.1
-    while True:
-        try:
-            return await call()
-        except (UnreachableError, ApiError) as error:
-            refused = isinstance(error, ApiError) and error.status < 500 and error.status != 429
-            if refused or waited >= seconds:
-                rights = "; look at the rights of the AIMaster's service account, and at quotas"
-                hint = rights if isinstance(error, ForbiddenError) else ""
-                raise UnreachableError(f"the cluster did not {what}: {error}{hint}") from error
-        await sleep(pause)
-        waited, pause = waited + pause, min(2 * pause, 2.0)
+    try:
+        return await retried(call, may_change, seconds, sleep=sleep)
+    except (UnreachableError, ApiError) as error:
+        rights = "; look at the rights of the AIMaster's service account, and at quotas"
+        hint = rights if isinstance(error, ForbiddenError) else ""
+        raise UnreachableError(f"the cluster did not {what}: {error}{hint}") from error
 
 
 class Maker:

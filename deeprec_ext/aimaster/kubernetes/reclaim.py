@@ -16,8 +16,9 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.scaling.scalings import Scalings
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.retries import Sleep
 from tfjob.api.client import Api, ForbiddenError
-from tfjob.api.watching import Sleep, changes
+from tfjob.api.watching import changes
 from tfjob.model.kinds import NODES, Manifest
 
 log = logging.getLogger(__name__)

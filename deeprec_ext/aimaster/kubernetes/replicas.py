@@ -20,8 +20,8 @@ from deeprec_ext.aimaster.kubernetes.following import PATCH_TRIES, read
 from deeprec_ext.aimaster.kubernetes.making import IN_THE_WAY_SECONDS, LOOK_SECONDS, Maker
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.errors import UnreachableError, UsageError
+from deeprec_ext.retries import Sleep
 from tfjob.api.client import Api, ConflictError, NotFoundError
-from tfjob.api.watching import Sleep
 from tfjob.model import names
 from tfjob.model.kinds import PODS, TFJOBS, Manifest
 

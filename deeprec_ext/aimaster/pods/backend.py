@@ -16,6 +16,7 @@ from deeprec_ext.aimaster.core.facts import parse_name
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.retries import pauses, retried
 from deeprec_ext.security import credentials
 
 log = logging.getLogger(__name__)
@@ -118,17 +119,10 @@ class LauncherBackend:
             await channel.close()
 
     async def _call(self, what: str, call: Callable[[rpc.LauncherStub], Awaitable[T]]) -> T:
-        deadline = asyncio.get_running_loop().time() + TRY_SECONDS
-        pause = 0.1
-        while True:
-            try:
-                return await call(self._stub())
-            except grpc.aio.AioRpcError as error:
-                transient = error.code() in TRANSIENT
-                if not transient or asyncio.get_running_loop().time() > deadline:
-                    raise UnreachableError(f"the launcher could not {what}: {error.details()}") from error
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, 2.0)
+        try:
+            return await retried(lambda: call(self._stub()), _is_transient, TRY_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise UnreachableError(f"the launcher could not {what}: {error.details()}") from error
 
     async def create(self, name: str) -> None:
         role, index = parse_name(name)
@@ -154,18 +148,18 @@ class LauncherBackend:
             raise
 
     async def watch(self) -> AsyncIterator[PodState]:
-        pause = 0.1
+        waits = pauses(0.1, 2.0)
         while True:
             try:
                 async for status in self._stub().Watch(pb.WatchRequest()):
-                    pause = 0.1
+                    waits = pauses(0.1, 2.0)
                     if self._placed(status):
                         yield _state(status)
             except grpc.aio.AioRpcError as error:
                 log.warning("the launcher at %s cannot be watched: %s", self._address, error.details())
+            pause = next(waits)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, 2.0)
-            if pause > 1.0:
+            if pause > 0.5:
                 await self._reopen()
 
     async def existing(self) -> list[PodState]:
@@ -188,6 +182,10 @@ class LauncherBackend:
 
     async def close(self) -> None:
         await self._reopen()
+
+
+def _is_transient(error: Exception) -> bool:
+    return isinstance(error, grpc.aio.AioRpcError) and error.code() in TRANSIENT
 
 
 def _state(status: pb.PodStatus) -> PodState:

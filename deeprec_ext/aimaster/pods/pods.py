@@ -15,6 +15,7 @@ from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.pods.backend import PodBackend, PodState
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.retries import pauses
 
 log = logging.getLogger(__name__)
 KILL_SECONDS = 10.0
@@ -71,8 +72,7 @@ class Pods:
 
     async def _restart(self, name: str) -> None:
         """Until it is done: nobody would ask a second time for what hangs, or for a PS that is waited for."""
-        pause = AGAIN_SECONDS
-        while True:
+        for pause in pauses(AGAIN_SECONDS, AGAIN_MAX_SECONDS):
             try:
                 await self._restart_once(name)
                 return
@@ -87,7 +87,6 @@ class Pods:
                 text = f"{name} could not be started again: {why}; it is tried again"
                 self._job.event("warning", name, text=text)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, AGAIN_MAX_SECONDS)
 
     async def _restart_once(self, name: str) -> None:
         """Raises UnreachableError."""

@@ -393,10 +393,13 @@ def test_without_the_right_to_watch_nodes_it_is_off(tmp_path: Path, caplog: pyte
     caplog.set_level(logging.INFO, "deeprec_ext")
 
     async def test(scene: Scene) -> None:
+        scene.cluster.nodes["ps-1"] = "n1"
+        scene.api.put(NODES, {"metadata": {"name": "n1"}, "spec": {"taints": [{"key": TAINTS[0]}]}})
         scene.api.forbidden = {("list", "nodes")}
         reclaim = Reclaim(scene.api, scene.it.master.job, scene.it.master.scalings, scene.cluster)  # type: ignore[arg-type]
         await asyncio.wait_for(reclaim.watch(), 5)
-        assert scene.it.master.scalings.records() == []
+        assert scene.api.count("list", NODES) == 1 and scene.api.count("watch", NODES) == 0
+        assert scene.it.master.scalings.records() == [] and not reclaim._answering
         assert not scene.it.master.broken.is_set()
 
     play(tmp_path, test)

@@ -81,6 +81,40 @@ def test_a_job_gets_its_pods_and_services_and_then_nothing_more_is_written() -> 
     play(scenario)
 
 
+def test_jobs_that_went_while_nobody_watched_are_forgotten_and_new_ones_looked_at() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.api.put(TFJOBS, {**copy.deepcopy(TFJOB), "metadata": {"name": "gone", "namespace": NAMESPACE}})
+        while (NAMESPACE, "gone") not in rig.controller.jobs:
+            await asyncio.sleep(0.001)
+        rig.api.silent = True
+        rig.api.compact()
+        rig.api.vanish(TFJOBS, "gone")
+        rig.api.put(TFJOBS, {**copy.deepcopy(TFJOB), "metadata": {"name": "new", "namespace": NAMESPACE}})
+        rig.api.break_watches()
+        while (NAMESPACE, "gone") in rig.controller.jobs:
+            await asyncio.sleep(0.001)
+        assert set(rig.controller.jobs) == {(NAMESPACE, "new")}
+        assert len(rig.controller.queue) == 2  # nobody works here: both are still to be looked at
+
+    play(scenario)
+
+
+def test_nothing_is_seen_before_the_jobs_are() -> None:
+    async def scenario() -> None:
+        api = FakeApi()
+        api.forbidden.add(("list", TFJOBS.plural))
+        controller = Controller(api, Options(), None, Rig().make_aimaster)  # type: ignore[arg-type]
+        watching = asyncio.ensure_future(controller.watch())
+        await asyncio.sleep(0.05)
+        assert not controller.synced
+        api.forbidden.clear()
+        while not controller.synced:
+            await asyncio.sleep(0.01)
+        watching.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
 def test_what_was_just_created_is_not_created_again_before_the_watch_shows_it() -> None:
     async def scenario(rig: Rig) -> None:
         rig.submit()

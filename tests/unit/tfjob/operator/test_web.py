@@ -39,7 +39,7 @@ async def served(
     port: int, talk: Callable[[Callable[[str], Awaitable[int]]], Awaitable[None]], *arguments: object
 ) -> None:
     """Serves, and lets `talk` ask for the status of a path."""
-    serving = asyncio.create_task(web.serve(*arguments[:2], port, *arguments[2:]))
+    serving = asyncio.create_task(web.serve(arguments[0], port, *arguments[1:]))
     try:
         async with aiohttp.ClientSession() as session:
 
@@ -60,19 +60,17 @@ async def served(
 
 def test_it_is_ready_when_it_leads_or_waits_has_seen_all_and_serves_its_webhook(free_port):
     async def scenario() -> None:
-        ready, one, hook = asyncio.Event(), controller(), SimpleNamespace(serving=asyncio.Event(), reviewed={})
+        one, hook = controller(), SimpleNamespace(serving=asyncio.Event(), reviewed={})
 
         async def talk(status: Callable[[str], Awaitable[int]]) -> None:
             assert (await status("/healthz"), await status("/metrics")) == (200, 200)
-            assert await status("/readyz") == 503
-            ready.set()
             assert await status("/readyz") == 503
             one.synced = True
             assert await status("/readyz") == 503
             hook.serving.set()
             assert await status("/readyz") == 200
 
-        await served(free_port(), talk, one, ready, hook)
+        await served(free_port(), talk, one, hook)
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
@@ -80,7 +78,7 @@ def test_it_is_ready_when_it_leads_or_waits_has_seen_all_and_serves_its_webhook(
 def test_a_port_that_is_taken_is_one_line_with_the_flag():
     async def scenario() -> None:
         with socket.create_server(("0.0.0.0", 0)) as taken:
-            await web.serve(controller(), asyncio.Event(), taken.getsockname()[1])
+            await web.serve(controller(), taken.getsockname()[1])
 
     with pytest.raises(UsageError, match=r"--metrics-port \d+: .*give another, or 0 for none"):
         asyncio.run(asyncio.wait_for(scenario(), 60))
