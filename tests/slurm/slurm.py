@@ -12,7 +12,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
@@ -35,11 +35,9 @@ SlurmctldPidFile={at}/slurmctld.pid
 SlurmdPidFile={at}/slurmd.pid
 SlurmctldLogFile={at}/slurmctld.log
 SlurmdLogFile={at}/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/linux
-JobAcctGatherFrequency=task=1
-JobAcctGatherParams=OverMemoryKill
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/cgroup
+JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 SchedulerType=sched/backfill
 SchedulerParameters=sched_min_interval=100000,batch_sched_delay=0
@@ -49,8 +47,8 @@ ReturnToService=2
 SlurmdParameters=config_overrides
 MinJobAge=60
 KillWait=5
-NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={d} CPUs=16 RealMemory=4000 State=UNKNOWN
-PartitionName=all Nodes={node} Default=YES MaxTime=INFINITE DefMemPerNode=200 State=UP OverSubscribe=NO
+NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={d} CPUs=16 RealMemory=16000 State=UNKNOWN
+PartitionName=all Nodes={node} Default=YES MaxTime=INFINITE DefMemPerNode=1500 State=UP OverSubscribe=NO
 """
 
 
@@ -75,6 +73,7 @@ def running(at: Path) -> Iterator[dict[str, str]]:
     configuration.write_text(
         CONFIGURATION.format(host=socket.gethostname().partition(".")[0], at=at, ctld=_port(), d=_port(), node=NODE)
     )
+    (at / "cgroup.conf").write_text("ConstrainRAMSpace=yes\nConstrainSwapSpace=no\nConstrainCores=no\n")
     environment = {"SLURM_CONF": str(configuration)}
     everywhere = {**os.environ, **environment}
     munged = [
@@ -104,6 +103,15 @@ def running(at: Path) -> Iterator[dict[str, str]]:
             except subprocess.TimeoutExpired:
                 one.kill()
                 one.wait()
+        _remove_groups()
+
+
+def _remove_groups() -> None:
+    """slurmd leaves the directories of its node behind."""
+    for top in [*Path("/sys/fs/cgroup").glob(f"*/slurm_{NODE}"), *Path("/sys/fs/cgroup").glob(f"slurm_{NODE}")]:
+        for directory, *_ in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(directory)
 
 
 def _port() -> int:
@@ -123,7 +131,7 @@ def _idle(environment: dict[str, str]) -> bool:
     return done.stdout.strip() == "idle"
 
 
-def _until(ready, started, at: Path) -> None:  # type: ignore[no-untyped-def]
+def _until(ready: Callable[[], bool], started: list[subprocess.Popen[bytes]], at: Path) -> None:
     with contextlib.suppress(TimeoutError):
         _wait(lambda: any(one.poll() is not None for one in started) or ready(), READY_SECONDS)
     if not ready():
@@ -133,7 +141,7 @@ def _until(ready, started, at: Path) -> None:  # type: ignore[no-untyped-def]
         raise RuntimeError("Slurm does not start here\n" + "\n".join(logs))
 
 
-def _wait(done, seconds: float) -> None:  # type: ignore[no-untyped-def]
+def _wait(done: Callable[[], bool], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
