@@ -31,7 +31,7 @@ import grpc.aio
 import psutil
 
 from benchmarks.control import FakeLauncher, percentile, process, wait_for
-from deeprec_ext.aimaster.core.facts import parse_name
+from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.main import raise_file_limit
 from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.aimaster.store.store import Store

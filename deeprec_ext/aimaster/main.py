@@ -152,7 +152,7 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
         if spec.resume:
             opening.resume_from_copy(store)
         else:
-            opening.set_aside_what_went_back(store)
+            opening.quarantine_what_went_back(store)
         if await rebuild_if_lost(spec, backend, options.certs, options.listen):
             opening.add_history(store)
         return AIMaster(spec, backend, options.certs)

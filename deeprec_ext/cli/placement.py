@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.aimaster.membership.view import AgreedCluster
 from deeprec_ext.aimaster.store.store import Store, StoreError
 from deeprec_ext.cli.slots import owners, slot_load
 from deeprec_ext.errors import UsageError
@@ -65,7 +65,7 @@ def read(directory: RunDirectory) -> Placement:
     except (StoreError, sqlite3.Error) as error:
         raise UsageError(f"{directory.store} cannot be read ({error}); give another run directory") from error
     try:
-        cluster = Cluster.from_json(text) if (text := store.get("cluster")) else Cluster()
+        cluster = AgreedCluster.from_json(text) if (text := store.get("cluster")) else AgreedCluster()
         names = {ps.task: ps.name for ps in cluster.ps}
         found = {slot: names.get(task, "") for slot, task in enumerate(cluster.slot_map)}
         lines = Series(store).query([f"slot-{slot}" for slot in found], ["lookup_share", "update_share"], points=50)

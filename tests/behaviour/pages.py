@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from deeprec_ext.aimaster.dashboard.http import HttpServer
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.security.tokens import make_token
-from tests.unit.aimaster.gazed import steps, tell
+from tests.unit.aimaster.collected import steps, tell
 from tests.unit.aimaster.world import SETTINGS, World
 
 SECONDS = 60.0

@@ -8,14 +8,14 @@ from deeprec_ext.aimaster.pods.backend import PodBackend
 from deeprec_ext.aimaster.policy.decide import decide
 from deeprec_ext.aimaster.policy.record import Record
 from deeprec_ext.aimaster.policy.thresholds import Policy
-from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 
 
-def make_autoscaler(job: Job, scalings: Scalings, backend: PodBackend) -> Autoscaler:
+def make_autoscaler(job: Job, scalings: ScalingQueue, backend: PodBackend) -> Autoscaler:
     """The autoscaler of a job, with the standard policy and its record in the run directory. Raises OSError."""
     policy = Policy()
     return Autoscaler(
-        job, scalings, backend.resize, job.gazing.latest, lambda observed: decide(observed, policy),
+        job, scalings, backend.resize, job.metrics.latest, lambda observed: decide(observed, policy),
         Record(job.spec.workdir, policy, job.clock.wall), resizes_in_place=backend.resizes_in_place,
     )  # fmt: skip
 

@@ -16,12 +16,12 @@ from typing import Protocol
 from deeprec_ext.aimaster.autoscaling.growth import Growth
 from deeprec_ext.aimaster.autoscaling.observing import Latest, memory_of, observe, size_of
 from deeprec_ext.aimaster.autoscaling.windows import Windows
-from deeprec_ext.aimaster.core.facts import Scaling, parse_name
+from deeprec_ext.aimaster.core.records import Scaling, parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Observed, Size
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.scaling.requests import present
-from deeprec_ext.aimaster.scaling.scalings import Scalings
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -62,7 +62,7 @@ class Autoscaler:
     """`run` for ever. `decide` is pure; the record is what `plan --replay` reads."""
 
     def __init__(
-        self, job: Job, scalings: Scalings, resize: Callable[[str, float, int], Awaitable[None]], latest: Latest,
+        self, job: Job, scalings: ScalingQueue, resize: Callable[[str, float, int], Awaitable[None]], latest: Latest,
         decide: Callable[[Observed], Decision], record: Record, *, resizes_in_place: bool = True,
     ) -> None:  # fmt: skip
         """`resizes_in_place`: else `resize` says how pods to come are, and those that are there are replaced."""
@@ -114,7 +114,7 @@ class Autoscaler:
             {
                 m.incarnation: memory_of(m, self._latest(m.name))
                 for m in job.members
-                if m.admitted and not job.holding.copying(m.name)  # that it fills up now says nothing of later
+                if m.admitted and not job.trainer_backups.copying(m.name)  # that it fills up now says nothing of later
             },
         )
         trainers = job.members.trainers().values()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from deeprec_ext.aimaster.autoscaling.growth import Growth
-from deeprec_ext.aimaster.core.facts import Failure, Requests, Scaling
+from deeprec_ext.aimaster.core.records import Failure, Requests, Scaling
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.placement.slots import slot_bytes
@@ -23,8 +23,8 @@ from deeprec_ext.aimaster.policy.observed import (
     SlotUse,
     Window,
 )
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.scaling.requests import present
-from deeprec_ext.aimaster.scaling.scalings import Scalings
 from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -61,7 +61,14 @@ def limits_of(spec: JobSpec) -> Limits:
 
 
 def observe(
-    job: Job, scalings: Scalings, *, number: int, windows: Sequence[Window], latest: Latest, growth: Growth, hold: bool
+    job: Job,
+    scalings: ScalingQueue,
+    *,
+    number: int,
+    windows: Sequence[Window],
+    latest: Latest,
+    growth: Growth,
+    hold: bool,
 ) -> Observed:
     """Times are seconds since the start of the job."""
     now = max(0.0, job.clock.wall() - job.started)
@@ -88,12 +95,12 @@ def model_of(catalogue: pb.Catalogue) -> Model:
 
 def copies_of(job: Job) -> int:
     """What a trainer needs for the copies of a single PS."""
-    return job.holding.needed_bytes if job.holding.allowed else 0
+    return job.trainer_backups.needed_bytes if job.trainer_backups.allowed else 0
 
 
 def roles_of(job: Job, latest: Latest, growth: Growth) -> list[RoleUse]:
     """PS and trainers that take part, by name."""
-    found, traced = [], job.gazing.ps_traces() >= TRACES_MIN
+    found, traced = [], job.metrics.ps_traces() >= TRACES_MIN
     for member in sorted(job.members, key=lambda member: member.name):
         if member.role == pb.EVALUATOR or not member.admitted or member.said_goodbye:
             continue
@@ -113,7 +120,7 @@ def roles_of(job: Job, latest: Latest, growth: Growth) -> list[RoleUse]:
                 busy_share=values.get("busy_share", 0.0) if traced else 0.0,
                 age_seconds=member.heartbeat.step_age_seconds,
                 oom_kills=int(values.get("oom_kills", 0)),
-                copies_bytes=job.holding.bytes_with(member.name),
+                copies_bytes=job.trainer_backups.bytes_with(member.name),
             )
         )
     return found
@@ -128,7 +135,7 @@ def slots_of(job: Job, latest: Latest) -> list[SlotUse]:
     cluster = job.cluster
     owners = {ps.task: ps.name for ps in cluster.ps}
     sizes = slot_bytes(job.catalogue.variables, len(cluster.slot_map))
-    found, traced = [], job.gazing.slot_traces() >= TRACES_MIN
+    found, traced = [], job.metrics.slot_traces() >= TRACES_MIN
     for slot, task in enumerate(cluster.slot_map):
         values = latest(f"slot-{slot}")
         load = values.get("lookup_share", 0.0) + values.get("update_share", 0.0)

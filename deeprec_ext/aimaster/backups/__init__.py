@@ -1,1 +1,1 @@
-"""Copies of slots, with PS (`guards`), with trainers (`holding`) and on disk: who keeps which, and how old each is."""
+"""Copies of slots, with PS (`peers`), with trainers (`trainers`) and on disk: who keeps which, and how old each is."""

@@ -1,7 +1,7 @@
 """Which PS have complete copies of which slots, and since when: what PS report, and nothing else, counts.
 
-A slot may have several: its guard's, and those of who kept it before until the guard has one. A PS that leaves the view is a
-guard until it is told to leave; its copies can be fetched, not promoted.
+A slot may have several: its holder's, and those of who kept it before until the holder has one. A PS that leaves the view is a
+holder until it is told to leave; its copies can be fetched, not promoted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deeprec_ext.aimaster.core.facts import PsInfo
+from deeprec_ext.aimaster.core.records import PsInfo
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -49,7 +49,7 @@ class Copies:
     # ------------------------------------------------------------------------------------------------ asking
 
     def usable(self, slot: int, planned: int = -1) -> Held | None:
-        """The copy from which this slot can be promoted now: that of the planned guard, unless another is much fresher."""
+        """The copy from which this slot can be promoted now: that of the planned holder, unless another is much fresher."""
         view = self._in_view()
         there = [one for one in self._of(slot) if one.task in view and view[one.task].incarnation == one.incarnation]
         return self._best(there, planned)

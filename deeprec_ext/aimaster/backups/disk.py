@@ -22,7 +22,7 @@ from deeprec_ext.aimaster.backups import answers
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError, GoneError
 from deeprec_ext.aimaster.membership.members import Member
-from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.aimaster.membership.view import AgreedCluster
 from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.backup import chains, manifest, model
 from deeprec_ext.backup.chains import SealedCut
@@ -269,7 +269,7 @@ class DiskBackups:
 
     # ------------------------------------------------------------------------------------------------ restoring
 
-    async def restore(self, cluster: Cluster) -> Restored | None:
+    async def restore(self, cluster: AgreedCluster) -> Restored | None:
         """Loads the newest consistent cut of this job into the PS of `cluster`, every slot of it, and rewinds the ledger.
 
         None when there is no disk backup, or no cut of it can be used (a `warning` event says why). Nobody may train
@@ -315,7 +315,7 @@ class DiskBackups:
         job.event("warning", text=f"nothing could be restored from {job.disk_backup}: {problem[:500]}")
         return None
 
-    async def _load(self, cluster: Cluster, number: int, identifier: str) -> int:
+    async def _load(self, cluster: AgreedCluster, number: int, identifier: str) -> int:
         job, futures = self._job, {}
         for task, variables in self._by_task(cluster).items():
             member = self._ps(cluster, task)
@@ -326,14 +326,14 @@ class DiskBackups:
 
     # ------------------------------------------------------------------------------------------------ PS
 
-    def _by_task(self, cluster: Cluster) -> dict[int, list[pb.Variable]]:
+    def _by_task(self, cluster: AgreedCluster) -> dict[int, list[pb.Variable]]:
         """The variables of each PS that has any."""
         found: dict[int, list[pb.Variable]] = {}
         for variable in self._job.catalogue.variables:
             found.setdefault(cluster.slot_map[variable.slot], []).append(variable)
         return found
 
-    def _ps(self, cluster: Cluster, task: int) -> Member:
+    def _ps(self, cluster: AgreedCluster, task: int) -> Member:
         """Raises GoneError."""
         for ps in cluster.ps:
             member = self._job.members.get(ps.name)
@@ -341,10 +341,10 @@ class DiskBackups:
                 return member
         raise GoneError(f"the PS with task {task} is gone")
 
-    def _any_ps(self, cluster: Cluster) -> Member:
+    def _any_ps(self, cluster: AgreedCluster) -> Member:
         return self._ps(cluster, min(set(cluster.slot_map)))
 
-    def _raise_if_gone(self, cluster: Cluster, error: CommandError) -> None:
+    def _raise_if_gone(self, cluster: AgreedCluster, error: CommandError) -> None:
         """What is wrong with a PS is for the caller, what is wrong with the files is not."""
         if isinstance(error, (GoneError, commands.MissingAckError)):
             raise error

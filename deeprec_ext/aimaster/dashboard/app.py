@@ -20,7 +20,7 @@ from deeprec_ext.aimaster.dashboard.safety import Safe
 from deeprec_ext.aimaster.dashboard.source import Source
 from deeprec_ext.aimaster.dashboard.tails import TAIL_MAX, read_tail
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.metrics import metrics_of
 
@@ -32,7 +32,7 @@ POINTS_MAX = 1_000
 TAIL_DEFAULT = 16 << 10
 
 
-def routes(job: Job, scalings: Scalings, token: str) -> list[BaseRoute]:
+def routes(job: Job, scalings: ScalingQueue, token: str) -> list[BaseRoute]:
     """What the AIMaster's web server mounts last, at `/`.
 
     Args:
@@ -85,7 +85,7 @@ def _answers_usage_errors(function: Callable[..., Any]) -> Callable[..., Any]:
 class _Api:
     """The answers. Nothing here waits, except for a file and for the client."""
 
-    def __init__(self, source: Source, scalings: Scalings, token: str) -> None:
+    def __init__(self, source: Source, scalings: ScalingQueue, token: str) -> None:
         self.source, self._scalings, self._token = source, scalings, token
 
     async def status(self, request: Request) -> Response:
@@ -104,7 +104,7 @@ class _Api:
             if not metrics_of(subject):
                 raise UsageError(f"{subject[:40]!r} is no subject: write for example ps-0, slot-3 or job")
         points = min(int(_number(request, "points", 500)), POINTS_MAX)
-        lines = await self.source.job.gazing.query(
+        lines = await self.source.job.metrics.query(
             subjects,
             metrics,
             since=_number(request, "since", 0.0),

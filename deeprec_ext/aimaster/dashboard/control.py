@@ -11,7 +11,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from deeprec_ext.aimaster.scaling.scalings import QueueFullError, Scalings
+from deeprec_ext.aimaster.scaling.queue import QueueFullError, ScalingQueue
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -33,7 +33,7 @@ def same_origin(request: Request) -> bool:
     return urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
 
 
-async def scale(request: Request, scalings: Scalings, token: str) -> Response:
+async def scale(request: Request, scalings: ScalingQueue, token: str) -> Response:
     """Body: the fields of ScaleRequest as JSON, for example `{"ps": 4, "dry_run": true}`."""
     if not same_origin(request):
         return _refused("this request comes from another page", 403)

@@ -29,7 +29,7 @@ from deeprec_ext.aimaster.dashboard import routes
 from deeprec_ext.aimaster.dashboard.safety import Safe
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.reporting import exporting
-from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.gazer.prometheus import CONTENT_TYPE, exposition
 from deeprec_ext.security.tokens import read_token
 
@@ -54,7 +54,7 @@ CHUNK_BYTES = 64 << 10
 class HttpServer:
     """Call `run` once, on the job's event loop."""
 
-    def __init__(self, job: Job, scalings: Scalings, address: str, certs: str | None) -> None:
+    def __init__(self, job: Job, scalings: ScalingQueue, address: str, certs: str | None) -> None:
         """Raises UsageError for an address that is none.
 
         Args:
@@ -134,7 +134,7 @@ class HttpServer:
 class Metrics:
     """The page for Prometheus."""
 
-    def __init__(self, job: Job, scalings: Scalings) -> None:
+    def __init__(self, job: Job, scalings: ScalingQueue) -> None:
         self._job, self._scalings = job, scalings
         self._page = b""
         self._made = 0.0

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from deeprec_ext.aimaster.core.facts import Failure, Scaling
+from deeprec_ext.aimaster.core.records import Failure, Scaling
 from deeprec_ext.progress import progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from deeprec_ext.aimaster.core.clock import Clock
-from deeprec_ext.aimaster.core.facts import TRAINERS, Failure, Scaling
+from deeprec_ext.aimaster.core.records import TRAINERS, Failure, Scaling
 from deeprec_ext.aimaster.dashboard import picture
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.aimaster.reporting.status import status as make_status
-from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.reporting.reply import status as make_status
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.store.events import read_fields
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.gazer.series import Series
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class Source:
     """Reads `job` and `scalings`; changes nothing."""
 
-    def __init__(self, job: Job, scalings: Scalings) -> None:
+    def __init__(self, job: Job, scalings: ScalingQueue) -> None:
         self.job, self.scalings = job, scalings
         self._kept: dict[str, tuple[float, object, Any]] = {}
         self._rates = DataRates(job.clock)

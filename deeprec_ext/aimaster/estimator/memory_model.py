@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deeprec_ext.aimaster.placement.guard_plan import plan_guards
+from deeprec_ext.aimaster.placement.holder_plan import plan_holders
 from deeprec_ext.aimaster.placement.planner import initial_map, plan
 from deeprec_ext.aimaster.placement.slots import slot_bytes, slot_rows
 from deeprec_ext.aimaster.policy.observed import Model
@@ -123,8 +123,8 @@ def for_count(layout: Layout, ps: int, *, backups: bool = True, disk: bool = Fal
     """The fullest of so many PS, once slots are balanced by bytes."""
     tasks = list(range(ps))
     balanced = plan(layout.sizes, initial_map(len(layout.sizes), ps), tasks).slot_map
-    guards = plan_guards(layout.sizes, balanced, {task: str(task) for task in tasks}, {}) if backups else {}
-    backup_map = [guards.get(slot, -1) for slot in range(len(balanced))] if guards else []
+    holders = plan_holders(layout.sizes, balanced, {task: str(task) for task in tasks}, {}) if backups else {}
+    backup_map = [holders.get(slot, -1) for slot in range(len(balanced))] if holders else []
     return max(ps_memory(layout, balanced, backup_map, disk=disk).values(), key=lambda one: one.total)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from deeprec_ext.aimaster.core.facts import Failure, parse_name
+from deeprec_ext.aimaster.core.records import Failure, parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.store import resuming

@@ -17,8 +17,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from deeprec_ext.aimaster.backups.holding import task_of
-from deeprec_ext.aimaster.core.facts import PsInfo
+from deeprec_ext.aimaster.backups.trainers import task_of
+from deeprec_ext.aimaster.core.records import PsInfo
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError
@@ -45,7 +45,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Fetching:
-    """What would be done: pure, from what guards and holder have."""
+    """What would be done: pure, from what backup holders have."""
 
     lost: tuple[str, ...]
     sources: Mapping[int, Source]  # lost slot with variables -> who holds its copy
@@ -54,8 +54,8 @@ class Fetching:
 
 def find_source(job: Job, slot: int) -> Source | None:
     """None: nobody has a copy."""
-    held, copy = job.guards.anywhere(slot), job.holding.usable(slot)
-    ps = job.guards.copies.member(held) if held is not None else None
+    held, copy = job.peer_backups.anywhere(slot), job.trainer_backups.usable(slot)
+    ps = job.peer_backups.copies.member(held) if held is not None else None
     holder = job.members.get(copy.holder) if copy is not None else None
     by_ps = Source(ps.name, held.task, ps.address, held.since) if held is not None and ps is not None else None
     by_holder = (
@@ -68,11 +68,11 @@ def find_source(job: Job, slot: int) -> Source | None:
 
 def plan_fetch(job: Job) -> Fetching | None:
     """None when a lost slot has no copy anywhere."""
-    cluster, guards = job.cluster, job.guards
+    cluster, backups = job.cluster, job.peer_backups
     if job.settings.ps_failover != "promote" or not cluster.live or not cluster.lost or not job.catalogue.fingerprint:
         return None
     gone = {ps.task for ps in cluster.ps if ps.name in cluster.lost}
-    needed = [slot for slot, task in enumerate(cluster.slot_map) if task in gone and slot in guards.needed()]
+    needed = [slot for slot, task in enumerate(cluster.slot_map) if task in gone and slot in backups.needed()]
     sources: dict[int, Source] = {}
     for slot in needed:
         source = find_source(job, slot)
@@ -125,7 +125,7 @@ async def carry_out(
 ) -> None:
     """The replacements are there, and trainers stand still since they told `step`. `decided` is called when there is no way
     back, before a trainer can train again. Raises CommandError, never after that."""
-    await job.holding.freeze()
+    await job.trainer_backups.freeze()
     view = refill(job.cluster, found).to_proto(job.workers())
     trainers = job.members.trainers()
     keep = bool(job.cluster.marked)
@@ -151,8 +151,8 @@ async def carry_out(
             job.set_cluster(refill(job.cluster, found))
         decided()
         for slot, source in planned.sources.items():  # nothing is newer than they are before somebody trains again
-            job.holding.are_exact(slot, source.task)
-            job.guards.copies.are_exact(slot, source.task)
+            job.trainer_backups.are_exact(slot, source.task)
+            job.peer_backups.copies.are_exact(slot, source.task)
         await job.keep()
         job.backup_map = ()
         await _commit(job, trainers, prepared)

@@ -35,7 +35,7 @@ class NothingDoneError(CommandError):
 
 @dataclass(frozen=True)
 class Promotion:
-    """What would be done: pure, from the guards' state."""
+    """What would be done: pure, from the state of backups."""
 
     lost: tuple[str, ...]
     slots: Mapping[int, int]  # lost slot -> task that takes it over
@@ -51,22 +51,22 @@ class Promotion:
 
 def plan_promotion(job: Job) -> Promotion | None:
     """None when a lost slot has no usable copy, or nobody is left."""
-    cluster, guards = job.cluster, job.guards
+    cluster, backups = job.cluster, job.peer_backups
     gone = {ps.task for ps in cluster.ps if ps.name in cluster.lost}
     survivors = [ps.task for ps in cluster.ps if ps.name not in cluster.lost]
     if job.settings.ps_failover != "promote" or not cluster.live or not survivors or not cluster.lost:
         return None
     if not job.catalogue.fingerprint:  # nobody has said yet what lies on the slots
         return None
-    takers, needed = {}, guards.needed()
+    takers, needed = {}, backups.needed()
     fetched: dict[int, Source] = {}
     since = job.clock.monotonic()
     for slot, task in enumerate(cluster.slot_map):
         if task not in gone:
             continue
-        held = guards.usable(slot)
-        held = held if guards.anywhere(slot) is held else None
-        planned = guards.published(slot)  # what trainers prepared for
+        held = backups.usable(slot)
+        held = held if backups.anywhere(slot) is held else None
+        planned = backups.published(slot)  # what trainers prepared for
         takers[slot] = held.task if held is not None else planned if planned in survivors else survivors[0]
         if slot in needed:
             source = find_source(job, slot) if held is None else None
@@ -102,7 +102,7 @@ async def _fetch(job: Job, promotion: Promotion, step: int) -> None:
         return
     futures: dict[str, asyncio.Future[pb.Ack]] = {}
     try:
-        await job.holding.freeze()
+        await job.trainer_backups.freeze()
         for task in sorted({promotion.slots[slot] for slot in promotion.fetched}):
             member = next((m for m in job.members if m.role == pb.PS and m.admitted and m.task == task), None)
             if member is None:
@@ -134,7 +134,7 @@ async def carry_out(job: Job, promotion: Promotion) -> None:
         for task, slots in promotion.by_task().items():
             if task not in members:
                 raise CommandError(f"the PS with task {task} is gone too")
-            backed = [s for s in slots if s not in promotion.fetched and job.guards.usable(s) is not None]
+            backed = [s for s in slots if s not in promotion.fetched and job.peer_backups.usable(s) is not None]
             message = pb.Promote(slots=backed, step=step)
             futures[members[task].name] = job.commander.send(members[task].outbox, promote=message)
         await commands.gather(futures, PROMOTE_SECONDS, "Promote")

@@ -44,7 +44,7 @@ class Catalogues:
         try:
             known = pb.Catalogue.FromString(wire)
         except DecodeError as error:
-            self._store.set_aside("catalogue", BLOB, wire, error, "DELETE FROM blobs WHERE key=?")
+            self._store.quarantine("catalogue", BLOB, wire, error, "DELETE FROM blobs WHERE key=?")
             return pb.Catalogue()
         good = []
         for variable in known.variables:
@@ -53,7 +53,7 @@ class Catalogues:
                 good.append(variable)
                 continue
             why = violation or f"it is on slot {variable.slot}, the job has the slots 0 to {self._slots - 1}"
-            self._store.set_aside("variable", variable.name[:NAME_SHOWN], variable.SerializeToString(), why)
+            self._store.quarantine("variable", variable.name[:NAME_SHOWN], variable.SerializeToString(), why)
         if len(good) < len(known.variables):
             del known.variables[:]
             known.variables.extend(good)

@@ -4,7 +4,7 @@ Everything runs on one asyncio loop, so state changes between two awaits are ato
 
 - `admission` answers Register, `inbox` handles what agents say, `pods` what the backend says,
 - `scalings` queues requests and drives one at a time through `machine`'s states (`changes`: PS, `workers`: workers),
-- `healing` replaces what died or hung, `recovery` continues after this process itself was killed.
+- `failover` replaces what died or hung, `recovery` continues after this process itself was killed.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from deeprec_ext.aimaster.backups.disk import DiskBackups
-from deeprec_ext.aimaster.backups.guards import Guards
-from deeprec_ext.aimaster.backups.holding import Holding
+from deeprec_ext.aimaster.backups.peers import PeerBackups
+from deeprec_ext.aimaster.backups.trainers import TrainerBackups
 from deeprec_ext.aimaster.core.clock import Clock, SystemClock
-from deeprec_ext.aimaster.core.facts import Requests
+from deeprec_ext.aimaster.core.records import Requests
 from deeprec_ext.aimaster.core.signals import Signal
 from deeprec_ext.aimaster.core.stored import built
 from deeprec_ext.aimaster.job.catalogues import Catalogues, tables_fingerprint
-from deeprec_ext.aimaster.job.keepsakes import Keepsakes
 from deeprec_ext.aimaster.job.notices import Notices
+from deeprec_ext.aimaster.job.replicated import ReplicatedState
 from deeprec_ext.aimaster.job.suspects import Suspects
 from deeprec_ext.aimaster.job.unwritten import Unwritten
 from deeprec_ext.aimaster.ledger import Ledger
 from deeprec_ext.aimaster.membership.commands import Commander
 from deeprec_ext.aimaster.membership.members import Members
-from deeprec_ext.aimaster.membership.view import Cluster, advance
-from deeprec_ext.aimaster.metrics.gazing import Gazing
+from deeprec_ext.aimaster.membership.view import AgreedCluster, advance
+from deeprec_ext.aimaster.metrics.collector import MetricsCollector
 from deeprec_ext.aimaster.store.events import EventLog
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.options import JobSpec
@@ -65,7 +65,7 @@ def stored_wish(store: Store) -> pb.BackupWish:
         why = error
     if why is None:
         return wish
-    store.set_aside("blob", "backup_wish", wire, why, "DELETE FROM blobs WHERE key=?")
+    store.quarantine("blob", "backup_wish", wire, why, "DELETE FROM blobs WHERE key=?")
     return pb.BackupWish()
 
 
@@ -86,7 +86,7 @@ class Job:
         self.commander = Commander(self.incarnation)
         self.events = EventLog(store, spec.workdir / "events.jsonl", self.clock)
         self.members = Members(store, spec.settings, self.clock)
-        self.cluster = store.read("cluster", Cluster.from_json, Cluster())
+        self.cluster = store.read("cluster", AgreedCluster.from_json, AgreedCluster())
         self.catalogues = Catalogues(store, spec.slots)
         self.catalogue = self.catalogues.present
         self.ending: str = store.get("ending", "")  # finishing, finished, failed
@@ -107,14 +107,14 @@ class Job:
         self.wish = stored_wish(store)
         if self.wish.disk_path and not self.may_back_up_to(self.wish.disk_path):
             self.wish.ClearField("disk_path")  # taken when the command line named a place, which it does no more
-        self.guards = Guards(self)
-        self.holding = Holding(self)
+        self.peer_backups = PeerBackups(self)
+        self.trainer_backups = TrainerBackups(self)
         self.disk = DiskBackups(self)
-        self.keepsakes = Keepsakes(self)
+        self.replicated = ReplicatedState(self)
         self.suspects = Suspects(self)
         self.members.doubted = self.suspects.note
         self.ledger = Ledger(self)
-        self.gazing = Gazing(self)
+        self.metrics = MetricsCollector(self)
         self.notices = Notices(self)
         self.dashboard = ""  # URL of the web page, while it is served
         self.stale: asyncio.Event = asyncio.Event()  # a newer AIMaster exists: end
@@ -132,7 +132,7 @@ class Job:
     def _tell_aside(self) -> None:
         """What the store could not read back is told once, and never read again."""
         untold: list[str] = self.store.get(UNTOLD_KEY) or []
-        lines, self.store.aside = [*untold, *self.store.aside], []
+        lines, self.store.quarantined = [*untold, *self.store.quarantined], []
         if untold:
             self.store.put(**{UNTOLD_KEY: None})
         for line in lines:
@@ -170,7 +170,7 @@ class Job:
         view.backup_map.extend(self.backup_map)
         return view
 
-    def set_cluster(self, cluster: Cluster) -> None:
+    def set_cluster(self, cluster: AgreedCluster) -> None:
         """Persists it; does not tell anybody."""
         new_epoch = cluster.epoch != self.cluster.epoch
         self.cluster = cluster

@@ -12,7 +12,7 @@ import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from deeprec_ext.aimaster.core.facts import ROLE_NAMES, parse_name
+from deeprec_ext.aimaster.core.records import ROLE_NAMES, parse_name
 from deeprec_ext.aimaster.kubernetes.kept import Kept, Size
 from deeprec_ext.aimaster.kubernetes.making import Factory, Maker
 from deeprec_ext.aimaster.kubernetes.naming import Naming

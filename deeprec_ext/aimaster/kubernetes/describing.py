@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from deeprec_ext import __version__
-from deeprec_ext.aimaster.core.facts import Requests
+from deeprec_ext.aimaster.core.records import Requests
 from deeprec_ext.errors import UsageError
 from deeprec_ext.options import JobSpec, Settings
 from deeprec_ext.rundir import RunDirectory

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from deeprec_ext.aimaster.core.facts import parse_name
+from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.pods.pods import Pods
 from deeprec_ext.aimaster.reporting.summary import summarize

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from deeprec_ext.aimaster.core.facts import parse_name
+from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.naming import Naming
-from deeprec_ext.aimaster.reporting.status import job_state
-from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.reporting.reply import job_state
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.retries import Sleep
@@ -95,7 +95,7 @@ class Cluster(Protocol):
 
 class Follower:
     def __init__(
-        self, api: Api, namespace: str, naming: Naming, job: Job, scalings: Scalings, cluster: Cluster,
+        self, api: Api, namespace: str, naming: Naming, job: Job, scalings: ScalingQueue, cluster: Cluster,
         sleep: Sleep = asyncio.sleep,
     ) -> None:  # fmt: skip
         """Beside Kubeflow (not `job.spec.own_pods`) `replicas` is not only told: pods up to that index exist."""

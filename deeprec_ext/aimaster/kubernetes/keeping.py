@@ -98,7 +98,7 @@ class Keeper:
             await retried(self._write, _may_be_kept, CLAIM_SECONDS, sleep=self._sleep)
         except (ApiError, UnreachableError) as error:
             raise UnreachableError(f"the state of the job cannot be kept in a ConfigMap: {error}") from error
-        job.keep_elsewhere, job.keepsakes.also = self.keep, self.soon
+        job.keep_elsewhere, job.replicated.also = self.keep, self.soon
 
     def soon(self) -> None:
         self._wake.set()
@@ -221,7 +221,7 @@ async def bring_back(
 
     Raises StaleError when the store is older than the snapshot, UsageError and UnreachableError as `rebuild_if_lost`.
     """
-    opening.set_aside_what_went_back(opening.store_of(spec))
+    opening.quarantine_what_went_back(opening.store_of(spec))
     store = Store(spec.workdir / "aimaster.db")
     mine = int(store.get("aimaster_incarnation", 0))
     store.close()

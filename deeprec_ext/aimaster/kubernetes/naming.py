@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deeprec_ext.aimaster.core.facts import ROLE_NAMES
+from deeprec_ext.aimaster.core.records import ROLE_NAMES
 from tfjob.model import names
 
 

@@ -11,9 +11,9 @@ import asyncio
 import logging
 from typing import Protocol
 
-from deeprec_ext.aimaster.core.facts import parse_name
+from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.retries import Sleep
@@ -48,7 +48,9 @@ class Cluster(Protocol):
 
 
 class Reclaim:
-    def __init__(self, api: Api, job: Job, scalings: Scalings, cluster: Cluster, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self, api: Api, job: Job, scalings: ScalingQueue, cluster: Cluster, sleep: Sleep = asyncio.sleep
+    ) -> None:
         self._api, self._job, self._scalings, self._cluster, self._sleep = api, job, scalings, cluster, sleep
         self._going: dict[str, str] = {}  # node → taint
         self._answering: dict[str, asyncio.Task[None]] = {}

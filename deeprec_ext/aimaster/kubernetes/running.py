@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from deeprec_ext.aimaster.core.facts import Requests
+from deeprec_ext.aimaster.core.records import Requests
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.backend import SIGTERM_EXIT_CODE, KubernetesBackend
 from deeprec_ext.aimaster.kubernetes.describing import occupy

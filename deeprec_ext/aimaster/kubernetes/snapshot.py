@@ -1,6 +1,6 @@
 """What a successor needs when the AIMaster's pod is gone with its disk, small enough for a ConfigMap.
 
-It has what a few PS keep as well (`keepsakes`: history, the data ledger as ranges), and the cluster, who takes part, the
+It has what a few PS keep as well (`replicated`: history, the data ledger as ranges), and the cluster, who takes part, the
 model's catalogue and the scaling under way. It may be some seconds old, but has every decision that anybody has acted on.
 
 Two ways back, `rebuilding` knows both. While agents live, they say the rest: a store is rebuilt from their word, and the
@@ -20,12 +20,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from deeprec_ext.aimaster.core.facts import RoleRecord, Scaling
-from deeprec_ext.aimaster.job import keepsakes
+from deeprec_ext.aimaster.core.records import RoleRecord, Scaling
+from deeprec_ext.aimaster.job import replicated
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.aimaster.ledger.recalled import TABLE, recollections
-from deeprec_ext.aimaster.membership.view import Cluster
-from deeprec_ext.aimaster.rebuilding.recollecting import Recollected, Stored
+from deeprec_ext.aimaster.ledger.replica import TABLE, dataset_sources
+from deeprec_ext.aimaster.membership.view import AgreedCluster
+from deeprec_ext.aimaster.rebuilding.state import RebuiltState, Stored
 from deeprec_ext.aimaster.rebuilding.writing import write
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import DeepRecError
@@ -51,7 +51,7 @@ class Snapshot:
 
     incarnation: int
     holder: str
-    cluster: Cluster
+    cluster: AgreedCluster
     view: bytes  # pb.View, with its workers
     catalogue: bytes
     roles: tuple[RoleRecord, ...] = ()
@@ -69,8 +69,8 @@ class Snapshot:
     @property
     def began(self) -> float:
         """Since when the job runs, Unix seconds; 0: not known."""
-        job = keepsakes.newest([pb.Remember.FromString(one) for one in self.remembered]).get(keepsakes.JOB, b"")
-        value = keepsakes.unpack(job).meta.get("started")
+        job = replicated.newest([pb.Remember.FromString(one) for one in self.remembered]).get(replicated.JOB, b"")
+        value = replicated.unpack(job).meta.get("started")
         return float(value) if isinstance(value, (int, float)) else 0.0
 
     def says(self, other: Snapshot) -> bool:
@@ -90,7 +90,7 @@ def take(job: Job, holder: str) -> Snapshot:
         tuple(job.members.records[name] for name in sorted(job.members.records)),
         dict(store.rows("SELECT incarnation, name FROM fenced")),
         {one.id: store.moved(one.id) for one in _under_way(store)},
-        tuple(one.SerializeToString() for one in job.keepsakes.remember()), core=core(job),
+        tuple(one.SerializeToString() for one in job.replicated.remember()), core=core(job),
     )  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def unpack(packed: bytes) -> Snapshot:
             )
         known = {one.name for one in dataclasses.fields(RoleRecord)}
         return Snapshot(
-            int(values["incarnation"]), str(values["holder"]), Cluster.from_json(values["cluster"]),
+            int(values["incarnation"]), str(values["holder"]), AgreedCluster.from_json(values["cluster"]),
             base64.b64decode(values["view"]), base64.b64decode(values["catalogue"]),
             tuple(RoleRecord(**{k: v for k, v in one.items() if k in known}) for one in values["roles"]),
             {str(who): str(name) for who, name in values["fenced"].items()},
@@ -177,10 +177,10 @@ def unpack(packed: bytes) -> Snapshot:
 def restore(store: Store, snapshot: Snapshot, wall: float) -> None:
     """Into a fresh store: as if the AIMaster had been restarted, a moment earlier."""
     stored = snapshot.stored
-    remembered = keepsakes.newest(list(stored.remembered))
-    kept = keepsakes.unpack(remembered.get(keepsakes.JOB, b""))
-    datasets, unused, last_lease = recollections(remembered, {})
-    found = Recollected(
+    remembered = replicated.newest(list(stored.remembered))
+    kept = replicated.unpack(remembered.get(replicated.JOB, b""))
+    datasets, unused, last_lease = dataset_sources(remembered, {})
+    found = RebuiltState(
         aimaster=snapshot.incarnation, cluster=snapshot.cluster, workers=tuple(stored.view.workers), roles=snapshot.roles,
         fenced=snapshot.fenced, catalogue=pb.Catalogue.FromString(snapshot.catalogue), step=int(kept.meta.get("step", 0)),
         marks=str(kept.meta.get("marks", "")), scalings=kept.scalings,

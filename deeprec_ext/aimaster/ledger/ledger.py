@@ -19,8 +19,8 @@ from deeprec_ext.aimaster.ledger import report
 from deeprec_ext.aimaster.ledger.dataset import Dataset
 from deeprec_ext.aimaster.ledger.declaration import check, differences
 from deeprec_ext.aimaster.ledger.position import Position, PositionError
-from deeprec_ext.aimaster.ledger.recalled import MEMO, TABLE, Recalled, pack_memos
-from deeprec_ext.aimaster.ledger.recalling import memo_of, pack_table, recall
+from deeprec_ext.aimaster.ledger.rebuild import pack_table, rebuild, replica_of
+from deeprec_ext.aimaster.ledger.replica import REPLICA, TABLE, RebuiltDatasets, pack_replica
 from deeprec_ext.aimaster.ledger.tables import Tables
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -69,7 +69,7 @@ class Ledger:
         self._unused: dict[str, Position] = {}  # restored, of datasets that nobody has declared yet
         if unused := job.store.blob(UNUSED_KEY):
             self._unused = positions.unpack(unused)
-        self._recalled = Recalled(job.store)
+        self._recalled = RebuiltDatasets(job.store)
         self._tables_packed: dict[str, bytes] = {}
         self._answers: list[tuple[Member, pb.DataReply]] = []
         self._flushing: asyncio.TimerHandle | None = None
@@ -104,7 +104,7 @@ class Ledger:
             ):  # the first, and whenever there are twice as many
                 self._job.event("records_skipped", member.name, dataset=dataset.name, records=dataset.counters.skipped)
             if counting and dataset.table.complete:
-                self._job.keepsakes.soon()  # without the table nobody could tell what the trainers' leases mean
+                self._job.replicated.soon()  # without the table nobody could tell what the trainers' leases mean
         else:
             reply = pb.DataReply(
                 sequence=request.sequence,
@@ -157,8 +157,8 @@ class Ledger:
         self._datasets[dataset.name] = dataset
         self._job.event("dataset", member.name, dataset=dataset.name, files=len(declared.files), epochs=declared.epochs,
                         shuffle=declared.shuffle, purpose=declared.purpose or "train")  # fmt: skip
-        if (recollection := self._recalled.take(dataset.name)) is not None:
-            whole = recall(dataset, recollection)
+        if (sources := self._recalled.take(dataset.name)) is not None:
+            whole = rebuild(dataset, sources)
             self._job.event("ledger_recalled", dataset=dataset.name, leases=whole, trained=dataset.visits.trained,
                             repeated=dataset.repeated)  # fmt: skip
         elif (start := self._unused.pop(dataset.name, None)) is not None:
@@ -344,7 +344,7 @@ class Ledger:
             self._push(dataset, list(dataset.holders))
         self._soon()
         self._flush_now()
-        job.keepsakes.soon()
+        job.replicated.soon()
 
     def model_is_live(self) -> None:
         """Those who were kept waiting for it are told."""
@@ -371,7 +371,7 @@ class Ledger:
             return
         now = self._job.clock.monotonic()
         self._recalled.release(incarnation)
-        self._job.keepsakes.soon()  # who goes takes its knowledge along
+        self._job.replicated.soon()  # who goes takes its knowledge along
         for dataset in self._datasets.values():
             count = dataset.release(incarnation, now, clean=clean)
             if count:
@@ -426,16 +426,16 @@ class Ledger:
 
     # ------------------------------------------------------------------------------------------------ for lost stores
 
-    def keepsakes(self) -> dict[str, bytes]:
-        """What a few PS keep for an AIMaster that has lost its store: see `recalling`."""
-        memos, tables = self._recalled.memos(), self._recalled.tables()
+    def replica(self) -> dict[str, bytes]:
+        """What a few PS keep for an AIMaster that has lost its store: see `rebuild`."""
+        replicas, tables = self._recalled.replicas(), self._recalled.tables()
         for name, dataset in self._datasets.items():
             if dataset.trains:
-                memos[name] = memo_of(dataset)
+                replicas[name] = replica_of(dataset)
                 if dataset.table.complete and name not in self._tables_packed:
                     self._tables_packed[name] = pack_table(dataset)
                 tables[name] = self._tables_packed.get(name, b"")
-        found = {MEMO: pack_memos(memos, self._unused, self._numbers.last)} if memos or self._unused else {}
+        found = {REPLICA: pack_replica(replicas, self._unused, self._numbers.last)} if replicas or self._unused else {}
         return {**found, **{TABLE + name: table for name, table in tables.items() if table}}
 
     # ------------------------------------------------------------------------------------------------ the rest

@@ -155,8 +155,8 @@ class Tables:
 
     def _put_aside(self, name: str, declaration: bytes, text: str, error: Exception) -> None:
         """It begins anew when it is declared again."""
-        self._store.set_aside("dataset", name, declaration, f"{type(error).__name__}: {error}")
-        self._store.set_aside("state of dataset", name, text, "its dataset cannot be read")
+        self._store.quarantine("dataset", name, declaration, f"{type(error).__name__}: {error}")
+        self._store.quarantine("state of dataset", name, text, "its dataset cannot be read")
         if not self._store.is_read_only:
             with self._store.transaction():
                 self.remove(name)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from deeprec_ext.aimaster.core.clock import Clock
-from deeprec_ext.aimaster.core.facts import TRAINERS, RoleRecord
+from deeprec_ext.aimaster.core.records import TRAINERS, RoleRecord
 from deeprec_ext.aimaster.membership.allowance import Allowance
 from deeprec_ext.aimaster.membership.commands import Outbox
 from deeprec_ext.aimaster.membership.globalstep import GlobalStep

@@ -10,14 +10,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from deeprec_ext.aimaster.core.facts import PsInfo
+from deeprec_ext.aimaster.core.records import PsInfo
 from deeprec_ext.aimaster.core.stored import built
 from deeprec_ext.aimaster.placement.planner import initial_map
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 
 @dataclass(frozen=True)
-class Cluster:
+class AgreedCluster:
     """`epoch` 0: the first view has not been formed."""
 
     epoch: int = 0
@@ -49,48 +49,48 @@ class Cluster:
         return json.dumps(dataclasses.asdict(self))
 
     @staticmethod
-    def from_json(text: str) -> Cluster:
+    def from_json(text: str) -> AgreedCluster:
         """Raises one of `store.UNREADABLE`."""
         values = json.loads(text)
         for name in ("slot_map", "marked", "lost", "cut"):
             values[name] = tuple(values.get(name, ()))
         values["ps"] = tuple(built(PsInfo, ps) for ps in values["ps"])
-        cluster = built(Cluster, values)
+        cluster = built(AgreedCluster, values)
         if unknown := set(cluster.slot_map) - {ps.task for ps in cluster.ps}:
             raise ValueError(f"slots are on the tasks {sorted(unknown)}, which are nobody's")
         return cluster
 
 
-def take_task(cluster: Cluster) -> tuple[Cluster, int]:
+def take_task(cluster: AgreedCluster) -> tuple[AgreedCluster, int]:
     """A task number for a new incarnation of a PS."""
     return dataclasses.replace(cluster, next_task=cluster.next_task + 1), cluster.next_task
 
 
-def take_epoch(cluster: Cluster) -> tuple[Cluster, int]:
+def take_epoch(cluster: AgreedCluster) -> tuple[AgreedCluster, int]:
     """An epoch for a view that is to come (and may never come)."""
     return dataclasses.replace(cluster, next_epoch=cluster.next_epoch + 1), cluster.next_epoch
 
 
-def advance(cluster: Cluster) -> Cluster:
+def advance(cluster: AgreedCluster) -> AgreedCluster:
     """The same cluster as a new view: its workers changed, or its flags."""
     cluster, epoch = take_epoch(cluster)
     return dataclasses.replace(cluster, epoch=epoch)
 
 
-def first_view(cluster: Cluster, ps: tuple[PsInfo, ...], slots: int) -> Cluster:
+def first_view(cluster: AgreedCluster, ps: tuple[PsInfo, ...], slots: int) -> AgreedCluster:
     """All PS are there: slot s goes to PS s mod P."""
     tasks = [member.task for member in ps]
     slot_map = tuple(tasks[number] for number in initial_map(slots, len(ps)))
     return advance(dataclasses.replace(cluster, ps=ps, slot_map=slot_map, generation=1))
 
 
-def lose(cluster: Cluster, name: str) -> Cluster:
+def lose(cluster: AgreedCluster, name: str) -> AgreedCluster:
     """A PS died: what was on its slots is gone, until it is promoted from backups or restored."""
     lost = cluster.lost if name in cluster.lost else (*cluster.lost, name)
     return dataclasses.replace(cluster, lost=lost)
 
 
-def promote(cluster: Cluster, takers: Mapping[int, int]) -> Cluster:
+def promote(cluster: AgreedCluster, takers: Mapping[int, int]) -> AgreedCluster:
     """The survivors have taken over the slots of the lost PS (slot -> task): the same generation, nothing to restore."""
     return advance(
         dataclasses.replace(
@@ -102,7 +102,7 @@ def promote(cluster: Cluster, takers: Mapping[int, int]) -> Cluster:
     )
 
 
-def replace_lost(cluster: Cluster, replacements: Mapping[str, PsInfo]) -> Cluster:
+def replace_lost(cluster: AgreedCluster, replacements: Mapping[str, PsInfo]) -> AgreedCluster:
     """Every lost PS has come back as another incarnation with a new task: it gets the slots of the old one."""
     tasks = {ps.task: replacements[ps.name].task for ps in cluster.ps if ps.name in replacements}
     return advance(
@@ -118,7 +118,7 @@ def replace_lost(cluster: Cluster, replacements: Mapping[str, PsInfo]) -> Cluste
     )
 
 
-def refill(cluster: Cluster, replacements: Mapping[str, PsInfo]) -> Cluster:
+def refill(cluster: AgreedCluster, replacements: Mapping[str, PsInfo]) -> AgreedCluster:
     """The same, where the replacements have got the variables from backups: the same generation, nothing to restore."""
     return dataclasses.replace(
         replace_lost(cluster, replacements), generation=cluster.generation, live=cluster.live, marked=cluster.marked

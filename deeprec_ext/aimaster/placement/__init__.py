@@ -1,1 +1,1 @@
-"""Which slot lies where: what lies on slots, the plan that moves the fewest bytes, the plan of the guards. Pure."""
+"""Which slot lies where: what lies on slots, the plan that moves the fewest bytes, the plan of who holds backups. Pure."""

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import grpc
 import grpc.aio
 
-from deeprec_ext.aimaster.core.facts import parse_name
+from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc

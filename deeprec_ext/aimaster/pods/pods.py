@@ -7,9 +7,9 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
-from deeprec_ext.aimaster.core.facts import TRAINERS, RoleRecord
+from deeprec_ext.aimaster.core.records import TRAINERS, RoleRecord
+from deeprec_ext.aimaster.failover.failover import Failover
 from deeprec_ext.aimaster.failover.failures import cause_of_exit
-from deeprec_ext.aimaster.failover.healing import Healing
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.pods.backend import PodBackend, PodState
@@ -35,14 +35,14 @@ NOTHING_TRAINED = pb.Notice(
 
 
 class Pods:
-    def __init__(self, job: Job, backend: PodBackend, healing: Healing) -> None:
-        self._job, self.backend, self._healing = job, backend, healing
+    def __init__(self, job: Job, backend: PodBackend, failover: Failover) -> None:
+        self._job, self.backend, self._failover = job, backend, failover
         self.seen: dict[str, PodState] = {}
         self._restarting: dict[str, asyncio.Task[None]] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self._heard: set[str] = set()  # pods of which this AIMaster has had a report
         self.failed: Callable[[str], None] = lambda name: None  # a process has ended with an error, by itself
-        healing.restart, healing.end = self.restart, self.end
+        failover.restart, failover.end = self.restart, self.end
 
     # ------------------------------------------------------------------------------------------------ acting
 
@@ -180,7 +180,7 @@ class Pods:
         member = members.get(record.name)
         another = record.pod_pid not in (0, state.pid) and record.state == "running"
         if another and (member is None or member.pod_pid == record.pod_pid):
-            self._healing.died(record.name, "exited unseen")  # between two watches
+            self._failover.died(record.name, "exited unseen")  # between two watches
             record = members.records[record.name]
         fresh = record.ended or record.state == "requested"
         members.update(
@@ -205,7 +205,7 @@ class Pods:
         if 0 < state.exit_code < SIGNALS_FROM and not state.deleted:
             self.failed(name)
         if registered:
-            self._healing.died(name, cause, count=not expected)
+            self._failover.died(name, cause, count=not expected)
         final = "starting" if state.restarting else "exited" if expected else "failed"
         job.members.update(name, state=final, restarts=state.restarts, pod_pid=0)
         if record.role in TRAINERS:
@@ -226,7 +226,7 @@ class Pods:
         if job.ending:
             return
         job.end("finishing")
-        self._healing.abort("the job has ended")
+        self._failover.abort("the job has ended")
         for member in job.members.trainers().values():
             if member.role == pb.WORKER:
                 job.commander.send(member.outbox, leave=pb.Leave(reason="the chief has finished"))

@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 
-from deeprec_ext.aimaster.core.facts import ROLE_NAMES, parse_name, role_name
-from deeprec_ext.aimaster.failover.healing import Healing
+from deeprec_ext.aimaster.core.records import ROLE_NAMES, parse_name, role_name
+from deeprec_ext.aimaster.failover.failover import Failover
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.view import lose
 from deeprec_ext.aimaster.pods.pods import Pods
@@ -74,10 +74,10 @@ async def start_again(job: Job, pods: Pods) -> None:
         await pods.backend.create(name)
 
 
-async def settle(job: Job, pods: Pods, healing: Healing, timeout_seconds: float = SETTLE_SECONDS) -> None:
+async def settle(job: Job, pods: Pods, failover: Failover, timeout_seconds: float = SETTLE_SECONDS) -> None:
     """After a restart: waits for those who took part, then replaces those who did not come back."""
     job.event("aimaster_restarted", incarnation=job.incarnation)
-    timeout_seconds *= healing.silence.stretch()  # on a busy machine they need longer
+    timeout_seconds *= failover.silence.stretch()  # on a busy machine they need longer
     job.members.recall_goodbyes()
     known = [r.name for r in job.members.records.values() if r.takes_part and r.incarnation]
 
@@ -95,13 +95,13 @@ async def settle(job: Job, pods: Pods, healing: Healing, timeout_seconds: float 
         job.event("store_rebuilt", told=rebuilt["told"], missing=rebuilt["missing"])
         for name in rebuilt["missing"]:
             if parse_name(name)[0] == pb.PS:
-                healing.hung(name, job.settings.rebuild_limit_seconds)  # trainers have their own, longer limit
+                failover.hung(name, job.settings.rebuild_limit_seconds)  # trainers have their own, longer limit
         job.store.put(**{REBUILT_KEY: None})
     await job.changed.until(lambda: all(back(name) for name in known), timeout_seconds)
     for name in known:
         record = job.members.records[name]
         if not back(name) and record.wanted and job.members.get(name) is None:
-            healing.hung(name, timeout_seconds)
+            failover.hung(name, timeout_seconds)
     for record in list(job.members.records.values()):
         if record.wanted and not record.ended and record.name not in pods.seen:
             await pods.backend.create(record.name)  # asked for, and perhaps never heard: idempotent

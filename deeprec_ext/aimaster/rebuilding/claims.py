@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from deeprec_ext.aimaster.core.facts import TRAINERS, parse_name
+from deeprec_ext.aimaster.core.records import TRAINERS, parse_name
 from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

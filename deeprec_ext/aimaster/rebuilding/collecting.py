@@ -16,10 +16,10 @@ import grpc.aio
 
 from deeprec_ext.aimaster.core.signals import Signal
 from deeprec_ext.aimaster.job.job import UNTOLD_KEY
-from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.aimaster.membership.view import AgreedCluster
 from deeprec_ext.aimaster.pods.backend import PodBackend, PodState
 from deeprec_ext.aimaster.rebuilding.claims import Claim, newest_view, still_missing
-from deeprec_ext.aimaster.rebuilding.recollecting import Stored, recollect
+from deeprec_ext.aimaster.rebuilding.state import Stored, rebuilt_state
 from deeprec_ext.aimaster.rebuilding.writing import write
 from deeprec_ext.aimaster.rpc import listening
 from deeprec_ext.aimaster.rpc.admission import check_request
@@ -27,7 +27,7 @@ from deeprec_ext.aimaster.rpc.authorisation import Authorisation
 from deeprec_ext.aimaster.rpc.border import Border
 from deeprec_ext.aimaster.rpc.service import refuse
 from deeprec_ext.aimaster.store.store import UNREADABLE, Store
-from deeprec_ext.aimaster.store.storefile import set_aside
+from deeprec_ext.aimaster.store.storefile import quarantine
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -66,7 +66,7 @@ async def rebuild_if_lost(
         if why:
             log.error("%s is put aside: who belongs to the cluster cannot be read back: %s", path, why)
             store.close()
-            set_aside(path)
+            quarantine(path)
             store = Store(path)
             store.put(**{UNTOLD_KEY: [f"{path.name}: the cluster of it: {why}"]})
         log.warning("%s is empty, and pods of job %s run: asking them what they know", path, spec.name)
@@ -85,10 +85,10 @@ def _unreadable(store: Store) -> str:
     """Why nobody can be sure from this store who belongs to the cluster; empty: one can, or it does not say."""
     try:
         if text := store.get("cluster"):
-            Cluster.from_json(text)
+            AgreedCluster.from_json(text)
     except UNREADABLE as error:
         return f"{type(error).__name__}: {error}"
-    return next((line for line in store.aside if line.startswith("meta cluster:")), "")
+    return next((line for line in store.quarantined if line.startswith("meta cluster:")), "")
 
 
 async def _collect(
@@ -101,7 +101,7 @@ async def _collect(
         if await collector.changed.until(collector.enough, min(PODS_SECONDS, left)):
             break
         collector.pods = await _pods(backend)
-    found = recollect(collector.all, collector.pods, evaluator=spec.evaluator, wall=time.time(), stored=stored)
+    found = rebuilt_state(collector.all, collector.pods, evaluator=spec.evaluator, wall=time.time(), stored=stored)
     if found is None:
         log.info("nobody has taken part in job %s: it begins", spec.name)
         return False

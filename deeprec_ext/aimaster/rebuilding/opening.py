@@ -24,7 +24,15 @@ from deeprec_ext.aimaster.job.unwritten import CODE
 from deeprec_ext.aimaster.rpc.authorisation import Authorisation
 from deeprec_ext.aimaster.rpc.listening import try_listen
 from deeprec_ext.aimaster.store.store import HISTORY, Store, StoreError
-from deeprec_ext.aimaster.store.storefile import AGAIN_SECONDS, is_damage, is_empty, kept_copy, lacks, reason, set_aside
+from deeprec_ext.aimaster.store.storefile import (
+    AGAIN_SECONDS,
+    is_damage,
+    is_empty,
+    kept_copy,
+    lacks,
+    quarantine,
+    reason,
+)
 from deeprec_ext.errors import UsageError
 from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -134,7 +142,7 @@ class _Unavailable(rpc.AgentsServicer):
     Register = Stream = Missing = Position = _not_yet
 
 
-def set_aside_what_went_back(path: Path) -> None:
+def quarantine_what_went_back(path: Path) -> None:
     """A store that lacks what was committed may not decide anything: agents know more. It counts as lost.
 
     One that is gone, or empty since it was opened (`unwritable` makes it), is lost as it is: there is nothing to put aside,
@@ -148,7 +156,7 @@ def set_aside_what_went_back(path: Path) -> None:
         log.error("%s is gone, or empty, and with it its %d transactions", path, lost)
     elif lost:
         log.error("%s has lost its last %d transactions (its write-ahead log is damaged) and is put aside", path, lost)
-        set_aside(path)
+        quarantine(path)
 
 
 def resume_from_copy(path: Path) -> None:

@@ -12,8 +12,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deeprec_ext.aimaster.core.facts import PsInfo, Scaling
-from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.aimaster.core.records import PsInfo, Scaling
+from deeprec_ext.aimaster.membership.view import AgreedCluster
 from deeprec_ext.aimaster.rebuilding.claims import Claim
 from deeprec_ext.aimaster.scaling.machine import State
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -23,7 +23,7 @@ LOST = "the AIMaster's store was lost meanwhile"
 
 @dataclass(frozen=True)
 class Unfinished:
-    cluster: Cluster  # further on than the newest view, if a change was decided and not told yet
+    cluster: AgreedCluster  # further on than the newest view, if a change was decided and not told yet
     scalings: tuple[Scaling, ...]  # all: ended, under way, queued
     moved: Mapping[int, pb.Catalogue] = field(default_factory=dict)
 
@@ -40,7 +40,7 @@ class _Change:
 
 def unfinished(
     claims: Sequence[Claim],
-    cluster: Cluster,
+    cluster: AgreedCluster,
     kept: Sequence[Scaling],
     catalogue: pb.Catalogue,
     last_id: int,
@@ -91,8 +91,8 @@ def _change(claims: Sequence[Claim], begun: int) -> _Change | None:
 
 
 def _with_targets(
-    scaling: Scaling, change: _Change, claims: Sequence[Claim], newest: Cluster
-) -> tuple[Cluster, Scaling]:
+    scaling: Scaling, change: _Change, claims: Sequence[Claim], newest: AgreedCluster
+) -> tuple[AgreedCluster, Scaling]:
     """The cluster that counts, and the scaling in the state that it has to be taken on from."""
     there = all(newest.slot_map[slot] == task for slot, task in change.targets.items())
     if there:
@@ -116,7 +116,7 @@ def _with_targets(
     )  # fmt: skip
 
 
-def _decided(change: _Change, claims: Sequence[Claim], newest: Cluster) -> Cluster:
+def _decided(change: _Change, claims: Sequence[Claim], newest: AgreedCluster) -> AgreedCluster:
     """The view that was decided: trainers have prepared for it; without one of them, what the targets know makes it."""
     prepared = [claim.known.prepared for claim in claims if claim.known.prepared.epoch > newest.epoch]
     if prepared:
@@ -143,7 +143,7 @@ def _moved(scaling: Scaling, change: _Change, catalogue: pb.Catalogue) -> pb.Cat
     return pb.Catalogue(variables=variables or change.variables, fingerprint=catalogue.fingerprint)
 
 
-def _without_targets(scaling: Scaling, begun: int, cluster: Cluster) -> Scaling:
+def _without_targets(scaling: Scaling, begun: int, cluster: AgreedCluster) -> Scaling:
     """It was under way when the history was told, and no PS is armed for it."""
     state = State(scaling.state)
     forward = state in (State.COMMIT, State.RELEASE)
@@ -165,7 +165,7 @@ def _without_targets(scaling: Scaling, begun: int, cluster: Cluster) -> Scaling:
     )
 
 
-def drained(claim: Claim, cluster: Cluster) -> bool:
+def drained(claim: Claim, cluster: AgreedCluster) -> bool:
     """A PS that was in a view and is not in the newest; a worker that was told to leave. (A chief is never scaled away: its
     script is ending.)
 
@@ -176,7 +176,7 @@ def drained(claim: Claim, cluster: Cluster) -> bool:
     return claim.is_ps and claim.known.served and claim.name not in [ps.name for ps in cluster.ps]
 
 
-def _drained(claims: Sequence[Claim], cluster: Cluster) -> dict[str, list[str]]:
+def _drained(claims: Sequence[Claim], cluster: AgreedCluster) -> dict[str, list[str]]:
     """The names, of `ps` and of `worker`."""
     found: dict[str, list[str]] = {}
     for claim in sorted(claims, key=lambda claim: claim.name):

@@ -1,15 +1,15 @@
-"""A store made of what was recollected: all of it in one transaction, so an AIMaster that dies meanwhile begins anew."""
+"""A store made of the rebuilt state: all of it in one transaction, so an AIMaster that dies meanwhile begins anew."""
 
 from __future__ import annotations
 
-from deeprec_ext.aimaster.ledger import ledger, recalled, tables
+from deeprec_ext.aimaster.ledger import ledger, replica, tables
 from deeprec_ext.aimaster.pods.recovery import REBUILT_KEY
-from deeprec_ext.aimaster.rebuilding.recollecting import Recollected
+from deeprec_ext.aimaster.rebuilding.state import RebuiltState
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 
-def write(store: Store, found: Recollected, wall: float) -> None:
+def write(store: Store, found: RebuiltState, wall: float) -> None:
     cluster, kept = found.cluster, found.kept
     with store.transaction(durable=True):
         store.put(**kept.meta)
@@ -23,7 +23,7 @@ def write(store: Store, found: Recollected, wall: float) -> None:
         store.save_view(cluster.epoch, wall, view.SerializeToString())
         store.put_blob("catalogue", found.catalogue.SerializeToString())
         store.put_blob("backup_wish", kept.wish)
-        store.put_blob(recalled.RECALLED_KEY, recalled.pack(found.datasets))
+        store.put_blob(replica.RECALLED_KEY, replica.pack(found.datasets))
         store.put_blob(ledger.UNUSED_KEY, found.unused_positions)
         for record in found.roles:
             store.save_role(record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deeprec_ext.aimaster.core.facts import Scaling
+from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.scaling.machine import State, before_commit
 
 NOT_BEGUN = "not_begun"

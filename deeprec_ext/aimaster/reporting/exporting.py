@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
 from deeprec_ext import __version__
-from deeprec_ext.aimaster.core.facts import RoleRecord
+from deeprec_ext.aimaster.core.records import RoleRecord
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.metrics.tally import kind_of
 from deeprec_ext.aimaster.metrics.totals import Totals
 from deeprec_ext.aimaster.placement.slots import slot_bytes
-from deeprec_ext.aimaster.reporting.status import job_state
-from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.reporting.reply import job_state
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.gazer.prometheus import Distribution, Facts, Value
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -50,7 +50,7 @@ _DATA = ("records", "trained", "leased", "repeated", "repeated_at_least", "stale
 _Add = Callable[..., None]
 
 
-async def collect(job: Job, scalings: Scalings) -> Facts:
+async def collect(job: Job, scalings: ScalingQueue) -> Facts:
     """All facts at about this moment, in pieces: others have their turn on the loop between them."""
     facts: dict[str, list[tuple[tuple[str, ...], Value]]] = defaultdict(list)
 
@@ -65,7 +65,7 @@ async def collect(job: Job, scalings: Scalings) -> Facts:
     return facts
 
 
-def _job(job: Job, scalings: Scalings, add: _Add) -> None:
+def _job(job: Job, scalings: ScalingQueue, add: _Add) -> None:
     cluster = job.cluster
     add("deeprec_job_info", 1.0, job.spec.name, __version__)
     state = job_state(job, scalings)
@@ -81,15 +81,15 @@ def _job(job: Job, scalings: Scalings, add: _Add) -> None:
     add("deeprec_slots", job.spec.slots)
     add("deeprec_parameter_servers", len(cluster.ps))
     add("deeprec_trainers", len(job.workers()))
-    add("deeprec_gazer_reports_total", job.gazing.reports)
-    add("deeprec_gazer_ignored_total", job.gazing.ignored)
-    add("deeprec_gazer_flush_seconds", job.gazing.flush_seconds)
+    add("deeprec_gazer_reports_total", job.metrics.reports)
+    add("deeprec_gazer_ignored_total", job.metrics.ignored)
+    add("deeprec_gazer_flush_seconds", job.metrics.flush_seconds)
 
 
-def _trained(job: Job, _: Scalings, add: _Add) -> None:
+def _trained(job: Job, _: ScalingQueue, add: _Add) -> None:
     datasets = [one for one in job.ledger.status() if one.purpose == "train"]
     if datasets:
-        add("deeprec_trained_records_total", job.gazing.trained_records)
+        add("deeprec_trained_records_total", job.metrics.trained_records)
     for state in _DATA if datasets else ():
         add(
             "deeprec_data_records",
@@ -97,7 +97,7 @@ def _trained(job: Job, _: Scalings, add: _Add) -> None:
             "known" if state == "records" else state,
         )
     histograms: dict[str, tuple[list[int], float]] = {}
-    for name, totals in job.gazing.totals.items():
+    for name, totals in job.metrics.totals.items():
         role = kind_of(name)
         _totals(totals, role, name, add)
         if totals.histogram:
@@ -122,7 +122,7 @@ def _roles(job: Job, add: _Add) -> Iterator[None]:
         _role(job, record, add)
         if number % ROLES_AT_ONCE == ROLES_AT_ONCE - 1:
             yield
-    _process(job.gazing.process("aimaster"), "aimaster", "aimaster", add)
+    _process(job.metrics.process("aimaster"), "aimaster", "aimaster", add)
 
 
 def _role(job: Job, record: RoleRecord, add: _Add) -> None:
@@ -133,8 +133,8 @@ def _role(job: Job, record: RoleRecord, add: _Add) -> None:
     if member is None:
         return
     add("deeprec_role_silence_seconds", max(0.0, job.clock.monotonic() - member.seen), role, name)
-    _process(job.gazing.process(name), role, name, add)
-    values = job.gazing.latest(name)
+    _process(job.metrics.process(name), role, name, add)
+    values = job.metrics.latest(name)
     if "step_seconds" in values:
         add("deeprec_step_median_seconds", values["step_seconds"], role, name)
     _mapped(values, _PS, name, add)
@@ -152,7 +152,7 @@ def _mapped(values: Mapping[str, float], names: Mapping[str, str], label: str, a
             add(exported, values[metric], label)
 
 
-def _slots(job: Job, _: Scalings, add: _Add) -> None:
+def _slots(job: Job, _: ScalingQueue, add: _Add) -> None:
     cluster = job.cluster
     owners = {ps.task: ps.name for ps in cluster.ps}
     held = dict.fromkeys(owners.values(), 0)
@@ -161,13 +161,13 @@ def _slots(job: Job, _: Scalings, add: _Add) -> None:
         if (owner := owners.get(task)) is not None:
             add("deeprec_slot_owner", 1.0, str(slot), owner)
             held[owner] += sizes[slot]
-        _mapped(job.gazing.latest(f"slot-{slot}"), _SLOT, str(slot), add)
+        _mapped(job.metrics.latest(f"slot-{slot}"), _SLOT, str(slot), add)
     for name, size in held.items():
         add("deeprec_ps_bytes", size, name)
 
 
-def _happened(job: Job, scalings: Scalings, add: _Add) -> None:
-    tally = job.gazing.tally
+def _happened(job: Job, scalings: ScalingQueue, add: _Add) -> None:
+    tally = job.metrics.tally
     tally.catch_up(job.store)
     for key, count in tally.scalings.items():
         add("deeprec_scalings_total", count, *key.split())
@@ -182,9 +182,9 @@ def _happened(job: Job, scalings: Scalings, add: _Add) -> None:
     add("deeprec_warnings_total", tally.warnings)
 
 
-def _backups(job: Job, _: Scalings, add: _Add) -> None:
+def _backups(job: Job, _: ScalingQueue, add: _Add) -> None:
     backup = pb.BackupStatus()
-    job.guards.status(backup)
+    job.peer_backups.status(backup)
     job.disk.status(backup)
     if backup.peer:
         add("deeprec_backup_unprotected_slots", len(backup.unprotected_slots))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deeprec_ext.aimaster.core.facts import Failure, Scaling, parse_name
+from deeprec_ext.aimaster.core.records import Failure, Scaling, parse_name
 from deeprec_ext.aimaster.job.notices import KEY, notices_of
 from deeprec_ext.aimaster.job.suspects import KEY as SUSPECTS
 from deeprec_ext.aimaster.job.suspects import suspects_of

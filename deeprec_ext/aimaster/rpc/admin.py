@@ -9,9 +9,9 @@ import grpc.aio
 
 from deeprec_ext.aimaster.autoscaling import Autoscaler
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.aimaster.reporting.status import status
+from deeprec_ext.aimaster.reporting.reply import status
 from deeprec_ext.aimaster.rpc.service import refuse
-from deeprec_ext.aimaster.scaling.scalings import QueueFullError, Scalings
+from deeprec_ext.aimaster.scaling.queue import QueueFullError, ScalingQueue
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -21,7 +21,7 @@ DECISIONS_DEFAULT, DECISIONS_MAX = 100, 1000
 
 
 class AdminService(rpc.AdminServicer):
-    def __init__(self, job: Job, scalings: Scalings, autoscaler: Autoscaler | None = None) -> None:
+    def __init__(self, job: Job, scalings: ScalingQueue, autoscaler: Autoscaler | None = None) -> None:
         self._job, self._scalings, self._autoscaler = job, scalings, autoscaler
 
     async def Status(self, request: pb.StatusRequest, context: grpc.aio.ServicerContext) -> pb.StatusReply:
@@ -56,7 +56,7 @@ class AdminService(rpc.AdminServicer):
         return pb.GraphReply(catalogue=self._job.catalogue, passes_json=self._job.store.blob("passes").decode() or "[]")
 
     async def Series(self, request: pb.SeriesRequest, context: grpc.aio.ServicerContext) -> pb.SeriesReply:
-        return await self._job.gazing.series_reply(request)
+        return await self._job.metrics.series_reply(request)
 
     async def Finish(self, request: pb.FinishRequest, context: grpc.aio.ServicerContext) -> pb.FinishReply:
         job = self._job

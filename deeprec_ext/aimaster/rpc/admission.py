@@ -7,11 +7,11 @@ trainer enters: its session would block on the dead one.
 
 from __future__ import annotations
 
-from deeprec_ext.aimaster.core.facts import PsInfo, role_name
-from deeprec_ext.aimaster.failover.healing import Healing
+from deeprec_ext.aimaster.core.records import PsInfo, role_name
+from deeprec_ext.aimaster.failover.failover import Failover
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
-from deeprec_ext.aimaster.membership.view import Cluster, first_view, take_task
+from deeprec_ext.aimaster.membership.view import AgreedCluster, first_view, take_task
 from deeprec_ext.aimaster.placement.slots import tracked
 from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError, UsageError
 from deeprec_ext.proto import PROTOCOL_MAJOR
@@ -50,8 +50,8 @@ def check_request(
 
 
 class Admission:
-    def __init__(self, job: Job, healing: Healing, certs: str | None = None) -> None:
-        self._job, self._healing = job, healing
+    def __init__(self, job: Job, failover: Failover, certs: str | None = None) -> None:
+        self._job, self._failover = job, failover
         self._speakers, self._proofs = Speakers(certs), Proofs(job.spec.name, certs)
 
     async def register(self, request: pb.RegisterRequest, certificate: str | None) -> pb.RegisterReply:
@@ -79,9 +79,9 @@ class Admission:
             raise StaleError(f"{name} has been scaled away; end the process")
         before = job.members.get(name)
         if before is not None and before.incarnation != request.incarnation:
-            self._healing.died(name, "exited and came back as another process")
+            self._failover.died(name, "exited and came back as another process")
         elif before is None and record.state == "running" and record.incarnation not in ("", request.incarnation):
-            self._healing.died(name, "exited while no AIMaster was there")
+            self._failover.died(name, "exited while no AIMaster was there")
         member = job.members.arrive(request, name)
         job.event("registered", name, pid=request.pid, again=member.admitted, address=request.address)
         self._form()
@@ -116,7 +116,7 @@ class Admission:
         present = [member for name in names if (member := job.members.get(name)) is not None]
         if job.cluster.formed or not names or len(present) < len(names):
             return
-        cluster: Cluster = job.cluster
+        cluster: AgreedCluster = job.cluster
         infos = []
         for member in present:
             cluster, member.task = take_task(cluster)

@@ -55,7 +55,7 @@ class Inbox:
             self._job.ledger.receive(member, message.data)
             return
         if kind == "gazer":  # nobody waits for what it says
-            self._job.gazing.receive(member, message.gazer)
+            self._job.metrics.receive(member, message.gazer)
             return
         handler = getattr(self, f"_on_{kind}", None)
         if handler is not None:
@@ -126,7 +126,7 @@ class Inbox:
         if doubt := self._no_backup(report):
             self._job.suspects.note(member, doubt)
             return
-        (self._job.holding if member.is_trainer else self._job.guards).report(member, report)
+        (self._job.trainer_backups if member.is_trainer else self._job.peer_backups).report(member, report)
 
     def _no_backup(self, report: pb.BackupReport) -> str:
         """Why nobody can have such copies; empty: it can be."""

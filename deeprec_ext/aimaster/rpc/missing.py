@@ -2,7 +2,7 @@
 
 The PS are asked, not the trainer believed: its view may be old, its graph its own. Only what somebody has trained with in this
 generation (a complete catalogue has it, as a global variable) can have been lost. Then the model begins anew, by order
-(`Healing.begin_anew`); anything else restores nothing.
+(`Failover.begin_anew`); anything else restores nothing.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from grpc_reflection.v1alpha import reflection
 
 from deeprec_ext.aimaster.autoscaling import make_autoscaler
 from deeprec_ext.aimaster.core.clock import Clock
+from deeprec_ext.aimaster.failover.failover import Failover
 from deeprec_ext.aimaster.failover.failures import Failures
-from deeprec_ext.aimaster.failover.healing import Healing
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.pods import recovery
 from deeprec_ext.aimaster.pods.backend import PodBackend
@@ -27,7 +27,7 @@ from deeprec_ext.aimaster.rpc.border import Border
 from deeprec_ext.aimaster.rpc.inbox import Inbox
 from deeprec_ext.aimaster.rpc.missing import Missing
 from deeprec_ext.aimaster.rpc.service import AgentsService, agents_handlers
-from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.aimaster.store.storefile import AGAIN_SECONDS
 from deeprec_ext.options import JobSpec
@@ -56,17 +56,17 @@ class AIMaster:
         self.job = job = Job(spec, Store(spec.workdir / "aimaster.db"), clock)
         self._backend, self._certs, self._settle_seconds = backend, certs, settle_seconds
         failures = Failures(job)
-        self._healing = Healing(job, failures)
-        self.pods = Pods(job, backend, self._healing)
-        self.scalings = Scalings(job, self.pods)
-        self._healing.abort = self.scalings.abort
-        self._healing.blocked, self.job.guards.busy = self.scalings.blocks_healing, self.scalings.copying
-        self.job.disk.busy = self.job.guards.moving = self.scalings.moving
-        self._healing.bring_back, self._healing.coming_back = self.scalings.bring_back, self.scalings.coming_back
-        self._healing.remove = self.pods.give_up
+        self._failover = Failover(job, failures)
+        self.pods = Pods(job, backend, self._failover)
+        self.scalings = ScalingQueue(job, self.pods)
+        self._failover.abort = self.scalings.abort
+        self._failover.blocked, self.job.peer_backups.busy = self.scalings.blocks_failover, self.scalings.copying
+        self.job.disk.busy = self.job.peer_backups.moving = self.scalings.moving
+        self._failover.bring_back, self._failover.coming_back = self.scalings.bring_back, self.scalings.coming_back
+        self._failover.remove = self.pods.give_up
         self.scalings.recovering = failures.recovering
-        admission = Admission(job, self._healing, certs)
-        missing = Missing(job, self.scalings.blocks_healing, self._healing.begin_anew)
+        admission = Admission(job, self._failover, certs)
+        missing = Missing(job, self.scalings.blocks_failover, self._failover.begin_anew)
         inbox = Inbox(job, failures, self.scalings.pause_reported)
         inbox.kill, self.pods.failed = self.pods.restart, inbox.gone
         job.notices.kill = self.pods.restart
@@ -104,11 +104,11 @@ class AIMaster:
             self.job.reopen()  # before anybody can ask how the job stands
         await server.start()
         self._server = server
-        healing = self._healing
+        failover = self._failover
         for coroutine in (
-            self._begin(), self.pods.watch(), healing.watch_heartbeats(), healing.replace(), healing.bring_lost_back(),
-            self.job.unwritten.run(), self.job.guards.run(), self.job.holding.run(), self.job.disk.run(),
-            self.job.keepsakes.run(), self.job.gazing.run(),
+            self._begin(), self.pods.watch(), failover.watch_heartbeats(), failover.replace(), failover.bring_lost_back(),
+            self.job.unwritten.run(), self.job.peer_backups.run(), self.job.trainer_backups.run(), self.job.disk.run(),
+            self.job.replicated.run(), self.job.metrics.run(),
             *([self.autoscaler.run()] if self.autoscaler is not None else []),
         ):  # fmt: skip
             task = asyncio.get_running_loop().create_task(coroutine)
@@ -121,8 +121,8 @@ class AIMaster:
         if self.job.spec.resume and self.job.members.records:
             await recovery.start_again(self.job, self.pods)
         elif self.job.resumed and self.job.members.records:
-            await self.scalings.take_back_unheard(self._settle_seconds * self._healing.silence.stretch())
-            await recovery.settle(self.job, self.pods, self._healing, self._settle_seconds)
+            await self.scalings.take_back_unheard(self._settle_seconds * self._failover.silence.stretch())
+            await recovery.settle(self.job, self.pods, self._failover, self._settle_seconds)
             self.job.ledger.keep_only(member.incarnation for member in self.job.members)
         else:
             await recovery.start(self.job, self.pods, *self._first_size())

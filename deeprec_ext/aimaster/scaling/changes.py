@@ -10,16 +10,16 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 
-from deeprec_ext.aimaster.core.facts import PsInfo
+from deeprec_ext.aimaster.core.records import PsInfo
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.plausible import no_copy
-from deeprec_ext.aimaster.membership.view import Cluster, take_epoch
+from deeprec_ext.aimaster.membership.view import AgreedCluster, take_epoch
 from deeprec_ext.aimaster.placement.slots import moves_of, tracked
 from deeprec_ext.aimaster.scaling.machine import State, limit_seconds
 from deeprec_ext.aimaster.scaling.planning import wanted_map
-from deeprec_ext.aimaster.scaling.scaling import RefusedScalingError, Run, StepError
+from deeprec_ext.aimaster.scaling.run import RefusedScalingError, ScalingRun, StepError
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -37,7 +37,7 @@ CHANGED = "the variables of the model changed while they were being moved; ask a
 
 
 class PsChange:
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: ScalingRun) -> None:
         self._run, self._job = run, run.job
         self._moved = pb.Catalogue.FromString(run.job.store.moved(run.scaling.id))
         self._prepare_end = 0.0
@@ -103,8 +103,8 @@ class PsChange:
         planned = await wanted_map(job, s.added, s.drained, s.replace, s.weights)
         available, needed = run.pods.backend.available_memory(), planned.bytes + job.settings.copy_chunk_bytes
         alone = len(job.cluster.ps) + len(s.added) - len(s.drained) == 1
-        if alone and job.holding.allowed and not job.holding.complete():
-            needed += job.holding.needed_bytes  # a trainer makes copies of everything
+        if alone and job.trainer_backups.allowed and not job.trainer_backups.complete():
+            needed += job.trainer_backups.needed_bytes  # a trainer makes copies of everything
         if available is not None and planned.bytes and needed > available:
             raise RefusedScalingError(
                 f"the targets need {needed / 1e6:.0f} MB for the copies and {available / 1e6:.0f} MB are available: "
@@ -113,7 +113,7 @@ class PsChange:
         job.notice(s.id, pb.ScalingNotice.BEGUN)
         await run.acquire(limit_seconds(State.ACQUIRE, job.settings) or 0.0)
         count = len([ps for ps in job.cluster.ps if ps.name not in s.drained]) + len(s.added)
-        await job.holding.ready_for(count, job.settings.acquire_limit_seconds)
+        await job.trainer_backups.ready_for(count, job.settings.acquire_limit_seconds)
         job.hold_views = True  # a view that came between this one and its commit would be the newer one
         planned = await wanted_map(job, s.added, s.drained, s.replace, s.weights)  # now with the real task numbers
         if not planned.moves and not s.added and not s.drained:
@@ -151,7 +151,7 @@ class PsChange:
                 {name: member},
                 copy=pb.Copy(phase=pb.Copy.ARM, scaling_id=run.scaling.id, moves=moves[member.task],
                              ps=[info.to_proto() for info in ps.values()], tracked=job.marks_on,
-                             guarded=job.guards.kept_in_changes),
+                             guarded=job.peer_backups.kept_in_changes),
             )  # fmt: skip
         await commands.gather(arm, self._left(), "Copy(ARM)")
         rows = any(variable.update == pb.Variable.ROWS for variable in self._moved.variables)
@@ -235,7 +235,7 @@ class PsChange:
             raise StepError(CHANGED)
         if job.marks_on:  # the final copy must be the only reader that collects dirty marks
             hold = pb.Hold(lease_seconds=settings.lease_seconds + HOLD_SECONDS)
-            holders = job.holding.members()
+            holders = job.trainer_backups.members()
             held = run.send({**self._all_ps(), **holders}, hold=hold)
             await commands.gather(held, HOLD_SECONDS, "Hold", may_die=holders)
         run.enter(State.PAUSE)
@@ -283,7 +283,7 @@ class PsChange:
             run.enter(State.COMMIT)
             job.set_cluster(decided)
 
-    async def _is_stored(self, before: Cluster) -> None:
+    async def _is_stored(self, before: AgreedCluster) -> None:
         """Nobody hears of a decision that is not written down. Where that takes longer than the lease allows, trainers go on
         with the old view, and so does everybody."""
         run, job = self._run, self._job
@@ -333,7 +333,7 @@ class PsChange:
 
     def _hold_no_more(self) -> None:
         if self._job.marks_on:
-            self._run.send({**self._all_ps(), **self._job.holding.members()}, hold=pb.Hold())
+            self._run.send({**self._all_ps(), **self._job.trainer_backups.members()}, hold=pb.Hold())
 
     async def go_forward(self) -> None:
         """From COMMIT or RELEASE to the end, whatever happens."""
@@ -360,7 +360,7 @@ class PsChange:
         for variable in self._moved.variables:
             sources.setdefault(s.old_map[variable.slot], []).append(variable)
         futures: dict[str, asyncio.Future[pb.Ack]] = {}
-        kept = job.guards.hand_over(s.old_map)
+        kept = job.peer_backups.hand_over(s.old_map)
         for task, variables in sources.items():
             member = self._ps(task)
             if member is not None:
@@ -372,15 +372,15 @@ class PsChange:
             job.cluster.live and not job.cluster.lost
         )  # else the copies are what the loss is going to be healed with
         if whole:
-            job.guards.plan()
-        job.backup_map = job.guards.backup_map() if whole else ()
+            job.peer_backups.plan()
+        job.backup_map = job.peer_backups.backup_map() if whole else ()
         keep = bool(
             job.cluster.marked
         )  # not `marks_on`: after the loss of the store one may not be sure of all, and keep them
         commits = run.send(trainers, commit=pb.Commit(view=job.view(), keep_marks=keep))
         job.publish(without=frozenset(trainers))
         if whole:
-            job.guards.tell()
+            job.peer_backups.tell()
         self._hold_no_more()
         told = asyncio.ensure_future(run.insist(commits, job.settings.lease_seconds, "Commit"))
         told.add_done_callback(lambda _: job.changed.notify())

@@ -44,7 +44,7 @@ async def wanted_map(
 
 def slot_loads(job: Job) -> list[float]:
     """[S] seconds of look-ups and updates per second; empty as long as too few steps were traced to tell."""
-    if job.gazing.slot_traces() < TRACES_MIN:
+    if job.metrics.slot_traces() < TRACES_MIN:
         return []
-    latest = [job.gazing.latest(f"slot-{slot}") for slot in range(len(job.cluster.slot_map))]
+    latest = [job.metrics.latest(f"slot-{slot}") for slot in range(len(job.cluster.slot_map))]
     return [values.get("lookup_share", 0.0) + values.get("update_share", 0.0) for values in latest]

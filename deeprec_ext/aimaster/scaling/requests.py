@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from deeprec_ext.aimaster.core.facts import Scaling, parse_name
+from deeprec_ext.aimaster.core.records import Scaling, parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb

@@ -11,9 +11,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from deeprec_ext.aimaster.core.facts import Scaling
+from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.membership.members import Member
-from deeprec_ext.aimaster.membership.view import Cluster, advance
+from deeprec_ext.aimaster.membership.view import AgreedCluster, advance
 from deeprec_ext.aimaster.scaling.machine import State
 
 
@@ -36,6 +36,6 @@ def by_all(scaling: Scaling, members: Iterable[Member]) -> bool:
     return True
 
 
-def old_view(cluster: Cluster, scaling: Scaling) -> Cluster:
+def old_view(cluster: AgreedCluster, scaling: Scaling) -> AgreedCluster:
     """The view before the change, as the next one."""
     return advance(dataclasses.replace(cluster, ps=scaling.old_ps, slot_map=scaling.old_map))

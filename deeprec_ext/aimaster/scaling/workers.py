@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.scaling.machine import State, limit_seconds
-from deeprec_ext.aimaster.scaling.scaling import Run, StepError
+from deeprec_ext.aimaster.scaling.run import ScalingRun, StepError
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -12,7 +12,7 @@ CAUGHT = (CommandError, StepError, UnreachableError)
 
 
 class WorkerChange:
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: ScalingRun) -> None:
         self._run = run
 
     async def until_decided(self) -> None:

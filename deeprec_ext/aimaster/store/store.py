@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from deeprec_ext.aimaster.core.facts import Failure, RoleRecord, Scaling
+from deeprec_ext.aimaster.core.records import Failure, RoleRecord, Scaling
 from deeprec_ext.aimaster.core.stored import built
 from deeprec_ext.aimaster.store.storefile import Statement, StoreFile
 from deeprec_ext.errors import DeepRecError
@@ -27,7 +27,7 @@ from deeprec_ext.units import saturated
 
 T = TypeVar("T")
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-ASIDE_MAX = 500
+QUARANTINED_MAX = 500
 
 SCHEMA_VERSION = 4
 VIEWS_KEPT = 200
@@ -96,7 +96,7 @@ class Store:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         """Raises StoreError; sqlite3.Error or OSError where the file cannot be opened or read now."""
         self._path, self._read_only = path, read_only
-        self.aside: list[str] = []
+        self.quarantined: list[str] = []
         """Of what could not be read back, and is set aside: where it was and why, one line each; not told yet."""
         if read_only and not path.exists():
             raise StoreError(f"{path} does not exist: this is no run directory, or its AIMaster never started")
@@ -236,23 +236,23 @@ class Store:
         """A store that is only read may be of an older version."""
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type='table' AND name=?", (name,)))
 
-    # ------------------------------------------------------------------------------------------------ set aside
+    # ------------------------------------------------------------------------------------------------ quarantined
 
     @property
     def is_read_only(self) -> bool:
         return self._read_only
 
-    def set_aside(self, place: str, key: str, value: str | bytes, why: object, delete: str = "") -> None:
+    def quarantine(self, place: str, key: str, value: str | bytes, why: object, delete: str = "") -> None:
         """What cannot be read back goes where nobody reads it again. In a store that is only read it is passed over.
 
         Args:
             place: table, or what it is; key: of the row in it.
             delete: statement that takes it away from where it was, for `key`.
         """
-        self.aside.append(f"{place} {key}: {why}"[:ASIDE_MAX])
+        self.quarantined.append(f"{place} {key}: {why}"[:QUARANTINED_MAX])
         if not self._read_only:
             with self.transaction():
-                self._run("INSERT INTO set_aside VALUES (?, ?, ?, ?)", (place, key, value, str(why)[:ASIDE_MAX]))
+                self._run("INSERT INTO set_aside VALUES (?, ?, ?, ?)", (place, key, value, str(why)[:QUARANTINED_MAX]))
                 if delete:
                     self._run(delete, (key,))
 
@@ -266,7 +266,7 @@ class Store:
                 if self._read_only:
                     raise  # who only looks tells that, and changes nothing
                 delete = f"DELETE FROM {table} WHERE {key}=?"  # nosec B608 # the names are ours
-                self.set_aside(table, str(identifier), text, error, delete)
+                self.quarantine(table, str(identifier), text, error, delete)
         return found
 
     # ------------------------------------------------------------------------------------------------ key, value
@@ -278,7 +278,7 @@ class Store:
         except UNREADABLE as error:
             if self._read_only:
                 raise
-            self.set_aside("meta", key, row[0], error, "DELETE FROM meta WHERE key=?")
+            self.quarantine("meta", key, row[0], error, "DELETE FROM meta WHERE key=?")
             return default
 
     def read(self, key: str, read: Callable[[Any], T], default: T) -> T:
@@ -290,7 +290,7 @@ class Store:
         except UNREADABLE as error:
             if self._read_only:
                 raise
-            self.set_aside("meta", key, json.dumps(value), error, "DELETE FROM meta WHERE key=?")
+            self.quarantine("meta", key, json.dumps(value), error, "DELETE FROM meta WHERE key=?")
             return default
 
     def put(self, **values: Any) -> None:

@@ -68,7 +68,7 @@ class StoreFile:
             if not is_damage(error):
                 raise
             log.error("%s is damaged (%s) and is put aside as %s", path, error, damaged(path).name)
-            set_aside(path)
+            quarantine(path)
             self._read()
 
     def _read(self) -> None:
@@ -172,7 +172,7 @@ class StoreFile:
     def _rewrite(self) -> None:
         """All of it: into the file that there is, in one transaction, or into a new one."""
         if self._damaged:
-            set_aside(self.path)
+            quarantine(self.path)
             self._damaged = False
         db = self._open()
         db.execute("PRAGMA synchronous=FULL")
@@ -326,7 +326,7 @@ def damaged(path: Path) -> Path:
     return path.with_name(path.name + ".damaged")
 
 
-def set_aside(path: Path) -> None:
+def quarantine(path: Path) -> None:
     """A damaged store, with what belongs to it, in place of the one before. Raises OSError."""
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)

@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from deeprec_ext.aimaster.core import facts
+from deeprec_ext.aimaster.core import records
 from deeprec_ext.aimaster.ledger import report as ledger
 from deeprec_ext.aimaster.reporting.ended import outcome_of
 from deeprec_ext.aimaster.reporting.summary import steps_of
@@ -93,7 +93,7 @@ def _read(store: Store, given: Mapping[str, Any], since: float, running: bool) -
     }
 
 
-def _scaling(one: facts.Scaling, running: bool) -> Scaling:
+def _scaling(one: records.Scaling, running: bool) -> Scaling:
     outcome, reason = (one.outcome, one.reason) if running else outcome_of(one)
     return Scaling(
         one.kind, one.role, one.started, one.seconds, outcome, reason, one.from_count, one.to_count,
@@ -102,7 +102,7 @@ def _scaling(one: facts.Scaling, running: bool) -> Scaling:
     )  # fmt: skip
 
 
-def _failure(one: facts.Failure) -> Failure:
+def _failure(one: records.Failure) -> Failure:
     return Failure(
         one.name, one.cause, one.died, one.detected_seconds, one.recovered_seconds, one.recovered_by, one.steps_lost,
         one.backup_age_seconds, one.stale_records, one.steps_missing,

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deeprec_ext.aimaster.core.facts import parse_name
+from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer import report
 from deeprec_ext.gazer.report.story import CRASHED, ENDED, RUNNING, Log, Request, Story

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from deeprec_ext.aimaster.core.facts import parse_name
+from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.aimaster.rebuilding import rebuild_if_lost
 from deeprec_ext.aimaster.rpc.server import AIMaster

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from deeprec_ext.aimaster.core.facts import PsInfo
-from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.aimaster.core.records import PsInfo
+from deeprec_ext.aimaster.membership.view import AgreedCluster
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.cli import graph, main, placement
 from deeprec_ext.cli.placement import Placement
@@ -89,7 +89,7 @@ def ended(tmp_path: Path) -> RunDirectory:
     directory.describe({"job": "demo", "aimaster": "127.0.0.1:1"})
     store = Store(directory.store)
     ps = (PsInfo(0, "ps-0", "", "a"), PsInfo(3, "ps-1", "", "b"))
-    store.put(cluster=Cluster(epoch=5, ps=ps, slot_map=(0, 3)).to_json())
+    store.put(cluster=AgreedCluster(epoch=5, ps=ps, slot_map=(0, 3)).to_json())
     store.put_blob("catalogue", CATALOGUE.SerializeToString())
     store.put_blob("passes", json.dumps(PASSES).encode())
     series = Series(store)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.core import facts
+from deeprec_ext.aimaster.core import records
 from deeprec_ext.aimaster.store.store import SCHEMA_VERSION, Store
 from deeprec_ext.cli import report as command
 from deeprec_ext.cli.main import main
@@ -54,9 +54,9 @@ def fill(path: Path) -> None:
     store = Store(path)
     with store.transaction():
         store.put(started=BEGAN, step=880, metrics={"auc": 0.77})
-        store.save_scaling(facts.Scaling(1, "scale-up", "ps", from_count=1, to_count=2, outcome="committed", started=BEGAN + 30,
-                                         seconds=4.0, pause_seconds=(0.2, 0.3)))  # fmt: skip
-        store.save_failure(facts.Failure(0, "ps-1", "killed by signal 9", BEGAN + 60, 0.1, 0.4))
+        store.save_scaling(records.Scaling(1, "scale-up", "ps", from_count=1, to_count=2, outcome="committed",
+                                           started=BEGAN + 30, seconds=4.0, pause_seconds=(0.2, 0.3)))  # fmt: skip
+        store.save_failure(records.Failure(0, "ps-1", "killed by signal 9", BEGAN + 60, 0.1, 0.4))
         store.save_totals([("a", 4000)])
         store.add_event(BEGAN + 20, "warning", "ps-0", 1, {"text": "careful"})
         store.add_event(BEGAN + 22, "suspect", "worker-0", 1, {"what": "a lie", "offences": 1})

@@ -133,7 +133,7 @@ def test_the_copies_of_a_single_ps_reach_the_policy_with_the_trainer_that_keeps_
         await asyncio.sleep(0.2)
         assert chief.incarnation not in scaler._growth._points, "it fills up now"
         assert it.agent("worker-0").incarnation in scaler._growth._points
-        assert script.seen[-1].copies_bytes == it.master.job.holding.needed_bytes > 8 * SLOT_BYTES
+        assert script.seen[-1].copies_bytes == it.master.job.trainer_backups.needed_bytes > 8 * SLOT_BYTES
         assert not any(use.copies_bytes for use in script.seen[-1].roles)
         await chief.say(backup=pb.BackupReport(guard=chief.command("guard").guard.id, slots=range(8), age_seconds=0.01))
         await it.until(lambda: any(use.copies_bytes for use in script.seen[-1].roles))

@@ -13,13 +13,13 @@ from starlette.types import ASGIApp
 
 from deeprec_ext.aimaster.dashboard import routes
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 
 HOST = "127.0.0.1:8080"
 TOKEN = "sesame"
 
 
-def application(job: Job, scalings: Scalings, token: str = TOKEN) -> ASGIApp:
+def application(job: Job, scalings: ScalingQueue, token: str = TOKEN) -> ASGIApp:
     return Starlette(routes=routes(job, scalings, token))
 
 

@@ -133,7 +133,7 @@ def test_a_body_that_is_no_json_is_refused(tmp_path: Path) -> None:
 
 def test_a_full_queue_and_an_ended_job_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(it: World, app: ASGIApp) -> None:
-        monkeypatch.setattr("deeprec_ext.aimaster.scaling.scalings.QUEUED_MAX", 0)
+        monkeypatch.setattr("deeprec_ext.aimaster.scaling.queue.QUEUED_MAX", 0)
         full = await scale(app, {"rebalance": True})
         assert full.status == 429 and "queued already" in full.json["error"]
         it.master.job.end("finished")

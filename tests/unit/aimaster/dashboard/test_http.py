@@ -20,7 +20,7 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.main import main, parse
 from deeprec_ext.aimaster.reporting import exporting
 from deeprec_ext.errors import UsageError
-from tests.unit.aimaster.gazed import HandClock, make_job, make_scalings
+from tests.unit.aimaster.collected import HandClock, make_job, make_scalings
 
 SECONDS = 10.0
 

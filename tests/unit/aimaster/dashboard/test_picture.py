@@ -6,7 +6,7 @@ import json
 import math
 import random
 
-from deeprec_ext.aimaster.core.facts import Scaling
+from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.dashboard.picture import ROLES_MAX, left_seconds, number, picture, ranges
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from starlette.types import ASGIApp
 
-from deeprec_ext.aimaster.core.facts import Failure, Scaling
+from deeprec_ext.aimaster.core.records import Failure, Scaling
 from deeprec_ext.aimaster.dashboard.app import EVENTS_MAX, LINES_MAX, STATIC
 from deeprec_ext.aimaster.dashboard.source import KEPT_SECONDS
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tests.unit.aimaster.collected import HandClock, flush, make_job, make_scalings, steps, tell
 from tests.unit.aimaster.dashboard.asgi import application, ask
-from tests.unit.aimaster.gazed import HandClock, flush, make_job, make_scalings, steps, tell
 
 Scenario = Callable[[Job, ASGIApp], Awaitable[None]]
 

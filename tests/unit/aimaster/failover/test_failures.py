@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from deeprec_ext.aimaster.core.facts import Failure
+from deeprec_ext.aimaster.core.records import Failure
 from deeprec_ext.layout.names import FLAGS_HINT
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc

@@ -11,7 +11,7 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.gazer import hostload
 from deeprec_ext.gazer.hostload import Look
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from tests.unit.aimaster.gazed import HandClock, arrive, make_job
+from tests.unit.aimaster.collected import HandClock, arrive, make_job
 
 LIMIT, BUSY = 3.0, 60.0
 ASLEEP = Watched(1.5, worked_seconds=0.01, queued_seconds=0.02, stopped=False)

@@ -10,7 +10,7 @@ from deeprec_ext.aimaster.job.catalogues import FINGERPRINTS_MAX, Catalogues, fi
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from tests.unit.aimaster.scaling.test_scalings import play
+from tests.unit.aimaster.scaling.test_queue import play
 from tests.unit.aimaster.world import World
 
 SLOTS = 8

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.core.clock import SystemClock
-from deeprec_ext.aimaster.core.facts import RoleRecord, Scaling
+from deeprec_ext.aimaster.core.records import RoleRecord, Scaling
 from deeprec_ext.aimaster.job.unwritten import CODE
 from deeprec_ext.aimaster.rebuilding import opening
 from deeprec_ext.aimaster.scaling.machine import State
@@ -187,7 +187,7 @@ def test_a_store_whose_log_is_damaged_goes_back_silently_and_is_put_aside(tmp_pa
             shutil.copy(part, tmp_path / f"{name}-{part.name}")
     store.close()
     whole, killed = tmp_path / "whole-aimaster.db", tmp_path / "copy-aimaster.db"
-    opening.set_aside_what_went_back(whole)
+    opening.quarantine_what_went_back(whole)
     assert whole.exists()
     log = killed.with_name(killed.name + "-wal")
     with log.open("r+b") as file:
@@ -200,7 +200,7 @@ def test_a_store_whose_log_is_damaged_goes_back_silently_and_is_put_aside(tmp_pa
             "49",
         )
     assert storefile.lacks(killed) > 0
-    opening.set_aside_what_went_back(killed)
+    opening.quarantine_what_went_back(killed)
     assert not killed.exists() and damaged(killed).exists()
 
 
@@ -216,7 +216,7 @@ def test_a_store_that_is_gone_is_told_as_gone_and_leaves_what_was_put_aside_befo
     damaged(path).write_bytes(b"what an earlier AIMaster found damaged")
     if opened:  # as `wait_for` does before: the file is made by that
         assert opening.unwritable(path) == ""
-    opening.set_aside_what_went_back(path)
+    opening.quarantine_what_went_back(path)
     assert damaged(path).read_bytes() == b"what an earlier AIMaster found damaged"
     assert path.exists() == opened
     assert ("is gone, or empty" in caplog.text) == opened and "write-ahead log" not in caplog.text
@@ -417,7 +417,7 @@ def test_a_store_that_went_back_is_rebuilt_from_what_agents_know(tmp_path: Path)
             (tmp_path / part).unlink(missing_ok=True)
         shutil.copy(before, path)
         assert storefile.lacks(path) > 0
-        opening.set_aside_what_went_back(path)
+        opening.quarantine_what_went_back(path)
         await world.start()
         await world.until(
             lambda: all(a.known_aimaster == world.master.job.incarnation for a in world.backend.agents.values())

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from deeprec_ext.aimaster.core.facts import RoleRecord
+from deeprec_ext.aimaster.core.records import RoleRecord
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes import keeping
 from deeprec_ext.aimaster.kubernetes.keeping import Keeper, bring_back
 from deeprec_ext.aimaster.kubernetes.snapshot import PACKED_BYTES_MAX, Snapshot, SnapshotError, pack, take, unpack
-from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.aimaster.membership.view import AgreedCluster
 from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.aimaster.store.store import Store
@@ -81,7 +81,7 @@ def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def snapshot(**changes: Any) -> Snapshot:
     return dataclasses.replace(
-        Snapshot(3, "pod-1", Cluster(epoch=4, next_epoch=5), pb.View(epoch=4).SerializeToString(), b"", core="x"),
+        Snapshot(3, "pod-1", AgreedCluster(epoch=4, next_epoch=5), pb.View(epoch=4).SerializeToString(), b"", core="x"),
         **changes,
     )
 
@@ -138,7 +138,7 @@ def test_an_older_aimaster_finds_out_and_ends(tmp_path: Path) -> None:
         found = await second.load()
         assert found is not None and found.incarnation == 1
         await second.claim(new)
-        old.set_cluster(Cluster(epoch=9))
+        old.set_cluster(AgreedCluster(epoch=9))
         with pytest.raises(StaleError, match="AIMaster 2 keeps the state of this job; this one is 1"):
             await old.keep()
         assert old.stale.is_set() and not new.stale.is_set()
@@ -156,13 +156,13 @@ def test_what_people_do_to_the_config_map_is_overruled(tmp_path: Path) -> None:
         one = keeper(api, "pod-1")
         await one.claim(job)
         api.change(CONFIG_MAPS, NAME, {"metadata": {"labels": {"mine": "yes"}}})
-        job.set_cluster(Cluster(epoch=2))
+        job.set_cluster(AgreedCluster(epoch=2))
         await job.keep()
         api.change(CONFIG_MAPS, NAME, {"binaryData": {"state": base64.b64encode(b"garbage").decode()}})
-        job.set_cluster(Cluster(epoch=3))
+        job.set_cluster(AgreedCluster(epoch=3))
         await job.keep()
         api.vanish(CONFIG_MAPS, NAME)
-        job.set_cluster(Cluster(epoch=4))
+        job.set_cluster(AgreedCluster(epoch=4))
         await job.keep()
         found = await keeper(api, "x").load()
         assert found is not None and found.cluster.epoch == 4 and not job.stale.is_set()
@@ -207,7 +207,7 @@ def test_a_server_that_does_not_answer_holds_no_decision_up(tmp_path: Path, monk
         api, job = FakeApi(), make_job(tmp_path, "job", 1)
         one = keeper(api, "pod-1")
         await one.claim(job)
-        job.set_cluster(Cluster(epoch=2))
+        job.set_cluster(AgreedCluster(epoch=2))
         api.unreachable = 1
         await job.keep()
         hanging = asyncio.Event()
@@ -245,7 +245,7 @@ def test_decisions_are_written_soon_and_progress_now_and_then(tmp_path: Path) ->
             if len(seconds) == 2:
                 job.store.put(metrics={"loss": 0.5})  # progress
             if len(seconds) == 8:
-                job.set_cluster(Cluster(epoch=2))  # a decision
+                job.set_cluster(AgreedCluster(epoch=2))  # a decision
             if len(seconds) > 10:
                 await late.wait()
             await asyncio.sleep(0)

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger import report
 from deeprec_ext.aimaster.ledger.dataset import Dataset
-from deeprec_ext.aimaster.ledger.recalled import MEMO, TABLE, pack_memos, recollections
-from deeprec_ext.aimaster.ledger.recalling import Recollection, memo_of, pack_table, recall
+from deeprec_ext.aimaster.ledger.rebuild import DatasetSources, pack_table, rebuild, replica_of
+from deeprec_ext.aimaster.ledger.replica import REPLICA, TABLE, dataset_sources, pack_replica
 from deeprec_ext.data.trained import TrainedVisits
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.ledger.books import Book, text_files
@@ -228,7 +228,7 @@ class Interleaving(RuleBasedStateMachine):
     @rule()
     def the_ps_keep_the_ledger(self) -> None:
         dataset = self.book.dataset
-        self.kept = {MEMO: pack_memos({"train": memo_of(dataset)}, {}, self.book.numbers.last)}
+        self.kept = {REPLICA: pack_replica({"train": replica_of(dataset)}, {}, self.book.numbers.last)}
         if dataset.table.complete:
             self.kept[TABLE + "train"] = pack_table(dataset)
 
@@ -237,12 +237,12 @@ class Interleaving(RuleBasedStateMachine):
         """The workers tell what they know, and the PS what the ledger was when somebody went, or later."""
         declaration = self.book.dataset.declaration
         told = {worker.incarnation: [worker.tell()] for worker in self.workers.values()}
-        found, _, last = recollections(self.kept, told)
+        found, _, last = dataset_sources(self.kept, told)
         self.book.store.close()
         self.jobs += 1
         self.book = Book(Path(self.directory) / f"{self.jobs}.db", declaration)
         self.book.numbers.last = last
-        recall(self.book.dataset, Recollection.from_plain(json.loads(json.dumps(found["train"].plain()))))
+        rebuild(self.book.dataset, DatasetSources.from_plain(json.loads(json.dumps(found["train"].plain()))))
         self.book.save()
         self.the_ps_keep_the_ledger()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.job.keepsakes import newest
+from deeprec_ext.aimaster.job.replicated import newest
 from deeprec_ext.aimaster.ledger import ledger
-from deeprec_ext.aimaster.ledger.recalled import MEMO, unpack_memos
+from deeprec_ext.aimaster.ledger.replica import REPLICA, unpack_replica
 from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -319,7 +319,7 @@ def test_what_a_worker_trained_that_has_left_since_is_known_to_the_ps(tmp_path: 
 
             def memo() -> int:
                 values = newest([one for agent in it.backend.agents.values() for one in agent.memory.tell().remembered])
-                memos, _, _ = unpack_memos(values.get(MEMO, b""))
+                memos, _, _ = unpack_replica(values.get(REPLICA, b""))
                 return (
                     memos["train"].trained
                     if "train" in memos and not memos["train"].position.epochs[0].open[0].lease

@@ -9,7 +9,7 @@ import pytest
 from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger import report
 from deeprec_ext.aimaster.ledger.holders import MESSAGE_SECONDS, RATE_FACTOR, Holder
-from deeprec_ext.aimaster.ledger.recalling import Recollection, memo_of, recall
+from deeprec_ext.aimaster.ledger.rebuild import DatasetSources, rebuild, replica_of
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.ledger.books import Book, index_range
 
@@ -74,14 +74,14 @@ def test_an_aimaster_that_has_lost_its_store_hears_of_it_from_trainers_or_its_me
     book = Book(path, index_range(40))
     first, second = book.ask("a", 2).leases
     book.ask("a", **told(first, 10, 1, 2))
-    memo = memo_of(book.dataset)
+    replica = replica_of(book.dataset)
     trained = [pb.Trained(epoch=0, first_rank=0, count=2)]
     known = pb.DataKnown(
         dataset="train", trained=trained, trained_records=20, skipped_records=5, highest_lease=second.id
     )
     for told_, skipped in (({"a": known}, 5), ({}, 2)):
         other = Book(tmp_path / f"{skipped}.db", index_range(40))
-        assert recall(other.dataset, Recollection(memo, b"", told_))
+        assert rebuild(other.dataset, DatasetSources(replica, b"", told_))
         assert sums(other)[1] == skipped
 
 

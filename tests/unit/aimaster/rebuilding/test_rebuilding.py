@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.job import keepsakes
+from deeprec_ext.aimaster.job import replicated
 from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from tests.unit.aimaster.backups.test_guards import GUARDED
+from tests.unit.aimaster.backups.test_peers import GUARDED
 from tests.unit.aimaster.world import World, world
 
 
@@ -44,10 +44,10 @@ async def kept(it: World, *outcomes: str) -> None:
     """Until the PS have been told of these scalings."""
 
     def scalings() -> list[str]:
-        values = keepsakes.newest(
+        values = replicated.newest(
             [one for agent in it.backend.agents.values() for one in agent.memory.tell().remembered]
         )
-        return [scaling.outcome for scaling in keepsakes.unpack(values.get(keepsakes.JOB, b"")).scalings]
+        return [scaling.outcome for scaling in replicated.unpack(values.get(replicated.JOB, b"")).scalings]
 
     await it.until(lambda: scalings() == list(outcomes))
 
@@ -87,11 +87,11 @@ def test_what_is_kept_elsewhere_changes_with_what_it_tells_and_not_with_every_wr
     """Else PS get it every few seconds, and a ConfigMap is written, for each sample of Gazer."""
     store = Store(tmp_path / "aimaster.db")
     store.put(started=1.0)
-    kept = keepsakes.pack(store)
+    kept = replicated.pack(store)
     store.add_event(1.0, "warning", "", 0, {})
-    assert keepsakes.pack(store) == kept
+    assert replicated.pack(store) == kept
     store.put(hold=True)
-    assert keepsakes.pack(store) != kept
+    assert replicated.pack(store) != kept
     store.close()
 
 

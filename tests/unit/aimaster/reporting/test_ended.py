@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.core.facts import Failure, Scaling
+from deeprec_ext.aimaster.core.records import Failure, Scaling
 from deeprec_ext.aimaster.policy.record import NAME, VERSION
 from deeprec_ext.aimaster.reporting.ended import outcome_of
 from deeprec_ext.aimaster.reporting.summary import summarize, summarize_directory

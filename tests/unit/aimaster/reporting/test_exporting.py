@@ -13,12 +13,12 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.aimaster.metrics.gazing import Gazing
+from deeprec_ext.aimaster.metrics.collector import MetricsCollector
 from deeprec_ext.aimaster.metrics.tally import CAUSES, KINDS, OTHER, OUTCOMES, ROLES, Tally
 from deeprec_ext.aimaster.reporting.exporting import collect
 from deeprec_ext.gazer.metrics import PAUSE_BUCKETS
 from deeprec_ext.gazer.prometheus import COUNTER, EXPORTED, GAUGE, HISTOGRAM, exposition
-from tests.unit.aimaster.gazed import (
+from tests.unit.aimaster.collected import (
     HandClock,
     arrive,
     declare_data,
@@ -67,7 +67,7 @@ def everything(job: Job, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> N
     report_everything(job)
     make_events(job)
     monkeypatch.setattr(
-        job.guards, "status", lambda message: message.MergeFrom(type(message)(peer=True, oldest_seconds=2))
+        job.peer_backups, "status", lambda message: message.MergeFrom(type(message)(peer=True, oldest_seconds=2))
     )
     monkeypatch.setattr(
         job.disk, "status", lambda message: message.MergeFrom(type(message)(disk_cut=3, disk_seconds=9))
@@ -247,6 +247,6 @@ def test_a_tally_of_other_buckets_begins_anew_from_the_log(job: Job, clock: Hand
     stored = Tally(after=10**6).to_dict()
     stored["pauses"]["counts"] = [5, 5]
     job.store.put(gazer_tally=stored)
-    again = Gazing(job)
+    again = MetricsCollector(job)
     again.tally.catch_up(job.store)
     assert sum(again.tally.pauses.counts) == 3 and len(again.tally.pauses.counts) == len(PAUSE_BUCKETS) + 1

@@ -10,7 +10,7 @@ import pytest
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
-from tests.unit.aimaster.scaling.test_scalings import play
+from tests.unit.aimaster.scaling.test_queue import play
 from tests.unit.aimaster.world import FakeAgent, World, catalogue
 
 LATER, THERE = pb.MissingReply.LATER, pb.MissingReply.THERE
@@ -102,7 +102,7 @@ def test_who_speaks_of_another_cluster_than_the_present_one_is_to_look_again(tmp
         it.backend.stillborn.add("ps-2")
         it.agent("ps-0").mute.add("FIRST")
         await it.scale(ps=1)
-        await it.until(lambda: it.master.scalings.blocks_healing())
+        await it.until(lambda: it.master.scalings.blocks_failover())
         assert (await ask(it, "chief-0", "dense3")).verdict == LATER
         await it.ended()
         assert it.master.job.cluster.generation == 1

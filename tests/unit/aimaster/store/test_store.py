@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.core.clock import SystemClock
-from deeprec_ext.aimaster.core.facts import PsInfo, RoleRecord, Scaling
-from deeprec_ext.aimaster.membership.view import Cluster, first_view, replace_lost, take_task
+from deeprec_ext.aimaster.core.records import PsInfo, RoleRecord, Scaling
+from deeprec_ext.aimaster.membership.view import AgreedCluster, first_view, replace_lost, take_task
 from deeprec_ext.aimaster.store import events
 from deeprec_ext.aimaster.store import store as stores
 from deeprec_ext.aimaster.store.events import EventLog
@@ -158,13 +158,13 @@ def test_an_event_is_told_only_when_its_transaction_is_there_to_stay(tmp_path: P
 
 
 def test_a_view_round_trips_and_a_replacement_takes_over_the_slots() -> None:
-    cluster = Cluster()
+    cluster = AgreedCluster()
     members = []
     for number in range(2):
         cluster, task = take_task(cluster)
         members.append(PsInfo(task, f"ps-{number}", f"h:{number}", f"i{number}"))
     cluster = first_view(cluster, tuple(members), 4)
-    assert Cluster.from_json(cluster.to_json()) == cluster
+    assert AgreedCluster.from_json(cluster.to_json()) == cluster
     cluster, task = take_task(cluster)
     replaced = replace_lost(cluster, {"ps-1": PsInfo(task, "ps-1", "h:9", "i9")})
     assert replaced.slot_map == (0, 2, 0, 2)

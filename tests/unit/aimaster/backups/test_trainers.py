@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.backups import holding as holding_module
-from deeprec_ext.aimaster.backups.holding import TASKS_FROM, Candidate, choose_holder, task_of
-from deeprec_ext.aimaster.failover import fetching, healing
+from deeprec_ext.aimaster.backups import trainers as trainers_module
+from deeprec_ext.aimaster.backups.trainers import TASKS_FROM, Candidate, choose_holder, task_of
+from deeprec_ext.aimaster.failover import failover, fetching
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, World, world
 
@@ -30,8 +30,8 @@ def play(workdir: Path, scenario: Callable[[World], Awaitable[None]], **spec: ob
 
 
 async def held(it: World, by: str = "chief-0") -> None:
-    holding = it.master.job.holding
-    await it.until(lambda: holding.alone and holding.complete() and {c.holder for c in holding.copies.values()} == {by})
+    backups = it.master.job.trainer_backups
+    await it.until(lambda: backups.alone and backups.complete() and {c.holder for c in backups.copies.values()} == {by})
 
 
 # ------------------------------------------------------------------------------------------------ who, pure
@@ -115,13 +115,13 @@ def test_copies_from_which_a_ps_was_made_are_as_young_as_it(tmp_path: Path) -> N
 
     async def scenario(it: World) -> None:
         await held(it)
-        holding, clock = it.master.job.holding, it.master.job.clock
+        backups, clock = it.master.job.trainer_backups, it.master.job.clock
         it.agent("chief-0").mute.add("guard")
         old = clock.monotonic() - 1000.0
-        holding.copies = {slot: dataclasses.replace(copy, since=old) for slot, copy in holding.copies.items()}
+        backups.copies = {slot: dataclasses.replace(copy, since=old) for slot, copy in backups.copies.items()}
         await it.backend.kill("ps-0")
         await it.until(lambda: not it.master.job.cluster.lost and it.master.job.cluster.ps[0].task == 1)
-        assert holding.complete() and holding.age_seconds(range(8)) < 500.0
+        assert backups.complete() and backups.age_seconds(range(8)) < 500.0
         lines = (tmp_path / "events.jsonl").read_text().splitlines()
         fetched = next(one for one in map(json.loads, lines) if one["type"] == "fetched")
         assert fetched["backup_age_seconds"] > 500.0
@@ -143,7 +143,7 @@ def test_copies_that_cannot_be_fetched_lead_to_a_restore(tmp_path: Path) -> None
 def test_a_fetch_that_outlives_its_limit_is_called_off_before_anything_older_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(healing, "FETCHES_MAX", 1)
+    monkeypatch.setattr(failover, "FETCHES_MAX", 1)
 
     async def scenario(it: World) -> None:
         await held(it)
@@ -166,7 +166,7 @@ def test_a_fetch_that_outlives_its_limit_is_called_off_before_anything_older_is_
 def test_a_ps_that_does_not_stop_writing_is_killed_before_anything_older_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(healing, "FETCHES_MAX", 1)
+    monkeypatch.setattr(failover, "FETCHES_MAX", 1)
     monkeypatch.setattr(fetching, "CALL_OFF_SECONDS", 0.3)
 
     async def scenario(it: World) -> None:
@@ -266,7 +266,7 @@ def test_the_ps_that_leaves_keeps_its_copies_until_the_holder_reads_from_the_one
         await asyncio.sleep(0.3)
         kept = {move.variable.slot for move in leaver.command("guard").guard.moves}
         assert kept == set(ALL) and "leave" not in leaver.told
-        assert {held.task for slot in ALL if (held := job.guards.copies.anywhere(slot)) is not None} == {1}
+        assert {held.task for slot in ALL if (held := job.peer_backups.copies.anywhere(slot)) is not None} == {1}
         await chief.say(backup=pb.BackupReport(guard=chief.command("guard").guard.id, slots=ALL, age_seconds=0.01))
         assert (await it.ended()).outcome == "committed" and "leave" in leaver.told
 
@@ -280,7 +280,7 @@ def test_with_a_second_ps_the_guards_take_over_and_the_holder_is_dismissed(tmp_p
         assert (await it.ended()).outcome == "committed"
         assert "hold" in it.agent("chief-0").told  # no collection of its beside the final copy
         await it.until(lambda: not it.agent("chief-0").command("guard").guard.moves)
-        await it.until(lambda: len(it.master.job.backup_map) == 8 and not it.master.job.holding.copies)
+        await it.until(lambda: len(it.master.job.backup_map) == 8 and not it.master.job.trainer_backups.copies)
 
     play(tmp_path, scenario, max_ps=2)
 
@@ -398,18 +398,18 @@ def test_a_holder_that_does_not_answer_is_told_to_stop_and_none_is_chosen_before
         await held(it)
         chief = it.agent("chief-0")
         chief.mute |= {"freeze", "guard"}
-        holding, member = it.master.job.holding, it.master.job.members.get("chief-0")
+        backups, member = it.master.job.trainer_backups, it.master.job.members.get("chief-0")
         assert member is not None
-        holding._unfit[chief.incarnation] = math.inf
-        holding._tell_to_stop(member)
+        backups._unfit[chief.incarnation] = math.inf
+        backups._tell_to_stop(member)
         await it.until(lambda: not chief.command("guard").guard.moves)
         await asyncio.sleep(0.7)
         assert "guard" not in it.agent("worker-0").told  # the chief may be reading
-        assert "chief-0" in holding.members()  # and has to hold when a final copy is made
+        assert "chief-0" in backups.members()  # and has to hold when a final copy is made
         chief.mute.clear()
         await chief.say(ack=pb.Ack(command_id=chief.command("guard").id, ok=True))
         await held(it, "worker-0")
-        assert holding.members().keys() == {"worker-0"}
+        assert backups.members().keys() == {"worker-0"}
 
     play(tmp_path, scenario)
 
@@ -421,7 +421,7 @@ def test_who_is_not_the_holder_and_tells_of_copies_is_told_to_stop(tmp_path: Pat
         await worker.say(backup=pb.BackupReport(slots=ALL, age_seconds=0.0))
         await it.until(lambda: "guard" in worker.told)
         assert not worker.command("guard").guard.moves
-        assert {copy.holder for copy in it.master.job.holding.copies.values()} == {"chief-0"}
+        assert {copy.holder for copy in it.master.job.trainer_backups.copies.values()} == {"chief-0"}
 
     play(tmp_path, scenario)
 
@@ -429,34 +429,34 @@ def test_who_is_not_the_holder_and_tells_of_copies_is_told_to_stop(tmp_path: Pat
 def test_a_trainer_that_answers_late_is_a_holder_again_after_a_while_and_what_it_dropped_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding_module, "ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr(holding_module, "UNFIT_SECONDS", 2.0)
+    monkeypatch.setattr(trainers_module, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(trainers_module, "UNFIT_SECONDS", 2.0)
 
     async def scenario(it: World) -> None:
         chief = it.agent("chief-0")
         await held(it)
-        holding, member = it.master.job.holding, it.master.job.members.get("chief-0")
+        backups, member = it.master.job.trainer_backups, it.master.job.members.get("chief-0")
         assert member is not None
-        await it.until(lambda: holding._sent_for is not None)  # the assignment has been answered, too
+        await it.until(lambda: backups._sent_for is not None)  # the assignment has been answered, too
         late = pb.BackupReport(guard=chief.command("guard").guard.id, slots=ALL, age_seconds=0.0)
         chief.mute.add("guard")
-        holding._sent_for = None  # another assignment is due, which it does not answer in time
-        await it.until(lambda: chief.incarnation in holding._unfit)
+        backups._sent_for = None  # another assignment is due, which it does not answer in time
+        await it.until(lambda: chief.incarnation in backups._unfit)
         await chief.say(backup=late)  # of the assignment before, which it drops just now
         await it.until(lambda: not chief.command("guard").guard.moves)
-        assert not {slot for slot, copy in holding.copies.items() if copy.holder == "chief-0"}
+        assert not {slot for slot, copy in backups.copies.items() if copy.holder == "chief-0"}
         chief.mute.clear()
         for command in [one for one in chief.commands if one.WhichOneof("command") == "guard"]:
             await chief.say(ack=pb.Ack(command_id=command.id, ok=True))
         await held(it, "worker-0")
-        await it.until(lambda: {one.name for one in holding._candidates()} == {"chief-0", "worker-0"})
+        await it.until(lambda: {one.name for one in backups._candidates()} == {"chief-0", "worker-0"})
 
     play(tmp_path, scenario)
 
 
 def test_a_holder_that_is_back_before_the_replacement_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(healing, "REPORTS_SECONDS", 0.3)
-    monkeypatch.setattr(healing, "TRAINERS_SECONDS", 0.1)
+    monkeypatch.setattr(failover, "REPORTS_SECONDS", 0.3)
+    monkeypatch.setattr(failover, "TRAINERS_SECONDS", 0.1)
 
     async def scenario(it: World) -> None:
         await held(it)
@@ -470,7 +470,7 @@ def test_a_holder_that_is_back_before_the_replacement_counts(tmp_path: Path, mon
         job = it.master.job
         await asyncio.sleep(1.5)  # nobody tells of copies
         chief.away = False
-        await it.until(job.holding.complete)
+        await it.until(job.trainer_backups.complete)
         await it.backend.kill("ps-0")
         await it.until(lambda: job.cluster.live and not job.cluster.lost)
         assert job.cluster.generation == 1

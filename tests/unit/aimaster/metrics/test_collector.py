@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.aimaster.metrics.gazing import Gazing
-from deeprec_ext.aimaster.reporting.status import status
+from deeprec_ext.aimaster.metrics.collector import MetricsCollector
+from deeprec_ext.aimaster.reporting.reply import status
 from deeprec_ext.gazer.metrics import STEP_BUCKETS
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
-from tests.unit.aimaster.gazed import SLOTS, HandClock, arrive, flush, make_job, make_scalings, steps, tell, trace
+from tests.unit.aimaster.collected import SLOTS, HandClock, arrive, flush, make_job, make_scalings, steps, tell, trace
 from tests.unit.aimaster.world import SETTINGS, World, world
 
 NAN = math.nan
@@ -42,8 +42,8 @@ def test_totals_become_rates_and_zeros_are_not_known(job: Job, clock: HandClock)
     sample = pb.ProcessSample(cpu_seconds=13, rss_bytes=600, received_bytes=4000, throttled_seconds=0)
     tell(job, "ps-0", interval_seconds=2, process=sample)
     flush(job, clock)
-    assert dict(job.gazing.latest("ps-0")) == {"cpu_cores": 1.5, "rss_bytes": 600, "received_bytes_per_second": 2000}
-    assert job.gazing.latest("ps-1") == {} and job.gazing.latest("nobody-1") == {}
+    assert dict(job.metrics.latest("ps-0")) == {"cpu_cores": 1.5, "rss_bytes": 600, "received_bytes_per_second": 2000}
+    assert job.metrics.latest("ps-1") == {} and job.metrics.latest("nobody-1") == {}
 
 
 def test_a_new_incarnation_is_not_compared_with_the_old_one(job: Job, clock: HandClock) -> None:
@@ -51,7 +51,7 @@ def test_a_new_incarnation_is_not_compared_with_the_old_one(job: Job, clock: Han
     arrive(job, "ps-0", "another")
     tell(job, "ps-0", interval_seconds=2, process=pb.ProcessSample(cpu_seconds=90, rss_bytes=2))
     flush(job, clock)
-    assert dict(job.gazing.latest("ps-0")) == {"rss_bytes": 2}
+    assert dict(job.metrics.latest("ps-0")) == {"rss_bytes": 2}
 
 
 def test_slots_cost_what_a_step_costs_times_the_steps(job: Job, clock: HandClock) -> None:
@@ -61,20 +61,20 @@ def test_slots_cost_what_a_step_costs_times_the_steps(job: Job, clock: HandClock
     half = pb.SlotUse(slot=1, lookup_seconds=0.002, lookup_rows=50)
     tell(job, "chief-0", traces=[trace(half)], **steps(5))
     flush(job, clock)
-    slot = job.gazing.latest("slot-1")
+    slot = job.metrics.latest("slot-1")
     assert slot["lookup_share"] == pytest.approx(0.05) and slot["update_share"] == pytest.approx(0.01)
     assert slot["lookup_rows_per_second"] == pytest.approx(1250) and slot["update_rows_per_second"] == pytest.approx(
         500
     )
     assert (slot["bytes"], slot["rows"]) == (1000, 9)
-    assert job.gazing.latest("slot-0")["lookup_share"] == 0
+    assert job.metrics.latest("slot-0")["lookup_share"] == 0
 
 
 def test_a_trainer_without_a_trace_counts_as_those_that_have_one(job: Job, clock: HandClock) -> None:
     tell(job, "worker-0", traces=[trace(pb.SlotUse(slot=0, lookup_seconds=0.004))], **steps(10))
     tell(job, "chief-0", **steps(30))
     flush(job, clock)
-    assert job.gazing.latest("slot-0")["lookup_share"] == pytest.approx(0.16)
+    assert job.metrics.latest("slot-0")["lookup_share"] == pytest.approx(0.16)
 
 
 def test_ps_are_busy_with_what_trainers_run_there_until_slots_move(job: Job, clock: HandClock) -> None:
@@ -85,17 +85,17 @@ def test_ps_are_busy_with_what_trainers_run_there_until_slots_move(job: Job, clo
     }  # fmt: skip
     tell(job, "worker-0", traces=[trace(pb.SlotUse(slot=1, update_seconds=0.01), **more)], **steps(10))
     flush(job, clock)
-    ps = job.gazing.latest("ps-1")
+    ps = job.metrics.latest("ps-1")
     assert (ps["busy_share"], ps["rpc_share"]) == (pytest.approx(0.3), pytest.approx(0.12))
     assert ps["rpc_bytes_per_second"] == pytest.approx(15_000)
     job.advance(slot_map=(1, 0, 1, 0))
     tell(job, "worker-0", **steps(10))
     flush(job, clock)
-    assert "busy_share" not in job.gazing.latest("ps-1")
-    assert job.gazing.latest("slot-1")["update_share"] == pytest.approx(0.1)  # wherever it lies
+    assert "busy_share" not in job.metrics.latest("ps-1")
+    assert job.metrics.latest("slot-1")["update_share"] == pytest.approx(0.1)  # wherever it lies
     tell(job, "worker-0", traces=[trace(epoch=job.cluster.epoch, devices=more["devices"])], **steps(10))
     flush(job, clock)
-    assert job.gazing.latest("ps-1")["busy_share"] == pytest.approx(0.3)
+    assert job.metrics.latest("ps-1")["busy_share"] == pytest.approx(0.3)
 
 
 def test_touched_rows_of_all_ps_are_added(job: Job, clock: HandClock) -> None:
@@ -107,15 +107,15 @@ def test_touched_rows_of_all_ps_are_added(job: Job, clock: HandClock) -> None:
         touched=[pb.SlotRows(slot=2, rows_touched=2), pb.SlotRows(slot=3, rows_touched=6)],
     )
     flush(job, clock)
-    assert job.gazing.latest("slot-2")["touched_rows_per_second"] == 21
-    assert job.gazing.latest("slot-3")["touched_rows_per_second"] == 3
+    assert job.metrics.latest("slot-2")["touched_rows_per_second"] == 21
+    assert job.metrics.latest("slot-3")["touched_rows_per_second"] == 3
 
 
 def test_the_job_is_the_sum_of_its_trainers(job: Job, clock: HandClock) -> None:
     tell(job, "worker-0", **steps(10, examples=2000))
     tell(job, "chief-0", **steps(5, examples=1000))
     flush(job, clock)
-    found = job.gazing.latest("job")
+    found = job.metrics.latest("job")
     assert (found["steps_per_second"], found["examples_per_second"]) == (15, 1500)
     assert (found["ps"], found["workers"]) == (2, 2)
 
@@ -125,15 +125,15 @@ def test_values_of_who_is_silent_or_gone_are_not_the_present_ones(job: Job, cloc
     tell(job, "chief-0", **steps(5))
     job.members.drop("chief-0", "killed")
     flush(job, clock)
-    assert job.gazing.latest("chief-0") == {} and job.gazing.latest("worker-0")["steps_per_second"] == 10
+    assert job.metrics.latest("chief-0") == {} and job.metrics.latest("worker-0")["steps_per_second"] == 10
     flush(job, clock, 4)
-    assert job.gazing.latest("worker-0") == {} and job.gazing.latest("job")["steps_per_second"] == 0
+    assert job.metrics.latest("worker-0") == {} and job.metrics.latest("job")["steps_per_second"] == 0
 
 
 def test_who_reports_less_often_is_not_silent_in_between(job: Job, clock: HandClock) -> None:
     tell(job, "worker-0", **steps(10, seconds=10))
     flush(job, clock, 9)
-    assert job.gazing.latest("worker-0")["steps_per_second"] == 10
+    assert job.metrics.latest("worker-0")["steps_per_second"] == 10
 
 
 def test_status_shows_the_newest_values(job: Job, clock: HandClock) -> None:
@@ -155,7 +155,7 @@ def test_series_are_asked_for_over_the_wire_and_go_on_in_the_next_aimaster(job: 
     for _ in range(3):
         tell(job, "worker-0", **steps(10))
         flush(job, clock)
-    again = Gazing(job)  # of the next process, on the same store
+    again = MetricsCollector(job)  # of the next process, on the same store
     clock.now += 2
     asyncio.run(again.flush())
     reply = asyncio.run(
@@ -164,14 +164,14 @@ def test_series_are_asked_for_over_the_wire_and_go_on_in_the_next_aimaster(job: 
     lines = {line.subject: line for line in reply.lines}
     assert list(lines["job"].means) == [10, 10, 10, 0] and list(lines["worker-0"].means) == [10, 10, 10]
     assert list(lines["job"].times) == pytest.approx([1.7e9 + 1002 + 2 * number for number in range(4)])
-    (line,) = asyncio.run(job.gazing.query(["job"], ["step"], until=1.7e9 + 1003))
+    (line,) = asyncio.run(job.metrics.query(["job"], ["step"], until=1.7e9 + 1003))
     assert len(line.times) == 1
 
 
 def test_traces_are_kept(job: Job, clock: HandClock) -> None:
     tell(job, "worker-0", traces=[trace(epoch=number) for number in range(1, 5)], **steps(10))
     flush(job, clock)
-    assert [(name, kept.epoch) for _, name, kept in job.gazing.series.traces()] == [("worker-0", 1), ("worker-0", 2)]
+    assert [(name, kept.epoch) for _, name, kept in job.metrics.series.traces()] == [("worker-0", 1), ("worker-0", 2)]
 
 
 def test_totals_only_grow_and_histograms_add_up(job: Job, clock: HandClock) -> None:
@@ -179,7 +179,7 @@ def test_totals_only_grow_and_histograms_add_up(job: Job, clock: HandClock) -> N
     tell(job, "worker-0", **steps(10, histogram=counts, histogram_seconds=99))
     tell(job, "worker-0", **steps(10, histogram=counts, histogram_seconds=1))
     tell(job, "worker-0", **steps(10, histogram=[1, 2, 3]))  # of another version
-    totals = job.gazing.totals["worker-0"]
+    totals = job.metrics.totals["worker-0"]
     assert (totals.steps, totals.histogram[-1], totals.histogram_seconds) == (60, 6, 100)
 
 
@@ -220,11 +220,11 @@ def test_nonsense_is_bounded_or_ignored(job: Job, clock: HandClock, report: pb.G
     for name in ("worker-0", "ps-0"):
         member = job.members.get(name)
         assert member is not None
-        job.gazing.receive(member, report)
+        job.metrics.receive(member, report)
     flush(job, clock)
     for subject in ("worker-0", "ps-0", "job", "slot-0", "slot-3"):
-        assert all(0 <= value < 1e30 for value in job.gazing.latest(subject).values())
-    assert set(job.gazing.series.subjects()) <= {
+        assert all(0 <= value < 1e30 for value in job.metrics.latest(subject).values())
+    assert set(job.metrics.series.subjects()) <= {
         "job",
         "aimaster",
         "worker-0",
@@ -234,7 +234,7 @@ def test_nonsense_is_bounded_or_ignored(job: Job, clock: HandClock, report: pb.G
     assert job.store.rows("SELECT count(*) FROM gazer_traces") in ([(0,)], [(1,)])
     (size,) = job.store.rows("SELECT coalesce(sum(length(trace)), 0) FROM gazer_traces")[0]
     assert size <= 64 << 10
-    assert job.gazing.totals["worker-0"].steps >= 20
+    assert job.metrics.totals["worker-0"].steps >= 20
 
 
 def test_a_part_of_gazer_that_is_off_is_a_warning_but_not_for_ever(job: Job) -> None:
@@ -254,7 +254,7 @@ def test_a_store_that_cannot_be_written_costs_samples_and_not_the_job(
         await world.start()
         await world.training()
         job = world.master.job
-        await world.until(lambda: bool(job.gazing.latest("job")))
+        await world.until(lambda: bool(job.metrics.latest("job")))
         original, failed = job.store.write, []
 
         def full(query: str, rows: object) -> None:
@@ -269,7 +269,7 @@ def test_a_store_that_cannot_be_written_costs_samples_and_not_the_job(
         before = job.store.rows("SELECT count(*) FROM gazer_samples")[0][0]
         await world.until(lambda: job.store.rows("SELECT count(*) FROM gazer_samples")[0][0] > before + 2)
         alive = not world.master.broken.is_set()
-        lines = await job.gazing.query(["job"], ["ps"])
+        lines = await job.metrics.query(["job"], ["ps"])
         warnings = [row for row in job.store.events(0, 10_000) if row[2] == "warning" and "not recorded" in row[5]]
         assert len(warnings) == 1
         for agent in world.backend.everybody.values():
@@ -289,7 +289,7 @@ def test_series_are_served_to_administrators(tmp_path: Path) -> None:
             for number in range(1, 4):
                 sample = pb.ProcessSample(cpu_seconds=number, rss_bytes=5000)
                 await worker.say(gazer=pb.GazerReport(interval_seconds=2, process=sample))
-            await it.until(lambda: "cpu_cores" in it.master.job.gazing.latest("worker-0"))
+            await it.until(lambda: "cpu_cores" in it.master.job.metrics.latest("worker-0"))
             async with credentials.open_aio_channel(it.address, "aimaster.job", "admin", None) as channel:
                 asked = pb.SeriesRequest(subjects=["worker-0", "job"], metrics=["cpu_cores", "ps"], points=10)
                 for _ in range(100):

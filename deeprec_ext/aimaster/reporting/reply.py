@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 
-from deeprec_ext.aimaster.core.facts import RoleRecord
+from deeprec_ext.aimaster.core.records import RoleRecord
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.placement.slots import slot_bytes
-from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 SUSPECT_MAX = 500
 
 
-def job_state(job: Job, scalings: Scalings) -> str:
+def job_state(job: Job, scalings: ScalingQueue) -> str:
     """starting, training, scaling, finishing, finished, failed."""
     if job.ending:
         return job.ending
@@ -43,7 +43,7 @@ def _role(job: Job, record: RoleRecord, sizes: list[int]) -> pb.RoleStatus:
         status.heartbeat.CopyFrom(member.heartbeat)
         status.heartbeat_age_seconds = max(0.0, job.clock.monotonic() - member.seen)
         status.cpu_percent = member.cpu_percent
-        status.MergeFrom(job.gazing.facts(record.name))
+        status.MergeFrom(job.metrics.facts(record.name))
     if record.role == pb.PS:
         cluster = job.cluster
         owned = cluster.by_name(record.name)
@@ -56,12 +56,12 @@ def _role(job: Job, record: RoleRecord, sizes: list[int]) -> pb.RoleStatus:
 
 def _slot_load(job: Job, sizes: list[int]) -> list[pb.SlotStatus]:
     return [
-        pb.SlotStatus(slot=slot, task=task, bytes=sizes[slot], gazer=job.gazing.latest(f"slot-{slot}"))
+        pb.SlotStatus(slot=slot, task=task, bytes=sizes[slot], gazer=job.metrics.latest(f"slot-{slot}"))
         for slot, task in enumerate(job.cluster.slot_map)
     ]
 
 
-def status(job: Job, scalings: Scalings) -> pb.StatusReply:
+def status(job: Job, scalings: ScalingQueue) -> pb.StatusReply:
     cluster = job.cluster
     sizes = slot_bytes(job.catalogue.variables, job.spec.slots)
     trainers = job.members.trainers().values()
@@ -69,7 +69,7 @@ def status(job: Job, scalings: Scalings) -> pb.StatusReply:
     records = sorted(job.members.records.values(), key=lambda record: (record.role, record.index))
     shown = [record for record in records if record.wanted or record.state not in gone]
     backup = pb.BackupStatus()
-    job.guards.status(backup)
+    job.peer_backups.status(backup)
     job.disk.status(backup)
     return pb.StatusReply(
         backup=backup,

@@ -19,7 +19,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from deeprec_ext.aimaster.core.facts import PsInfo
+from deeprec_ext.aimaster.core.records import PsInfo
 from deeprec_ext.aimaster.failover import fetching, promotion
 from deeprec_ext.aimaster.failover.failures import Failures
 from deeprec_ext.aimaster.failover.silence import Silence
@@ -53,7 +53,7 @@ BRING_BACK_SECONDS = 10.0
 """How long after a returned PS's scaling was rolled back it is tried again."""
 
 
-class Healing:
+class Failover:
     """`restart` kills and starts a pod, `abort` rolls back the scaling under way, `blocked`: one is being decided."""
 
     def __init__(self, job: Job, failures: Failures) -> None:
@@ -141,9 +141,9 @@ class Healing:
         """Which backups the PS hold, and the steps that trainers have seen: bounded, for one may have died or hang."""
         job = self._job
         survivors = [ps for ps in job.cluster.ps if ps.name not in job.cluster.lost]
-        if survivors and job.cluster.live and job.guards.wanted:
+        if survivors and job.cluster.live and job.peer_backups.wanted:
             await job.changed.until(lambda: promotion.plan_promotion(job) is not None, REPORTS_SECONDS)
-        elif job.cluster.live and job.holding.alone:
+        elif job.cluster.live and job.trainer_backups.alone:
             await job.changed.until(lambda: fetching.plan_fetch(job) is not None or job.settled, SETTLED_SECONDS)
             await job.changed.until(lambda: fetching.plan_fetch(job) is not None, REPORTS_SECONDS)
         await job.changed.until(lambda: not job.members.missing_trainers(), TRAINERS_SECONDS)

@@ -1,4 +1,4 @@
-"""Gazer's part in the AIMaster (`job.gazing`): keeps what processes report, and writes it down as time series.
+"""Gazer's part in the AIMaster (`job.metrics`): keeps what processes report, and writes it down as time series.
 
 Reports come every few seconds from every process. What they tell is kept as the newest values; once per interval all of them,
 with what follows for PS, slots and the job, become one row of the series. Nothing depends on it: reports that make no sense
@@ -20,7 +20,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from deeprec_ext.aimaster.membership.members import Member
-from deeprec_ext.aimaster.metrics.reading import Reading, to_reply
+from deeprec_ext.aimaster.metrics.questions import Reading, to_reply
 from deeprec_ext.aimaster.metrics.tally import Tally
 from deeprec_ext.aimaster.metrics.totals import Totals
 from deeprec_ext.aimaster.placement.slots import slot_bytes, slot_rows
@@ -59,7 +59,7 @@ class _Seen:
     troubles: int = 0
 
 
-class Gazing:
+class MetricsCollector:
     """On the job's event loop."""
 
     def __init__(self, job: Job) -> None:

@@ -1,4 +1,4 @@
-"""Who is to guard which slot, and as whom it reads: pure."""
+"""Who is to holder which slot, and as whom it reads: pure."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 READERS = ("peer", "next")
-"""Sets of dirty rows that guards have: one that is to take another's place reads as the other of them, until it has a copy."""
+"""Sets of dirty rows that holders have: one that is to take another's place reads as the other of them, until it has a copy."""
 
 
-def plan_guards(
+def plan_holders(
     sizes: Sequence[int], slot_map: Sequence[int], hosts: Mapping[int, str], present: Mapping[int, int]
 ) -> dict[int, int]:
-    """slot -> task of its guard, for every slot; empty with a single PS. Pure.
+    """slot -> task of its holder, for every slot; empty with a single PS. Pure.
 
     Largest slots first, each to the least loaded PS that is not its owner; another host before the same one, and the
-    present guard before others as long as that costs it no more than a fair share.
+    present holder before others as long as that costs it no more than a fair share.
 
     Args:
         sizes: [S] bytes of each slot.
         slot_map: [S] owner of each slot.
-        hosts: task -> host, of every PS that can guard.
-        present: slot -> task of the guard it has.
+        hosts: task -> host, of every PS that can holder.
+        present: slot -> task of the holder it has.
     """
     tasks = sorted(hosts)
     if len(tasks) < 2:
@@ -45,28 +45,28 @@ def plan_guards(
 
 @dataclass(frozen=True)
 class Told:
-    """What guards are told of one slot: task -> as whom it reads; and which of them only until the planned one has a copy."""
+    """What holders are told of one slot: task -> as whom it reads; and which of them only until the planned one has a copy."""
 
     readers: Mapping[int, str]
     until_then: int = -1
 
 
-def tell_slot(guard: int, present: int, present_reader: str, before: Mapping[int, str]) -> Told:
+def tell_slot(holder: int, present: int, present_reader: str, before: Mapping[int, str]) -> Told:
     """Args:
-    guard: task of the planned guard; -1: there is none.
-    present: task of who has the copy that counts now and is to keep it until the planned guard has one; -1: nobody.
+    holder: task of the planned holder; -1: there is none.
+    present: task of who has the copy that counts now and is to keep it until the planned holder has one; -1: nobody.
     present_reader: as whom it reads.
     before: task -> reader of who was told of this slot last time, with the same owner, and lives.
     """
-    if present in (-1, guard):
-        reader = before.get(guard) or (present_reader if present == guard else "") or _free(before)
-        return Told({guard: reader} if guard != -1 and reader else {})
+    if present in (-1, holder):
+        reader = before.get(holder) or (present_reader if present == holder else "") or _free(before)
+        return Told({holder: reader} if holder != -1 and reader else {})
     kept = {present: present_reader}
     others = {task: reader for task, reader in before.items() if task != present}
-    reader = before.get(guard) or _free({**others, **kept})
-    if guard == -1 or not reader or reader == present_reader:  # two others have been reading: when they have stopped
+    reader = before.get(holder) or _free({**others, **kept})
+    if holder == -1 or not reader or reader == present_reader:  # two others have been reading: when they have stopped
         return Told(kept, present)
-    return Told({**kept, guard: reader}, present)
+    return Told({**kept, holder: reader}, present)
 
 
 def _free(used: Mapping[int, str]) -> str:

@@ -1,4 +1,4 @@
-"""Who guards which slot, and how the survivors take over."""
+"""Who keeps the backup of which slot, and how the survivors take over."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeprec_ext.aimaster.failover import failures, healing
-from deeprec_ext.aimaster.placement.guard_plan import plan_guards, tell_slot
+from deeprec_ext.aimaster.failover import failover, failures
+from deeprec_ext.aimaster.placement.holder_plan import plan_holders, tell_slot
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, World, world
 
@@ -47,7 +47,7 @@ async def protected_for_the_next_aimaster(it: World) -> None:
 def test_no_ps_guards_its_own_slots_and_nobody_guards_much_more_than_its_share(sizes, count, hosts, random) -> None:
     slot_map = [random.randrange(count) for _ in sizes]
     where = {task: f"host{task % hosts}" for task in range(count)}
-    plan = plan_guards(sizes, slot_map, where, {})
+    plan = plan_holders(sizes, slot_map, where, {})
     if count == 1:
         assert plan == {}
         return
@@ -56,12 +56,12 @@ def test_no_ps_guards_its_own_slots_and_nobody_guards_much_more_than_its_share(s
     for slot, task in plan.items():
         apart = [other for other in where if where[other] != where[slot_map[slot]]]
         assert not apart or where[task] != where[slot_map[slot]]
-    assert plan_guards(sizes, slot_map, where, plan) == plan or count > 2  # it stays as it is, or is a little better
+    assert plan_holders(sizes, slot_map, where, plan) == plan or count > 2  # it stays as it is, or is a little better
 
 
 def test_a_guard_that_is_there_stays_when_another_ps_comes() -> None:
-    before = plan_guards([10] * 8, [0, 1] * 4, {0: "", 1: ""}, {})
-    after = plan_guards([10] * 8, [0, 1, 0, 1, 0, 2, 2, 2], {0: "", 1: "", 2: ""}, before)
+    before = plan_holders([10] * 8, [0, 1] * 4, {0: "", 1: ""}, {})
+    after = plan_holders([10] * 8, [0, 1, 0, 1, 0, 2, 2, 2], {0: "", 1: "", 2: ""}, before)
     kept = [slot for slot in before if after[slot] == before[slot]]
     assert len(kept) >= 4
 
@@ -268,7 +268,7 @@ def nobody_makes_further_copies(it: World) -> None:
 def test_a_ps_that_dies_right_after_a_commit_is_taken_over_by_those_who_had_its_slots(
     tmp_path: Path, name: str
 ) -> None:
-    """New guards have no copies yet: slots that have stayed have theirs, and of those that moved the old owners."""
+    """New holders have no copies yet: slots that have stayed have theirs, and of those that moved the old owners."""
 
     async def scenario(it: World) -> None:
         await protected(it)
@@ -293,18 +293,18 @@ def test_what_old_owners_keep_counts_also_with_an_aimaster_that_has_told_nobody_
     async def scenario(it: World) -> None:
         await protected(it)
         nobody_makes_further_copies(it)
-        guards = it.master.job.guards
-        told, old = guards.hand_over, tuple(it.master.job.cluster.slot_map)
+        peers = it.master.job.peer_backups
+        told, old = peers.hand_over, tuple(it.master.job.cluster.slot_map)
 
         def as_a_new_one_would(old_map: Sequence[int]) -> dict[int, pb.Guard]:
-            guards._told, guards._since, guards._told_in = {}, {}, 0
+            peers._told, peers._since, peers._told_in = {}, {}, 0
             return told(old_map)
 
-        guards.hand_over = as_a_new_one_would  # type: ignore[method-assign]
+        peers.hand_over = as_a_new_one_would  # type: ignore[method-assign]
         await it.scale(ps=3)
         await it.until(lambda: "COMMITTED" in it.agent("chief-0").told)
         moved = [slot for slot in range(8) if it.master.job.cluster.slot_map[slot] != old[slot]]
-        await it.until(lambda: all(guards.copies.has(slot, old[slot]) for slot in moved))
+        await it.until(lambda: all(peers.copies.has(slot, old[slot]) for slot in moved))
         assert moved
 
     play(tmp_path, scenario)
@@ -359,16 +359,16 @@ def test_what_a_ps_told_before_it_heard_that_it_is_to_keep_nothing_does_not_coun
         leaver = it.agent("ps-1")
         leaver.mute.add("leave")
         await it.scale(ps=1)
-        guards = it.master.job.guards
+        peers = it.master.job.peer_backups
 
         def kept() -> set[int]:
-            copies = guards.copies
+            copies = peers.copies
             return {slot for slot in range(8) if (held := copies.anywhere(slot)) is not None and held.task == 1}
 
         await it.until(lambda: "leave" in leaver.told and kept() < set(range(8)))
-        before, refreshes, was = leaver.command("guard").guard.id - 1, guards.refreshes, kept()
+        before, refreshes, was = leaver.command("guard").guard.id - 1, peers.refreshes, kept()
         await leaver.say(backup=pb.BackupReport(guard=before, slots=range(8), bytes=7, age_seconds=0.01))
-        await it.until(lambda: guards.refreshes > refreshes)
+        await it.until(lambda: peers.refreshes > refreshes)
         assert kept() <= was
         leaver.stop()
         it.backend.exit("ps-1", 0)
@@ -387,10 +387,10 @@ def test_copies_of_another_generation_are_none(tmp_path: Path) -> None:
         job = it.master.job
         assert job.backup_map == ()
         late = pb.BackupReport(guard=1, slots=range(8), bytes=7, age_seconds=0.01)
-        refreshes = job.guards.refreshes
+        refreshes = job.peer_backups.refreshes
         await it.agent("ps-0").say(backup=late)
-        await it.until(lambda: job.guards.refreshes > refreshes)
-        assert not any(job.guards.copies.anywhere(slot) for slot in range(8))
+        await it.until(lambda: job.peer_backups.refreshes > refreshes)
+        assert not any(job.peer_backups.copies.anywhere(slot) for slot in range(8))
 
     play(tmp_path, scenario)
 
@@ -411,8 +411,8 @@ def test_a_new_aimaster_hears_every_trainer_before_it_sets_the_global_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the step of the slowest to come back goes back."""
-    monkeypatch.setattr(healing, "TRAINERS_SECONDS", 30.0)
-    monkeypatch.setattr(healing, "REPORTS_SECONDS", 30.0)
+    monkeypatch.setattr(failover, "TRAINERS_SECONDS", 30.0)
+    monkeypatch.setattr(failover, "REPORTS_SECONDS", 30.0)
 
     async def scenario(it: World) -> None:
         await protected_for_the_next_aimaster(it)
@@ -436,8 +436,8 @@ def test_a_new_aimaster_hears_every_trainer_before_it_sets_the_global_step(
 def test_a_new_aimaster_does_not_wait_for_ever_for_a_trainer_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(healing, "TRAINERS_SECONDS", 0.3)
-    monkeypatch.setattr(healing, "REPORTS_SECONDS", 30.0)
+    monkeypatch.setattr(failover, "TRAINERS_SECONDS", 0.3)
+    monkeypatch.setattr(failover, "REPORTS_SECONDS", 30.0)
 
     async def scenario(it: World) -> None:
         await protected_for_the_next_aimaster(it)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from deeprec_ext.aimaster.core.facts import Scaling, parse_name
-from deeprec_ext.aimaster.job import keepsakes
-from deeprec_ext.aimaster.job.keepsakes import Kept
-from deeprec_ext.aimaster.ledger.recalled import MEMO, pack_memos
+from deeprec_ext.aimaster.core.records import Scaling, parse_name
+from deeprec_ext.aimaster.job import replicated
+from deeprec_ext.aimaster.job.replicated import Kept
+from deeprec_ext.aimaster.ledger.replica import REPLICA, pack_replica
 from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.aimaster.rebuilding.claims import Claim, still_missing
-from deeprec_ext.aimaster.rebuilding.recollecting import Recollected, recollect
+from deeprec_ext.aimaster.rebuilding.state import RebuiltState, rebuilt_state
 from deeprec_ext.aimaster.rebuilding.unfinished import unfinished
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -63,8 +63,8 @@ def everybody(one: pb.View, *names: str, **known: Any) -> list[Claim]:
     return [claim(name, one, **known) for name in names or ALL]
 
 
-def found(claims: list[Claim], running: dict[str, PodState] | None = None) -> Recollected:
-    result = recollect(claims, running or pods(*ALL))
+def found(claims: list[Claim], running: dict[str, PodState] | None = None) -> RebuiltState:
+    result = rebuilt_state(claims, running or pods(*ALL))
     assert result is not None
     return result
 
@@ -88,8 +88,8 @@ def test_when_all_have_come_back_the_store_is_what_it_was() -> None:
 
 
 def test_a_job_in_which_nobody_has_taken_part_is_new() -> None:
-    assert recollect([claim("ps-0", None), claim("ps-1", None)], pods(*ALL)) is None
-    assert recollect([], pods(*ALL)) is None
+    assert rebuilt_state([claim("ps-0", None), claim("ps-1", None)], pods(*ALL)) is None
+    assert rebuilt_state([], pods(*ALL)) is None
 
 
 def test_of_two_epochs_the_newer_one_counts() -> None:
@@ -183,7 +183,7 @@ def test_a_worker_that_no_view_has_yet_stays_unless_its_scaling_had_been_decided
     decided = Scaling(4, "scale-down", "worker", state="RELEASE", drained=("worker-1",), epoch=7)
     store = Store(tmp_path / "a.db")
     store.save_scaling(decided)
-    remembered = [pb.Remember(key=keepsakes.JOB, number=9, value=keepsakes.pack(store))]
+    remembered = [pb.Remember(key=replicated.JOB, number=9, value=replicated.pack(store))]
     store.close()
     result = found([*claims[1:], claim("ps-0", now, remembered=remembered)], pods(*ALL, "worker-1"))
     assert [record.name for record in result.roles if not record.wanted] == ["worker-1"]
@@ -286,7 +286,7 @@ KEPT = Scaling(
 
 
 def driven(kept: Scaling, claims: list[Claim]) -> Scaling:
-    newest = recollect(claims, pods(*ALL))
+    newest = rebuilt_state(claims, pods(*ALL))
     assert newest is not None
     result = unfinished(claims, newest.cluster, [kept], pb.Catalogue(), 5, 0.0)
     return next(scaling for scaling in result.scalings if scaling.id == kept.id)
@@ -338,14 +338,14 @@ def test_history_and_ledger_come_from_the_newest_value_of_any_ps(tmp_path: Any) 
     store = Store(tmp_path / "aimaster.db")
     store.put(started=123.5, metrics={"auc": 0.8}, scalings=4, cluster="not told", marks="v1")
     store.save_totals([("gone", 500)])
-    new, old = keepsakes.pack(store), b"damaged"
+    new, old = replicated.pack(store), b"damaged"
     store.close()
-    memo = pack_memos({}, {}, 40)
+    memo = pack_replica({}, {}, 40)
     now, known = view(7, [0, 1, 0, 1]), pb.DataKnown(dataset="train", highest_lease=60)
     result = found([
-        claim("ps-0", now, remembered=[pb.Remember(key=keepsakes.JOB, number=1, value=old)]),
-        claim("ps-1", now, remembered=[pb.Remember(key=keepsakes.JOB, number=2, value=new),
-                                       pb.Remember(key=MEMO, number=1, value=memo)]),
+        claim("ps-0", now, remembered=[pb.Remember(key=replicated.JOB, number=1, value=old)]),
+        claim("ps-1", now, remembered=[pb.Remember(key=replicated.JOB, number=2, value=new),
+                                       pb.Remember(key=REPLICA, number=1, value=memo)]),
         claim("chief-0", now, marked_slots=range(SLOTS)), claim("worker-0", now, data=[known], marked_slots=range(SLOTS)),
     ])  # fmt: skip
     assert result.kept.meta["started"] == 123.5 and "cluster" not in result.kept.meta
@@ -355,7 +355,7 @@ def test_history_and_ledger_come_from_the_newest_value_of_any_ps(tmp_path: Any) 
 
 def test_without_any_history_the_rest_is_rebuilt_all_the_same() -> None:
     result = found(
-        everybody(view(7, [0, 1, 0, 1]), remembered=[pb.Remember(key=keepsakes.JOB, number=1, value=b"torn")])
+        everybody(view(7, [0, 1, 0, 1]), remembered=[pb.Remember(key=replicated.JOB, number=1, value=b"torn")])
     )
     assert result.kept == Kept() and result.cluster.epoch == 7
 
@@ -368,7 +368,7 @@ def variables(*names: str, **more: Any) -> pb.Catalogue:
 def test_variables_of_a_trainer_that_is_gone_are_known_to_the_ps_and_those_of_the_others_are_added() -> None:
     now = view(7, [0, 1, 0, 1])
     kept = variables("chief's", "shared", generation=1, declared_by="chief-0")
-    remembered = [pb.Remember(key=keepsakes.CATALOGUE, number=1, value=kept.SerializeToString())]
+    remembered = [pb.Remember(key=replicated.CATALOGUE, number=1, value=kept.SerializeToString())]
     result = found([
         claim("ps-0", now, remembered=remembered), claim("ps-1", now),
         claim("worker-0", now, catalogue=variables("shared", "worker's")),
@@ -381,7 +381,7 @@ def test_without_what_ps_keep_all_that_trainers_tell_is_merged_and_what_differs_
     other = variables("shared")
     other.variables[0].slot = 2
     result = found([
-        claim("ps-0", now, remembered=[pb.Remember(key=keepsakes.CATALOGUE, number=1, value=b"\xff torn")]),
+        claim("ps-0", now, remembered=[pb.Remember(key=replicated.CATALOGUE, number=1, value=b"\xff torn")]),
         claim("ps-1", now),
         claim("chief-0", now, catalogue=variables("chief's", "shared")),
         claim("worker-0", now, catalogue=other),

@@ -1,15 +1,15 @@
 """The data ledger of an AIMaster that has lost its store, put together again.
 
-Two sources. The *memo*: a few PS keep what the ledger was some seconds ago (`keepsakes`). And what the trainers tell
+Two sources. The *replica*: a few PS keep what the ledger was some seconds ago (`replicated`). And what the trainers tell
 (`DataKnown`): visits they have trained to their end, leases they hold, and how far they are with them.
 
-What is guaranteed. A visit is trained if the memo or a trainer says so; no trainer is contradicted. Leases go on in the hands
-of those who tell them. Every other visit that has been given out is given out again, so nothing is lost; whether it was trained
-already nobody knows, so all of it counts as repeated (`unsure`). Such visits are those of trainers that died or left after the
-last memo, and those in an answer that never arrived.
+What is guaranteed. A visit is trained if the replica or a trainer says so; no trainer is contradicted. Leases go on in the
+hands of those who tell them. Every other visit that has been given out is given out again, so nothing is lost; whether it
+was trained already nobody knows, so all of it counts as repeated (`unsure`). Such visits are those of trainers that died or
+left after the last replica, and those in an answer that never arrived.
 
-Without the table of shards (the memo is lost, or not all files were counted) ranks say nothing. The ledger then goes back to
-the memo's position, or to the beginning, like after a restored checkpoint: all leases are void, and what the trainers have
+Without the table of shards (the replica is lost, or not all files were counted) ranks say nothing. The ledger then goes back to
+the replica's position, or to the beginning, like after a restored checkpoint: all leases are void, and what the trainers have
 trained counts as repeated.
 """
 
@@ -40,7 +40,7 @@ Spans = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Memo:
+class DatasetReplica:
     """One dataset as it was when the AIMaster last told the PS."""
 
     position: Position
@@ -57,29 +57,29 @@ class Memo:
         }  # fmt: skip
 
     @staticmethod
-    def from_plain(values: Mapping[str, Any]) -> Memo:
+    def from_plain(values: Mapping[str, Any]) -> DatasetReplica:
         known = {one.name for one in fields(Counters)}
         counters = Counters(**{key: value for key, value in values["counters"].items() if key in known})
         position, trained = positions.from_plain(values["position"]), int(values["trained"])
         aside, replayed = tuple(values["aside"]), dict(values["replayed"])
-        return Memo(position, trained, counters, aside, replayed, bool(values["told_end"]))
+        return DatasetReplica(position, trained, counters, aside, replayed, bool(values["told_end"]))
 
 
-def memo_of(dataset: Dataset) -> Memo:
+def replica_of(dataset: Dataset) -> DatasetReplica:
     aside = tuple(sorted(dataset.visits.aside))
     counters, replayed = replace(dataset.counters), dict(dataset.replayed)
-    return Memo(dataset.position(), dataset.visits.trained, counters, aside, replayed, dataset.told_end)
+    return DatasetReplica(dataset.position(), dataset.visits.trained, counters, aside, replayed, dataset.told_end)
 
 
 @dataclass(frozen=True)
-class Recollection:
+class DatasetSources:
     """All there is about one dataset. `shards`: its table, packed; `told`: by incarnation."""
 
-    memo: Memo | None = None
+    replica: DatasetReplica | None = None
     shards: bytes = b""
     told: Mapping[str, pb.DataKnown] = field(default_factory=dict)
 
-    def without(self, incarnation: str) -> Recollection:
+    def without(self, incarnation: str) -> DatasetSources:
         """It is gone: what it has trained counts, what it held is nobody's."""
         if incarnation not in self.told:
             return self
@@ -95,16 +95,16 @@ class Recollection:
 
     def plain(self) -> dict[str, Any]:
         return {
-            "memo": None if self.memo is None else self.memo.plain(),
+            "memo": None if self.replica is None else self.replica.plain(),
             "shards": base64.b64encode(self.shards).decode(),
             "told": {who: base64.b64encode(one.SerializeToString()).decode() for who, one in self.told.items()},
         }
 
     @staticmethod
-    def from_plain(values: Mapping[str, Any]) -> Recollection:
+    def from_plain(values: Mapping[str, Any]) -> DatasetSources:
         told = {who: pb.DataKnown.FromString(base64.b64decode(one)) for who, one in values["told"].items()}
-        memo = None if values["memo"] is None else Memo.from_plain(values["memo"])
-        return Recollection(memo, base64.b64decode(values["shards"]), told)
+        replica = None if values["memo"] is None else DatasetReplica.from_plain(values["memo"])
+        return DatasetSources(replica, base64.b64decode(values["shards"]), told)
 
 
 # -------------------------------------------------------------------------------------------------------------- tables
@@ -159,18 +159,18 @@ def fill_table(dataset: Dataset, packed: bytes) -> None:
 # ------------------------------------------------------------------------------------------------------------- together
 
 
-def recall(dataset: Dataset, memory: Recollection) -> bool:
+def rebuild(dataset: Dataset, memory: DatasetSources) -> bool:
     """Puts the dataset, fresh from its declaration, into the state that is remembered.
 
-    False: only into that of the memo's position, or of the beginning, and all leases are void.
+    False: only into that of the replica's position, or of the beginning, and all leases are void.
     """
-    memo = memory.memo
-    rewinds = max([memo.counters.rewinds if memo else 0, *(known.rewinds for known in memory.told.values())])
-    if memo is not None:
-        dataset.counters, dataset.told_end = replace(memo.counters), memo.told_end
-        dataset.visits.aside, dataset.replayed = set(memo.aside), dict(memo.replayed)
-        if memo.counters.rewinds < rewinds or memo.position.fingerprint != dataset.fingerprint:
-            memo = None  # from before the last rewind: it says nothing about what was trained since
+    replica = memory.replica
+    rewinds = max([replica.counters.rewinds if replica else 0, *(known.rewinds for known in memory.told.values())])
+    if replica is not None:
+        dataset.counters, dataset.told_end = replace(replica.counters), replica.told_end
+        dataset.visits.aside, dataset.replayed = set(replica.aside), dict(replica.replayed)
+        if replica.counters.rewinds < rewinds or replica.position.fingerprint != dataset.fingerprint:
+            replica = None  # from before the last rewind: it says nothing about what was trained since
     dataset.counters.rewinds = rewinds
     dataset.replayed.update({who: known.replayed_records for who, known in memory.told.items()})
     dataset.replayed_changes, dataset.changed = set(dataset.replayed), True
@@ -180,21 +180,21 @@ def recall(dataset: Dataset, memory: Recollection) -> bool:
         # What is in hand may be trained as well, until its holders hear of it.
         in_hand = sum(lease.records - lease.done for known in told.values() for lease in known.held)
         dataset.counters.unsure += sum(known.trained_records for known in told.values()) + in_hand
-        dataset.rewind(memo.position if memo else None)
+        dataset.rewind(replica.position if replica else None)
         return False
-    complete, aside, epochs = merge(dataset, memo.position if memo else Position(dataset.fingerprint), told)
+    complete, aside, epochs = merge(dataset, replica.position if replica else Position(dataset.fingerprint), told)
     dataset.visits.restore(complete, aside, epochs)
     dataset.holders = {who: Holder(who) for who in dataset.visits.holders()}
     nobodys = [visit for epoch in epochs for visit in epoch.open.values() if not visit.lease]
     dataset.counters.unsure += sum(visit.left for visit in nobodys)
     left_out = max(dataset.counters.skipped, sum(known.skipped_records for known in told.values()))
     dataset.counters.skipped = min(left_out, dataset.visits.trained)
-    _acknowledge(dataset.counters, dataset.visits.trained - (memo.trained if memo else 0))
+    _acknowledge(dataset.counters, dataset.visits.trained - (replica.trained if replica else 0))
     return True
 
 
 def _acknowledge(counters: Counters, gained: int) -> None:
-    """As if the trainers had told it one by one since the memo."""
+    """As if the trainers had told it one by one since the replica."""
     gained = max(0, gained)
     again = min(gained, counters.to_repeat)
     counters.acknowledged += gained

@@ -13,14 +13,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from deeprec_ext.aimaster.dashboard import http
 from deeprec_ext.aimaster.dashboard.http import Metrics
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.aimaster.metrics import gazing
+from deeprec_ext.aimaster.metrics import collector
 from deeprec_ext.aimaster.reporting import exporting
 from deeprec_ext.gazer import loads
 from deeprec_ext.gazer.metrics import metrics_of
 from deeprec_ext.gazer.series import Merge
 from deeprec_ext.gazer.series_lines import VALUES_MAX
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from tests.unit.aimaster.gazed import HandClock, make_job, make_scalings, report_everything
+from tests.unit.aimaster.collected import HandClock, make_job, make_scalings, report_everything
 
 PS, WORKERS, SLOTS = 64, 935, 128
 ROLES = PS + WORKERS + 1
@@ -45,9 +45,9 @@ def job(tmp_path_factory: pytest.TempPathFactory, clock: HandClock) -> Iterator[
 def flush(job: Job, clock: HandClock, times: int = 1, seconds: float = 2.0) -> None:
     for _ in range(times):
         clock.now += seconds
-        for seen in job.gazing._seen.values():
+        for seen in job.metrics._seen.values():
             seen.at = clock.now
-        asyncio.run(job.gazing.flush())
+        asyncio.run(job.metrics.flush())
 
 
 def test_what_is_long_is_computed_beside_the_loop(job: Job, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,12 +96,12 @@ def test_metrics_are_as_many_as_roles_slots_and_words(job: Job, clock: HandClock
 def test_a_sample_is_one_row_of_a_bounded_size(job: Job, clock: HandClock) -> None:
     flush(job, clock)
     (size,) = job.store.rows("SELECT max(length(subjects) + length(samples)) FROM gazer_samples")[0]
-    assert size <= 4 * sum(1 + len(metrics_of(name)) for name in job.gazing.series.subjects())
+    assert size <= 4 * sum(1 + len(metrics_of(name)) for name in job.metrics.series.subjects())
 
 
 def test_a_careless_question_is_answered_within_bounds(job: Job, clock: HandClock) -> None:
     flush(job, clock, 3)
-    reply = asyncio.run(job.gazing.series_reply(pb.SeriesRequest(points=100_000)))
+    reply = asyncio.run(job.metrics.series_reply(pb.SeriesRequest(points=100_000)))
     assert len(reply.lines) > 10 * ROLES
     assert sum(len(line.times) for line in reply.lines) <= VALUES_MAX
     assert {line.subject for line in reply.lines} >= {"job", "ps-0", "worker-934", "slot-127"}
@@ -110,7 +110,7 @@ def test_a_careless_question_is_answered_within_bounds(job: Job, clock: HandCloc
 def test_traces_that_wait_are_bounded(job: Job, clock: HandClock) -> None:
     for _ in range(3):
         report_everything(job)
-    assert len(job.gazing._traces) == gazing.TRACES_WAITING_MAX
+    assert len(job.metrics._traces) == collector.TRACES_WAITING_MAX
     before = job.store.rows("SELECT max(id) FROM gazer_traces")[0][0] or 0
     flush(job, clock)
-    assert job.store.rows("SELECT max(id) FROM gazer_traces")[0][0] - before == gazing.TRACES_WRITTEN_AT_ONCE
+    assert job.store.rows("SELECT max(id) FROM gazer_traces")[0][0] - before == collector.TRACES_WRITTEN_AT_ONCE

@@ -7,7 +7,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
-from deeprec_ext.aimaster.core.facts import Scaling
+from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.placement.planner import Plan
 from deeprec_ext.aimaster.pods.pods import Pods
@@ -16,7 +16,7 @@ from deeprec_ext.aimaster.scaling.changes import CAUGHT, PsChange
 from deeprec_ext.aimaster.scaling.machine import RULES, Recovery, State, before_commit, check_edge
 from deeprec_ext.aimaster.scaling.planning import wanted_map
 from deeprec_ext.aimaster.scaling.requests import parse_request, present, resolve
-from deeprec_ext.aimaster.scaling.scaling import RefusedScalingError, Run, pause_changes, tell_ended
+from deeprec_ext.aimaster.scaling.run import RefusedScalingError, ScalingRun, pause_changes, tell_ended
 from deeprec_ext.aimaster.scaling.workers import WorkerChange
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -32,14 +32,14 @@ class QueueFullError(UsageError):
     """Too many scalings wait already."""
 
 
-class Scalings:
+class ScalingQueue:
     def __init__(self, job: Job, pods: Pods) -> None:
         self._job, self._pods = job, pods
         known = job.store.scalings()
         self.ended: list[Scaling] = [s for s in known if s.outcome][-20:]
         self.queue: list[Scaling] = [s for s in known if not s.outcome and s.state == State.STEADY.value]
         self.interrupted: list[Scaling] = [s for s in known if not s.outcome and s.state != State.STEADY.value]
-        self.running: Run | None = None
+        self.running: ScalingRun | None = None
         job.undecided = bool(self.interrupted) and unheard.may_be(self.interrupted[0])
         self.recovering: Callable[[], bool] = lambda: False
         """Whether trainers are not through with the loss of a PS: no change begins then."""
@@ -74,7 +74,7 @@ class Scalings:
         scaling = dataclasses.replace(scaling, id=job.store.next_scaling_id())
         job.store.save_scaling(scaling)
         self.queue.append(scaling)
-        job.keepsakes.soon()
+        job.replicated.soon()
         job.event("scaling_queued", scaling=scaling.id, kind=scaling.kind, target=scaling.role,
                   from_count=scaling.from_count, to_count=scaling.to_count, replace=scaling.replace,
                   reason=scaling.asked_reason)  # fmt: skip
@@ -129,7 +129,7 @@ class Scalings:
         tell_ended(job, scaling)
         job.changed.notify()
 
-    def blocks_healing(self) -> bool:
+    def blocks_failover(self) -> bool:
         """Whether the view may not be replaced now."""
         if self.running is None:
             return bool(self.interrupted) and self.interrupted[0].state != State.RELEASE.value
@@ -162,7 +162,7 @@ class Scalings:
 
     def _ready(self) -> bool:
         job = self._job
-        if job.marking or (job.guards.marks_wanted and job.cluster.live and not job.marks_on):
+        if job.marking or (job.peer_backups.marks_wanted and job.cluster.live and not job.marks_on):
             return bool(self.queue) and bool(job.ending)  # its dirty rows have to be marked first
         live = job.cluster.live and not job.cluster.lost and bool(job.catalogue.variables or job.catalogue.fingerprint)
         return bool(self.queue) and (bool(job.ending) or (live and not self.recovering()))
@@ -193,13 +193,13 @@ class Scalings:
         """Runs for ever. What an earlier AIMaster left half-done comes first."""
         while self.interrupted:
             scaling = self.interrupted[0]
-            self.running = Run(self._job, self._pods, scaling)
+            self.running = ScalingRun(self._job, self._pods, scaling)
             self.interrupted = self.interrupted[1:]
             await self._drive(self.running, recovering=True)
         while True:
             if not await self._job.changed.until(self._ready, RECHECK_SECONDS):
                 continue
-            self.running = run = Run(self._job, self._pods, self.queue.pop(0))
+            self.running = run = ScalingRun(self._job, self._pods, self.queue.pop(0))
             if self._job.ending:
                 self._end(run, "refused", f"the job is {self._job.ending}")
                 continue
@@ -215,16 +215,16 @@ class Scalings:
             run.enter(State.ACQUIRE, started=self._job.clock.wall())
             await self._drive(run, recovering=False)
 
-    def _end(self, run: Run, outcome: str, reason: str) -> None:
+    def _end(self, run: ScalingRun, outcome: str, reason: str) -> None:
         run.finish(outcome, reason)
         self._retire(run)
 
-    def _retire(self, run: Run) -> None:
+    def _retire(self, run: ScalingRun) -> None:
         self.ended = [*self.ended, run.scaling][-20:]
         self.running = None
         self._job.changed.notify()
 
-    async def _drive(self, run: Run, *, recovering: bool) -> None:
+    async def _drive(self, run: ScalingRun, *, recovering: bool) -> None:
         change = PsChange(run) if run.scaling.role == "ps" else WorkerChange(run)
         try:
             recovery = RULES[run.state].recovery if recovering else Recovery.RESUME
@@ -237,7 +237,7 @@ class Scalings:
             await self._give_up(change, run)
         self._retire(run)
 
-    async def _attempted(self, change: PsChange | WorkerChange, run: Run) -> bool:
+    async def _attempted(self, change: PsChange | WorkerChange, run: ScalingRun) -> bool:
         """Whether it was decided; else it has been rolled back or refused."""
         self._abort_reason = ""
         self._attempt = asyncio.get_running_loop().create_task(change.until_decided())
@@ -257,7 +257,7 @@ class Scalings:
             self._attempt = None
         return False
 
-    async def _give_up(self, change: PsChange | WorkerChange, run: Run) -> None:
+    async def _give_up(self, change: PsChange | WorkerChange, run: ScalingRun) -> None:
         """A bug in the driver: undo what can be undone, so that training goes on and the next scaling can be tried."""
         job = self._job
         try:

@@ -1,9 +1,9 @@
 """Who keeps the peer backup of which slot, and how old each is.
 
-A guard of a slot is a PS that is not its owner, on another host where there is one. The plan changes as little as it can:
-a guard that stays has only dirty rows to fetch (`guard_plan`). What PS report is what counts (`copies`): who has a complete
-copy, and since when updates are missing in it. Who has one keeps it until the planned guard has one as well, and a PS that
-leaves stays as long.
+The holder of a slot's backup is a PS that is not its owner, on another host where there is one. The plan changes as little as
+it can: a holder that stays has only dirty rows to fetch (`holder_plan`). What PS report is what counts (`copies`): who has a
+complete copy, and since when updates are missing in it. Who has one keeps it until the planned holder has one as well, and a PS
+that leaves stays as long.
 
 A change of PS commits together with its backups: slots that stay keep theirs, and of one that moves the old owner keeps what it
 has, which is exact at that moment (`hand_over`). From then on the copies of before do not count.
@@ -24,7 +24,7 @@ from deeprec_ext.aimaster.backups.copies import Copies, Held
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.membership.members import Member
-from deeprec_ext.aimaster.placement.guard_plan import plan_guards, tell_slot
+from deeprec_ext.aimaster.placement.holder_plan import plan_holders, tell_slot
 from deeprec_ext.aimaster.placement.slots import slot_bytes, tracked
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -40,11 +40,11 @@ EVENT_SECONDS = 60.0
 RETRY_SECONDS = 5.0
 TRACK_SECONDS = 60.0
 AGAIN_SECONDS = 1.0
-"""A guard that could not be told yet, because two others have read the slot, is told so much later: they have stopped."""
+"""A holder that could not be told yet, because two others have read the slot, is told so much later: they have stopped."""
 
 
-class Guards:
-    """`job.guards`. Changes nothing while slots are being moved: `busy` tells."""
+class PeerBackups:
+    """`job.peer_backups`. Changes nothing while slots are being moved: `busy` tells."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -54,7 +54,7 @@ class Guards:
         """Whether a change of PS is under way: marks are not turned on then."""
         self.copies = Copies(job)
         self.assigned: dict[int, int] = {}
-        """slot -> task of the planned guard."""
+        """slot -> task of the planned holder."""
         self.error = ""
         self.bytes_sent = 0
         self.refreshes = 0
@@ -63,7 +63,7 @@ class Guards:
         self._told: dict[int, tuple[int, dict[int, str]]] = {}  # slot -> its owner, and who reads it as whom
         self._told_in = 0  # the generation of which that is
         self._since: dict[tuple[int, int], int] = {}  # (slot, task) told -> id of the first Guard whose reports count
-        self._until_then: dict[int, int] = {}  # slot -> who keeps its copy only until the planned guard has one
+        self._until_then: dict[int, int] = {}  # slot -> who keeps its copy only until the planned holder has one
         self._again_at = math.inf  # somebody could not be told
         self._marked = False  # trainers have answered this AIMaster that they mark
         self._complete = False
@@ -81,7 +81,7 @@ class Guards:
     @property
     def marks_wanted(self) -> bool:
         """Whether somebody reads dirty rows all the time."""
-        return self.wanted or bool(self._job.disk_backup) or self._job.holding.alone
+        return self.wanted or bool(self._job.disk_backup) or self._job.trainer_backups.alone
 
     def usable(self, slot: int) -> Held | None:
         """The copy from which this slot can be promoted now."""
@@ -117,7 +117,7 @@ class Guards:
 
     def _covered_by(self, slot: int) -> float | None:
         """monotonic, of the freshest copy that anybody has, a holder as well."""
-        held, copy = self.anywhere(slot), self._job.holding.usable(slot)
+        held, copy = self.anywhere(slot), self._job.trainer_backups.usable(slot)
         return max((one.since for one in (held, copy) if one is not None), default=None)
 
     def held_only_by(self, tasks: Collection[int]) -> list[int]:
@@ -127,7 +127,7 @@ class Guards:
             best = self.anywhere(slot)
             if best is None or best.task not in tasks:
                 continue
-            copy = self._job.holding.steady(slot)
+            copy = self._job.trainer_backups.steady(slot)
             if copy is None or not self.copies.as_good(copy.since, best):
                 found.append(slot)
         return sorted(found)
@@ -143,7 +143,7 @@ class Guards:
         return max((now - held.since for slot in slots if (held := self.anywhere(slot)) is not None), default=0.0)
 
     def status(self, message: pb.BackupStatus) -> None:
-        message.peer = self.wanted or self._job.holding.alone
+        message.peer = self.wanted or self._job.trainer_backups.alone
         if message.peer:
             message.unprotected_slots.extend(sorted(slot for slot in self.needed() if self._covered_by(slot) is None))
             now = self._job.clock.monotonic()
@@ -151,7 +151,7 @@ class Guards:
             message.oldest_seconds = now - min(since, default=now)
         message.error = message.error or self.error
         message.bytes_sent, message.refreshes = self.bytes_sent, self.refreshes
-        self._job.holding.status(message)
+        self._job.trainer_backups.status(message)
 
     # ------------------------------------------------------------------------------------------------ what PS report
 
@@ -257,9 +257,9 @@ class Guards:
                 job.commander.send(member.outbox, refresh=pb.Refresh())
 
     def _replaced(self) -> bool:
-        """Whether somebody need not keep a copy any more: the planned guard, or the holder of a single PS, has it as well."""
+        """Whether somebody need not keep a copy any more: the planned holder, or the holder of a single PS, has it as well."""
         for slot, task in self._until_then.items():
-            held, copy = self.copies.anywhere(slot), self._job.holding.steady(slot)
+            held, copy = self.copies.anywhere(slot), self._job.trainer_backups.steady(slot)
             planned = self.assigned.get(slot, -1)
             by_holder = (
                 planned == -1 and held is not None and copy is not None and self.copies.as_good(copy.since, held)
@@ -301,7 +301,7 @@ class Guards:
         self.tell()
 
     def plan(self) -> None:
-        """For the present view; a change that commits tells trainers of it before it tells the guards."""
+        """For the present view; a change that commits tells trainers of it before it tells the holders."""
         job, present = self._job, self._ps()
         self.copies.follow()
         cluster, alive = job.cluster, {**present, **self.copies.leaving()}
@@ -312,7 +312,7 @@ class Guards:
         best = {slot: held for slot in range(len(sizes)) if (held := self.copies.anywhere(slot)) is not None}
         now = {slot: task for slot, task in self.assigned.items() if self._reads(slot, task) and task in present}
         now |= {slot: one.task for slot, held in best.items() if (one := self.usable(slot) or held).task in present}
-        self.assigned = plan_guards(sizes, cluster.slot_map, hosts, now) if self.wanted else {}
+        self.assigned = plan_holders(sizes, cluster.slot_map, hosts, now) if self.wanted else {}
         told: dict[int, tuple[int, dict[int, str]]] = {}
         since: dict[tuple[int, int], int] = {}
         self._until_then, self._again_at = {}, math.inf
@@ -343,8 +343,10 @@ class Guards:
         if best is None or not self._job.peer_backup:
             return -1
         if planned == -1:  # a single PS: its holder is to have it
-            copy = self._job.holding.steady(slot)
-            enough = not self._job.holding.allowed or (copy is not None and self.copies.as_good(copy.since, best))
+            copy = self._job.trainer_backups.steady(slot)
+            enough = not self._job.trainer_backups.allowed or (
+                copy is not None and self.copies.as_good(copy.since, best)
+            )
             return -1 if enough else best.task
         return planned if self.copies.fresh(slot, planned) else best.task
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from deeprec_ext.aimaster.core.facts import PsInfo, RoleRecord, parse_name
+from deeprec_ext.aimaster.core.records import PsInfo, RoleRecord, parse_name
+from deeprec_ext.aimaster.failover.failover import Failover
 from deeprec_ext.aimaster.failover.failures import Failures
-from deeprec_ext.aimaster.failover.healing import Healing
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.view import first_view
 from deeprec_ext.aimaster.pods.pods import Pods
 from deeprec_ext.aimaster.rpc.inbox import Inbox
-from deeprec_ext.aimaster.scaling.scalings import Scalings
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.gazer.metrics import STEP_BUCKETS
 from deeprec_ext.options import JobSpec
@@ -54,7 +54,7 @@ def tell(job: Job, name: str, **report: object) -> None:
 
 def flush(job: Job, clock: HandClock, seconds: float = 2.0) -> None:
     clock.now += seconds
-    asyncio.run(job.gazing.flush())
+    asyncio.run(job.metrics.flush())
 
 
 def steps(per_second: float, seconds: float = 2.0, **more: object) -> dict[str, object]:
@@ -80,8 +80,8 @@ def make_job(
     return job
 
 
-def make_scalings(job: Job) -> Scalings:
-    return Scalings(job, Pods(job, None, Healing(job, Failures(job))))  # type: ignore[arg-type]
+def make_scalings(job: Job) -> ScalingQueue:
+    return ScalingQueue(job, Pods(job, None, Failover(job, Failures(job))))  # type: ignore[arg-type]
 
 
 def report_everything(job: Job) -> None:
@@ -109,7 +109,7 @@ def report_everything(job: Job) -> None:
                       input_wait_seconds=0.1, histogram=histogram, histogram_seconds=2.0)  # fmt: skip
         of_trainer = pb.GazerReport(process=sample, traces=[traced], **times)  # type: ignore[arg-type]
         for member in job.members:
-            job.gazing.receive(member, of_ps if member.role == pb.PS else of_trainer)
+            job.metrics.receive(member, of_ps if member.role == pb.PS else of_trainer)
 
 
 def make_events(job: Job) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from deeprec_ext.aimaster.core.facts import Failure, Scaling
+from deeprec_ext.aimaster.core.records import Failure, Scaling
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.aimaster.store.storefile import TRANSACTIONS
@@ -94,8 +94,8 @@ def newest(remembered: list[pb.Remember]) -> dict[str, bytes]:
     return {key: one.value for key, one in best.items()}
 
 
-class Keepsakes:
-    """`job.keepsakes`."""
+class ReplicatedState:
+    """`job.replicated`."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -111,7 +111,7 @@ class Keepsakes:
 
     def remember(self) -> list[pb.Remember]:
         """What is to be kept, as it is now."""
-        number, values = next(self._numbers), {JOB: pack(self._job.store), **self._job.ledger.keepsakes()}
+        number, values = next(self._numbers), {JOB: pack(self._job.store), **self._job.ledger.replica()}
         return [pb.Remember(key=key, number=number, value=value) for key, value in values.items()]
 
     async def run(self) -> None:
@@ -130,7 +130,7 @@ class Keepsakes:
     def send(self) -> None:
         """What has changed, to those who do not have it."""
         catalogue = self._job.catalogues.known.SerializeToString()
-        values = {JOB: pack(self._job.store), CATALOGUE: catalogue, **self._job.ledger.keepsakes()}
+        values = {JOB: pack(self._job.store), CATALOGUE: catalogue, **self._job.ledger.replica()}
         values = {key: value for key, value in values.items() if len(value) <= VALUE_BYTES_MAX}
         digests = {key: hashlib.blake2b(value, digest_size=16).digest() for key, value in values.items()}
         number, known = next(self._numbers), self._sent

@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from deeprec_ext.aimaster.core.facts import Scaling
+from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.members import Member
@@ -50,7 +50,7 @@ def tell_ended(job: Job, s: Scaling) -> None:
     )  # fmt: skip
 
 
-class Run:
+class ScalingRun:
     """A scaling in the hands of its driver. What it changes is persisted at once."""
 
     def __init__(self, job: Job, pods: Pods, scaling: Scaling) -> None:
@@ -70,7 +70,7 @@ class Run:
     def update(self, *, moved: bytes | None = None, **changes: Any) -> None:
         self.scaling = dataclasses.replace(self.scaling, **changes)
         self.job.store.save_scaling(self.scaling, moved)
-        self.job.keepsakes.soon()
+        self.job.replicated.soon()
         self.job.changed.notify()
 
     def enter(self, state: State, detail: str = "", **changes: Any) -> None:
@@ -193,7 +193,7 @@ class Run:
         tasks = {member.task for member in members if not member.is_trainer}
 
         def left() -> list[int]:
-            return job.guards.held_only_by(tasks) or job.holding.held_only_by(names)
+            return job.peer_backups.held_only_by(tasks) or job.trainer_backups.held_only_by(names)
 
         if not left():
             return
@@ -207,7 +207,7 @@ def pause_changes(scaling: Scaling, report: pb.PauseReport) -> dict[str, Any]:
     """The fields of a record that a worker's report changes.
 
     Of more than PAUSES_KEPT workers a fair sample is kept (Vitter's algorithm R), and always the longest: the record is
-    written again with each report, and goes with the others to those who keep them (`keepsakes`).
+    written again with each report, and goes with the others to those who keep them (`replicated`).
     """
     kept, heard = list(scaling.pause_seconds), max(scaling.pauses_heard, len(scaling.pause_seconds)) + 1
     value = round(report.pause_seconds, 6)

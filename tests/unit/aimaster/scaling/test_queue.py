@@ -14,9 +14,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from deeprec_ext.aimaster.core.facts import Scaling
+from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.reporting.summary import summarize
-from deeprec_ext.aimaster.scaling.scaling import PAUSES_KEPT, pause_changes
+from deeprec_ext.aimaster.scaling.run import PAUSES_KEPT, pause_changes
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, SLOT_BYTES, World, world

@@ -1,14 +1,14 @@
-"""One PS alone has no peer: a trainer, the *holder*, keeps the backups of its slots (`job.holding`).
+"""One PS alone has no peer: a trainer, the *holder*, keeps the backups of its slots (`job.trainer_backups`).
 
 Who: a trainer on another host than the PS where there is one, then the one that has the copies already, then the chief, which
-never scales away; nobody whose container has no room for them. What it reports is what counts, as with guards: a slot has a
+never scales away; nobody whose container has no room for them. What it reports is what counts, as with peers: a slot has a
 copy when its holder, in the same incarnation, has said so. One reads at a time: holders share one set of dirty rows on the
 PS, so nobody is chosen before whoever has been one has stopped (its ack, or its end), and the next AIMaster knows the holder's
 name from the store and waits for it.
 
 When: while the view has one PS; from before a change that leaves one, so that its commit finds the copies there; and after a
-change to more until the guards on PS have theirs. A holder that dies or is scaled away is replaced at once. Its dirty rows are
-a set of their own (`elastic.ps.collector`), so holder and guards do not know of each other.
+change to more until PS have theirs. A holder that dies or is scaled away is replaced at once. Its dirty rows are
+a set of their own (`elastic.ps.collector`), so trainer and PS do not know of each other.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deeprec_ext.aimaster.backups.guards import EVENT_SECONDS, TICK_SECONDS
-from deeprec_ext.aimaster.core.facts import parse_name
+from deeprec_ext.aimaster.backups.peers import EVENT_SECONDS, TICK_SECONDS
+from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.estimator.memory_model import HOLDER_ROOM, Layout, of_holder
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError
@@ -88,7 +88,7 @@ def choose_holder(candidates: Iterable[Candidate], ps_hosts: Collection[str], ne
     return min(fit, key=order).name if fit else ""
 
 
-class Holding:
+class TrainerBackups:
     """On the job's event loop. `run` for ever."""
 
     def __init__(self, job: Job) -> None:
@@ -128,8 +128,8 @@ class Holding:
         """Whether a trainer shall keep backups now."""
         if self.alone or (self.allowed and self._awaited):
             return True
-        guards = self._job.guards
-        return self.allowed and bool(self.copies) and any(guards.usable(slot) is None for slot in guards.needed())
+        peers = self._job.peer_backups
+        return self.allowed and bool(self.copies) and any(peers.usable(slot) is None for slot in peers.needed())
 
     def usable(self, slot: int) -> Copy | None:
         """The copy from which this slot can be made anew."""
@@ -149,7 +149,7 @@ class Holding:
         """Slots of a single PS of which these trainers alone have a copy: they must not go yet."""
         if not self.alone or not self._candidates():
             return []
-        copies = {slot: self.usable(slot) for slot in self._job.guards.needed()}
+        copies = {slot: self.usable(slot) for slot in self._job.peer_backups.needed()}
         return sorted(slot for slot, copy in copies.items() if copy is not None and copy.holder in names)
 
     def are_exact(self, slot: int, task: int) -> None:
@@ -159,7 +159,7 @@ class Holding:
             self.copies[slot] = dataclasses.replace(copy, since=self._job.clock.monotonic())
 
     def complete(self) -> bool:
-        return all(self.usable(slot) is not None for slot in self._job.guards.needed())
+        return all(self.usable(slot) is not None for slot in self._job.peer_backups.needed())
 
     @property
     def needed_bytes(self) -> int:
@@ -188,7 +188,7 @@ class Holding:
         return {name: member for name in names if name and (member := self._job.members.get(name)) is not None}
 
     def status(self, message: pb.BackupStatus) -> None:
-        """After that of the guards."""
+        """After that of the PS."""
         message.bytes_sent += self.bytes_sent
         message.refreshes += self.refreshes
         if self.alone:
@@ -246,12 +246,15 @@ class Holding:
             self._complete = complete
             if complete:
                 job.event(
-                    "peer_backups_complete", self.holder, slots=len(job.guards.needed()), total_bytes=self.bytes_sent
+                    "peer_backups_complete",
+                    self.holder,
+                    slots=len(job.peer_backups.needed()),
+                    total_bytes=self.bytes_sent,
                 )
                 self._last_event = now
         elif complete and now - self._last_event >= EVENT_SECONDS:
             self._last_event = now
-            oldest = round(self.age_seconds(job.guards.needed()), 3)
+            oldest = round(self.age_seconds(job.peer_backups.needed()), 3)
             job.event("peer_backups", self.holder, total_bytes=self.bytes_sent, refreshes=self.refreshes,
                       oldest_seconds=oldest)  # fmt: skip
 
@@ -286,7 +289,7 @@ class Holding:
         now = job.clock.monotonic()
         for member in job.members.trainers().values():
             if job.members.records[member.name].wanted and self._unfit.get(member.incarnation, now) <= now:
-                used = job.gazing.process(member.name)
+                used = job.metrics.process(member.name)
                 limit = used.memory_limit_bytes if used is not None else 0
                 room = HOLDER_ROOM * limit - used.working_set_bytes if used is not None and limit else math.inf
                 found.append(Candidate(member.name, member.place, room))

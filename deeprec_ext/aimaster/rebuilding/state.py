@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
-from deeprec_ext.aimaster.core.facts import PsInfo, RoleRecord, Scaling, role_name
-from deeprec_ext.aimaster.job import keepsakes
+from deeprec_ext.aimaster.core.records import PsInfo, RoleRecord, Scaling, role_name
+from deeprec_ext.aimaster.job import replicated
 from deeprec_ext.aimaster.job.catalogues import merged
-from deeprec_ext.aimaster.job.keepsakes import Kept
-from deeprec_ext.aimaster.ledger.recalled import recollections
-from deeprec_ext.aimaster.ledger.recalling import Recollection
-from deeprec_ext.aimaster.membership.view import Cluster
+from deeprec_ext.aimaster.job.replicated import Kept
+from deeprec_ext.aimaster.ledger.rebuild import DatasetSources
+from deeprec_ext.aimaster.ledger.replica import dataset_sources
+from deeprec_ext.aimaster.membership.view import AgreedCluster
 from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.aimaster.rebuilding.claims import Claim, members, newest_view, still_missing
 from deeprec_ext.aimaster.rebuilding.unfinished import drained, unfinished
@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Recollected:
+class RebuiltState:
     """The store to be."""
 
     aimaster: int  # the highest incarnation that anybody has seen
-    cluster: Cluster
+    cluster: AgreedCluster
     workers: tuple[pb.WorkerMember, ...]
     roles: tuple[RoleRecord, ...]
     fenced: Mapping[str, str]  # incarnation → name
@@ -47,7 +47,7 @@ class Recollected:
     scalings: tuple[Scaling, ...]
     moved: Mapping[int, pb.Catalogue]  # of scalings under way
     kept: Kept
-    datasets: Mapping[str, Recollection]
+    datasets: Mapping[str, DatasetSources]
     unused_positions: bytes
     last_lease: int
     told: tuple[str, ...]
@@ -59,15 +59,15 @@ class Stored:
     """What of the store was kept elsewhere; some seconds old, except for what was decided."""
 
     aimaster: int = 0  # the incarnation that kept it
-    cluster: Cluster = field(default_factory=Cluster)
+    cluster: AgreedCluster = field(default_factory=AgreedCluster)
     view: pb.View = field(default_factory=pb.View)  # of that cluster
     remembered: tuple[pb.Remember, ...] = ()
 
 
-def recollect(
+def rebuilt_state(
     claims: Sequence[Claim], pods: Mapping[str, PodState], *, evaluator: bool = False, wall: float = 0.0,
     stored: Stored | None = None,
-) -> Recollected | None:  # fmt: skip
+) -> RebuiltState | None:  # fmt: skip
     """None: nobody has ever taken part, so the job is new.
 
     Args:
@@ -83,9 +83,9 @@ def recollect(
         return None
     if stored.view.epoch > view.epoch:
         view = stored.view
-    remembered = keepsakes.newest([*stored.remembered, *(one for claim in claims for one in claim.known.remembered)])
-    kept = keepsakes.unpack(remembered.get(keepsakes.JOB, b""))
-    catalogue = _catalogue(claims, remembered.get(keepsakes.CATALOGUE, b""), view.generation, len(view.slot_map))
+    remembered = replicated.newest([*stored.remembered, *(one for claim in claims for one in claim.known.remembered)])
+    kept = replicated.unpack(remembered.get(replicated.JOB, b""))
+    catalogue = _catalogue(claims, remembered.get(replicated.CATALOGUE, b""), view.generation, len(view.slot_map))
     cluster = _cluster(view, claims)
     cluster = dataclasses.replace(
         cluster, next_epoch=max(cluster.next_epoch, stored.cluster.next_epoch, view.epoch + 1),
@@ -99,9 +99,9 @@ def recollect(
     records = _roles(cluster, view, claims, pods, leaving, evaluator)
     fenced = _fenced(view, claims)
     told = {one.incarnation: one.known.data for one in claims if one.took_part and one.incarnation not in fenced}
-    datasets, unused, last_lease = recollections(remembered, told)
+    datasets, unused, last_lease = dataset_sources(remembered, told)
     sure = bool(cluster.marked) and all(_marks_all(claim, cluster) for claim in _trainers(claims))
-    return Recollected(
+    return RebuiltState(
         aimaster=max([stored.aimaster, *(claim.request.known_aimaster for claim in claims)]),
         cluster=cluster,
         workers=tuple(view.workers),
@@ -125,11 +125,11 @@ def _trainers(claims: Sequence[Claim]) -> list[Claim]:
     return [claim for claim in claims if claim.is_trainer and claim.took_part]
 
 
-def _cluster(view: pb.View, claims: Sequence[Claim]) -> Cluster:
+def _cluster(view: pb.View, claims: Sequence[Claim]) -> AgreedCluster:
     known = [claim.known for claim in claims]
     tasks = [*(one.highest_task for one in known if one.view.epoch), *(claim.request.known_task for claim in claims)]
     live = view.live or any(claim.known.live_generation == view.generation for claim in _trainers(claims))
-    cluster = Cluster(
+    cluster = AgreedCluster(
         epoch=view.epoch, generation=view.generation, live=live,
         ps=tuple(PsInfo(ps.task, ps.name, ps.address, ps.incarnation) for ps in view.ps), slot_map=tuple(view.slot_map),
         cut=tuple(view.cut),
@@ -141,7 +141,7 @@ def _cluster(view: pb.View, claims: Sequence[Claim]) -> Cluster:
     return dataclasses.replace(cluster, marked=slots if everywhere or set(view.marked_slots) >= set(slots) else ())
 
 
-def _marks_all(claim: Claim, cluster: Cluster) -> bool:
+def _marks_all(claim: Claim, cluster: AgreedCluster) -> bool:
     return set(claim.known.marked_slots) >= set(range(len(cluster.slot_map)))
 
 
@@ -176,7 +176,7 @@ def _fenced(view: pb.View, claims: Sequence[Claim]) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _hollow(claims: Sequence[Claim], cluster: Cluster) -> list[str]:
+def _hollow(claims: Sequence[Claim], cluster: AgreedCluster) -> list[str]:
     """PS that own slots and were told to destroy them, for a scaling whose targets are gone: as good as lost."""
     owners = {ps.incarnation: ps.task for ps in cluster.ps}
     return [
@@ -187,7 +187,7 @@ def _hollow(claims: Sequence[Claim], cluster: Cluster) -> list[str]:
 
 
 def _roles(
-    cluster: Cluster,
+    cluster: AgreedCluster,
     view: pb.View,
     claims: Sequence[Claim],
     pods: Mapping[str, PodState],
