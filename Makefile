@@ -124,6 +124,14 @@ format: $(VENV)/installed-test  ## Let ruff repair and format the code
 proto: $(VENV)/installed-test  ## Regenerate the protocol's code
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. deeprec_ext/proto/deeprec_ext.proto
 
+.PHONY: size
+size: $(VENV)/installed-test  ## Count the product: lines and files of each room, lengths of functions, circles between files
+	$(BIN)/python -m benchmarks.house
+
+.PHONY: house
+house: $(VENV)/installed-test  ## Draw docs/house.svg, the rooms and their order, from the contracts in pyproject.toml
+	$(BIN)/python -m benchmarks.house --draw
+
 # ---------------------------------------------------------------------------------------------------------- benchmarks
 
 .PHONY: bench-stock

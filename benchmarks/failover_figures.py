@@ -1,4 +1,4 @@
-"""What `benchmarks/failover.py` shows of what it has measured, against what the design asks for."""
+"""What `benchmarks/failover.py` shows of what it has measured, against what is promised (docs/claims.md)."""
 
 from __future__ import annotations
 

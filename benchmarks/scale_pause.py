@@ -11,7 +11,7 @@ Parts:
   growth    PS 1→2→1 with 64 MB, 256 MB and 1 GB of state
   overhead  step time with all hooks and nothing happening ÷ stock, two whole clusters taking turns
 
-Pauses are DESIGN's `pause_seconds`: per worker, the longest gap between two steps from ACQUIRE to 20 steps after COMMIT, minus
+A pause (`pause_seconds`) is, per worker, the longest gap between two steps from ACQUIRE to 20 steps after COMMIT, minus
 the median step. `gate` is the part of it in which workers stood still: PAUSE to COMMIT's acks, from the events.
 """
 

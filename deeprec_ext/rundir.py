@@ -41,7 +41,7 @@ def former(events: Path) -> Path:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """Names of what lies in it (contract: DESIGN section 9)."""
+    """Names of what lies in it (docs/user-guide.md, what a run leaves behind)."""
 
     path: Path
 

@@ -29,7 +29,7 @@ ERROR_MAX = 2000
 
 @dataclass
 class Counters:
-    """Records; persistent. Defined in DESIGN section 6; what is not counted here is computed from the visits."""
+    """Records; persistent. What is not counted here is computed from the visits."""
 
     acknowledged: int = 0  # ever, also again after a rewind
     unsure: int = 0  # perhaps trained by processes that died, after their last acknowledgement

@@ -1,4 +1,4 @@
-"""`summary.json` (DESIGN section 9) from the store alone: also after the AIMaster is gone."""
+"""`summary.json` from the store alone: also after the AIMaster is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change of PS, state by state: the table of docs/architecture.md as code.
+"""A change of PS, state by state: the table of docs/mechanisms.md as code.
 
 Trainers that die meanwhile drop out of what is waited for; a target or source that dies rolls the scaling back. The
 decision (`_decide`) has no await between the look at the lease and the commit of the transaction.

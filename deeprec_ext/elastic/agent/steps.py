@@ -14,7 +14,7 @@ from deeprec_ext.elastic.agent.interval import Interval
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 STEPS_AFTER_COMMIT = 20
-"""The pause of a scaling is looked for until so many steps after its end (DESIGN section 9)."""
+"""The pause of a scaling is looked for until so many steps after its end."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What makes a TFJob elastic, and what is refused (DESIGN.md, section 10)."""
+"""What makes a TFJob elastic, and what is refused."""
 
 from __future__ import annotations
 
