@@ -17,6 +17,7 @@ from typing import Any
 
 from deeprec_ext.backup import dtypes
 from deeprec_ext.backup.errors import DamagedError, WrongBackupError
+from deeprec_ext.decoding import built
 
 FORMAT = "deeprec-ext backup"
 VERSION = 1
@@ -187,31 +188,17 @@ def loads(text: str | bytes, name: str) -> Manifest:
 
 
 def _manifest(values: Mapping[str, Any]) -> Manifest:
-    variables = tuple(_variable(one) for one in values["variables"])
-    chain = tuple(_cut(one) for one in values["chain"])
-    if not chain:
+    ledger = base64.b64decode(values["ledger"], validate=True)
+    made = built(Manifest, {**values, "ledger": ledger}, newer=True)
+    if not made.chain:
         raise ValueError("an empty chain")
-    return Manifest(
-        job=str(values["job"]), job_id=str(values["job_id"]), fingerprint=str(values["fingerprint"]),
-        layout=str(values["layout"]), step=int(values["step"]), epoch=int(values["epoch"]), time=float(values["time"]),
-        ledger=base64.b64decode(values["ledger"], validate=True), slots=int(values["slots"]),
-        global_step=str(values["global_step"]), variables=variables, chain=chain,
-    )  # fmt: skip
-
-
-def _variable(values: Mapping[str, Any]) -> SavedVariable:
-    one = SavedVariable(**{**values, "shape": tuple(int(size) for size in values["shape"])})
-    if not dtypes.known(one.dtype) or any(size < 0 for size in one.shape):
-        raise ValueError(f"variable {one.name!r}: {one.shape} of {dtypes.name_of(one.dtype)}")
-    return one
-
-
-def _cut(values: Mapping[str, Any]) -> Cut:
-    files = tuple(DataFile(**one) for one in values["files"])
-    for file in files:
+    for one in made.variables:
+        if not dtypes.known(one.dtype) or any(size < 0 for size in one.shape):
+            raise ValueError(f"variable {one.name!r}: {one.shape} of {dtypes.name_of(one.dtype)}")
+    for file in (file for cut in made.chain for file in cut.files):
         if not _NAME.match(file.name) or file.bytes < 0:
             raise ValueError(f"file {file.name!r}")
-    return Cut(str(values["id"]), int(values["number"]), files)
+    return made
 
 
 def variables_of(catalogue: Iterable[Any]) -> tuple[SavedVariable, ...]:

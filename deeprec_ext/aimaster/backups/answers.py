@@ -12,6 +12,7 @@ from typing import Any
 from deeprec_ext.backup import manifest
 from deeprec_ext.backup.chains import SealedCut
 from deeprec_ext.backup.manifest import DataFile
+from deeprec_ext.decoding import built
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto.ranges import NAMED
@@ -78,22 +79,18 @@ def looked(text: str) -> Looked:
 
 
 def _cut(values: dict[str, Any]) -> SealedCut:
-    one = SealedCut(**{**values, "files": tuple(values["files"])})
+    one = built(SealedCut, values)
     for name in one.files:
         if manifest.id_of(name) != one.id:
             raise ValueError(f"{name!r} is no file of the cut {one.id!r}")
     _id(one.id), _id(one.base), _number(one.number), _number(one.bytes)
-    if not isinstance(one.job_id, str):
-        raise ValueError("a job that is no text")
     return one
 
 
 def _found(values: dict[str, Any]) -> FoundCut:
-    ledger = base64.b64decode(values["ledger"], validate=True)
-    layout = values["layout"]
-    if not isinstance(layout, str):
-        raise ValueError("a layout that is no text")
-    return FoundCut(_id(values["id"]), _number(values["number"]), _number(values["step"]), layout, ledger)
+    one = built(FoundCut, {**values, "ledger": base64.b64decode(values["ledger"], validate=True)}, newer=True)
+    _id(one.id), _number(one.number), _number(one.step)
+    return one
 
 
 def _number(value: object) -> int:

@@ -6,8 +6,8 @@ import dataclasses
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
 
+from deeprec_ext.decoding import built
 from deeprec_ext.errors import UsageError
 from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -138,12 +138,7 @@ class Scaling:
 
     @staticmethod
     def from_json(text: str) -> Scaling:
-        values: dict[str, Any] = json.loads(text)
-        for name in ("added", "drained", "old_map", "new_map", "pause_seconds", "weights"):
-            values[name] = tuple(values.get(name, ()))
-        for name in ("targets", "old_ps"):
-            values[name] = tuple(PsInfo(**ps) for ps in values.get(name, ()))
-        return Scaling(**values)
+        return built(Scaling, json.loads(text))
 
     def to_proto(self) -> pb.ScalingStatus:
         return pb.ScalingStatus(
@@ -170,6 +165,3 @@ class Failure:
     stale_records: int = 0  # promotion, holder: records acknowledged since then
     steps_missing: int = 0  # promotion, holder: global steps made since then
     pause_seconds: tuple[float, ...] = ()  # of a PS: how long trainers stood still, the longest first
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "pause_seconds", tuple(self.pause_seconds))  # from JSON it comes as a list

@@ -17,6 +17,7 @@ from deeprec_ext.aimaster.reporting.reply import status as make_status
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.store.events import read_fields
 from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.decoding import built
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -149,7 +150,7 @@ class Source:
 def _history(store: Store) -> dict[str, Any]:
     query = "SELECT json FROM {} ORDER BY id DESC LIMIT ?"
     scalings = [Scaling.from_json(text) for (text,) in store.rows(query.format("scalings"), (HISTORY_MAX,))]
-    failures = [Failure(**json.loads(text)) for (text,) in store.rows(query.format("failures"), (HISTORY_MAX,))]
+    failures = [built(Failure, json.loads(text)) for (text,) in store.rows(query.format("failures"), (HISTORY_MAX,))]
     return {
         "scalings": [picture.scaling_dict(one) for one in reversed(scalings)],
         "failures": [picture.failure_dict(one) for one in reversed(failures)],

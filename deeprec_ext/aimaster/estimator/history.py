@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from deeprec_ext.aimaster.policy.observed import Model, Size, Window
+from deeprec_ext.aimaster.policy.observed import Model, Window
+from deeprec_ext.decoding import built
 from deeprec_ext.errors import UsageError
 
 SCHEMA_VERSION = 1
@@ -177,10 +178,5 @@ class History:
 
 def _finished(text: str, windows: list[str]) -> Finished:
     values = json.loads(text)
-    values["model"] = Model(**values["model"])
-    values["windows"] = tuple(_window(json.loads(one)) for one in windows)
-    return Finished(**values)
-
-
-def _window(values: dict[str, object]) -> Window:
-    return Window(**{**values, "size": Size(**values["size"])})  # type: ignore[arg-type]
+    values["windows"] = [json.loads(one) for one in windows]
+    return built(Finished, values, measured=True)

@@ -25,7 +25,6 @@ from deeprec_ext.aimaster.backups.trainers import TrainerBackups
 from deeprec_ext.aimaster.core.clock import Clock, SystemClock
 from deeprec_ext.aimaster.core.records import Requests
 from deeprec_ext.aimaster.core.signals import Signal
-from deeprec_ext.aimaster.core.stored import built
 from deeprec_ext.aimaster.job.catalogues import Catalogues, tables_fingerprint
 from deeprec_ext.aimaster.job.notices import Notices
 from deeprec_ext.aimaster.job.replicated import ReplicatedState
@@ -38,6 +37,7 @@ from deeprec_ext.aimaster.membership.view import AgreedCluster, advance
 from deeprec_ext.aimaster.metrics.collector import MetricsCollector
 from deeprec_ext.aimaster.store.events import EventLog
 from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.decoding import built
 from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import bounds
 from deeprec_ext.proto import deeprec_ext_pb2 as pb

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deeprec_ext.aimaster.core.records import parse_name
-from deeprec_ext.aimaster.core.stored import built
+from deeprec_ext.decoding import built
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Notice:
 
 def notices_of(values: Mapping[str, Any]) -> tuple[Notice, ...]:
     """From everything that a store keeps by key."""
-    return tuple(built(Notice, {**one, "roles": tuple(one["roles"])}) for one in values.get(KEY) or ())
+    return tuple(built(Notice, one) for one in values.get(KEY) or ())
 
 
 class Notices:

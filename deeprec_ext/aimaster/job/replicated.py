@@ -22,6 +22,7 @@ from deeprec_ext.aimaster.core.records import Failure, Scaling
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.aimaster.store.storefile import TRANSACTIONS
+from deeprec_ext.decoding import built
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 if TYPE_CHECKING:
@@ -74,11 +75,10 @@ def unpack(packed: bytes) -> Kept:
         return Kept()
     try:
         values = json.loads(zlib.decompressobj().decompress(packed, _PACKED_BYTES_MAX))
-        known = {one.name for one in dataclasses.fields(Failure)}
         return Kept(
             meta=dict(values["meta"]), wish=base64.b64decode(values["wish"]),
             scalings=tuple(Scaling.from_json(text) for text in values["scalings"]),
-            failures=tuple(Failure(**{k: v for k, v in one.items() if k in known}) for one in values["failures"]),
+            failures=tuple(built(Failure, one, newer=True) for one in values["failures"]),
             examples={str(who): int(count) for who, count in values["examples"].items()},
         )  # fmt: skip
     except (zlib.error, ValueError, KeyError, TypeError, AttributeError):

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from deeprec_ext.aimaster.core.stored import built
 from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.decoding import built
 from deeprec_ext.proto.bounds import Violation
 from deeprec_ext.security.credentials import is_own
 

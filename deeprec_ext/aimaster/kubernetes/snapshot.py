@@ -28,6 +28,7 @@ from deeprec_ext.aimaster.membership.view import AgreedCluster
 from deeprec_ext.aimaster.rebuilding.state import RebuiltState, Stored
 from deeprec_ext.aimaster.rebuilding.writing import write
 from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.decoding import built
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -156,11 +157,10 @@ def unpack(packed: bytes) -> Snapshot:
             raise SnapshotError(
                 f"the snapshot has version {values['version']}, known is {VERSION}: use a newer deeprec-ext"
             )
-        known = {one.name for one in dataclasses.fields(RoleRecord)}
         return Snapshot(
             int(values["incarnation"]), str(values["holder"]), AgreedCluster.from_json(values["cluster"]),
             base64.b64decode(values["view"]), base64.b64decode(values["catalogue"]),
-            tuple(RoleRecord(**{k: v for k, v in one.items() if k in known}) for one in values["roles"]),
+            tuple(built(RoleRecord, one, newer=True) for one in values["roles"]),
             {str(who): str(name) for who, name in values["fenced"].items()},
             {int(number): base64.b64decode(one) for number, one in values["moved"].items()},
             tuple(base64.b64decode(one) for one in values["remembered"]), core=str(values["core"]),

@@ -21,7 +21,7 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from deeprec_ext.aimaster.ledger import position as positions
@@ -30,6 +30,7 @@ from deeprec_ext.aimaster.ledger.files import FileShards
 from deeprec_ext.aimaster.ledger.holders import Holder
 from deeprec_ext.aimaster.ledger.position import Position
 from deeprec_ext.aimaster.ledger.visits import Epoch, Visit
+from deeprec_ext.decoding import built
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 TABLE_BYTES_MAX = 512 << 20
@@ -58,8 +59,7 @@ class DatasetReplica:
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> DatasetReplica:
-        known = {one.name for one in fields(Counters)}
-        counters = Counters(**{key: value for key, value in values["counters"].items() if key in known})
+        counters = built(Counters, values["counters"], newer=True)
         position, trained = positions.from_plain(values["position"]), int(values["trained"])
         aside, replayed = tuple(values["aside"]), dict(values["replayed"])
         return DatasetReplica(position, trained, counters, aside, replayed, bool(values["told_end"]))

@@ -17,6 +17,7 @@ from deeprec_ext.aimaster.ledger.files import FileShards
 from deeprec_ext.aimaster.ledger.holders import Holder
 from deeprec_ext.aimaster.ledger.visits import SCAN, Epoch, Numbers, Visit
 from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.decoding import built
 from deeprec_ext.proto import bounds
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import saturated
@@ -175,8 +176,7 @@ class Tables:
                 scans.append(visit)
             else:
                 epochs[visit.epoch].open[visit.rank] = visit
-        known = {field.name for field in dataclasses.fields(Counters)}
-        dataset.counters = Counters(**{key: value for key, value in values["counters"].items() if key in known})
+        dataset.counters = built(Counters, values["counters"], newer=True)
         dataset.failures, dataset.error = dict(values["failures"]), values["error"]
         dataset.told_end = values["told_end"]
         visits.aside = set(values["aside"])

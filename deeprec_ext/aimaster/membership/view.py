@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from deeprec_ext.aimaster.core.records import PsInfo
-from deeprec_ext.aimaster.core.stored import built
 from deeprec_ext.aimaster.placement.planner import initial_map
+from deeprec_ext.decoding import built
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 
@@ -52,10 +52,7 @@ class AgreedCluster:
     def from_json(text: str) -> AgreedCluster:
         """Raises one of `store.UNREADABLE`."""
         values = json.loads(text)
-        for name in ("slot_map", "marked", "lost", "cut"):
-            values[name] = tuple(values.get(name, ()))
-        values["ps"] = tuple(built(PsInfo, ps) for ps in values["ps"])
-        cluster = built(AgreedCluster, values)
+        cluster = built(AgreedCluster, {**values, "ps": values["ps"]})
         if unknown := set(cluster.slot_map) - {ps.task for ps in cluster.ps}:
             raise ValueError(f"slots are on the tasks {sorted(unknown)}, which are nobody's")
         return cluster

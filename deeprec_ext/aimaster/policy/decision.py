@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Union
 
 from deeprec_ext.aimaster.policy.observed import Size
+from deeprec_ext.decoding import built
 
 ACTIONS = ("start", "scale", "rebalance", "replace", "resize", "keep")
 
@@ -45,13 +46,7 @@ class Decision:
 
     @classmethod
     def from_json(cls, text: str) -> Decision:
-        values: dict[str, Any] = json.loads(text)
-        prediction = values["prediction"]
-        prediction["coefficients"] = tuple(prediction["coefficients"])
-        values["prediction"] = Prediction(**prediction)
-        values["size"] = Size(**values["size"])
-        values["slot_weights"] = tuple(values["slot_weights"])
-        return cls(**values)
+        return built(cls, json.loads(text), "decision")
 
 
 # --------------------------------------------------------------------------------------------------- answers of rules

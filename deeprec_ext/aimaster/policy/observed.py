@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from deeprec_ext.decoding import SHOWN, built
 from deeprec_ext.errors import UsageError
 
 VERSION = 1
@@ -188,27 +189,21 @@ class Observed:
     def from_json(cls, text: str) -> Observed:
         """Raises UsageError for another version, or what is none."""
         try:
-            values: dict[str, Any] = json.loads(text)
-            version = values.pop("version")
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            values = json.loads(text)
+        except ValueError as error:
             raise UsageError(f"this is no recorded observation ({error!r})") from None
-        if version != VERSION:
-            raise UsageError(f"the observation has version {version}, known is {VERSION}: use another deeprec-ext")
         try:
-            return cls(**{name: _restore(name, value) for name, value in values.items()})
-        except TypeError as error:
+            return cls.from_values(values)
+        except (TypeError, ValueError) as error:
             raise UsageError(f"the observation is damaged ({error})") from None
 
-
-_PARTS = {"size": Size, "limits": Limits, "model": Model, "progress": Progress}
-_LISTS = {"windows": Window, "roles": RoleUse, "slots": SlotUse, "changes": Change, "losses": Loss}
-
-
-def _restore(name: str, value: Any) -> Any:
-    if name in _PARTS:
-        return _PARTS[name](**value)
-    if name == "windows":
-        return tuple(Window(**{**one, "size": Size(**one["size"])}) for one in value)
-    if name in _LISTS:
-        return tuple(_LISTS[name](**one) for one in value)
-    return tuple(value) if isinstance(value, list) else value
+    @classmethod
+    def from_values(cls, values: Any) -> Observed:
+        """The same, of what the JSON is. Raises TypeError, ValueError too: which field is what."""
+        if not isinstance(values, dict) or "version" not in values:
+            raise UsageError(f"this is no recorded observation ({values!r:.{SHOWN}})")
+        version = values["version"]
+        if version != VERSION:
+            raise UsageError(f"the observation has version {version}, known is {VERSION}: use another deeprec-ext")
+        fields = {name: value for name, value in values.items() if name != "version"}
+        return built(cls, fields, "observation", measured=True)

@@ -33,7 +33,7 @@ from deeprec_ext.aimaster.policy.evidence import newest
 from deeprec_ext.aimaster.policy.observed import Observed
 from deeprec_ext.aimaster.policy.sane import sane_window
 from deeprec_ext.aimaster.policy.thresholds import Policy
-from deeprec_ext.aimaster.policy.typed import check_types
+from deeprec_ext.decoding import built
 from deeprec_ext.errors import UsageError
 
 log = logging.getLogger(__name__)
@@ -210,18 +210,12 @@ def latest(directory: Path) -> Entry:
 
 
 def _entry(line: dict[str, Any]) -> Entry:
-    observed = Observed.from_json(json.dumps(line["observation"]))
-    decision = Decision.from_json(json.dumps(line["decision"]))
-    check_types(observed, "observation")
-    check_types(decision, "decision")
-    if not math.isfinite(decision.time):
-        raise ValueError(f"decision.time is {decision.time}")
+    observed, decision = Observed.from_values(line["observation"]), built(Decision, line["decision"], "decision")
     return Entry(float(line["at"]), observed, thresholds.from_values(line["policy"]), decision)
 
 
 def _outcome(line: dict[str, Any]) -> Outcome:
-    rate = float(line["examples_per_second_after"])
-    return Outcome(int(line["number"]), str(line["outcome"]), str(line["reason"]), rate)
+    return built(Outcome, {name: line[name] for name in ("number", "outcome", "reason", "examples_per_second_after")})
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

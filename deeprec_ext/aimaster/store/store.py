@@ -14,13 +14,13 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from deeprec_ext.aimaster.core.records import Failure, RoleRecord, Scaling
-from deeprec_ext.aimaster.core.stored import built
 from deeprec_ext.aimaster.store.storefile import Statement, StoreFile
+from deeprec_ext.decoding import built
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.gazer import series
 from deeprec_ext.units import saturated
@@ -396,7 +396,7 @@ class Store:
         """Inserts it when its id is 0; returns it with its id."""
         if failure.id == 0:
             identifier = int(self._run("INSERT INTO failures VALUES (NULL, '{}')").lastrowid or 0)
-            failure = Failure(**{**asdict(failure), "id": identifier})
+            failure = replace(failure, id=identifier)
         self._run("UPDATE failures SET json=? WHERE id=?", (json.dumps(asdict(failure)), failure.id))
         return failure
 

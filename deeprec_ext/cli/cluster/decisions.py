@@ -10,6 +10,7 @@ from typing import Any
 from deeprec_ext.aimaster.kubernetes.keeping import DECISIONS
 from deeprec_ext.cli.cluster import kept
 from deeprec_ext.cli.cluster.living import in_pod
+from deeprec_ext.decoding import built
 from deeprec_ext.errors import UsageError
 from tfjob.api.client import Api
 
@@ -34,7 +35,7 @@ def show(text: str, as_json: bool) -> None:
     try:
         values: list[dict[str, Any]] = json.loads(text)
         told = [
-            Told(Decision.from_json(json.dumps(one["decision"])), Outcome(**one["outcome"]) if one["outcome"] else None)
+            Told(built(Decision, one["decision"]), built(Outcome, one["outcome"]) if one["outcome"] else None)
             for one in values
         ]
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -72,7 +72,7 @@ def _observed(wild: bool) -> st.SearchStrategy[Observed]:
         st.builds(Model, amounts, amounts, st.integers(0, 9), number, number, number, amounts),
         st.lists(window, max_size=8).map(tuple), st.lists(role, max_size=8).map(tuple), st.lists(slot, max_size=8).map(tuple),
         st.lists(change, max_size=6).map(tuple), st.lists(st.builds(Loss, time, names, causes, amounts), max_size=3).map(tuple),
-        st.builds(Progress, amounts, amounts), st.booleans(), st.sampled_from([False, False, False, True]),
+        st.builds(Progress, amounts, amounts), st.booleans(), amounts, st.sampled_from([False, False, False, True]),
         st.sampled_from([False, False, False, True]), st.lists(names, max_size=2).map(tuple),
     )  # fmt: skip
 
