@@ -1,4 +1,4 @@
-"""What the start of a PS costs: with TensorFlow's runtime alone (`elastic/runtime/bare.py`), and with all of TensorFlow.
+"""What the start of a PS costs: with TensorFlow's runtime alone (`tf_private/bare.py`), and with all of TensorFlow.
 
     python -m benchmarks.ps_start                 # eleven pairs
     python -m benchmarks.ps_start --json start.json
@@ -21,7 +21,7 @@ from pathlib import Path
 PROGRAM = """
 import json, os, sys, time
 import psutil
-from deeprec_ext.elastic.runtime import bare
+from deeprec_ext.tf_private import bare
 if sys.argv[1] == "bare":
     assert bare.install()
 from deeprec_ext.elastic.ps import parameter_server

@@ -22,13 +22,13 @@ from typing import NoReturn
 from deeprec_ext import env
 from deeprec_ext.elastic.agent.script_end import SCRIPT
 from deeprec_ext.layout import WORKERS, Choice, choose, facts_of_command, filled, user_tf_config
+from deeprec_ext.tf_private import imports
 
 _WATCHED: dict[str, str] = {
     "tensorflow": "tensorflow_imported",
-    "tensorflow_estimator.python.estimator.training": "estimator_imported",
-    "keras.src.engine.training": "keras_imported",
-    "keras.src.optimizers.optimizer": "keras_optimizers_imported",
-    "keras.src.optimizers.legacy.optimizer_v2": "keras_optimizers_imported",
+    imports.ESTIMATOR: "estimator_imported",
+    imports.KERAS_MODEL: "keras_imported",
+    **dict.fromkeys(imports.KERAS_OPTIMIZERS, "keras_optimizers_imported"),
 }
 """Module -> function of `elastic.trainer.patches` that is called, with the module, when it has been imported."""
 

@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.framework.node_def_pb2 import NodeDef
-from tensorflow.python.framework import op_def_registry
+
+from deeprec_ext.tf_private.registry import op_def
 
 
 def kind(value: Any) -> AttrValue:
@@ -61,12 +62,6 @@ def integers(value: int | tuple[int, ...], dtype: Any) -> AttrValue:
 def tensor(value: Any, dtype: Any = None) -> AttrValue:
     """The value of a Const."""
     return AttrValue(tensor=tf.make_tensor_proto(value, dtype))
-
-
-@lru_cache(maxsize=4096)
-def op_def(op: str) -> Any:
-    """The OpDef, or None for an op whose library is not loaded here."""
-    return op_def_registry.get(op)
 
 
 def argument(node: NodeDef, number: int) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
-from tensorflow.python.framework import tensor_util
 
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, op_name, output_number
@@ -27,7 +27,7 @@ def _constant(nodes: dict[str, NodeDef], tensor: str) -> int:
         if node is None:
             return 0
         if node.op == "Const":
-            value = tensor_util.MakeNdarray(node.attr["value"].tensor)
+            value = tf.make_ndarray(node.attr["value"].tensor)
             return int(value) if value.ndim == 0 else 0
         if node.op not in ("Identity", "Cast") or not node.input:
             return 0

@@ -17,6 +17,7 @@ import tensorflow as tf
 from deeprec_ext.graph.index import GraphIndex, op_name
 from deeprec_ext.graph.writes import VariableNode, Write, find_writes, variable_bytes, variables_on_ps
 from deeprec_ext.proto.deeprec_ext_pb2 import Catalogue, Variable
+from deeprec_ext.tf_private.variables import is_variable, save_slice
 
 SMALLEST_TABLE_BYTES = 64 * 1024
 """Below this a bitmap and row copies cost more than copying the variable whole in the pause."""
@@ -126,7 +127,7 @@ def saved_names(graph: tf.Graph) -> Saved:
     for variable in graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES):
         operation = _operation(variable)
         if operation is not None:
-            info = variable._get_save_slice_info()
+            info = save_slice(variable)
             name, part = (info.full_name, info.spec) if info is not None else (operation.name, "")
             names[_shared_name(operation)] = name, part
     steps = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_STEP)
@@ -137,7 +138,7 @@ def saved_names(graph: tf.Graph) -> Saved:
 def _operation(variable: Any) -> Any:
     """The op that makes a variable; None for what is no variable of this graph (collections hold anything)."""
     tensor = getattr(variable, "handle", variable)
-    return getattr(tensor, "op", None) if hasattr(variable, "_get_save_slice_info") else None
+    return getattr(tensor, "op", None) if is_variable(variable) else None
 
 
 def _shared_name(operation: Any) -> str:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 
+import tensorflow as tf
 from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
 from tensorflow.core.framework.types_pb2 import DT_INT32
-from tensorflow.python.framework import tensor_util
 
 from deeprec_ext.graph.context import Context
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name
@@ -65,7 +65,7 @@ def _filled(index: GraphIndex, node: NodeDef) -> int:
     shape = index.nodes.get(op_name(node.input[0]))
     if shape is None or shape.op != "Const":
         return 0
-    return int(math.prod(int(size) for size in tensor_util.MakeNdarray(shape.attr["value"].tensor).reshape(-1)))
+    return int(math.prod(int(size) for size in tf.make_ndarray(shape.attr["value"].tensor).reshape(-1)))
 
 
 def _assigned_on(index: GraphIndex, name: str) -> str:
@@ -90,7 +90,7 @@ def _lean(index: GraphIndex, node: NodeDef, device: str) -> None:
         index.set_input(node, 0, copied.name)
         return
     tensor, number = node.attr["value"].tensor, TensorProto()
-    sizes = tensor_util.make_tensor_proto([dimension.size for dimension in tensor.tensor_shape.dim], DT_INT32)
+    sizes = tf.make_tensor_proto([dimension.size for dimension in tensor.tensor_shape.dim], DT_INT32)
     number.CopyFrom(tensor)
     number.tensor_shape.CopyFrom(TensorShapeProto())
     shape = index.add(f"{node.name}/sizes", "Const", device, **_constant(sizes))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import tensorflow as tf
 from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.framework.node_def_pb2 import NodeDef
-from tensorflow.python.framework import tensor_util
 
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, output_number
@@ -107,7 +106,7 @@ def _along_rows(index: GraphIndex, node: NodeDef) -> bool:
     if node.op != "GatherV2":
         return True
     axis = index.nodes[op_name(index.inputs(node.name)[2])]
-    return axis.op == "Const" and int(tensor_util.MakeNdarray(axis.attr["value"].tensor)) == 0
+    return axis.op == "Const" and int(tf.make_ndarray(axis.attr["value"].tensor)) == 0
 
 
 def find_lookups(index: GraphIndex, variables: Mapping[str, VariableNode], here: str = "") -> list[Lookup]:

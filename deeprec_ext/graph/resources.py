@@ -10,13 +10,13 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tensorflow.core.framework import types_pb2
-from tensorflow.python.framework import op_def_registry
 
 from deeprec_ext.graph.attributes import text
 from deeprec_ext.graph.context import Context
 from deeprec_ext.graph.index import on_ps
 from deeprec_ext.graph.rewriting import Rewriting
 from deeprec_ext.graph.writes import RESOURCE_VARIABLES
+from deeprec_ext.tf_private.registry import op_def
 
 
 class NamedResources:
@@ -43,7 +43,7 @@ class NamedResources:
 @lru_cache(maxsize=4096)
 def _holds_state(op: str) -> bool:
     """Whether it gives the handle of a resource that is looked up by its shared name, and is no variable."""
-    definition = op_def_registry.get(op)
+    definition = op_def(op)
     if definition is None or op in RESOURCE_VARIABLES or len(definition.output_arg) != 1:
         return False
     output = definition.output_arg[0]

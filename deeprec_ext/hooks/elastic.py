@@ -6,11 +6,11 @@ import logging
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.training import training_util
 
 from deeprec_ext import autoload
 from deeprec_ext.elastic.trainer import process
 from deeprec_ext.hooks.data import DataShardHook
+from deeprec_ext.tf_private.training import global_step_read
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
@@ -40,8 +40,7 @@ class ElasticTrainingHook(v1.train.SessionRunHook):
         if self._trainer is None:
             log.info("no AIMaster: ElasticTrainingHook does nothing, this is stock training")
             return
-        variable = training_util.get_or_create_global_step()
-        self._global_step = training_util._get_or_create_global_step_read()
+        variable, self._global_step = global_step_read()
         self._trainer.step_tensors = (self._global_step.name, variable.graph.as_graph_element(variable).name)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -79,8 +78,7 @@ class LiveHook(v1.train.SessionRunHook):
 
     def begin(self) -> None:
         if self._trainer is not None:
-            training_util.get_or_create_global_step()
-            self._global_step = training_util._get_or_create_global_step_read()
+            _, self._global_step = global_step_read()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         if self._trainer is not None and self._trainer.chief:

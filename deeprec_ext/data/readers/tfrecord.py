@@ -18,6 +18,7 @@ from deeprec_ext.data.errors import ChangedError, DamagedError, DataError
 from deeprec_ext.data.readers import crc32c
 from deeprec_ext.data.readers.base import Salvaged, Scan, Shard
 from deeprec_ext.data.readers.crc32c import length_of, masked_crc32c, next_header
+from deeprec_ext.tf_private.records import record_readers
 
 log = logging.getLogger("deeprec_ext")
 
@@ -226,13 +227,13 @@ def _next_record(file: files.Places, at: int, total: int) -> int:
 def _tensorflow() -> Callable[[str], Any] | None:
     """TensorFlow's own reader, which checks at the speed of C; None: there is no TensorFlow, a table in Python does it."""
     try:
-        from tensorflow.python.lib.io import _pywrap_record_io as io
+        reader_of = record_readers()
     except ImportError:
         log.warning("TFRecord files are checked slowly: pip install google-crc32c")
         return None
 
     def of(path: str) -> Callable[[int, int], int | None]:
-        reader = io.RandomRecordReader(path)
+        reader = reader_of(path)
 
         def damaged(at: int, records: int) -> int | None:
             for number in range(records):

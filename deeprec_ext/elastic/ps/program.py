@@ -8,8 +8,9 @@ import signal
 import sys
 
 from deeprec_ext import env
-from deeprec_ext.elastic.runtime import bare, trimming
+from deeprec_ext.elastic.runtime import trimming
 from deeprec_ext.errors import DeepRecError
+from deeprec_ext.tf_private import bare
 
 
 def main(arguments: list[str] | None = None) -> int:

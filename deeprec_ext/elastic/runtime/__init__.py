@@ -1,1 +1,1 @@
-"""TensorFlow below its public API: its server, its C graph, its master service, small graphs of ours, a PS's part of it."""
+"""What every process of a job begins with; small graphs of ours; the view and the session configuration it leads to."""

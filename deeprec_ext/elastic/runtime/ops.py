@@ -13,8 +13,9 @@ import tensorflow as tf
 from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.protobuf import config_pb2
 
-from deeprec_ext.elastic.runtime.importing import import_definition
 from deeprec_ext.graph.attributes import kind, tensor
+from deeprec_ext.tf_private.c_graph import import_definition
+from deeprec_ext.tf_private.sessions import OwnSession
 
 v1 = tf.compat.v1
 INT64, BOOL = kind(tf.int64), kind(tf.bool)
@@ -49,39 +50,6 @@ class Ops:
         return self.add(op, [left, right], device, T=INT64)
 
 
-class OwnSession(v1.Session):
-    """Of this package: what scripts may not do with a session, and what is counted of theirs, does not concern it.
-
-    It can be left behind: then its C session is never deleted, and runs under way stay safe. One with a cluster that nobody has
-    closed is left behind as well: a finaliser must not wait for a PS, which may be gone.
-    """
-
-    left_behind = False
-
-    def __del__(self) -> None:
-        if not self.left_behind and (self._closed or not getattr(self, "_target", b"")):
-            super().__del__()
-
-    def _make_callable_from_options(self, options: config_pb2.CallableOptions) -> Compiled:
-        self._extend_graph()
-        return Compiled(self, options)
-
-
-class Compiled(v1.Session._Callable):  # type: ignore[misc]
-    """A compiled run. TensorFlow's own is released by its finaliser, a call to the master that may wait for a PS which is gone;
-    and a failed run leaves a circle (its error holds the frames that hold the run), so the collector calls that finaliser in
-    any thread, a training one too, which then stands still for good. This one ends with its session, or by `release`.
-    """
-
-    def __del__(self) -> None:
-        pass
-
-    def release(self) -> None:
-        """May wait; not while it is run."""
-        super().__del__()
-        self._handle = None
-
-
 class Program:
     """Compiled runs on a cluster, over one session. Grappler is off: these graphs are as they should be run."""
 
@@ -98,7 +66,7 @@ class Program:
 
     def compile(self, targets: Sequence[str] = (), fetches: Sequence[str] = (), feeds: Sequence[str] = ()) -> Any:
         """A function of the fed values that runs the targets and returns the fetched arrays."""
-        return self._session._make_callable_from_options(
+        return self._session.compile(
             config_pb2.CallableOptions(
                 feed=[_tensor(f) for f in feeds], fetch=[_tensor(f) for f in fetches], target=targets
             )

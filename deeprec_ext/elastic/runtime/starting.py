@@ -8,14 +8,16 @@ from deeprec_ext import env
 from deeprec_ext.elastic.runtime.ops import Ops, Program
 from deeprec_ext.elastic.runtime.view import elastic_config
 from deeprec_ext.printable import LineFormatter
+from deeprec_ext.tf_private.servers import original_server_class
 
 log = logging.getLogger("deeprec_ext")
 
 
 def start_server() -> tuple[object, str]:
     """An elastic server: it knows nobody, membership comes with each session. Returns it and its host:port."""
-    server_class = original_server_class()
-    server = server_class({"localhost": [env.address() or "127.0.0.1:0"]}, job_name="localhost", task_index=0)
+    server = original_server_class()(
+        {"localhost": [env.address() or "127.0.0.1:0"]}, job_name="localhost", task_index=0
+    )
     address = server.target.removeprefix("grpc://")
     _start_threads(server.target, address)
     return server, address
@@ -31,12 +33,6 @@ def _start_threads(target: str, address: str) -> None:
     program.load(ops)
     program.compile(targets=[name])()
     program.close()
-
-
-def original_server_class() -> type:
-    from tensorflow.python.training import server_lib
-
-    return getattr(server_lib, "_deeprec_ext_original", server_lib.Server)
 
 
 def setup_logging() -> None:

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
-from deeprec_ext.elastic.runtime.importing import import_definition
-from deeprec_ext.elastic.runtime.ops import Compiled, OwnSession
 from deeprec_ext.elastic.runtime.trimming import trim
 from deeprec_ext.elastic.session.probe import Probe
 from deeprec_ext.graph import Rewritten
+from deeprec_ext.tf_private.c_graph import import_definition
+from deeprec_ext.tf_private.sessions import Compiled, OwnSession, add_python_operations
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
@@ -101,7 +101,7 @@ class PlacedSession:
             feed=signature.feeds, fetch=signature.fetches, target=[*signature.targets, *self.marks_of(signature)]
         )
         began = time.monotonic()
-        made = self._session._make_callable_from_options(options)
+        made = self._session.compile(options)
         self.opened = True
         with self._lock:
             self.compile_seconds = max(self.compile_seconds, time.monotonic() - began)
@@ -126,7 +126,7 @@ class PlacedSession:
                 raise ExchangedError
             self._running += 1
         try:
-            self._session._extend_graph()
+            self._session.open()
             self.opened = True
         finally:
             with self._lock:
@@ -189,7 +189,7 @@ class PlacedSession:
         """A run with RunOptions and RunMetadata, which callables do not give; needs the nodes as Python operations."""
         with self._lock:
             if not self._wrapped:
-                self._graph._add_new_tf_operations(compute_devices=False)
+                add_python_operations(self._graph)
                 self._wrapped = True
         wanted = [*signature.fetches, *signature.targets, *self.marks_of(signature)]
         results = self._session.run(wanted, dict(zip(signature.feeds, values)), options, metadata)
@@ -240,8 +240,7 @@ class PlacedSession:
         self.closed = self._shut = True
         self._left_behind.set()
         self._detach()
-        self._session.left_behind = True
-        self._session._closed = True
+        self._session.leave_behind()
         with self._lock:
             self._callables.clear()
 

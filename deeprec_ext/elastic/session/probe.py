@@ -20,10 +20,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
-from deeprec_ext.elastic.runtime.master import MasterSession
-from deeprec_ext.elastic.runtime.transfers import Transfers
-from deeprec_ext.elastic.runtime.wire import split_strings
 from deeprec_ext.graph import Site
+from deeprec_ext.tf_private.master import MasterSession
+from deeprec_ext.tf_private.transfers import Transfers
+from deeprec_ext.tf_private.wire import split_strings
 
 log = logging.getLogger("deeprec_ext")
 

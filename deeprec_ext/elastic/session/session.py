@@ -2,7 +2,7 @@
 
 The user's graph stays on slots and is never changed. Each run passes the gate, goes to the session that was placed on the
 present cluster view, and, when the view changed or a PS was lost meanwhile, waits for the next view and is run again.
-Flattening, feeding and error texts are the base class's; only the last step, `_do_run`, is ours.
+Flattening, feeding and error texts are the base class's; only the last step, `run_names`, is ours.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from deeprec_ext.elastic.session.probe import TraceFailedError
 from deeprec_ext.elastic.session.runner import AbandonedError
 from deeprec_ext.elastic.session.usergraph import Exported, Facts, UserGraph
 from deeprec_ext.errors import RefusedError
+from deeprec_ext.tf_private.sessions import DivertedSession
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
@@ -53,7 +54,7 @@ def _partitioning(host: SessionHost) -> passes.Partitioning:
     return passes.Partitioning(len(context.slot_map or ()), context.cut, context.cut_by_chief)
 
 
-class ElasticSession(v1.Session):
+class ElasticSession(DivertedSession):
     """See the module. `host` None: a session on the spot (evaluation, prediction), without a cluster.
 
     Raises RefusedError, at the first run, for graphs that cannot be elastic.
@@ -64,9 +65,8 @@ class ElasticSession(v1.Session):
     def __init__(
         self, target: str = "", graph: Any = None, config: Any = None, host: SessionHost | None = None
     ) -> None:
-        super().__init__("", graph, config)
+        super().__init__(host.wanted().target if host else target, graph, config)
         self._host = host
-        self._target = (host.wanted().target if host else target).encode()
         self._generation = host.generation if host is not None else 0
         self._user = (
             UserGraph(self.graph, host.refused, host.names, partial(_partitioning, host))
@@ -82,9 +82,6 @@ class ElasticSession(v1.Session):
             host.opened(self)
 
     # -- the session's interface
-
-    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        return self._run(None, fetches, feed_dict, options, run_metadata)
 
     def initialise(self, variables: Iterable[Any]) -> None:
         """By order: also in a model that lives."""
@@ -106,7 +103,7 @@ class ElasticSession(v1.Session):
 
     def close(self) -> None:
         """Destroys the named iterators, then closes; never blocks for long, whatever became of the PS."""
-        if self._closed:
+        if self.closed:
             return
         if self._dropped:
             super().close()  # of its own C session, in which nothing ever runs
@@ -123,26 +120,21 @@ class ElasticSession(v1.Session):
         """Whoever drops a session without closing it may be any thread at any moment, the interpreter's last one too: nothing
         is started and nobody waited for here. What is to be closed goes to the process, which does it beside training."""
         pool, host = getattr(self, "pool", None), getattr(self, "_host", None)
-        if host is not None and pool is not None and not self._closed:
+        if host is not None and pool is not None and not self.closed:
             host.dropped(pool, self._feeding)
         self._dropped = True
         super().__del__()
 
     # -- running
 
-    def _do_run(
-        self, handle: Any, target_list: Any, fetch_list: Any, feed_dict: Any, options: Any, run_metadata: Any
+    def run_names(
+        self, feeds: dict[str, Any], targets: tuple[str, ...], fetches: tuple[str, ...], options: Any, metadata: Any
     ) -> Any:
-        signature = Signature(
-            tuple(reference.deref().name for reference in feed_dict),
-            tuple(tensor.name for tensor in fetch_list),
-            tuple(operation.name for operation in target_list),
-        )
-        values = list(feed_dict.values())
+        signature, values = Signature(tuple(feeds), fetches, targets), list(feeds.values())
         # MonitoredSession passes empty RunOptions and a RunMetadata to every run; only real options are worth a slow run.
         tracing = options is not None and options.ByteSize() > 0
         if self._host is None:
-            return self._execute(self.pool.current(), signature, values, options, run_metadata, tracing, None)
+            return self._execute(self.pool.current(), signature, values, options, metadata, tracing, None)
         facts = self._user.facts_of(signature)
         if facts.overwrites is not None and not self._ordered and self._host.model_lives:
             self._check_generation()
@@ -154,7 +146,7 @@ class ElasticSession(v1.Session):
         if facts.remote:
             self._declare()
         with causes.during(SAVING if facts.saves else STEP):
-            return self._run_placed(facts, signature, values, options, run_metadata, tracing)
+            return self._run_placed(facts, signature, values, options, metadata, tracing)
 
     def _run_placed(
         self, facts: Facts, signature: Signature, values: list[Any], options: Any, run_metadata: Any, tracing: bool
@@ -219,7 +211,7 @@ class ElasticSession(v1.Session):
                     raise
                 continue
             except ExchangedError:
-                if self._closed or placed is self.pool.present:
+                if self.closed or placed is self.pool.present:
                     raise tf.errors.CancelledError(None, None, "Session has been closed.") from None
                 continue
             assert made_for is not None
@@ -227,7 +219,7 @@ class ElasticSession(v1.Session):
             if isinstance(failure, TraceFailedError):
                 log.info("a traced step failed (%s); it is run again", failure.message[:200])
                 continue  # the ordinary way tells whether a PS is gone
-            if self._closed or not self._host.next_view(failure, made_for):
+            if self.closed or not self._host.next_view(failure, made_for):
                 if isinstance(failure, AbandonedError):
                     raise tf.errors.AbortedError(None, None, str(failure))
                 raise failure
@@ -279,13 +271,13 @@ class ElasticSession(v1.Session):
             runner = partial(self._host.runner.call, hopeless=gone)
             function, arguments = _abandonable, (runner, placed if compiles else None, function, *arguments)
         if feeding is None:
-            return self._do_call(function, *arguments)
+            return self.with_messages(function, *arguments)
         with feeding:
-            return feeding.without_records(self._do_call(function, *arguments))
+            return feeding.without_records(self.with_messages(function, *arguments))
 
     def _check_open(self) -> None:
         """While a run waits for data: another thread may close the session, or a PS with its variables be lost."""
-        if self._closed:
+        if self.closed:
             raise tf.errors.CancelledError(None, None, "Session has been closed.")
         self._check_generation()
 

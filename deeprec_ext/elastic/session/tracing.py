@@ -24,12 +24,12 @@ from deeprec_ext import graph as passes
 from deeprec_ext.elastic.agent.background import GivenUpError, politely, without_collections
 from deeprec_ext.elastic.agent.gate import Gate
 from deeprec_ext.elastic.agent.steps import StepClock
-from deeprec_ext.elastic.runtime.master import MasterSession
-from deeprec_ext.elastic.runtime.transfers import Transfers
 from deeprec_ext.elastic.session.host import Wanted
 from deeprec_ext.elastic.session.placed import PlacedSession, Signature
 from deeprec_ext.elastic.session.probe import Probe, Recorded
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.tf_private.master import MasterSession
+from deeprec_ext.tf_private.transfers import Transfers
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")

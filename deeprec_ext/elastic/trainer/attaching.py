@@ -25,6 +25,7 @@ from deeprec_ext.elastic.trainer.cluster_state import ClusterState
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.tf_private.session_managers import Manager
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
@@ -113,7 +114,7 @@ class Attaching:
     """One attempt of a chief's SessionManager. `trainer`: of this process (`elastic.trainer.trainer.Trainer`)."""
 
     def __init__(self, manager: Any, trainer: Any, master: str, config: Any) -> None:
-        self._manager, self._trainer, self._master, self._config = manager, trainer, master, config
+        self._manager, self._trainer, self._master, self._config = Manager(manager), trainer, master, config
         self._said = ""
 
     def session(self) -> ElasticSession | None:
@@ -121,10 +122,10 @@ class Attaching:
 
         Raises DeadlineExceededError when the live model does not become ready.
         """
-        self._manager._target = self._master
+        self._manager.attaches_to(self._master)
         deadline = time.monotonic() + LIMIT_SECONDS
         while self._trainer.view.live:
-            session = ElasticSession(self._master, self._manager._graph, self._config, self._trainer)
+            session = ElasticSession(self._master, self._manager.graph, self._config, self._trainer)
             try:
                 if self._until_ready(session, deadline):
                     log.info("attached to the live model; no checkpoint was restored")
@@ -149,10 +150,10 @@ class Attaching:
         """False: another session is needed, or the model does not live any more."""
         manager = self._manager
         while self._trainer.view.live and time.monotonic() < deadline:
-            absent = _names(session, manager._ready_for_local_init_op if manager._local_init_op is not None else None)
+            absent = _names(session, manager.ready_for_local)
             if not absent:
-                manager._try_run_local_init_op(session)
-                absent = _names(session, manager._ready_op)
+                manager.initialise_local(session)
+                absent = _names(session, manager.ready)
             if not absent:
                 return True
             if not self._settle(session, absent):

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import os
@@ -15,11 +14,16 @@ import re
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
 
 from deeprec_ext import env
 from deeprec_ext.elastic.trainer import plain, process
 from deeprec_ext.errors import RefusedError
+from deeprec_ext.tf_private import estimators, imports, keras_classes
+from deeprec_ext.tf_private.wrapping import seen
 
 if TYPE_CHECKING:
     from deeprec_ext.elastic.trainer.noticing import Noticing
@@ -31,14 +35,10 @@ _OF_ONE_PROCESS = re.compile(r"tmp[a-z0-9_]{8}")
 
 def watch(trainer: Trainer) -> None:
     """Of everything that can train without the PS; refuses raw sessions on the cluster that the script sees."""
-    from tensorflow.python.client import session
-    from tensorflow.python.ops import resource_variable_ops
-    from tensorflow.python.training import optimizer
-
     cluster = {trainer.target, *(f"grpc://{address}" for address in _addresses())}
-    plain.patch_sessions(session, trainer.plain, cluster.__contains__, trainer.refused)
-    plain.patch_optimizer(optimizer.Optimizer, trainer.plain)
-    plain.patch_variables(resource_variable_ops.ResourceVariable, trainer.plain)
+    plain.watch_sessions(trainer.plain, cluster.__contains__, trainer.refused)
+    plain.watch_optimizer(tf.compat.v1.train.Optimizer, trainer.plain)
+    plain.watch_variables(trainer.plain)
     for name, patch in KERAS.items():  # TensorFlow may have imported it, before this process was a trainer
         if name in sys.modules:
             patch(sys.modules[name])
@@ -53,54 +53,35 @@ def _addresses() -> list[str]:
         return []  # the script has changed it
 
 
-def refuse_supervisor(module: Any) -> None:
+def refuse_supervisor(prepare: Callable[..., Any], supervisor: Any, master: str = "", *args: Any, **kwargs: Any) -> Any:
     """Nobody would say that the model is live, and workers would wait for that word for a quarter of an hour."""
-    supervisor = module.Supervisor
-    prepare = supervisor.prepare_or_wait_for_session
-
-    @functools.wraps(prepare)
-    def refuse(self: Any, master: str = "", *args: Any, **kwargs: Any) -> Any:
-        trainer = process.trainer()
-        if trainer is None or not master:
-            return prepare(self, master, *args, **kwargs)
-        reason = (
-            "tf.train.Supervisor cannot be made elastic, since nothing tells of its steps: use "
-            "tf.compat.v1.train.MonitoredTrainingSession, which replaced it, with the same server.target"
-        )
-        trainer.refused(reason)
-        raise RefusedError(reason)
-
-    supervisor.prepare_or_wait_for_session = refuse
-
-
-def _done(module: Any) -> bool:
-    """Whether it has been here: a module that was there before TensorFlow comes twice."""
-    before = getattr(module, "_deeprec_ext_seen", False)
-    module._deeprec_ext_seen = True
-    return bool(before)
+    trainer = process.trainer()
+    if trainer is None or not master:
+        return prepare(supervisor, master, *args, **kwargs)
+    reason = (
+        "tf.train.Supervisor cannot be made elastic, since nothing tells of its steps: use "
+        "tf.compat.v1.train.MonitoredTrainingSession, which replaced it, with the same server.target"
+    )
+    trainer.refused(reason)
+    raise RefusedError(reason)
 
 
 def keras_optimizers_imported(module: Any) -> None:
-    """`keras.src.optimizers.optimizer` or `….legacy.optimizer_v2`."""
+    """One of `imports.KERAS_OPTIMIZERS`."""
     trainer = process.trainer()
-    if trainer is None or _done(module):
+    if trainer is None or trainer.identity.role == "evaluator" or seen(module):
         return
-    for kind in (getattr(module, name, None) for name in ("_BaseOptimizer", "OptimizerV2")):
-        if trainer.identity.role != "evaluator" and "apply_gradients" in vars(kind or object):
-            plain.patch_optimizer(kind, trainer.plain)
+    for kind in keras_classes.optimizers(module):
+        plain.watch_optimizer(kind, trainer.plain)
 
 
 def keras_imported(module: Any) -> None:
-    """`keras.src.engine.training`: eager `fit` would train on this machine alone, unnoticed."""
-    import tensorflow as tf
-
+    """`imports.KERAS_MODEL`: eager `fit` would train on this machine alone, unnoticed."""
     trainer = process.trainer()
-    if trainer is None or trainer.identity.role == "evaluator" or _done(module):
+    if trainer is None or trainer.identity.role == "evaluator" or seen(module):
         return
-    fit = module.Model.fit
 
-    @functools.wraps(fit)
-    def refuse_eager(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def refuse_eager(fit: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         if tf.executing_eagerly() and threading.current_thread() is threading.main_thread():
             reason = (
                 "Model.fit trains eagerly and cannot be made elastic: wrap the model with "
@@ -108,19 +89,17 @@ def keras_imported(module: Any) -> None:
             )
             trainer.refused(reason)
             raise RefusedError(reason)
-        return fit(self, *args, **kwargs)
+        return fit(model, *args, **kwargs)
 
-    module.Model.fit = refuse_eager
+    keras_classes.wrap_fit(module, refuse_eager)
 
 
 def share_model_directory(module: Any, noticing: Noticing) -> None:
     """`tensorflow_estimator.python.estimator.estimator`: stock gives each process a temporary directory of its own, so an
     evaluator finds nothing to evaluate, and a chief that comes back no checkpoint."""
-    complete = module.maybe_overwrite_model_dir_and_session_config
     numbers = itertools.count(1)
 
-    @functools.wraps(complete)
-    def shared(config: Any, model_dir: Any) -> Any:
+    def shared(complete: Callable[..., Any], config: Any, model_dir: Any) -> Any:
         given = model_dir or getattr(config or module.run_config.RunConfig(), "model_dir", None)
         if not given:
             model_dir = _shared_directory(next(numbers), noticing)
@@ -132,7 +111,7 @@ def share_model_directory(module: Any, noticing: Noticing) -> None:
             )  # fmt: skip
         return complete(config, model_dir)
 
-    module.maybe_overwrite_model_dir_and_session_config = shared
+    estimators.wrap_model_directory(module, shared)
 
 
 def _shared_directory(number: int, noticing: Noticing) -> str | None:
@@ -157,9 +136,5 @@ def _of_this_process(directory: str) -> bool:
     return parent == os.path.abspath(tempfile.gettempdir()) and _OF_ONE_PROCESS.fullmatch(name) is not None
 
 
-KERAS = {
-    "keras.src.engine.training": keras_imported,
-    "keras.src.optimizers.optimizer": keras_optimizers_imported,
-    "keras.src.optimizers.legacy.optimizer_v2": keras_optimizers_imported,
-}
+KERAS = {imports.KERAS_MODEL: keras_imported, **dict.fromkeys(imports.KERAS_OPTIMIZERS, keras_optimizers_imported)}
 """Module -> what is done when it is there."""

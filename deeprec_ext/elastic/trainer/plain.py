@@ -8,7 +8,6 @@ told when no elastic session has trained after a while: what trains a little of 
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 import weakref
@@ -18,11 +17,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from deeprec_ext.elastic.runtime.ops import OwnSession
 from deeprec_ext.elastic.session.session import ElasticSession
 from deeprec_ext.elastic.trainer.noticing import Noticing, trainable_in
 from deeprec_ext.errors import RefusedError
-from deeprec_ext.graph import GraphIndex, training
+from deeprec_ext.graph import GraphIndex
+from deeprec_ext.graph import training as trained_in
+from deeprec_ext.tf_private import sessions, training
+from deeprec_ext.tf_private.wrapping import wrap
 
 STEPS = 3
 """Runs of the same operations are a training loop; eager updates of variables, too."""
@@ -164,7 +165,7 @@ class Watch:
                 definition = graph.as_graph_def()
             except ValueError:
                 continue  # larger than 2 GB
-            found = training(GraphIndex(definition), names, trainable_in(graph))
+            found = trained_in(GraphIndex(definition), names, trainable_in(graph))
             if found.beside or found.on_ps:  # a session on the spot has no PS, whatever the devices say
                 self._since, self._what = began, what
 
@@ -187,95 +188,43 @@ class LocalSession(ElasticSession):
         watch.opened = True
         super().__init__("", graph, config)
 
-    def _do_run(self, handle: Any, target_list: Any, fetch_list: Any, *more: Any) -> Any:
-        self._watch.ran(self.graph, _names(target_list, fetch_list))
-        return super()._do_run(handle, target_list, fetch_list, *more)
+    def run_names(self, feeds: dict[str, Any], targets: tuple[str, ...], fetches: tuple[str, ...], *more: Any) -> Any:
+        self._watch.ran(self.graph, (*targets, *fetches))
+        return super().run_names(feeds, targets, fetches, *more)
 
 
-def _names(targets: Iterable[Any], fetches: Iterable[Any]) -> tuple[str, ...]:
-    return (*(operation.name for operation in targets), *(tensor.name for tensor in fetches))
-
-
-# ---------------------------------------------------------------------------------------------------------------- patches
-
-
-def patch_sessions(module: Any, watch: Watch, refuses: Callable[[str], bool], refused: Callable[[str], None]) -> None:
-    """`tensorflow.python.client.session`: sessions that are not ours are watched.
+def watch_sessions(watch: Watch, refuses: Callable[[str], bool], refused: Callable[[str], None]) -> None:
+    """Sessions that are not ours are watched.
 
     Args:
       refuses: whether a session on this target is refused.
       refused: is told why, before RefusedError is raised.
     """
-    base = module.BaseSession
-    make, run, make_callable = base.__init__, base._do_run, base._make_callable_from_options
 
-    @functools.wraps(make)
-    def __init__(self: Any, target: Any = "", *args: Any, **kwargs: Any) -> None:
-        if target and not isinstance(self, OwnSession) and refuses(tf.compat.as_str(target)):
-            self._session = None  # its finaliser looks
+    def opens(target: str) -> None:
+        if refuses(target):
             refused(RAW)
             raise RefusedError(RAW)
-        make(self, target, *args, **kwargs)
 
-    @functools.wraps(run)
-    def _do_run(self: Any, handle: Any, target_list: Any, fetch_list: Any, *args: Any) -> Any:
-        if not isinstance(self, OwnSession):
-            watch.ran(self.graph, _names(target_list, fetch_list))
-        return run(self, handle, target_list, fetch_list, *args)
-
-    @functools.wraps(make_callable)
-    def _make_callable_from_options(self: Any, options: Any) -> Any:
-        """Keras in a graph. (`OwnSession` has its own.)"""
-        function = make_callable(self, options)
-        graph, names = self.graph, (*options.target, *options.fetch)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            watch.ran(graph, names, KERAS)
-            return function(*args, **kwargs)
-
-        return call
-
-    base.__init__, base._do_run, base._make_callable_from_options = __init__, _do_run, _make_callable_from_options
+    sessions.watch_sessions(opens, watch.ran, lambda graph, names: watch.ran(graph, names, KERAS))
 
 
-def patch_optimizer(kind: Any, watch: Watch) -> None:
+def watch_optimizer(kind: Any, watch: Watch) -> None:
     """A class of optimizers: eager training is watched."""
-    apply = kind.apply_gradients
 
-    @functools.wraps(apply)
-    def apply_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         watch.applies(self)
-        return apply(self, *args, **kwargs)
+        return original(self, *args, **kwargs)
 
-    kind.apply_gradients = apply_gradients
-
-
-def patch_variables(kind: Any, watch: Watch) -> None:
-    """`ResourceVariable`: loops that apply their gradients by hand."""
-
-    def patch(name: str) -> None:
-        assign = getattr(kind, name)
-
-        @functools.wraps(assign)
-        def watching(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not watch.over and self.trainable and tf.executing_eagerly():
-                watch.updated(self)
-            return assign(self, *args, **kwargs)
-
-        setattr(kind, name, watching)
-
-    patch("assign_sub")
-    patch("assign_add")
+    wrap(kind, "apply_gradients", apply)
 
 
-__all__ = [
-    "EAGER",
-    "KERAS",
-    "RAW",
-    "SESSION",
-    "LocalSession",
-    "Watch",
-    "patch_optimizer",
-    "patch_sessions",
-    "patch_variables",
-]
+def watch_variables(watch: Watch) -> None:
+    """Loops that apply their gradients by hand."""
+
+    def assign(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not watch.over and self.trainable and tf.executing_eagerly():
+            watch.updated(self)
+        return original(self, *args, **kwargs)
+
+    training.wrap_variable_updates(assign)

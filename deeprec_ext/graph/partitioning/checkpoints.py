@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 from tensorflow.core.framework.node_def_pb2 import NodeDef
-from tensorflow.python.framework import tensor_util
 
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, output_number
@@ -18,7 +17,7 @@ _REPEATED = ("half_val", "float_val", "double_val", "int_val", "int64_val", "boo
 def _texts(index: GraphIndex, tensor: str) -> list[bytes] | None:
     """The values of a constant list of strings; None if it is computed."""
     node = index.nodes[op_name(tensor)]
-    return list(tensor_util.MakeNdarray(node.attr["value"].tensor).reshape(-1)) if node.op == "Const" else None
+    return list(tf.make_ndarray(node.attr["value"].tensor).reshape(-1)) if node.op == "Const" else None
 
 
 def save_parts(index: GraphIndex, values: Values) -> None:
@@ -93,7 +92,7 @@ def filled_parts(index: GraphIndex, node: NodeDef, value: str, variable: Partiti
         tensor = made.attr["value"].tensor
         if tensor.tensor_content or not any(len(getattr(tensor, name)) == 1 for name in _REPEATED):
             return None
-        number = tf.make_tensor_proto(tensor_util.MakeNdarray(tensor).reshape(-1)[0], tensor.dtype)
+        number = tf.make_tensor_proto(tf.make_ndarray(tensor).reshape(-1)[0], tensor.dtype)
         dtype = attributes.copied(made.attr["dtype"])
     elif made.op == "Fill" and index.nodes[op_name(made.input[1])].op == "Const":
         number = index.nodes[op_name(made.input[1])].attr["value"].tensor

@@ -194,14 +194,12 @@ def test_a_refused_stage_is_told_to_the_job(host):
 @pytest.fixture
 def noting():
     """Iterators note the records' ids in the graph, as in a process of a job."""
-    from tensorflow.python.data.ops import iterator_ops
-
     from deeprec_ext.elastic.trainer import patches
 
-    before = iterator_ops.Iterator.get_next
-    patches.patch_iterators(iterator_ops)
+    before = v1.data.Iterator.get_next
+    patches.patch_iterators()
     yield
-    iterator_ops.Iterator.get_next = before
+    v1.data.Iterator.get_next = before
 
 
 def shuffled(dataset):

@@ -13,11 +13,11 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext.elastic.agent.background import GivenUpError  # noqa: E402
-from deeprec_ext.elastic.runtime.ops import OwnSession  # noqa: E402
 from deeprec_ext.elastic.session import pool, usergraph  # noqa: E402
 from deeprec_ext.elastic.session.placed import retire  # noqa: E402
 from deeprec_ext.elastic.session.runner import AbandonedError  # noqa: E402
 from deeprec_ext.elastic.session.session import ElasticSession  # noqa: E402
+from deeprec_ext.tf_private.sessions import OwnSession  # noqa: E402
 from tests.unit.elastic.cluster import FakeHost, LocalCluster, destroy_moved, elastic, move_unseen, movers  # noqa: E402
 
 v1 = tf.compat.v1

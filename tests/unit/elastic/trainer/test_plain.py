@@ -135,21 +135,18 @@ SCRIPT = """
 import sys
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.client import session as session_lib
-from tensorflow.python.ops import resource_variable_ops
-from tensorflow.python.training import optimizer as optimizers
 from deeprec_ext.elastic.trainer import plain
 from deeprec_ext.elastic.trainer.noticing import Noticing
 from deeprec_ext.elastic.runtime.ops import Program
-from deeprec_ext.elastic.runtime.ops import OwnSession
+from deeprec_ext.tf_private.sessions import OwnSession
 from deeprec_ext.errors import RefusedError
 v1, sent, way = tf.compat.v1, [], sys.argv[1]
 server = v1.train.Server({"localhost": ["127.0.0.1:0"]}, job_name="localhost", task_index=0) if way == "raw" else None
 watch = plain.Watch(Noticing(sent.append), lambda: False, lambda job: job())
 reasons = []
-plain.patch_sessions(session_lib, watch, lambda target: server is not None and target == server.target, reasons.append)
-plain.patch_optimizer(optimizers.Optimizer, watch)
-plain.patch_variables(resource_variable_ops.ResourceVariable, watch)
+plain.watch_sessions(watch, lambda target: server is not None and target == server.target, reasons.append)
+plain.watch_optimizer(v1.train.Optimizer, watch)
+plain.watch_variables(watch)
 if way == "eager v1":
     weights = tf.Variable(tf.ones([3]))
     for _ in range(3):

@@ -7,9 +7,9 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from deeprec_ext.elastic.runtime.wire import fields, first_bytes, first_number, pack, split_strings  # noqa: E402
 from deeprec_ext.elastic.session.probe import array  # noqa: E402
 from deeprec_ext.proto import deeprec_ext_pb2 as pb  # noqa: E402
+from deeprec_ext.tf_private.wire import fields, first_bytes, first_number, pack, split_strings  # noqa: E402
 
 
 def test_what_we_pack_others_read():

@@ -15,7 +15,7 @@ import grpc
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
-from deeprec_ext.elastic.runtime.wire import fields, first_bytes, first_number, pack
+from deeprec_ext.tf_private.wire import fields, first_bytes, first_number, pack
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")

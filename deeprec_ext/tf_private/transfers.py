@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 
-from deeprec_ext.elastic.runtime.master import OPTIONS
-from deeprec_ext.elastic.runtime.wire import pack
+from deeprec_ext.tf_private.master import OPTIONS
+from deeprec_ext.tf_private.wire import pack
 
 log = logging.getLogger("deeprec_ext")
 

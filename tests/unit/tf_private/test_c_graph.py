@@ -6,7 +6,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from deeprec_ext.elastic.runtime.importing import import_definition  # noqa: E402
+from deeprec_ext.tf_private.c_graph import import_definition  # noqa: E402
 
 v1 = tf.compat.v1
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deeprec_ext.elastic.runtime import bare
+from deeprec_ext.tf_private import bare
 
 KERNELS = """
 import sys
@@ -25,7 +25,7 @@ from tensorflow.python.framework import kernels
 print(*sorted(str(kernel).replace("\\n", " ") for kernel in kernels.get_all_registered_kernels().kernel), sep="\\n")
 print(tf.__version__, "keras" in sys.modules)
 """
-BARE = "from deeprec_ext.elastic.runtime import bare; assert bare.install()"
+BARE = "from deeprec_ext.tf_private import bare; assert bare.install()"
 
 
 def run(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -125,7 +125,7 @@ def test_a_build_that_has_a_name_elsewhere_is_imported_as_a_whole() -> None:
         f"""
 import logging
 logging.basicConfig(level=logging.INFO)
-from deeprec_ext.elastic.runtime import bare
+from deeprec_ext.tf_private import bare
 bare._SOURCES["TensorShape"] = ("python.framework.moved", "TensorShape")
 bare._SOURCES["Graph"] = ("python.framework.ops", "RenamedGraph")
 {BARE}
@@ -176,7 +176,7 @@ def test_who_has_imported_tensorflow_keeps_it() -> None:
 
 @pytest.mark.parametrize("how", ["directory", "variable"])
 def test_plugins_for_devices_are_loaded_by_the_whole_alone(how: str, tmp_path: Path) -> None:
-    script = "from deeprec_ext.elastic.runtime import bare; print(bare.install())"
+    script = "from deeprec_ext.tf_private import bare; print(bare.install())"
     (tmp_path / "tensorflow-plugins").mkdir()
     variables = {
         "directory": {"PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(tmp_path)])},
