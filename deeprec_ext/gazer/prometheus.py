@@ -129,7 +129,7 @@ EXPORTED: tuple[Exported, ...] = (
 )
 
 
-def exposition(facts: Facts) -> bytes:
+def exposition(facts: Facts, table: Sequence[Exported] = EXPORTED) -> bytes:
     """The page in Prometheus' text format. Of a thousand roles it takes a good part of a second: not on an event loop.
 
     Raises ImportError without prometheus_client, ValueError when a fact does not fit its metric.
@@ -137,21 +137,21 @@ def exposition(facts: Facts) -> bytes:
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(facts))
+    registry.register(_Collector(facts, table))
     return generate_latest(registry)
 
 
 class _Collector:
     """What prometheus_client asks for the metrics."""
 
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
+    def __init__(self, facts: Facts, table: Sequence[Exported]) -> None:
+        self._facts, self._table = facts, table
 
     def describe(self) -> list[Metric]:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        for exported in EXPORTED:
+        for exported in self._table:
             if found := self._facts.get(exported.name):
                 yield _family(exported, found)
 

@@ -9,13 +9,14 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from deeprec_ext.gazer.prometheus import exposition
 from tests.kubeflow.world import RUNNING, Case, cases, job, world
 from tests.unit.tfjob.world import T0, Cluster, template
 from tfjob.model import conditions
 from tfjob.model.kinds import PODS, Manifest
 from tfjob.model.spec import MULTIKUEUE, OURS, InvalidError, TFJob, check_manager, check_update
 from tfjob.operator.informer import EXPECTED_SECONDS, Informer
-from tfjob.operator.job_counts import JobCounts
+from tfjob.operator.job_counts import JOBS, JobCounts
 from tfjob.pods import gang
 from tfjob.pods.replica import pod
 from tfjob.reconciling.actions import Event
@@ -375,7 +376,8 @@ def _counted(kind: str) -> None:
         type_ = {"created": "Created", "successful": "Succeeded", "failed": "Failed"}[kind]
         counts.status_written(written, {**written, "status": _status(type_)})
         counts.status_written({**written, "status": _status(type_)}, {**written, "status": _status(type_)})
-    assert f'training_operator_jobs_{kind}_total{{job_namespace="ml",framework="tensorflow"}} 1' in counts.lines()
+    lines = exposition(counts.facts(), JOBS).decode().splitlines()
+    assert f'training_operator_jobs_{kind}_total{{framework="tensorflow",job_namespace="ml"}} 1.0' in lines
 
 
 METRICS = [Case("controller.v1/expectation.TestControllerExpectations", _expectations)] + cases(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from deeprec_ext.gazer.prometheus import COUNTER, Exported, Facts
 from tfjob.model import conditions
 from tfjob.model.kinds import Manifest
 from tfjob.reconciling.actions import Event
 
 FRAMEWORK = "tensorflow"
 KINDS = ("created", "deleted", "successful", "failed", "restarted")
+JOBS_PREFIX = "training_operator_jobs_"
+JOBS = tuple(
+    Exported(JOBS_PREFIX + f"{kind}_total", COUNTER, f"Counts number of jobs {kind}", ("job_namespace", "framework"))
+    for kind in KINDS
+)
 _CONDITIONS = {"created": conditions.CREATED, "successful": conditions.SUCCEEDED, "failed": conditions.FAILED}
 
 
@@ -37,12 +43,11 @@ class JobCounts:
         namespace = str(job["metadata"].get("namespace") or "default")
         self._counts[kind][namespace] = self._counts[kind].get(namespace, 0) + 1
 
-    def lines(self) -> list[str]:
-        """In the text format of Prometheus."""
-        found = []
-        for kind, counts in self._counts.items():
-            name = f"training_operator_jobs_{kind}_total"
-            found += [f"# HELP {name} Counts number of jobs {kind}", f"# TYPE {name} counter"]
-            for namespace, count in sorted(counts.items()):
-                found.append(f'{name}{{job_namespace="{namespace}",framework="{FRAMEWORK}"}} {count}')
-        return found
+    def facts(self) -> Facts:
+        """For Prometheus, see `JOBS`."""
+        return {
+            JOBS_PREFIX + f"{kind}_total": [
+                ((namespace, FRAMEWORK), count) for namespace, count in sorted(counts.items())
+            ]
+            for kind, counts in self._counts.items()
+        }

@@ -2,62 +2,70 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 
 from deeprec_ext.errors import UsageError
+from deeprec_ext.gazer.prometheus import CONTENT_TYPE, COUNTER, GAUGE, Exported, Facts, exposition
 from tfjob.operator.controller import Controller
+from tfjob.operator.job_counts import JOBS
 from tfjob.operator.webhook import Webhook
 
+PREFIX = "deeprec_operator_"
+EXPORTED = (
+    Exported(PREFIX + "jobs", GAUGE, "TFJobs that are known"),
+    Exported(PREFIX + "queue", GAUGE, "jobs that wait to be looked at, or are"),
+    Exported(PREFIX + "reconciled_total", COUNTER, "looks at a job"),
+    Exported(PREFIX + "reconcile_failed_total", COUNTER, "of these ended with an error and were repeated"),
+    Exported(PREFIX + "decide_seconds_total", COUNTER, "time spent deciding"),
+    Exported(PREFIX + "status_writes_total", COUNTER, "statuses written"),
+    Exported(PREFIX + "created_total", COUNTER, "objects created", ("kind",)),
+    Exported(PREFIX + "deleted_total", COUNTER, "objects deleted", ("kind",)),
+    Exported(PREFIX + "webhook_reviews_total", COUNTER, "new TFJobs that the webhook was asked about", ("answer",)),
+    *JOBS,
+)
 
-def metrics(controller: Controller, webhook: Webhook | None = None) -> str:
-    """In the text format of Prometheus."""
+
+def metrics(controller: Controller, webhook: Webhook | None = None) -> bytes:
+    """The page for Prometheus."""
     counts = controller.counts
-    rows: list[tuple[str, str, str, dict[str, float]]] = [
-        ("jobs", "gauge", "TFJobs that are known", {"": len(controller.jobs)}),
-        ("queue", "gauge", "jobs that wait to be looked at, or are", {"": len(controller.queue)}),
-        ("reconciled_total", "counter", "looks at a job", {"": counts.reconciled}),
-        ("reconcile_failed_total", "counter", "of these ended with an error and were repeated", {"": counts.failed}),
-        ("decide_seconds_total", "counter", "time spent deciding", {"": counts.seconds}),
-        ("status_writes_total", "counter", "statuses written", {"": counts.statuses}),
-        ("created_total", "counter", "objects created", {f'{{kind="{k}"}}': n for k, n in counts.created.items()}),
-        ("deleted_total", "counter", "objects deleted", {f'{{kind="{k}"}}': n for k, n in counts.deleted.items()}),
-    ]
+    single: dict[str, float] = {
+        "jobs": len(controller.jobs), "queue": len(controller.queue), "reconciled_total": counts.reconciled,
+        "reconcile_failed_total": counts.failed, "decide_seconds_total": counts.seconds,
+        "status_writes_total": counts.statuses,
+    }  # fmt: skip
+    by_label = {"created_total": counts.created, "deleted_total": counts.deleted}
     if webhook is not None:
-        reviewed: dict[str, float] = {f'{{answer="{answer}"}}': n for answer, n in webhook.reviewed.items()}
-        rows.append(("webhook_reviews_total", "counter", "new TFJobs that the webhook was asked about", reviewed))
-    lines = []
-    for name, kind, text, values in rows:
-        lines += [f"# HELP deeprec_operator_{name} {text}", f"# TYPE deeprec_operator_{name} {kind}"]
-        lines += [f"deeprec_operator_{name}{labels} {value:g}" for labels, value in values.items()]
-    if webhook is None:  # else jobs are Kubeflow's, and so is counting them
-        lines += controller.job_counts.lines()
-    return "\n".join(lines) + "\n"
+        by_label["webhook_reviews_total"] = webhook.reviewed
+    facts: Facts = {
+        **{PREFIX + name: [((), value)] for name, value in single.items()},
+        **{PREFIX + name: [((label,), n) for label, n in found.items()] for name, found in by_label.items()},
+        **({} if webhook is not None else controller.job_counts.facts()),  # beside Kubeflow jobs are its to count
+    }
+    return exposition(facts, EXPORTED)
 
 
-async def serve(
-    controller: Controller, port: int, webhook: Webhook | None = None
-) -> None:  # fmt: skip
+async def serve(controller: Controller, port: int, webhook: Webhook | None = None) -> None:
     """For ever. Raises UsageError when the port is taken."""
-    from aiohttp import web
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
 
-    async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    from deeprec_ext import webserver
 
-    async def readyz(_: web.Request) -> web.Response:
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
         is_ready = controller.synced and (webhook is None or webhook.serving.is_set())
-        return web.Response(text="ok\n" if is_ready else "not yet\n", status=200 if is_ready else 503)
+        return PlainTextResponse("ok\n" if is_ready else "not yet\n", 200 if is_ready else 503)
 
-    async def show(_: web.Request) -> web.Response:
-        return web.Response(text=metrics(controller, webhook), content_type="text/plain")
+    async def show(_: Request) -> Response:
+        return Response(metrics(controller, webhook), media_type=CONTENT_TYPE)
 
-    app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", show)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
+    routes = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", show)]
     try:
-        await web.TCPSite(runner, "0.0.0.0", port).start()  # nosec B104 # a pod's own address
-        await asyncio.Event().wait()
+        with contextlib.closing(webserver.bind("0.0.0.0", port)) as listener:  # nosec B104 # a pod's own address
+            await webserver.serve(Starlette(routes=routes), listener)
     except OSError as error:
-        raise UsageError(f"--metrics-port {port}: {error.strerror}; give another, or 0 for none") from error
-    finally:
-        await runner.cleanup()
+        raise UsageError(f"--metrics-port {port}: {error.strerror or error}; give another, or 0 for none") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime
 import json
 import logging
@@ -16,7 +17,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from deeprec_ext.errors import DeepRecError, UsageError
@@ -26,6 +27,10 @@ from tfjob.model.spec import InvalidError, check_update
 from tfjob.operator import serving_certificates
 from tfjob.operator.serving_certificates import AUTHORITIES, CERTIFICATE, KEY, SERVICE, Files
 from tfjob.reconciling.admission import Admitted, admit, review
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 log = logging.getLogger(__name__)
 
@@ -103,31 +108,40 @@ class Webhook:
 
     async def run(self) -> None:
         """For ever. Raises UsageError when the port is taken."""
-        from aiohttp import web
+        from starlette.applications import Starlette
+        from starlette.routing import Route
 
-        async def mutate(request: web.Request) -> web.Response:
-            try:
-                return web.json_response(self.answer(json.loads(await request.read())))
-            except (ValueError, RecursionError) as error:
-                log.warning("a request to the webhook was no AdmissionReview of a TFJob: %r", error)
-                return web.Response(status=400, text=f"no AdmissionReview of a TFJob: {error!r}\n")
+        from deeprec_ext import webserver
 
         await self._until_done(self._refresh)
-        app = web.Application(client_max_size=BODY_BYTES_MAX)
-        app.add_routes([web.post(PATH, mutate)])
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
+        app = Starlette(routes=[Route(PATH, self._mutate, methods=["POST"])])
         try:
-            await web.TCPSite(runner, "0.0.0.0", self._options.port, ssl_context=self._context).start()  # nosec B104 # a pod's own address
-            while True:
-                await self._until_done(self._announce)
-                self.serving.set()
-                await asyncio.sleep(CHECK_SECONDS)
-                await self._until_done(self._refresh)
+            with contextlib.closing(webserver.bind("0.0.0.0", self._options.port)) as listener:  # nosec B104 # a pod's own address
+                await asyncio.gather(webserver.serve(app, listener, tls=self._context), self._look_after())
         except OSError as error:
-            raise UsageError(f"--webhook-port {self._options.port}: {error.strerror}; give another") from error
-        finally:
-            await runner.cleanup()
+            raise UsageError(f"--webhook-port {self._options.port}: {error.strerror or error}; give another") from error
+
+    async def _mutate(self, request: Request) -> Response:
+        from starlette.responses import JSONResponse, PlainTextResponse
+
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > BODY_BYTES_MAX:
+                return PlainTextResponse(f"the body is longer than {BODY_BYTES_MAX} bytes\n", 413)
+        try:
+            return JSONResponse(self.answer(json.loads(body)))
+        except (ValueError, RecursionError) as error:
+            log.warning("a request to the webhook was no AdmissionReview of a TFJob: %r", error)
+            return PlainTextResponse(f"no AdmissionReview of a TFJob: {error!r}\n", 400)
+
+    async def _look_after(self) -> None:
+        """The certificate, and that the server knows its authority; for ever."""
+        while True:
+            await self._until_done(self._announce)
+            self.serving.set()
+            await asyncio.sleep(CHECK_SECONDS)
+            await self._until_done(self._refresh)
 
     async def _until_done(self, step: Callable[[], Any]) -> None:
         while True:

@@ -13,17 +13,17 @@ import ipaddress
 import logging
 import socket
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from deeprec_ext import webserver
 from deeprec_ext.aimaster.core.extras import parse_address
 from deeprec_ext.aimaster.dashboard import routes
 from deeprec_ext.aimaster.dashboard.safety import Safe
@@ -38,8 +38,6 @@ log = logging.getLogger(__name__)
 REQUESTS_MAX, CONNECTIONS_MAX = 64, 96
 """Above the first the answer is 503, above the second connections are cut: agents need the files, too."""
 
-HEADERS_MAX_BYTES = 16 << 10
-KEEP_ALIVE_SECONDS = 10
 PATIENCE_SECONDS = 15.0
 """How long a client may take to send its request, or stop reading the answer, before it is cut."""
 
@@ -78,40 +76,25 @@ class HttpServer:
             try:
                 with contextlib.closing(self._bind()) as listener:
                     await self._serve(listener)
-                    raise OSError("the server has stopped by itself")
             except (Exception, SystemExit) as error:  # uvicorn ends the process where it cannot start
                 self._warn(f"the web page at {self._host}:{self._port} is not served: {error}")
             await asyncio.sleep(RETRY_SECONDS)
 
     def _bind(self) -> socket.socket:
         """Raises OSError. A port that was chosen once is kept."""
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((self._host, self._port))
-            listener.setblocking(False)
-        except BaseException:
-            listener.close()
-            raise
+        listener = webserver.bind(self._host, self._port)
         self._port = listener.getsockname()[1]
         return listener
 
     async def _serve(self, listener: socket.socket) -> None:
-        config = uvicorn.Config(
-            self._app, http=PatientProtocol, ws="none", lifespan="off", loop="none", log_config=None, log_level="error",
-            access_log=False, server_header=False, proxy_headers=False, limit_concurrency=REQUESTS_MAX, backlog=REQUESTS_MAX,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=1, h11_max_incomplete_event_size=HEADERS_MAX_BYTES,
-        )  # fmt: skip
-        server = _Server(config)
         self._job.dashboard = self.url()
         log.info("the web page is at %s", self._job.dashboard)
         self._warned = False
+        limits: dict[str, Any] = {"limit_concurrency": REQUESTS_MAX, "backlog": REQUESTS_MAX}
         try:
-            await server.serve([listener])
+            await webserver.serve(self._app, listener, http=PatientProtocol, **limits)
         finally:
             self._job.dashboard = ""
-            server.cut()
 
     def url(self) -> str:
         """As a browser on this machine, or one that can reach the pod, finds it."""
@@ -165,22 +148,6 @@ async def _chunks(page: bytes) -> AsyncIterator[bytes]:
     """So that a slow client keeps one chunk in memory, not a copy of the page."""
     for begin in range(0, len(page), CHUNK_BYTES):
         yield page[begin : begin + CHUNK_BYTES]
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """They are the AIMaster's."""
-        yield
-
-    def cut(self) -> None:
-        """Ends every connection at once."""
-        for server in getattr(self, "servers", []):
-            server.close()
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
-        for task in list(self.server_state.tasks):
-            task.cancel()
 
 
 class PatientProtocol(H11Protocol):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext import webserver
 from deeprec_ext.aimaster.core import extras
 from deeprec_ext.aimaster.dashboard import http
 from deeprec_ext.aimaster.dashboard.http import CONNECTIONS_MAX, HttpServer
@@ -143,16 +144,16 @@ def test_a_server_that_breaks_is_started_again_at_the_same_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "RETRY_SECONDS", 0.05)
-    original, broken = http._Server.main_loop, []
+    original, broken = webserver.Server.main_loop, []
 
-    async def breaks(self: http._Server) -> None:
+    async def breaks(self: webserver.Server) -> None:
         if not broken:
             await asyncio.sleep(0.1)
             broken.append(1)
             raise SystemExit(3)  # what uvicorn does where it cannot start
         await original(self)
 
-    monkeypatch.setattr(http._Server, "main_loop", breaks)
+    monkeypatch.setattr(webserver.Server, "main_loop", breaks)
 
     async def test() -> None:
         async with serving(tmp_path) as (job, server):

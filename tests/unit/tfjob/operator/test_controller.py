@@ -16,6 +16,7 @@ from tfjob.api.client import ApiError, ConflictError, ForbiddenError
 from tfjob.model.kinds import EVENTS, PODS, SERVICES, TFJOBS, Manifest, Resource
 from tfjob.operator.controller import Controller
 from tfjob.operator.leader import LEASE_SECONDS, Leader
+from tfjob.operator.web import metrics
 from tfjob.reconciling.observed import Options
 
 KEY = (NAMESPACE, "job")
@@ -213,8 +214,10 @@ def test_what_becomes_of_jobs_is_counted_under_the_names_of_kubeflow() -> None:
     async def scenario(rig: Rig) -> None:
         rig.submit()
         await rig.settled()
-        lines = rig.controller.job_counts.lines()
-        assert f'training_operator_jobs_created_total{{job_namespace="{NAMESPACE}",framework="tensorflow"}} 1' in lines
+        lines = metrics(rig.controller).decode().splitlines()
+        assert (
+            f'training_operator_jobs_created_total{{framework="tensorflow",job_namespace="{NAMESPACE}"}} 1.0' in lines
+        )
 
     play(scenario)
 

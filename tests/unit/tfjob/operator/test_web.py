@@ -24,7 +24,7 @@ def controller() -> SimpleNamespace:
 
 
 def test_metrics_are_what_prometheus_accepts_with_those_that_are_to_be_watched():
-    text = web.metrics(controller(), SimpleNamespace(reviewed={"allowed": 5}))
+    text = web.metrics(controller(), SimpleNamespace(reviewed={"allowed": 5})).decode()
     samples = {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)
