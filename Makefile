@@ -75,7 +75,7 @@ demo: $(VENV)/installed-tf  ## Train Wide & Deep while PS go 1→3→2 and worke
 .PHONY: test
 test: lint  ## Run what CI runs: lint, types, layers, and all tests that are not marked long
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile tests/unit tests/docs tests/kubeflow $(PYTEST_ARGS)
-	$(BIN)/python -m pytest -m "not long" $(AT_ONCE) tests/cluster tests/chaos tests/compat tests/behaviour $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not long" $(AT_ONCE) tests/cluster tests/slurm tests/chaos tests/compat tests/behaviour $(PYTEST_ARGS)
 
 .PHONY: cluster
 cluster:  ## Build a Kubernetes for the tests in tests/cluster (once; five minutes), unless KUBECONFIG names one
@@ -88,7 +88,7 @@ e2e: $(VENV)/installed-test $(VENV)/installed-tf  ## Run a TFJob with real pods 
 .PHONY: test-all
 test-all: lint  ## The same with the long tests, about a minute each
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/docs tests/kubeflow $(PYTEST_ARGS)
-	$(BIN)/python -m pytest $(AT_ONCE) tests/cluster tests/chaos tests/compat tests/behaviour $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(AT_ONCE) tests/cluster tests/slurm tests/chaos tests/compat tests/behaviour $(PYTEST_ARGS)
 
 .PHONY: compat
 compat: $(VENV)/installed-test $(VENV)/installed-tf  ## Run scripts in the style of TensorFlow's tutorials, unchanged, scaled, with kills

@@ -17,7 +17,7 @@ from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
 READY_SECONDS, STOP_SECONDS = 40.0, 15.0
-NODE = "lone"
+NODE = f"lone{os.getpid()}"  # its cgroups are called by it
 
 CONFIGURATION = """\
 ClusterName=test

@@ -202,17 +202,16 @@ class SlurmJob:
             self._end(Told("FAILED" if told.status else "NODE_FAIL", told.status, told.node))
         self.changed.set()
 
-    def _look_for_pid(self, now: float) -> None:
-        if self.pid:
-            return
+    def _look_for_pid(self, now: float = 0.0) -> None:
         with contextlib.suppress(OSError, ValueError):
-            self.pid = int(self.pid_file.read_text())
+            self.pid = self.pid or int(self.pid_file.read_text())
         if not self.pid and now > self.since + PID_SECONDS:
             shared = "is the run directory on a file system that all nodes share?"
             _log.warning("job %s runs, and there is no %s yet: %s", self.number, self.pid_file, shared)
             self.pid = int(self.number)
 
     def _end(self, told: Told) -> None:
+        self._look_for_pid()
         self.told = told
         self.code, self.killed_by_signal = told.exit_code()
         self.cause = told.cause(self.limit_bytes, bool(self.killed_at))
@@ -407,7 +406,7 @@ class SlurmRunner:
                 await process.wait()
         if process.returncode:
             lines = [printable(line) for line in said.decode(errors="replace").splitlines() if line.strip()]
-            raise UnreachableError(f"{words[0]}: {lines[-1] if lines else f'exit code {process.returncode}'}")
+            raise UnreachableError(lines[-1] if lines else f"{words[0]} failed with exit code {process.returncode}")
         return out.decode(errors="replace")
 
 
