@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from deeprec_ext.backup import manifest as manifests
-from deeprec_ext.backup import model, sealing
+from deeprec_ext.backup import model, snapshots
 from deeprec_ext.backup.blocks import FileWriter
 from deeprec_ext.backup.files import directory
 from deeprec_ext.backup.merge import SlotState
@@ -143,7 +143,7 @@ def make_backup(place: Path) -> tuple[manifests.Manifest, dict[str, np.ndarray]]
     where, cuts = directory(str(place)), []
     where.make()
     for number in (1, 2):
-        identifier, written = manifests.cut_id(number, 1, "job"), []
+        identifier, written = manifests.snapshot_id(number, 1, "job"), []
         for slot, variable in enumerate(variables):
             name = manifests.data_name(identifier, slot)
             with where.writing(name) as stream:
@@ -157,12 +157,12 @@ def make_backup(place: Path) -> tuple[manifests.Manifest, dict[str, np.ndarray]]
                 writer.finish()
             file = manifests.DataFile(name, writer.size, writer.crc32, slot, writer.rows, writer.raw_bytes, number == 1)
             written.append(file)
-        cuts.append(manifests.Cut(identifier, number, tuple(written)))
+        cuts.append(manifests.Snapshot(identifier, number, tuple(written)))
     made = manifests.Manifest(
         "job", "job", model.fingerprint(variables), model.layout(variables), 10, 1, 1e9, b"", 2, "", tuple(variables),
         tuple(cuts),
     )  # fmt: skip
-    sealing.seal(where, made, manifests.dumps(made), ())
+    snapshots.commit(where, made, manifests.dumps(made), ())
     return made, values
 
 
@@ -176,9 +176,9 @@ def flips_in_backups(count: int, chance: random.Random, place: Path) -> dict[str
         [path] = chance.choices(paths, sizes)
         path.write_bytes(flipped(contents[path], chance))
         try:
-            found = sealing.look(where)
+            found = snapshots.look(where)
             names = {file.name: file for one in found.manifests for file in one.files().values()}
-            damaged = {**found.damaged, **sealing.check_files(where, names.values())}
+            damaged = {**found.damaged, **snapshots.check_files(where, names.values())}
             verdicts[
                 "found" if damaged else "harmless" if is_same(where, found.manifests, made, values) else "other"
             ] += 1

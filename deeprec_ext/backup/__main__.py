@@ -1,6 +1,6 @@
 """`python -m deeprec_ext.backup list|verify|restore|export DIR`: what `deeprec-ext backup` runs.
 
-Exit codes: 0 done; 1 something is damaged, or no cut can be used; 2 bad usage, or not a backup of this model and version.
+Exit codes: 0 done; 1 something is damaged, or no snapshot can be used; 2 bad usage, or not a backup of this model and version.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from deeprec_ext.backup import chains, sealing
+from deeprec_ext.backup import chains, snapshots
 from deeprec_ext.backup.errors import DamagedError, NoCutError, RemovedError, WrongBackupError
 from deeprec_ext.backup.files import directory
 from deeprec_ext.backup.manifest import Manifest
@@ -25,7 +25,7 @@ from deeprec_ext.units import format_bytes
 T = TypeVar("T")
 
 TRIES = 5
-"""So many cuts in a row may be removed by their job while they are read, each of them the newest when it was chosen."""
+"""So many snapshots in a row may be removed by their job while they are read, each of them the newest when it was chosen."""
 
 
 def add_commands(commands: Any) -> None:
@@ -91,7 +91,7 @@ def _print(arguments: argparse.Namespace, values: dict[str, Any], lines: Sequenc
 
 def _list(arguments: argparse.Namespace) -> int:
     place = directory(arguments.dir)
-    found = sealing.look(place)
+    found = snapshots.look(place)
     newest = chains.newest_consistent(found.manifests, found.damaged)
     cuts = [_described(one, found) for one in found.manifests]
     lines = [
@@ -110,7 +110,7 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _described(manifest: Manifest, found: sealing.Found) -> dict[str, Any]:
+def _described(manifest: Manifest, found: snapshots.Found) -> dict[str, Any]:
     return {
         "cut": manifest.number, "id": manifest.id, "kind": "base" if len(manifest.chain) == 1 else "delta",
         "base": manifest.base.number, "step": manifest.step, "epoch": manifest.epoch, "time": manifest.time,
@@ -125,17 +125,17 @@ def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def _checked(arguments: argparse.Namespace, found: sealing.Found, manifests: Sequence[Manifest]) -> None:
-    """Adds to `found.damaged` what reading the files of these cuts shows."""
+def _checked(arguments: argparse.Namespace, found: snapshots.Found, manifests: Sequence[Manifest]) -> None:
+    """Adds to `found.damaged` what reading the files of these snapshots shows."""
     files = {file.name: file for manifest in manifests for file in manifest.files().values()}
     sound = [file for name, file in sorted(files.items()) if name not in found.damaged]
-    found.damaged.update(sealing.check_files(directory(arguments.dir), sound))
-    sealing.forget_removed(directory(arguments.dir), found)
+    found.damaged.update(snapshots.check_files(directory(arguments.dir), sound))
+    snapshots.forget_removed(directory(arguments.dir), found)
 
 
 def _verify(arguments: argparse.Namespace) -> int:
     place = directory(arguments.dir)
-    found = sealing.look(place)
+    found = snapshots.look(place)
     _checked(arguments, found, found.manifests)
     newest = chains.newest_consistent(found.manifests, found.damaged)
     damaged = sorted(found.damaged.values())
@@ -157,8 +157,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _choose(arguments: argparse.Namespace) -> Manifest:
-    """The cut to use; every byte of it has been read. Raises NoCutError, WrongBackupError, RemovedError."""
-    found = sealing.look(directory(arguments.dir))
+    """The snapshot to use; every byte of it has been read. Raises NoCutError, WrongBackupError, RemovedError."""
+    found = snapshots.look(directory(arguments.dir))
     if arguments.cut is not None:
         chosen = [one for one in found.manifests if one.number == arguments.cut]
         if not chosen:
@@ -172,7 +172,7 @@ def _choose(arguments: argparse.Namespace) -> Manifest:
             raise NoCutError(f"cut {arguments.cut} of {arguments.dir} cannot be used: {'; '.join(damage[:3])}")
         return chosen[0]
     while True:
-        chosen_one = sealing.choose(found, arguments.dir)
+        chosen_one = snapshots.choose(found, arguments.dir)
         _checked(arguments, found, [chosen_one])
         if chosen_one not in found.manifests:
             raise RemovedError(chosen_one.number)
@@ -184,9 +184,9 @@ def _choose(arguments: argparse.Namespace) -> Manifest:
 
 
 def _with_cut(arguments: argparse.Namespace, work: Callable[[Manifest], T]) -> tuple[Manifest, T]:
-    """Works with the cut that is to be used; with a newer one when a job that goes on has removed it meanwhile.
+    """Works with the snapshot that is to be used; with a newer one when a job that goes on has removed it meanwhile.
 
-    Raises what `_choose` and `work` raise, and RemovedError: a cut that was named is gone, or one after the other is.
+    Raises what `_choose` and `work` raise, and RemovedError: a snapshot that was named is gone, or one after the other is.
     """
     for left in reversed(range(TRIES)):
         try:
@@ -194,7 +194,7 @@ def _with_cut(arguments: argparse.Namespace, work: Callable[[Manifest], T]) -> t
             try:
                 return manifest, work(manifest)
             except DamagedError as error:
-                if sealing.exists(directory(arguments.dir), manifest):
+                if snapshots.exists(directory(arguments.dir), manifest):
                     raise
                 raise RemovedError(manifest.number) from error
         except RemovedError as error:

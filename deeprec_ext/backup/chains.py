@@ -1,4 +1,4 @@
-"""Decisions about cuts, as pure functions: base or delta, what may be removed, which cut is the newest consistent one."""
+"""Decisions about snapshots, as pure functions: base or delta, what may be removed, which is the newest consistent one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from deeprec_ext.backup.manifest import Manifest, data_name, manifest_name, newest_first
 
 CHAIN_MAX = 64
-"""Cuts in a chain: a restore opens so many files per slot at most."""
+"""Snapshots in a chain: a restore opens so many files per slot at most."""
 
 
 @dataclass(frozen=True)
-class SealedCut:
-    """What planning has to remember of a sealed cut."""
+class CommittedSnapshot:
+    """What planning has to remember of a committed snapshot."""
 
     id: str
     number: int
@@ -21,33 +21,35 @@ class SealedCut:
     """Id of the base it builds on; its own id when it is one."""
     bytes: int
     files: tuple[str, ...]
-    """Its own files, without those of earlier cuts."""
+    """Its own files, without those of earlier snapshots."""
     job_id: str
 
 
 @dataclass(frozen=True)
 class Next:
-    """What the next cut is to be."""
+    """What the next snapshot is to be."""
 
     base: bool
     why: str
 
 
-def sealed(manifest: Manifest) -> SealedCut:
+def committed(manifest: Manifest) -> CommittedSnapshot:
     cut = manifest.cut
     names = tuple(file.name for file in cut.files)
-    return SealedCut(cut.id, cut.number, manifest.base.id, cut.bytes, names, manifest.job_id)
+    return CommittedSnapshot(cut.id, cut.number, manifest.base.id, cut.bytes, names, manifest.job_id)
 
 
-def chain_of(cuts: Sequence[SealedCut], base: str) -> list[SealedCut]:
+def chain_of(cuts: Sequence[CommittedSnapshot], base: str) -> list[CommittedSnapshot]:
     return sorted((cut for cut in cuts if cut.base == base), key=lambda cut: cut.number)
 
 
-def next_cut(chain: Sequence[SealedCut], *, marks_on: bool, changed: str = "", chain_max: int = CHAIN_MAX) -> Next:
-    """Whether the next cut begins a new chain.
+def next_cut(
+    chain: Sequence[CommittedSnapshot], *, marks_on: bool, changed: str = "", chain_max: int = CHAIN_MAX
+) -> Next:
+    """Whether the next snapshot begins a new chain.
 
     Args:
-        chain: the cuts of the present chain, base first; empty when there is none.
+        chain: the snapshots of the present chain, base first; empty when there is none.
         marks_on: changed rows have been marked ever since the newest of them.
         changed: why everything is to be written again (a restore, another model); empty: nothing of the kind.
     """
@@ -66,14 +68,14 @@ def next_cut(chain: Sequence[SealedCut], *, marks_on: bool, changed: str = "", c
 
 
 def removable(
-    cuts: Sequence[SealedCut], job_id: str, keep: int, dropped: Iterable[str] = (), slots: int = 0
+    cuts: Sequence[CommittedSnapshot], job_id: str, keep: int, dropped: Iterable[str] = (), slots: int = 0
 ) -> list[str]:
     """Names to remove, manifests before their files, so that no manifest ever names a file that was removed.
 
     Only what this job wrote, and of that all but the newest `keep` chains.
 
     Args:
-        dropped: ids of cuts that were begun and never sealed, with up to `slots` files each.
+        dropped: ids of snapshots that were begun and never committed, with up to `slots` files each.
     """
     own = [cut for cut in cuts if cut.job_id == job_id]
     newest = sorted({cut.base: max(c.number for c in own if c.base == cut.base) for cut in own}.items(), key=_second)
@@ -84,7 +86,7 @@ def removable(
     names += [name for cut in old for name in cut.files if name not in needed]
     alive = {cut.id for cut in cuts}
     for one in dropped:
-        if one not in alive:  # its manifest may have come after all, when a seal was given up
+        if one not in alive:  # its manifest may have come after all, when a commit was given up
             names += [manifest_name(one), manifest_name(one) + ".tmp", *(data_name(one, slot) for slot in range(slots))]
     return names
 
@@ -94,7 +96,7 @@ def _second(pair: tuple[str, int]) -> int:
 
 
 def damage_of(manifest: Manifest, damaged: Mapping[str, str]) -> list[str]:
-    """What is wrong with the files that this cut needs, one line each."""
+    """What is wrong with the files that this snapshot needs, one line each."""
     needed = {file.name for files in manifest.needed().values() for file in files}
     return [text for name, text in sorted(damaged.items()) if name in needed]
 
@@ -107,7 +109,7 @@ def newest_consistent(
     before: int = 0,
     layouts: Collection[str] = (),
 ) -> Manifest | None:
-    """The newest cut of which every file that it needs is sound. Empty conditions do not count.
+    """The newest snapshot of which every file that it needs is sound. Empty conditions do not count.
 
     Args:
         damaged: file name -> what is wrong with it.

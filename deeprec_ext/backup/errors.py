@@ -18,11 +18,11 @@ class WrongBackupError(UsageError):
 
 
 class NoCutError(DeepRecError):
-    """No cut of the backup can be used; the message says what is wrong with the newest ones."""
+    """No snapshot of the backup can be used; the message says what is wrong with the newest ones."""
 
 
 class RemovedError(DeepRecError):
-    """A running job has removed a cut while it was read."""
+    """A running job has removed a snapshot while it was read."""
 
     def __init__(self, number: int) -> None:
         super().__init__(

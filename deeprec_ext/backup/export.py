@@ -1,4 +1,4 @@
-"""A cut as an ordinary TensorFlow checkpoint, which stock `Saver.restore` and `tf.train.load_checkpoint` read.
+"""A snapshot as an ordinary TensorFlow checkpoint, which stock `Saver.restore` and `tf.train.load_checkpoint` read.
 
 Values are written in several runs of `SaveV2`, each of bounded size, and merged afterwards, as a sharded Saver does. Parts
 of a partitioned variable, and pieces of large ones, are saved as slices of the whole; a reader puts them together for any
@@ -148,10 +148,10 @@ def check_model(manifest: Manifest, path: str, model_dir: str) -> None:
 
 
 def restore(directory: Directory, manifest: Manifest, model_dir: str, *, force: bool = False) -> Exported:
-    """Makes the cut the newest checkpoint of a model directory, with the ledger's position beside it.
+    """Makes the snapshot the newest checkpoint of a model directory, with the ledger's position beside it.
 
     Training that starts there (`deeprec-ext run`, or stock TensorFlow) restores it; the number of PS and slots is free.
-    Raises WrongBackupError, DamagedError, UsageError when the directory is ahead of the cut (unless `force`), OSError.
+    Raises WrongBackupError, DamagedError, UsageError when the directory is ahead of the snapshot (unless `force`), OSError.
     """
     check_model(manifest, directory.path, model_dir)
     latest = tf.train.latest_checkpoint(model_dir)

@@ -1,7 +1,7 @@
-"""The manifest of a cut: JSON with a checksum of its own, one file per cut, written last and renamed.
+"""The manifest of a snapshot: JSON with a checksum of its own, one file per snapshot, written last and renamed.
 
-It names everything a reader needs: the variables, the files of the base and of all deltas up to this cut, and where
-training stood when the cut began. A reader that does not know its version says so and stops.
+It names everything a reader needs: the variables, the files of the base and of all deltas up to this snapshot, and where
+training stood when the snapshot began. A reader that does not know its version says so and stops.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SavedVariable:
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of one cut: the state of one slot, or what changed of it."""
+    """One file of one snapshot: the state of one slot, or what changed of it."""
 
     name: str
     bytes: int
@@ -59,7 +59,7 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Snapshot:
     id: str
     number: int
     files: tuple[DataFile, ...]
@@ -71,7 +71,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One cut with everything it builds on."""
+    """One snapshot with everything it builds on."""
 
     job: str
     job_id: str
@@ -82,17 +82,17 @@ class Manifest:
     step: int
     epoch: int
     time: float
-    """When the cut began, Unix seconds."""
+    """When the snapshot began, Unix seconds."""
     ledger: bytes
     """Position of the data ledger, read before the first row."""
     slots: int
     global_step: str
     variables: tuple[SavedVariable, ...]
-    chain: tuple[Cut, ...]
-    """The base first, this cut last."""
+    chain: tuple[Snapshot, ...]
+    """The base first, this snapshot last."""
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> Snapshot:
         return self.chain[-1]
 
     @property
@@ -104,7 +104,7 @@ class Manifest:
         return self.cut.number
 
     @property
-    def base(self) -> Cut:
+    def base(self) -> Snapshot:
         return self.chain[0]
 
     @property
@@ -127,7 +127,7 @@ class Manifest:
         return found
 
 
-def cut_id(number: int, aimaster_incarnation: int, job_id: str) -> str:
+def snapshot_id(number: int, aimaster_incarnation: int, job_id: str) -> str:
     """Names of files begin with it; nobody else uses it."""
     return f"{number:08d}-{aimaster_incarnation}-{job_id}"
 
@@ -141,13 +141,13 @@ def data_name(identifier: str, slot: int) -> str:
 
 
 def number_of(name: str) -> int:
-    """The number of the cut that a file belongs to, from its name; -1: none of ours."""
+    """The number of the snapshot that a file belongs to, from its name; -1: none of ours."""
     found = _CUT.match(name)
     return int(found[2]) if found else -1
 
 
 def id_of(name: str) -> str:
-    """The id of the cut that a file belongs to, from its name; empty: none of ours."""
+    """The id of the snapshot that a file belongs to, from its name; empty: none of ours."""
     found = _CUT.match(name)
     return found[1] if found else ""
 

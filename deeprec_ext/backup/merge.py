@@ -1,4 +1,4 @@
-"""The value of each variable at one cut, in pieces of bounded size, from the base and the deltas that follow it.
+"""The value of each variable at one snapshot, in pieces of bounded size, from the base and the deltas that follow it.
 
 The pieces are those of the last file in which the variable is whole. For each piece the later deltas are looked at, and of
 those only the blocks that have rows of it are read; the last blocks read of each file are kept, since both go upwards.
@@ -51,7 +51,7 @@ class _File:
 
 
 class SlotState:
-    """The variables of one slot at a cut. A context: it holds its files open."""
+    """The variables of one slot at a snapshot. A context: it holds its files open."""
 
     def __init__(self, directory: Directory, manifest: Manifest, slot: int) -> None:
         self._directory, self._needed = directory, manifest.needed().get(slot, [])

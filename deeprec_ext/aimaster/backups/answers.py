@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deeprec_ext.backup import manifest
-from deeprec_ext.backup.chains import SealedCut
+from deeprec_ext.backup.chains import CommittedSnapshot
 from deeprec_ext.backup.manifest import DataFile
 from deeprec_ext.decoding import built
 from deeprec_ext.errors import DeepRecError
@@ -25,7 +25,7 @@ class ImpossibleError(DeepRecError):
 
 
 @dataclass(frozen=True)
-class FoundCut:
+class FoundSnapshot:
     """The newest consistent one."""
 
     id: str
@@ -39,18 +39,18 @@ class FoundCut:
 class Looked:
     """At a directory of backups."""
 
-    cuts: Sequence[SealedCut]
+    cuts: Sequence[CommittedSnapshot]
     highest: int
     unsealed: Sequence[str]
     damaged: Sequence[str]
-    found: FoundCut | None
+    found: FoundSnapshot | None
 
 
 def written(ack: pb.Ack, identifier: str, slots: Collection[int]) -> list[DataFile]:
-    """The files of a cut by one PS: one of each of its slots. Raises ImpossibleError.
+    """The files of a snapshot by one PS: one of each of its slots. Raises ImpossibleError.
 
     Args:
-        identifier: of the cut.
+        identifier: of the snapshot.
         slots: that it was told to write.
     """
     names = [field.name for field in dataclasses.fields(DataFile)]
@@ -78,8 +78,8 @@ def looked(text: str) -> Looked:
         raise ImpossibleError(f"ack.backup_json is none: {type(error).__name__}: {error}"[:TEXT_MAX]) from error
 
 
-def _cut(values: dict[str, Any]) -> SealedCut:
-    one = built(SealedCut, values)
+def _cut(values: dict[str, Any]) -> CommittedSnapshot:
+    one = built(CommittedSnapshot, values)
     for name in one.files:
         if manifest.id_of(name) != one.id:
             raise ValueError(f"{name!r} is no file of the cut {one.id!r}")
@@ -87,8 +87,8 @@ def _cut(values: dict[str, Any]) -> SealedCut:
     return one
 
 
-def _found(values: dict[str, Any]) -> FoundCut:
-    one = built(FoundCut, {**values, "ledger": base64.b64decode(values["ledger"], validate=True)}, newer=True)
+def _found(values: dict[str, Any]) -> FoundSnapshot:
+    one = built(FoundSnapshot, {**values, "ledger": base64.b64decode(values["ledger"], validate=True)}, newer=True)
     _id(one.id), _number(one.number), _number(one.step)
     return one
 

@@ -1,9 +1,9 @@
-"""Disk backups as the AIMaster sees them: when a cut is made, whether it is a base, what is removed, and what is restored.
+"""Disk backups as the AIMaster sees them: when a snapshot is made, whether it is a base, what is removed, and what is restored.
 
-A cut: the ledger's position and the step are read, every PS writes the files of its slots, and when all have said so one PS
-writes the manifest. Nothing in training waits for any of it. A cut that a scaling or a death comes across is dropped: without
-a manifest its files do not exist, and the next seal removes them. What cannot be written is one warning per episode, and is
-tried again at the next interval.
+A snapshot: the ledger's position and the step are read, every PS writes the files of its slots, and when all have said so one
+PS writes the manifest. Nothing in training waits for any of it. A snapshot that a scaling or a death comes across is dropped:
+without a manifest its files do not exist, and the next commit removes them. What cannot be written is one warning per episode,
+and is tried again at the next interval.
 
 The directory itself is the memory: a new AIMaster asks a PS what is in it, and begins a new chain.
 """
@@ -25,8 +25,8 @@ from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.view import AgreedCluster
 from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.backup import chains, manifest, model
-from deeprec_ext.backup.chains import SealedCut
-from deeprec_ext.backup.manifest import Cut, DataFile, Manifest
+from deeprec_ext.backup.chains import CommittedSnapshot
+from deeprec_ext.backup.manifest import DataFile, Manifest, Snapshot
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 T = TypeVar("T")
@@ -41,14 +41,14 @@ LOOK_SECONDS = 60.0
 """Longest wait for a PS that reads the directory; it reads manifests, not data."""
 
 MARKS_SECONDS = 5.0
-"""How much longer than an interval a cut waits for rows to be marked."""
+"""How much longer than an interval a snapshot waits for rows to be marked."""
 
 TRIES_MAX = 8
-"""Cuts tried by one restore, newest first."""
+"""Snapshots tried by one restore, newest first."""
 
 
 class DroppedError(CommandError):
-    """A scaling or a death came across the cut: no fault of the directory."""
+    """A scaling or a death came across the snapshot: no fault of the directory."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Restored:
 
     cut: int
     step: int
-    """Global step at the time of the cut, as far as the AIMaster knew it."""
+    """Global step at the time of the snapshot, as far as the AIMaster knew it."""
     ledger: bytes
     bytes: int
     seconds: float
@@ -72,23 +72,23 @@ class DiskBackups:
         # Of the last attempt, by whichever AIMaster of this run.
         self.error: str = "" if job.spec.resume else job.store.get("disk_error", "")
         self._path = ""  # of which the following is known
-        self._cuts: list[SealedCut] = []
-        self._chain: tuple[Cut, ...] = ()
+        self._cuts: list[CommittedSnapshot] = []
+        self._chain: tuple[Snapshot, ...] = ()
         self._highest = 0
         self._dropped: list[str] = []
-        self._sealed_number = 0
-        self._sealed_at = 0.0  # monotonic; when the newest sealed cut began
+        self._committed_number = 0
+        self._committed_at = 0.0  # monotonic; when the newest committed snapshot began
         self._begun_at: float | None = None
         self._tried = False  # by this AIMaster
-        self._state: object = None  # the job's, when the newest sealed cut began
+        self._state: object = None  # the job's, when the newest committed snapshot began
         self._restores = 0
 
     # ------------------------------------------------------------------------------------------------ what others ask
 
     def status(self, message: pb.BackupStatus) -> None:
         if path := self._job.disk_backup:
-            message.disk_path, message.disk_cut = path, self._sealed_number
-            message.disk_seconds = self._job.clock.monotonic() - self._sealed_at if self._sealed_number else 0.0
+            message.disk_path, message.disk_cut = path, self._committed_number
+            message.disk_seconds = self._job.clock.monotonic() - self._committed_at if self._committed_number else 0.0
             message.error = message.error or self.error
 
     @property
@@ -116,7 +116,7 @@ class DiskBackups:
             self._begun_at = now  # of waiting
         if not self._tried and job.marks_on:
             return True
-        # Soon after a restore rows are not marked yet, and a cut could not be followed by a delta.
+        # Soon after a restore rows are not marked yet, and a snapshot could not be followed by a delta.
         patience = 0.0 if job.marks_on else job.disk_backup_seconds + MARKS_SECONDS
         return now - self._begun_at >= job.disk_backup_seconds + patience
 
@@ -128,7 +128,7 @@ class DiskBackups:
         return bool(job.catalogue.variables) and not self.busy()
 
     def _situation(self) -> tuple[object, ...]:
-        """Another one in the end than at the beginning: the cut is not of one owner per slot."""
+        """Another one in the end than at the beginning: the snapshot is not of one owner per slot."""
         cluster = self._job.cluster
         return cluster.ps, cluster.slot_map, cluster.lost, *self._marked_state()
 
@@ -137,10 +137,10 @@ class DiskBackups:
         job = self._job
         return job.cluster.generation, job.catalogue.fingerprint, self._restores, job.marks_on
 
-    # ------------------------------------------------------------------------------------------------ a cut
+    # ------------------------------------------------------------------------------------------------ a snapshot
 
     async def cut(self) -> bool:
-        """One cut, sealed or dropped. Never raises for what can go wrong with it."""
+        """One snapshot, committed or dropped. Never raises for what can go wrong with it."""
         job = self._job
         self._begun_at = began = job.clock.monotonic()
         self._tried = True
@@ -175,12 +175,12 @@ class DiskBackups:
         changed = "" if state == self._state else "variables or marks are not those of the last cut any more"
         decided = chains.next_cut(known, marks_on=job.marks_on, changed=changed)
         self._highest = number = self._highest + 1
-        identifier = manifest.cut_id(number, job.incarnation, self.job_id)
+        identifier = manifest.snapshot_id(number, job.incarnation, self.job_id)
         self._dropped.append(identifier)
         ledger, step, wall = job.ledger.position(), job.members.step, job.clock.wall()
         files = await self._write(number, identifier, decided.base, situation)
         chain = () if decided.base or all(file.whole for file in files) else self._chain
-        chain = (*chain, Cut(identifier, number, files))
+        chain = (*chain, Snapshot(identifier, number, files))
         variables = manifest.variables_of(job.catalogue.variables)
         made = Manifest(
             job=job.spec.name, job_id=self.job_id, fingerprint=model.fingerprint(variables),
@@ -189,7 +189,7 @@ class DiskBackups:
         )  # fmt: skip
         await self._seal(made)
         self._chain, self._state = chain, state
-        self._sealed_number, self._sealed_at = number, began
+        self._committed_number, self._committed_at = number, began
         job.store.put(**{resuming.DISK: {"step": step, "time": wall}})
         whole = chain[0].id == identifier
         job.event(
@@ -239,7 +239,7 @@ class DiskBackups:
 
     async def _seal(self, made: Manifest) -> None:
         job = self._job
-        cuts = [*self._cuts, chains.sealed(made)]
+        cuts = [*self._cuts, chains.committed(made)]
         dropped = [identifier for identifier in self._dropped if identifier != made.id]
         remove = chains.removable(cuts, self.job_id, job.settings.disk_backup_keep, dropped, made.slots)
         seal = pb.SealBackup(path=job.disk_backup, cut=made.number, manifest_json=manifest.dumps(made), remove=remove)
@@ -251,7 +251,7 @@ class DiskBackups:
         self._dropped = []
 
     async def _look(self) -> None:
-        """What the directory holds, before the first cut into it."""
+        """What the directory holds, before the first snapshot into it."""
         values = await self._find(self._any_ps(self._job.cluster))
         self._cuts, self._dropped = list(values.cuts), list(values.unsealed)
         self._highest, self._chain = max(self._highest, values.highest), ()
@@ -270,9 +270,9 @@ class DiskBackups:
     # ------------------------------------------------------------------------------------------------ restoring
 
     async def restore(self, cluster: AgreedCluster) -> Restored | None:
-        """Loads the newest consistent cut of this job into the PS of `cluster`, every slot of it, and rewinds the ledger.
+        """Loads the newest consistent snapshot of this job into the PS of `cluster`, every slot of it, and rewinds the ledger.
 
-        None when there is no disk backup, or no cut of it can be used (a `warning` event says why). Nobody may train
+        None when there is no disk backup, or no snapshot of it can be used (a `warning` event says why). Nobody may train
         meanwhile, and nothing else may be going on with these PS. Raises CommandError when one of the PS is lost, or does not
         answer within `disk_backup_limit_seconds`.
 

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 import grpc
 import grpc.aio
+import psutil
 
 from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.errors import UnreachableError, UsageError
@@ -84,17 +84,6 @@ class PodBackend(Protocol):
         """Why a pod that was asked for does not run yet (no node has room, no such image); empty: there is nothing to say."""
 
     async def close(self) -> None: ...
-
-
-def host_available_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """`MemAvailable` of this host in bytes; None where there is no such file."""
-    try:
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        return None
-    return None
 
 
 class LauncherBackend:
@@ -175,7 +164,7 @@ class LauncherBackend:
         return status.state != "waiting"
 
     def available_memory(self) -> int | None:
-        return None if self._elsewhere else host_available_memory()
+        return None if self._elsewhere else psutil.virtual_memory().available
 
     def waiting_reason(self, name: str) -> str:
         return self._waiting.get(name, "")

@@ -1,7 +1,7 @@
-"""Disk backups on a PS: writing the files of a cut, sealing it, finding one, restoring from one.
+"""Disk backups on a PS: writing the files of a snapshot, committing it, finding one, restoring from one.
 
-Everything is done in a thread of its own: a pause, a promotion or a migration never waits behind a cut. The AIMaster sends
-the next command when the last one is done or given up; so a command that comes while a cut is being written drops it.
+Everything is done in a thread of its own: a pause, a promotion or a migration never waits behind a snapshot. The AIMaster sends
+the next command when the last one is done or given up; so a command that comes while a snapshot is being written drops it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
 
-from deeprec_ext.backup import sealing
+from deeprec_ext.backup import snapshots
 from deeprec_ext.backup.blocks import FileWriter
 from deeprec_ext.backup.errors import DamagedError
 from deeprec_ext.backup.files import Directory, directory
@@ -52,8 +52,8 @@ class Disk:
         self._waiting: queue.Queue[pb.Command] = queue.Queue(WAITING_MAX)
         self._thread: threading.Thread | None = None
         self._source: tuple[object, Source] | None = None
-        self._last: tuple[Directory, str, list[str]] | None = None  # id and files of the cut written last
-        self._written: dict[str, str] = {}  # bitmap -> id of the cut its table was last written for
+        self._last: tuple[Directory, str, list[str]] | None = None  # id and files of the snapshot written last
+        self._written: dict[str, str] = {}  # bitmap -> id of the snapshot its table was last written for
         self._restores = CallingOff()
         self._present = 0  # id of the command that is carried out
 
@@ -109,7 +109,7 @@ class Disk:
             raise CancelledCutError("the cut was dropped: another command came")
         source = self._source_of(command)
         deltas = deltas_of(self._written, command.parent, command.base)
-        self._written = {}  # what is taken now is lost to the next delta unless this cut is sealed
+        self._written = {}  # what is taken now is lost to the next delta unless this snapshot is committed
         place = directory(command.path)
         place.make()
         self._remove_unsealed()
@@ -142,7 +142,7 @@ class Disk:
         return files
 
     def _remove_unsealed(self) -> None:
-        """Of the cut written last, if it was not sealed: on a full disk its files are in the way of the next one."""
+        """Of the snapshot written last, if it was not committed: on a full disk its files are in the way of the next one."""
         if self._last is None:
             return
         place, identifier, names = self._last
@@ -169,12 +169,12 @@ class Disk:
 
     def _seal_backup(self, command: pb.SealBackup) -> dict[str, Any]:
         manifest = loads(command.manifest_json, "the manifest")
-        sealing.seal(directory(command.path), manifest, command.manifest_json, command.remove)
+        snapshots.commit(directory(command.path), manifest, command.manifest_json, command.remove)
         return {}
 
     def _find_backup(self, command: pb.FindBackup) -> dict[str, Any]:
-        found = sealing.look(directory(command.path), may_be_new=True, most=command.most, before=command.before)
-        text = sealing.answer(found, command.path, command.fingerprint, command.job, command.before)
+        found = snapshots.look(directory(command.path), may_be_new=True, most=command.most, before=command.before)
+        text = snapshots.answer(found, command.path, command.fingerprint, command.job, command.before)
         return {"backup_json": text}
 
     def _call_off(self, _: pb.CallOff) -> dict[str, Any]:

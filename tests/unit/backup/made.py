@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from deeprec_ext.backup import manifest as manifests
-from deeprec_ext.backup import model, sealing
+from deeprec_ext.backup import model, snapshots
 from deeprec_ext.backup.blocks import FileWriter
 from deeprec_ext.backup.files import directory
 
@@ -63,7 +63,7 @@ class Backup:
         values["global_step"] = values["global_step"] + 5
         for name in changed:
             values[name] = values[name] + 1  # all rows, of which only some are told apart below
-        identifier = manifests.cut_id(self.number, 1, self.job)
+        identifier = manifests.snapshot_id(self.number, 1, self.job)
         files = []
         for slot in (0, 1):
             name = manifests.data_name(identifier, slot)
@@ -74,13 +74,13 @@ class Backup:
                         self._write_variable(writer, v, base, v.name in changed)
                 writer.finish()
             files.append(manifests.DataFile(name, writer.size, writer.crc32, slot, writer.rows, writer.raw_bytes, base))
-        self.chain = (*(() if base else self.chain), manifests.Cut(identifier, self.number, tuple(files)))
+        self.chain = (*(() if base else self.chain), manifests.Snapshot(identifier, self.number, tuple(files)))
         variables = tuple(self.model.variables)
         made = manifests.Manifest(
             self.job, self.job, model.fingerprint(variables), model.layout(variables), int(values["global_step"]), 1,
             1e9 + self.number, b"ledger", 2, "global_step", variables, self.chain,
         )  # fmt: skip
-        sealing.seal(self.place, made, manifests.dumps(made), remove)
+        snapshots.commit(self.place, made, manifests.dumps(made), remove)
         self.manifests.append(made)
         self.states.append(dict(values))
         return made

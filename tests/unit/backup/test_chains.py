@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeprec_ext.backup import chains, manifest, sealing
-from deeprec_ext.backup.chains import SealedCut, next_cut, removable
+from deeprec_ext.backup import chains, manifest, snapshots
+from deeprec_ext.backup.chains import CommittedSnapshot, next_cut, removable
 from deeprec_ext.backup.errors import DamagedError, WrongBackupError
 from tests.unit.backup.made import Backup
 
 
 def cut(number, base, size=10, job="job"):
-    return SealedCut(str(number), number, str(base), size, (f"f{number}a", f"f{number}b"), job)
+    return CommittedSnapshot(str(number), number, str(base), size, (f"f{number}a", f"f{number}b"), job)
 
 
 def test_a_new_base_when_the_deltas_reach_its_size():
@@ -119,14 +119,14 @@ def test_cuts_that_were_never_sealed_are_found_by_their_files(tmp_path):
     (tmp_path / "cut-00000009-2-job-slot0003.drx").write_bytes(b"half")
     (tmp_path / "cut-00000008-2-other-slot0003.drx").write_bytes(b"half")
     (tmp_path / "notes.txt").write_text("not ours")
-    found = sealing.look(backup.place)
-    assert found.unsealed == ["00000008-2-other", "00000009-2-job"] and len(found.manifests) == 1
-    assert json.loads(sealing.answer(found, "", "", "job", 0))["unsealed"] == ["00000009-2-job"]
+    found = snapshots.look(backup.place)
+    assert found.uncommitted == ["00000008-2-other", "00000009-2-job"] and len(found.manifests) == 1
+    assert json.loads(snapshots.answer(found, "", "", "job", 0))["unsealed"] == ["00000009-2-job"]
 
 
 def test_a_search_looks_at_the_newest_manifests_below_a_number_only(tmp_path):
     backup = Backup(tmp_path)
     for _ in range(5):
         backup.write(base=True)
-    assert [one.number for one in sealing.look(backup.place, most=2).manifests] == [5, 4]
-    assert [one.number for one in sealing.look(backup.place, most=2, before=4).manifests] == [3, 2]
+    assert [one.number for one in snapshots.look(backup.place, most=2).manifests] == [5, 4]
+    assert [one.number for one in snapshots.look(backup.place, most=2, before=4).manifests] == [3, 2]

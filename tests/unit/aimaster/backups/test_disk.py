@@ -13,7 +13,7 @@ import pytest
 
 from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.backup import manifest as manifests
-from deeprec_ext.backup import sealing
+from deeprec_ext.backup import snapshots
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, World, catalogue
@@ -80,8 +80,8 @@ class FakeDirectory:
         return pb.Ack()
 
     def _find_backup(self, agent, command: pb.FindBackup) -> pb.Ack:
-        found = sealing.Found(list(manifests.newest_first(self.manifests.values())))
-        text = sealing.answer(found, command.path, command.fingerprint, command.job, command.before)
+        found = snapshots.Found(list(manifests.newest_first(self.manifests.values())))
+        text = snapshots.answer(found, command.path, command.fingerprint, command.job, command.before)
         return pb.Ack(backup_json=text)
 
     def _restore_backup(self, agent, command: pb.RestoreBackup) -> pb.Ack:

@@ -122,7 +122,7 @@ class World:
 
     def write(self, base=False, seal=True) -> pb.Ack:
         self.number += 1
-        identifier = manifests.cut_id(self.number, 1, "job")
+        identifier = manifests.snapshot_id(self.number, 1, "job")
         parent = self.chain[-1].id if self.chain else ""
         command = pb.WriteBackup(
             path=self.path, cut=self.number, base=base, variables=self.variables, id=identifier, parent=parent
@@ -133,7 +133,7 @@ class World:
             files = tuple(manifests.DataFile(**{name: getattr(file, name) for name in fields}) for file in ack.files)
             if base or all(file.whole for file in files):
                 self.chain = []
-            self.chain.append(manifests.Cut(identifier, self.number, files))
+            self.chain.append(manifests.Snapshot(identifier, self.number, files))
             saved = manifests.variables_of(self.variables)
             manifest = manifests.Manifest(
                 "a job", "job", model.fingerprint(saved), model.layout(saved), 7, 1, 0.0, b"position", 8, "global_step",
@@ -309,7 +309,7 @@ def test_a_cut_is_not_sealed_when_the_directory_is_not_shared(world):
     file = manifests.DataFile(ack.files[0].name, ack.files[0].bytes, 0, 3, 1, 1, True)
     saved = manifests.variables_of(world.variables)
     made = manifests.Manifest(
-        "a job", "job", "m", "l", 7, 1, 0.0, b"", 8, "global_step", saved, (manifests.Cut(identifier, 1, (file,)),)
+        "a job", "job", "m", "l", 7, 1, 0.0, b"", 8, "global_step", saved, (manifests.Snapshot(identifier, 1, (file,)),)
     )  # fmt: skip
     sealed = world.one.ask(seal_backup=pb.SealBackup(path=world.path, cut=1, manifest_json=manifests.dumps(made)))
     assert not sealed.ok and "missing" in sealed.error and "all PS share" in sealed.error

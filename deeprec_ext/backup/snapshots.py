@@ -1,4 +1,4 @@
-"""Looking at a backup directory, and sealing a cut in it."""
+"""Looking at a backup directory, and committing a snapshot in it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Found:
     damaged: dict[str, str] = field(default_factory=dict)
     """File name -> one line that names it."""
     sizes: dict[str, int] = field(default_factory=dict)
-    unsealed: list[str] = field(default_factory=list)
-    """Ids of cuts that have files and no manifest."""
+    uncommitted: list[str] = field(default_factory=list)
+    """Ids of snapshots that have files and no manifest."""
 
 
 def look(directory: Directory, *, may_be_new: bool = False, most: int = 0, before: int = 0) -> Found:
-    """Reads the manifests (of `most` cuts below number `before`, newest first) and compares the sizes of their files.
+    """Reads the manifests (of `most` snapshots below number `before`, newest first) and compares the sizes of their files.
 
     Raises WrongBackupError: no such directory or no backup in it (unless it `may_be_new`), or one of another version.
     """
@@ -53,7 +53,7 @@ def look(directory: Directory, *, may_be_new: bool = False, most: int = 0, befor
     found = Found()
     names = directory.names()
     wanted = sorted((name for name in names if name.endswith(SUFFIX)), key=number_of, reverse=True)
-    found.unsealed = sorted({id_of(name) for name in names} - {id_of(name) for name in wanted} - {""})
+    found.uncommitted = sorted({id_of(name) for name in names} - {id_of(name) for name in wanted} - {""})
     wanted = [name for name in wanted if not before or number_of(name) < before]
     for name in wanted[: most or None]:
         try:
@@ -77,7 +77,7 @@ def look(directory: Directory, *, may_be_new: bool = False, most: int = 0, befor
 
 
 def forget_removed(directory: Directory, found: Found) -> None:
-    """A cut that a running job has removed since the names were listed is no cut, and what it lacks no damage.
+    """A snapshot that a running job has removed since the names were listed is no snapshot, and what it lacks no damage.
 
     Manifests are removed before their files (`chains.removable`): whoever misses a file looks for its manifest once more.
     """
@@ -90,7 +90,7 @@ def forget_removed(directory: Directory, found: Found) -> None:
 
 
 def exists(directory: Directory, manifest: Manifest) -> bool:
-    """Whether a running job has not removed this cut."""
+    """Whether a running job has not removed this snapshot."""
     return manifest_name(manifest.id) in directory.names()
 
 
@@ -135,7 +135,7 @@ def check_files(directory: Directory, files: Iterable[DataFile]) -> dict[str, st
 
 
 def choose(found: Found, path: str, **conditions: Any) -> Manifest:
-    """The newest consistent cut (conditions as `chains.newest_consistent`). Raises NoCutError naming what is damaged."""
+    """The newest consistent snapshot (conditions as `chains.newest_consistent`). Raises NoCutError naming what is damaged."""
     manifest = chains.newest_consistent(found.manifests, found.damaged, **conditions)
     if manifest is not None:
         return manifest
@@ -144,10 +144,10 @@ def choose(found: Found, path: str, **conditions: Any) -> Manifest:
     raise NoCutError(f"{path}: no consistent cut" + (f": {'; '.join(texts[:3])}{more}" if texts else " that fits"))
 
 
-def seal(directory: Directory, manifest: Manifest, text: str, remove: Iterable[str]) -> None:
-    """Makes a cut exist: its manifest under another name, then renamed. Then removes what nobody needs, where it can.
+def commit(directory: Directory, manifest: Manifest, text: str, remove: Iterable[str]) -> None:
+    """Makes a snapshot exist: its manifest under another name, then renamed. Then removes what nobody needs, where it can.
 
-    Raises NoCutError when a file of the cut is not here as it was written, OSError when the manifest cannot be written.
+    Raises NoCutError when a file of the snapshot is not here as it was written, OSError when the manifest cannot be written.
     """
     found, there = Found(), set(directory.names())
     for file in manifest.cut.files:
@@ -181,9 +181,9 @@ def answer(found: Found, path: str, fingerprint: str, job_id: str, before: int) 
             )
     newest = chains.newest_consistent(found.manifests, found.damaged, job_id=job_id, before=before)
     values: dict[str, Any] = {
-        "cuts": [_sealed(chains.sealed(manifest)) for manifest in found.manifests],
+        "cuts": [_plain(chains.committed(manifest)) for manifest in found.manifests],
         "highest": max((manifest.number for manifest in found.manifests), default=0),
-        "unsealed": [one for one in found.unsealed if job_id and one.endswith(f"-{job_id}")],
+        "unsealed": [one for one in found.uncommitted if job_id and one.endswith(f"-{job_id}")],
         "damaged": list(found.damaged.values())[:10],
         "found": None,
     }
@@ -196,5 +196,5 @@ def answer(found: Found, path: str, fingerprint: str, job_id: str, before: int) 
     return json.dumps(values)
 
 
-def _sealed(cut: chains.SealedCut) -> dict[str, Any]:
+def _plain(cut: chains.CommittedSnapshot) -> dict[str, Any]:
     return {**cut.__dict__, "files": list(cut.files)}
