@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from deeprec_ext.errors import DeepRecError, UnreachableError
@@ -106,6 +106,18 @@ class Api:
 
     # ------------------------------------------------------------------------------------------------ requests
 
+    @contextlib.asynccontextmanager
+    async def _answer(
+        self, method: str, path: str, asked: str, headers: Mapping[str, str], **options: Any
+    ) -> AsyncIterator[Any]:
+        """An `aiohttp.ClientResponse` that is none of an error. Raises ApiError, UnreachableError."""
+        with _reached(asked):
+            url = self._configuration.host + path
+            async with self._session.request(method, url, headers=headers, **options) as answer:
+                if answer.status >= 400:
+                    raise api_error(answer.status, await answer.text(), asked)
+                yield answer
+
     async def request(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, str] | None = None,
         content_type: str = "application/json", timeout_seconds: float = CALL_SECONDS,
@@ -113,45 +125,32 @@ class Api:
         """One request. Raises ApiError (its subclasses), or UnreachableError when there was no answer."""
         import aiohttp
 
-        asked = f"{method} {path.partition('?')[0]}"
-        try:
-            async with self._session.request(
-                method, self._configuration.host + path, params=query, headers=self._headers(content_type),
-                data=None if body is None else json.dumps(body),
-                timeout=aiohttp.ClientTimeout(total=timeout_seconds),
-            ) as answer:  # fmt: skip
-                text = await answer.text()
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-            raise UnreachableError(f"the Kubernetes API does not answer ({asked}): {error!r}") from error
-        if answer.status >= 400:
-            raise api_error(answer.status, text, asked)
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        data, asked = None if body is None else json.dumps(body), f"{method} {path.partition('?')[0]}"
+        headers = self._headers(content_type)
+        async with self._answer(method, path, asked, headers, params=query, data=data, timeout=timeout) as answer:
+            text = await answer.text()
         value: Manifest = json.loads(text)
         return value
 
     @contextlib.asynccontextmanager
-    async def stream(self, path: str, query: Mapping[str, str], *, read_seconds: float) -> AsyncIterator[Any]:
+    async def stream(
+        self, path: str, query: Mapping[str, str], *, read_seconds: float, verb: str = "GET"
+    ) -> AsyncIterator[Any]:
         """The body of an answer as it comes, an `aiohttp.StreamReader`.
 
         Args:
             read_seconds: nothing may come for so long.
+            verb: as errors call it.
 
         Raises ApiError; UnreachableError, also from within the block when the connection breaks.
         """
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CALL_SECONDS, sock_read=read_seconds)
-        try:
-            async with self._session.get(
-                self._configuration.host + path,
-                params=query,
-                headers=self._headers("application/json"),
-                timeout=timeout,
-            ) as answer:
-                if answer.status >= 400:
-                    raise api_error(answer.status, await answer.text(), f"GET {path}")
-                yield answer.content
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-            raise UnreachableError(f"the Kubernetes API does not answer (GET {path}): {error!r}") from error
+        headers = self._headers("application/json")
+        async with self._answer("GET", path, f"{verb} {path}", headers, params=query, timeout=timeout) as answer:
+            yield answer.content
 
     @contextlib.asynccontextmanager
     async def websocket(self, path: str, protocol: str) -> AsyncIterator[Any]:
@@ -169,10 +168,11 @@ class Api:
             )
         )  # fmt: skip
         try:
-            await asyncio.wait({opening}, timeout=CALL_SECONDS)
-            if not opening.done():
-                raise asyncio.TimeoutError
-            opened = opening.result()
+            with _reached(asked, but=aiohttp.WSServerHandshakeError):
+                await asyncio.wait({opening}, timeout=CALL_SECONDS)
+                if not opening.done():
+                    raise asyncio.TimeoutError
+                opened = opening.result()
         except aiohttp.WSServerHandshakeError as error:
             try:
                 await self.request("GET", path)
@@ -182,8 +182,6 @@ class Api:
             raise ApiError(
                 error.status, "", f"{asked}: no websocket is opened ({error.status}: {error.message})"
             ) from error
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-            raise UnreachableError(f"the Kubernetes API does not answer ({asked}): {error!r}") from error
         finally:
             opening.cancel()
         try:
@@ -247,28 +245,30 @@ class Api:
 
         Raises ExpiredError when `version` is too old, UnreachableError when the connection breaks.
         """
-        import aiohttp
-
         query = {
             "watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_SECONDS), **_selectors(labels, fields),
         }  # fmt: skip
         path = resource.path(namespace)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CALL_SECONDS, sock_read=WATCH_SECONDS + 30.0)
-        try:
-            async with self._session.get(
-                self._configuration.host + path, params=query, headers=self._headers("application/json"),
-                timeout=timeout,
-            ) as answer:  # fmt: skip
-                if answer.status >= 400:
-                    raise api_error(answer.status, await answer.text(), f"WATCH {path}")
-                async for line in _lines(answer.content):
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        raise api_error(event["object"].get("code", 500), json.dumps(event["object"]), f"WATCH {path}")
-                    yield event["type"], event["object"]
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-            raise UnreachableError(f"the Kubernetes API does not answer (WATCH {path}): {error!r}") from error
+        async with self.stream(path, query, read_seconds=WATCH_SECONDS + 30.0, verb="WATCH") as content:
+            async for line in _lines(content):
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise api_error(event["object"].get("code", 500), json.dumps(event["object"]), f"WATCH {path}")
+                yield event["type"], event["object"]
+
+
+@contextlib.contextmanager
+def _reached(asked: str, but: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+    """Raises UnreachableError where there is no answer, except for `but`, which is one."""
+    import aiohttp
+
+    try:
+        yield
+    except but:
+        raise
+    except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        raise UnreachableError(f"the Kubernetes API does not answer ({asked}): {error!r}") from error
 
 
 async def _lines(content: Any) -> AsyncIterator[bytes]:

@@ -180,7 +180,7 @@ def test_quantities_add_up_exactly() -> None:
     assert add([{"cpu": "0.1"}] * 3 + [{"cpu": "200m", "memory": "1Mi"}]) == {"cpu": "500m", "memory": "1048576"}
 
 
-@pytest.mark.parametrize("text", ["", "much", "1 Gi", "1GiB", "0x10"])
+@pytest.mark.parametrize("text", ["", "much", "1 Gi", "1GiB", "0x10", "1K", "inf", "1_000", "٣"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no quantity"):
         parse_quantity(text)
