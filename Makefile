@@ -132,6 +132,10 @@ size: $(VENV)/installed-test  ## Count the product: lines and files of each room
 house: $(VENV)/installed-test  ## Draw docs/house.svg, the rooms and their order, from the contracts in pyproject.toml
 	$(BIN)/python -m benchmarks.house --draw
 
+.PHONY: settings
+settings: $(VENV)/installed-test  ## Write docs/settings.md from the table of options
+	$(BIN)/python -m tests.docs.test_options
+
 # ---------------------------------------------------------------------------------------------------------- benchmarks
 
 .PHONY: bench-stock

@@ -40,6 +40,7 @@ import psutil
 from benchmarks.agents import JOB, PS, SLOTS, START_SECONDS, Agent, FakeLauncher, client, told
 from deeprec_ext.aimaster.main import raise_file_limit
 from deeprec_ext.launch.ports import free_port
+from deeprec_ext.options import specification
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import authority, credentials
@@ -96,13 +97,19 @@ async def measure(options: argparse.Namespace, workdir: Path) -> dict[str, Any]:
     address = f"127.0.0.1:{free_port()}"
     launcher.make_agent = lambda name: Agent(name, address, certs, options.heartbeat, options.gazer)
     master = [
-        sys.executable, "-m", "deeprec_ext.aimaster", "--job", JOB, "--listen", address, "--workdir", str(workdir),
-        "--launcher", f"127.0.0.1:{launcher_port}", "--certs", certs, "--ps", str(PS), "--workers", str(workers),
-        "--slots", str(SLOTS), "--max-ps", str(PS + PS_STEP),
-        "--max-workers", str(workers + WORKERS_STEP), "--setting", f"heartbeat_seconds={options.heartbeat}",
-        "--setting", "ps_heartbeat_limit_seconds=30", "--setting", "worker_heartbeat_limit_seconds=60",
-        "--setting", f"gazer_seconds={options.gazer}",
+        sys.executable, "-m", "deeprec_ext.aimaster", "--spec", str(workdir / "specification.json"), "--listen", address,
+        "--workdir", str(workdir), "--launcher", f"127.0.0.1:{launcher_port}", "--certs", certs,
     ]  # fmt: skip
+    settings = {
+        "heartbeat_seconds": options.heartbeat, "ps_heartbeat_limit_seconds": 30, "worker_heartbeat_limit_seconds": 60,
+        "gazer_seconds": options.gazer,
+    }  # fmt: skip
+    (workdir / "specification.json").write_text(
+        specification(
+            ((name, str(value)) for name, value in settings.items()), name=JOB, ps=PS, workers=workers, slots=SLOTS,
+            max_ps=PS + PS_STEP, max_workers=workers + WORKERS_STEP,
+        )
+    )  # fmt: skip
     with contextlib.ExitStack() as stack:
         aimaster = stack.enter_context(process(master, workdir / "aimaster.log"))
         outputs = []

@@ -36,6 +36,7 @@ from deeprec_ext.aimaster.main import raise_file_limit
 from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.launch.ports import free_port
+from deeprec_ext.options import specification
 from deeprec_ext.proto import PROTOCOL_MAJOR
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -182,11 +183,18 @@ async def measure(options: argparse.Namespace, workdir: Path) -> dict[str, Any]:
     address = f"127.0.0.1:{free_port()}"
     profile = ["-m", "cProfile", "-o", options.profile] if options.profile else []
     master = [
-        sys.executable, *profile, "-m", "deeprec_ext.aimaster", "--job", JOB, "--listen", address, "--workdir", str(workdir),
-        "--launcher", f"127.0.0.1:{launcher_port}", "--certs", certs, "--ps", "1", "--workers", str(options.workers),
-        "--slots", "8", "--max-workers", str(options.workers), "--setting", f"heartbeat_seconds={options.heartbeat}",
-        "--setting", "ps_heartbeat_limit_seconds=30", "--setting", "worker_heartbeat_limit_seconds=60",
+        sys.executable, *profile, "-m", "deeprec_ext.aimaster", "--spec", str(workdir / "specification.json"),
+        "--listen", address, "--workdir", str(workdir), "--launcher", f"127.0.0.1:{launcher_port}", "--certs", certs,
     ]  # fmt: skip
+    settings = {
+        "heartbeat_seconds": options.heartbeat, "ps_heartbeat_limit_seconds": 30, "worker_heartbeat_limit_seconds": 60,
+    }  # fmt: skip
+    (workdir / "specification.json").write_text(
+        specification(
+            ((name, str(value)) for name, value in settings.items()), name=JOB, ps=1, workers=options.workers, slots=8,
+            max_workers=options.workers,
+        )
+    )  # fmt: skip
     outputs = [workdir / f"client-{number}.json" for number in range(CLIENTS)]
     with contextlib.ExitStack() as stack:
         aimaster = stack.enter_context(process(master, workdir / "aimaster.log"))

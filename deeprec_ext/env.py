@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 
 PREFIX = "DEEPREC_EXT_"
+SPECIFICATION = "SPECIFICATION"
 SERVER_DEFAULTS = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 """Of a PS, unless its environment says otherwise. With oneDNN, TensorFlow takes memory from a pool that gives nothing back:
 after a checkpoint, which copies every table, a PS had one and a half times what it needs. Nothing that runs there is faster
@@ -93,6 +94,11 @@ def address() -> str | None:
 def certificates() -> str | None:
     """Directory with `ca.pem`, `<certificate>.pem`, `<certificate>-key.pem` (`security.credentials`); None: no TLS (tests)."""
     return _get("CERTS") or None
+
+
+def specification() -> str:
+    """Of an AIMaster: `options.specification`; empty: it is told by a file."""
+    return _get(SPECIFICATION)
 
 
 def workdir() -> str | None:

@@ -1,218 +1,332 @@
-"""Settings of a job: what, unit, default and why, in one place. The command line's flags have the same names."""
+"""The options of a job: name, unit, default, check, help, flag, annotation and environment of each, in one table.
+
+A row is a field that `option` makes, so that code reads it with its type: `Settings` (each `--setting NAME=VALUE`), `Sizes`
+(how many and how large), `JobSpec` (what an AIMaster is told besides); `OTHERS` are read before there is an AIMaster. The
+command line, the annotations of a TFJob, the AIMaster's specification and the tables in docs/ are made from it, or compared
+with it. An option that is added here is there in all of them.
+"""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from deeprec_ext.bounds import DIGITS, MOST
+from deeprec_ext import __version__
+from deeprec_ext.bounds import DIGITS, MOST, real, whole
 from deeprec_ext.errors import UsageError
+from deeprec_ext.layout import LAYOUTS, OTHER_NAMES
+from deeprec_ext.units import parse_duration
 
 OBJECTIVES = ("fastest", "cheapest", "deadline")
 """What the autoscaler can be after."""
 
-
 BAD_RECORDS = ("fail", "skip")
 """What a damaged record of a dataset may do."""
 
+SWITCH = ("auto", "on", "off")
 
-WORDS = {
-    "bad_records": BAD_RECORDS,
-    "cut": ("auto", "on", "off"),
-    "dedup": ("auto", "on", "off"),
-    "objective": OBJECTIVES,
-    "peer_backup": ("auto", "on", "off"),
-    "peer_backup_holder": ("auto", "off"),
-    "ps_failover": ("promote", "replace"),
-}
-"""Settings that are one of few words: another is an error, not the default."""
+SPECIFICATION_VERSION = 1
+"""Grows when a field changes its meaning; one that is new is unknown to older AIMasters anyway."""
+
+SPECIFICATION_MAX = 100_000
+"""Characters. The kernel takes 128 KiB as one variable of an environment."""
+
+_SUFFIXES = ("_seconds", "_bytes")
+_UNITS = {"seconds": "seconds", "bytes": "bytes", "ps": "PS", "workers": "workers", "slots": "slots", "cpu": "cores"}
+_METAVARS = {"PS": "N", "workers": "N", "slots": "S", "cores": "CORES", "bytes": "SIZE", "seconds": "DURATION"}
+_TEXTS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row. A job says it as `--max-ps 4` (`flag`) or `aimaster.deeprec.io/max-ps: "4"` (`annotation`), if at all."""
+
+    name: str
+    default: Any
+    help: str
+    words: tuple[str, ...] = ()  # it is one of these, where there are any: another is an error, not the default
+    flag: bool = False
+    annotation: bool = False
+    environment: str = ""  # by which a process of the job is told, without `env.PREFIX`
+
+    @property
+    def type(self) -> type:
+        return type(self.default)
+
+    @property
+    def key(self) -> str:
+        """Of flag and annotation: a quantity is written with its unit, so its name needs none."""
+        for suffix in _SUFFIXES:
+            if self.name.endswith(suffix):
+                return self.name[: -len(suffix)].replace("_", "-")
+        return self.name.replace("_", "-")
+
+    @property
+    def unit(self) -> str:
+        """Of `bounds.MOST`, as the name ends; empty: no number."""
+        if self.type not in (int, float):
+            return ""
+        return _UNITS.get(self.name.rpartition("_")[2], "count" if self.type is int else "number")
+
+    def complaint(self, value: Any) -> str:
+        """Why it is no value of this option, as the rest of a sentence; empty: it is one."""
+        if self.unit:
+            if type(value) not in (int, self.type):
+                return f"must be {_TEXTS[self.type]}"
+            if not 0 <= value <= MOST[self.unit]:  # nor nan
+                return f"must be a number of 0 or more, and {MOST[self.unit]:,} at the most"
+        elif type(value) is not self.type:
+            return f"must be {_TEXTS[self.type]}"
+        return f"must be one of {', '.join(self.words)}" if self.words and value not in self.words else ""
+
+    def read(self, text: str) -> Any:
+        """As `--setting` takes it. Raises UsageError."""
+        what = f"--setting {self.name}={text[:DIGITS]}"
+        try:
+            if self.unit and len(text) > DIGITS:
+                raise ValueError(text)
+            value = _BOOLEANS[text.lower()] if self.type is bool else self.type(text)
+        except (KeyError, ValueError):
+            raise UsageError(f"{what}: must be {_TEXTS[self.type]}") from None
+        if complaint := self.complaint(value):
+            raise UsageError(f"{what}: {complaint}")
+        return value
+
+    def said(self, text: str) -> str:
+        """As `--setting` takes it, of what its own flag was given. Raises UsageError."""
+        if self.words and text not in self.words:
+            raise UsageError(f"--{self.key} {text[:DIGITS]}: write {one_of(self.words)}")
+        try:
+            return written(parse_duration(text) if self.unit == "seconds" else text)
+        except ValueError as error:
+            raise UsageError(f"--{self.key}: {error}") from None
+
+    def add_flag(self, parser: argparse.ArgumentParser) -> None:
+        """To a command. Its destination is `key`; None, or False: not given."""
+        if self.type is bool:
+            parser.add_argument(f"--{self.key}", action="store_true", help=self.help)
+            return
+        counts = {int: whole, float: real}.get(self.type) if self.unit not in ("seconds", "bytes", "cores") else None
+        metavar = _METAVARS.get(self.unit, "N" if self.unit else "WHAT")
+        parser.add_argument(f"--{self.key}", type=counts(self.unit) if counts else str, metavar=metavar, help=self.help)
+
+
+def one_of(words: tuple[str, ...]) -> str:
+    """`a, b or c`."""
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def written(value: Any) -> str:
+    """As `--setting` takes it."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def option(default: Any, help: str, **more: Any) -> Any:
+    """A field that is a row of the table; `more`: of `Option`."""
+    return field(default=default, metadata={"help": help, **more})
+
+
+@cache
+def rows(table: type) -> tuple[Option, ...]:
+    """Of a dataclass."""
+    return tuple(Option(one.name, one.default, **one.metadata) for one in dataclasses.fields(table) if one.metadata)
+
+
+def all_rows() -> tuple[Option, ...]:
+    return (*rows(JobSpec), *rows(Settings), *OTHERS)
+
+
+# Rows in the form of a table.
+# fmt: off
+BOTH: dict[str, Any] = {"flag": True, "annotation": True}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Time limits and sizes of one job. Tests make them small."""
+    """Time limits, sizes and choices of one job's AIMaster. Tests make them small."""
 
-    heartbeat_seconds: float = 0.5
-    """How often an agent reports. 1 000 agents at 0.5 s are 2 000 messages a second; larger jobs set 2 s."""
-
-    ps_heartbeat_limit_seconds: float = 3.0
-    """A PS silent for longer is given up: no user code runs there, so nothing but a hang or a death explains it."""
-
-    worker_heartbeat_limit_seconds: float = 30.0
-    """A worker silent for longer is given up. User code may hold the interpreter for long (a C extension, a collection)."""
-
-    busy_limit_seconds: float = 60.0
-    """A process that is silent because it waits for the processor, or works, is given up after so long instead: to kill it
-    makes no machine emptier, and costs the most recent updates. One that is seen to hang has only the limits above."""
-
-    acquire_limit_seconds: float = 300.0
-    """How long ACQUIRE waits for new processes to register. A pod may have to pull an image."""
-
-    prepare_limit_seconds: float = 600.0
-    """How long PREPARE may take: pre-copy of terabytes and preparing sessions of large graphs. Training goes on."""
-
-    pause_limit_seconds: float = 10.0
-    """How long PAUSE waits for the last trainer to stop at a step boundary: longer than any usual step."""
-
-    lease_seconds: float = 30.0
-    """How long a trainer stands still at most; then it goes on with the old view. Covers PAUSE and FINAL_COPY."""
-
-    commit_margin_seconds: float = 1.0
-    """COMMIT is decided only while every lease has at least this left: clocks differ in rate, messages take time."""
-
-    release_limit_seconds: float = 60.0
-    """How long RELEASE waits for drained processes to exit by themselves before they are stopped."""
-
-    copy_chunk_bytes: int = 8 << 20
-    """Rows per pre-copy message are chosen so that a message stays below this: bounds memory and the time a step competes."""
-
-    dirty_small_bytes: int = 4 << 20
-    """Pre-copy ends when less than this is dirty: about 10 ms of final copy."""
-
-    dirty_rounds_max: int = 8
-    """Pre-copy ends after so many rounds even if the remainder still shrinks."""
-
-    end_limit_seconds: float = 60.0
-    """How long a trainer's process may live after its script has ended (last line, own threads, own `atexit` handlers): then it
-    is ended with the script's exit code. Taking apart an interpreter full of data takes seconds, on a busy machine tens."""
-
-    finish_grace_seconds: float = 30.0
-    """How long workers may go on after the chief has ended."""
-
-    restarts_max: int = 10
-    """A role that exited in error is started again so many times."""
-
-    verify_copies: bool = False
-    """Compare checksums of both sides of every moved variable, in the pause. For tests."""
-
-    dedup: str = "auto"
-    """Look up unique ids only: `auto` (where it pays), `on`, `off`."""
-
-    cut: str = "auto"
-    """Cut variables over slots, so that no PS has a large one alone: `auto` (those of 2 MB and more), `on` (of 128 kB and
-    more), `off`. Holds for a job from its start: what is on the PS is not cut afterwards."""
-
-    peer_backup: str = "auto"
-    """Backups of every slot in another PS's memory, or, with a single PS, a trainer's: `auto` (on) or `off`."""
-
-    peer_backup_holder: str = "auto"
-    """With a single PS, which has no peer: `auto` (its backups lie with a trainer, the *holder*: another host's before the
-    chief; they count in its memory) or `off` (there are none)."""
-
-    peer_backup_seconds: float = 5.0
-    """How often they are refreshed by dirty rows: the most a lost PS can forget. Bytes grow with the rows touched."""
-
-    peer_backup_steps: int = 0
-    """Refresh every so many global steps instead; 0: by time."""
-
-    disk_backup: str = ""
-    """Directory of incremental disk backups, anything that tf.io.gfile writes; empty: what the script's BackupHook asks for,
-    `off`: none."""
-
-    disk_backup_seconds: float = 60.0
-    """How often a cut (base or delta) is written to the disk backup."""
-
-    disk_backup_keep: int = 2
-    """Chains (a base with its deltas) kept in the disk backup; older ones are removed."""
-
-    disk_backup_limit_seconds: float = 600.0
-    """How long one cut may take before it is given up."""
-
-    ps_failover: str = "promote"
-    """What a lost PS's slots come back on: `promote` (the survivors that hold the peer backups) or `replace` (a new PS, from
-    the disk backup or the last checkpoint)."""
-
-    replace_lost_ps: bool = True
-    """After a promotion, start a new PS in the background and move slots to it, so that the job has its size again."""
-
-    lost_ack_seconds: float = 0.5
-    """How long a failover waits for the trainers' highest steps before it goes on without the late ones."""
-
-    standby_sessions_max: int = 4
-    """Sessions a trainer prepares in advance for the loss of single PS; each costs the memory of a graph. 0: none."""
-
-    standby_delay_seconds: float = 0.0
-    """From a change of the PS until they are prepared for it. With `autoscale` at least 90 s: while a size is being looked
-    for, the next change makes them worthless, and preparing them makes the throughput look worse than it is."""
-
-    lease_ahead_seconds: float = 60.0
-    """Work a worker holds in leased shards: training goes on so long without an AIMaster."""
-
-    autoscale: bool = False
-    """Whether the AIMaster decides the size of the job, within its limits. Without it nothing but a request scales."""
-
-    objective: str = "fastest"
-    """What the autoscaler is after: `fastest`, `cheapest` or `deadline`."""
-
-    deadline_seconds: float = 0.0
-    """For the objective `deadline`: when the job shall have ended, counted from its start."""
-
-    decide_seconds: float = 10.0
-    """How often at least the autoscaler looks whether something is to be changed; it does so when a window ends as well."""
-
-    window_seconds: float = 10.0
-    """Length of the windows in which throughput is measured: some hundred steps, so that noise evens out."""
-
-    strict: bool = False
-    """Whether a job fails where something trains beside the PS (or is otherwise told as a notice) instead of going on."""
-
-    gazer_seconds: float = 2.0
-    """How often every process reports what it uses and how its steps go; 0: never. A sample costs below a millisecond."""
-
-    trace_seconds: float = 30.0
-    """The least time between two traced steps of a trainer (op times, transfers, load per slot); 0: no traces."""
-
-    trace_budget: float = 0.001
-    """Share of a trainer's time that traced steps may cost more than usual ones; where they cost much they become rarer."""
-
-    rebuild_limit_seconds: float = 8.0
-    """How long an AIMaster that has lost its store waits for the word of those who took part. A PS that does not come counts
-    as lost; what a trainer trained that does not come is trained again. Below the 10 s after which a failed step is one."""
-
-    bad_records: str = "fail"
-    """What a damaged record of a dataset does (a CRC that is wrong, a quote that is not closed): `fail` (its shard fails, and
-    the job with it) or `skip` (it is left out and counted)."""
-
-    shard_failures_max: int = 3
-    """A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside."""
+    heartbeat_seconds: float = option(
+        0.5, "How often an agent reports. 1 000 agents at 0.5 s are 2 000 messages a second; larger jobs set 2 s.")
+    ps_heartbeat_limit_seconds: float = option(
+        3.0, "A PS silent for longer is given up: no user code runs there, so nothing but a hang or a death explains it.")
+    worker_heartbeat_limit_seconds: float = option(
+        30.0, "A worker silent for longer is given up. User code may hold the interpreter for long (a C extension, a "
+        "collection).")
+    busy_limit_seconds: float = option(
+        60.0,
+        "A process that is silent because it waits for the processor, or works, is given up after so long instead: to "
+        "kill it makes no machine emptier, and costs the most recent updates. One that is seen to hang has only the "
+        "limits above.")
+    acquire_limit_seconds: float = option(
+        300.0, "How long ACQUIRE waits for new processes to register. A pod may have to pull an image.")
+    prepare_limit_seconds: float = option(
+        600.0, "How long PREPARE may take: pre-copy of terabytes and preparing sessions of large graphs. Training goes on.")
+    pause_limit_seconds: float = option(
+        10.0, "How long PAUSE waits for the last trainer to stop at a step boundary: longer than any usual step.")
+    lease_seconds: float = option(
+        30.0, "How long a trainer stands still at most; then it goes on with the old view. Covers PAUSE and FINAL_COPY.")
+    commit_margin_seconds: float = option(
+        1.0, "COMMIT is decided only while every lease has at least this left: clocks differ in rate, messages take time.")
+    release_limit_seconds: float = option(
+        60.0, "How long RELEASE waits for drained processes to exit by themselves before they are stopped.")
+    copy_chunk_bytes: int = option(
+        8 << 20,
+        "Rows per pre-copy message are chosen so that a message stays below this: bounds memory and the time a step "
+        "competes.")
+    dirty_small_bytes: int = option(4 << 20, "Pre-copy ends when less than this is dirty: about 10 ms of final copy.")
+    dirty_rounds_max: int = option(8, "Pre-copy ends after so many rounds even if the remainder still shrinks.")
+    end_limit_seconds: float = option(
+        60.0, "How long a trainer's process may live after its script has ended (last line, own threads, own `atexit` "
+        "handlers): then it is ended with the script's exit code. Taking apart an interpreter full of data takes "
+        "seconds, on a busy machine tens.")
+    finish_grace_seconds: float = option(30.0, "How long workers may go on after the chief has ended.")
+    restarts_max: int = option(10, "A role that exited in error is started again so many times.")
+    verify_copies: bool = option(
+        False, "Compare checksums of both sides of every moved variable, in the pause. For tests.")
+    dedup: str = option("auto", "Look up unique ids only: `auto` (where it pays), `on`, `off`.", words=SWITCH)
+    cut: str = option(
+        "auto",
+        "Cut variables over slots, so that no PS has a large one alone: `auto` (those of 2 MB and more), `on` (of 128 "
+        "kB and more), `off`. Holds for a job from its start: what is on the PS is not cut afterwards.", words=SWITCH)
+    peer_backup: str = option(
+        "auto", "Backups of every slot in another PS's memory, or, with a single PS, a trainer's: `auto` (on) or `off`.",
+        words=SWITCH)
+    peer_backup_holder: str = option(
+        "auto",
+        "With a single PS, which has no peer: `auto` (its backups lie with a trainer, the *holder*: another host's "
+        "before the chief; they count in its memory) or `off` (there are none).", words=("auto", "off"))
+    peer_backup_seconds: float = option(
+        5.0, "How often they are refreshed by dirty rows: the most a lost PS can forget. Bytes grow with the rows touched.")
+    peer_backup_steps: int = option(0, "Refresh every so many global steps instead; 0: by time.")
+    disk_backup: str = option(
+        "", "Directory of incremental disk backups, anything that tf.io.gfile writes; empty: what the script's BackupHook "
+        "asks for, `off`: none.")
+    disk_backup_seconds: float = option(60.0, "How often a cut (base or delta) is written to the disk backup.")
+    disk_backup_keep: int = option(
+        2, "Chains (a base with its deltas) kept in the disk backup; older ones are removed.")
+    disk_backup_limit_seconds: float = option(600.0, "How long one cut may take before it is given up.")
+    ps_failover: str = option(
+        "promote",
+        "What a lost PS's slots come back on: `promote` (the survivors that hold the peer backups) or `replace` (a "
+        "new PS, from the disk backup or the last checkpoint).", words=("promote", "replace"))
+    replace_lost_ps: bool = option(
+        True, "After a promotion, start a new PS in the background and move slots to it, so that the job has its size "
+        "again.")
+    lost_ack_seconds: float = option(
+        0.5, "How long a failover waits for the trainers' highest steps before it goes on without the late ones.")
+    standby_sessions_max: int = option(
+        4, "Sessions a trainer prepares in advance for the loss of single PS; each costs the memory of a graph. 0: none.")
+    standby_delay_seconds: float = option(
+        0.0, "From a change of the PS until they are prepared for it. With `autoscale` at least 90 s: while a size is "
+        "being looked for, the next change makes them worthless, and preparing them makes the throughput look worse "
+        "than it is.")
+    lease_ahead_seconds: float = option(
+        60.0, "Work a worker holds in leased shards: training goes on so long without an AIMaster.")
+    autoscale: bool = option(
+        False, "let the AIMaster decide the numbers, within the limits below", **BOTH)
+    objective: str = option(
+        "fastest", "of --autoscale: fastest (default), cheapest, or deadline with --deadline",
+        words=OBJECTIVES, **BOTH)
+    deadline_seconds: float = option(
+        0.0, "when the job shall have ended, from its start: 90s, 30m, 2h", **BOTH)
+    decide_seconds: float = option(
+        10.0,
+        "How often at least the autoscaler looks whether something is to be changed; it does so when a window ends as "
+        "well.")
+    window_seconds: float = option(
+        10.0, "Length of the windows in which throughput is measured: some hundred steps, so that noise evens out.")
+    strict: bool = option(
+        False, "fail where something trains beside the PS, instead of saying so", **BOTH)
+    gazer_seconds: float = option(
+        2.0, "How often every process reports what it uses and how its steps go; 0: never. A sample costs below a "
+        "millisecond.")
+    trace_seconds: float = option(
+        30.0, "The least time between two traced steps of a trainer (op times, transfers, load per slot); 0: no traces.")
+    trace_budget: float = option(
+        0.001,
+        "Share of a trainer's time that traced steps may cost more than usual ones; where they cost much they become "
+        "rarer.")
+    rebuild_limit_seconds: float = option(
+        8.0, "How long an AIMaster that has lost its store waits for the word of those who took part. A PS that does not "
+        "come counts as lost; what a trainer trained that does not come is trained again. Below the 10 s after which "
+        "a failed step is one.")
+    bad_records: str = option(
+        "fail",
+        "what a damaged record of a dataset does (a CRC that is wrong, a quote that is not closed): fail (default; "
+        "its shard fails, and the job with it), or skip: it is left out and counted",
+        words=BAD_RECORDS, **BOTH)
+    shard_failures_max: int = option(
+        3, "A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside.")
 
 
 @dataclass(frozen=True)
-class JobSpec:
-    """What the job was started with."""
+class Sizes:
+    """How many and how large a job's processes are, and may become. `workers` are those beside the chief; 0 of what a pod
+    requests: nothing was said."""
 
-    name: str
-    workdir: Path
-    slots: int
-    ps: int
-    workers: int
-    evaluator: bool = False
-    min_ps: int = 1
-    max_ps: int = 0  # 0: as many as slots
-    min_workers: int = 0
-    max_workers: int = 1000
+    ps: int = option(2, "parameter servers at the start (default 2; 1 with --autoscale)", flag=True)
+    workers: int = option(1, "workers beside the chief (default 1; 0 with --autoscale, and allowed)", flag=True)
+    slots: int = option(8, "virtual PS, fixed for the job (default 2 x max PS, at least 8)", **BOTH, environment="SLOTS")
+    min_ps: int = option(1, "never fewer PS (default 1)", **BOTH)
+    max_ps: int = option(0, "never more PS (default 4, or what --ps and --events need)", **BOTH)
+    min_workers: int = option(0, "never fewer workers (default 0)", **BOTH)
+    max_workers: int = option(1000, "never more workers (default 4, or what is needed)", **BOTH)
+    evaluator: bool = option(
+        False, "a process that evaluates checkpoints beside the training", flag=True, environment="EVALUATOR")
+    ps_cpu: float = option(0.0, "hold each PS to so many cores: 0.5 or 500m (default: no limit)", flag=True)
+    worker_cpu: float = option(0.0, "the same for chief, workers and evaluator, each", flag=True)
+    ps_memory_bytes: int = option(0, "hold each PS to so much memory: 1GiB (default: no limit)", flag=True)
+    worker_memory_bytes: int = option(0, "the same for chief, workers and evaluator, each", flag=True)
+    max_ps_cpu: float = option(0.0, "of --autoscale: it may change what each PS is held to, up to this", **BOTH)
+    max_worker_cpu: float = option(0.0, "the same for chief and workers, each", **BOTH)
+    max_ps_memory_bytes: int = option(0, "the same for the memory of each PS", **BOTH)
+    max_worker_memory_bytes: int = option(0, "the same for chief and workers, each", **BOTH)
+    total_cpu: float = option(0.0, "of --autoscale: never more for all PS and workers together", **BOTH)
+    total_memory_bytes: int = option(0, "the same for memory", **BOTH)
+
+
+@dataclass(frozen=True)
+class JobSpec(Sizes):
+    """What the job was started with: the AIMaster's specification, and `workdir` and `resume`, which its process is told."""
+
+    name: str = option("", "of the job")
+    start: str = option("", "how the autoscaler's first size was estimated; empty: it was given")
+    own_pods: bool = option(True, "the AIMaster makes them; else Kubeflow, by `replicas`: numbered, all of a role the same")
+    elsewhere: bool = option(False, "they run on other machines than the launcher, and keep their size")
+    operator: bool = option(True, "of a TFJob; without one the job is kept in the ConfigMap NAME-tfjob")
+    package_image: str = option("", "of a TFJob: brings this package into its pods")
+    gang_scheduler: str = option("", "of a TFJob: its pods belong to this one's PodGroup")
     settings: Settings = field(default_factory=Settings)
     given: frozenset[str] = frozenset()  # names of the settings that somebody has given, be it with their usual value
+    workdir: Path = Path()
     resume: bool = False  # nothing of the former run is alive
-    ps_cpu: float = 0.0  # cores that a PS requests; 0: no request
-    worker_cpu: float = 0.0
-    ps_memory_bytes: int = 0
-    worker_memory_bytes: int = 0
-    max_ps_cpu: float = 0.0  # to which the autoscaler may raise the request; 0: not at all
-    max_worker_cpu: float = 0.0
-    max_ps_memory_bytes: int = 0
-    max_worker_memory_bytes: int = 0
-    total_cpu: float = 0.0  # cores that all pods may request together; 0: no limit
-    total_memory_bytes: int = 0
-    own_pods: bool = True  # the AIMaster makes them; else Kubeflow, by `replicas`: numbered, and all of a role the same
-    start: str = ""  # how the autoscaler's first size was estimated; empty: it was given
 
     @property
     def ps_limit(self) -> int:
         return min(self.max_ps or self.slots, self.slots)
+
+
+OTHERS = (
+    Option("backup", "", "off, peer, disk=DIR or peer,disk=DIR (default: peer, and what the script's BackupHook asks for)",
+           **BOTH),
+    Option("layout", "auto", "what the script's TF_CONFIG calls the chief: chief, master, or workers alone, of which worker 0 "
+           "is the chief (also written worker0) (default: by the script's text)", ("auto", *LAYOUTS, *OTHER_NAMES), **BOTH,
+           environment="LAYOUT"),
+    Option("enabled", False, "the job is elastic", annotation=True),
+    Option("hold", False, "nothing is decided", annotation=True),
+    Option("package", "inject", "inject: an init container brings the package into the user's image; image: the image has it",
+           ("inject", "image"), annotation=True),
+    Option("state_volume", "", "a claim for the AIMaster's files", annotation=True),
+    Option("reachable_from", "", "namespaces whose pods reach the page and what containers serve", annotation=True),
+)
+# fmt: on
 
 
 def split_setting(text: str) -> tuple[str, str]:
@@ -225,34 +339,77 @@ def split_setting(text: str) -> tuple[str, str]:
 
 def values_given(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """Names and texts → names and values, for `Settings`. Raises UsageError that names the setting, and those there are."""
-    kinds = {name: type(value) for name, value in dataclasses.asdict(Settings()).items()}
+    known = {row.name: row for row in rows(Settings)}
     values: dict[str, Any] = {}
     for name, text in pairs:
-        if name not in kinds:
-            raise UsageError(f"--setting {name}: no such setting; there are {', '.join(kinds)}")
-        kind = kinds[name]
-        try:
-            if kind is bool:
-                values[name] = {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-            elif kind in (int, float) and len(text) > DIGITS:
-                raise ValueError(text)
-            else:
-                values[name] = kind(text)
-        except (KeyError, ValueError):
-            example = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "text")
-            raise UsageError(f"--setting {name}={text[:DIGITS]}: must be {example}") from None
-        if kind in (int, float):
-            most = MOST[_kind_of(name, kind)]
-            if not 0 <= values[name] <= most:
-                raise UsageError(
-                    f"--setting {name}={text[:DIGITS]}: must be a number of 0 or more, and {most:,} at the most"
-                )
-        if text not in WORDS.get(name, (text,)):
-            raise UsageError(f"--setting {name}={text[:DIGITS]}: must be one of {', '.join(WORDS[name])}")
+        if name not in known:
+            raise UsageError(f"--setting {name}: no such setting; there are {', '.join(known)}")
+        values[name] = known[name].read(text)
     return values
 
 
-def _kind_of(name: str, kind: type) -> str:
-    """Of `bounds.MOST`: a setting's name ends with its unit."""
-    unit = name.rpartition("_")[2]
-    return unit if unit in ("seconds", "bytes") else "count" if kind is int else "number"
+def flags_said(arguments: argparse.Namespace, table: Iterable[Option]) -> dict[str, str]:
+    """Names of these options, with what their flags were given, as `--setting` takes it. Raises UsageError."""
+    given = {row: getattr(arguments, row.key.replace("-", "_"), None) for row in table if row.flag}
+    return {
+        row.name: row.said(written(value)) for row, value in given.items() if value is not None and value is not False
+    }
+
+
+# ------------------------------------------------------------------------------------------- the AIMaster's specification
+
+
+def specification(pairs: Iterable[tuple[str, str]], **values: Any) -> str:
+    """For the AIMaster: `values` of a `JobSpec`, and settings as `--setting` takes them. Raises UsageError."""
+    named = {row.name: values.pop(row.name, row.default) for row in rows(JobSpec)}
+    assert not values, values
+    head = {"version": SPECIFICATION_VERSION, "by": __version__}
+    text = json.dumps({**head, **named, "settings": values_given(pairs)})
+    read_specification(text)
+    return text
+
+
+def read_specification(text: str) -> JobSpec:
+    """Raises UsageError: also for what another version of deeprec-ext wrote that means more than this one knows."""
+    if len(text) > SPECIFICATION_MAX:
+        raise _wrong(f"it has {len(text):,} characters; the most are {SPECIFICATION_MAX:,}")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _wrong(f"no JSON: {str(error)[:200]}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("settings", {}), dict):
+        raise _wrong("it must be an object, and its `settings` another")
+    version, by, settings = found.pop("version", None), found.pop("by", "another version"), found.pop("settings", {})
+    if version != SPECIFICATION_VERSION:
+        raise _other(by, f"it is of version {version!r:.40}, not {SPECIFICATION_VERSION}")
+    given = _checked(Settings, settings, by)
+    values = _checked(JobSpec, found, by)
+    if missing := [name for name in ("name", "ps", "workers", "slots") if name not in values]:
+        raise _wrong(f"it does not say {', '.join(missing)}")
+    spec = JobSpec(**values, settings=Settings(**given), given=frozenset(given))
+    if spec.ps < 1:
+        raise _wrong(f"ps is {spec.ps}: a job needs at least one PS")
+    if max(spec.ps, spec.max_ps) > spec.slots:
+        raise _wrong(f"{max(spec.ps, spec.max_ps)} PS are more than the {spec.slots} slots")
+    return spec
+
+
+def _checked(table: type, values: Mapping[str, Any], by: Any) -> dict[str, Any]:
+    known = {row.name: row for row in rows(table)}
+    if unknown := [name[:DIGITS] for name in values if name not in known]:
+        raise _other(by, f"it says {', '.join(unknown[:10])}, which is not known here")
+    for name, value in values.items():
+        if complaint := known[name].complaint(value):
+            raise _wrong(f"{name} is {str(value)[:DIGITS]!r}: {complaint}")
+    return dict(values)
+
+
+def _wrong(why: str) -> UsageError:
+    return UsageError(f"the specification is wrong: {why}")
+
+
+def _other(by: Any, why: str) -> UsageError:
+    return _wrong(
+        f"{why}. deeprec-ext {str(by)[:DIGITS]} wrote it, this is {__version__}: the AIMaster and what starts it (operator, "
+        "launcher) have to be of one version"
+    )

@@ -10,6 +10,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from deeprec_ext import env
+from deeprec_ext.options import Sizes, rows
+from deeprec_ext.options import specification as written
 from tfjob.annotations import Elastic
 from tfjob.model import names
 from tfjob.model.kinds import Manifest
@@ -159,7 +162,8 @@ def pod(job: TFJob, elastic: Elastic, options: Options) -> Manifest:
 
 def _container(job: TFJob, elastic: Elastic, options: Options) -> Manifest:
     return {
-        "name": names.AIMASTER_CONTAINER, "image": options.image, "command": command(job, elastic, options),
+        "name": names.AIMASTER_CONTAINER, "image": options.image, "command": command(job),
+        "env": [{"name": env.PREFIX + env.SPECIFICATION, "value": specification(job, elastic, options)}],
         "ports": [
             {"name": "grpc", "containerPort": names.AIMASTER_PORT, "protocol": "TCP"},
             {"name": "http", "containerPort": names.AIMASTER_HTTP_PORT, "protocol": "TCP"},
@@ -179,41 +183,26 @@ def _container(job: TFJob, elastic: Elastic, options: Options) -> Manifest:
     }  # fmt: skip
 
 
-def command(job: TFJob, elastic: Elastic, options: Options) -> list[str]:
-    """Arguments of `python -m deeprec_ext.aimaster`."""
-    values: dict[str, object] = {
-        "job": f"{job.namespace}.{job.name}", "tfjob": f"{job.namespace}/{job.name}",
-        "listen": f"0.0.0.0:{names.AIMASTER_PORT}", "http": f"0.0.0.0:{names.AIMASTER_HTTP_PORT}",
+def command(job: TFJob) -> list[str]:
+    """What concerns the AIMaster's process; what the job is, is its specification."""
+    return [
+        "python", "-m", "deeprec_ext.aimaster", "--tfjob", f"{job.namespace}/{job.name}",
+        "--listen", f"0.0.0.0:{names.AIMASTER_PORT}", "--http", f"0.0.0.0:{names.AIMASTER_HTTP_PORT}",
         # Of this very job: another one of the same name may have left its files on the claim.
-        "workdir": f"{STATE}/{job.name}-{job.uid[:8]}",
-        "certs": certificates.DIRECTORY, "package-image": options.package_image or options.image,
-        "ps": elastic.ps, "workers": elastic.workers, "slots": elastic.slots, "min-ps": elastic.min_ps,
-        "max-ps": elastic.max_ps, "min-workers": elastic.min_workers, "max-workers": elastic.max_workers,
-    }  # fmt: skip
-    limits = {
-        **_requests(job, names.PS, "ps"), **_requests(job, names.WORKER, "worker"),
-        "total-cpu": elastic.total_cpu, "total-memory": elastic.total_memory,
-    }  # fmt: skip
-    if not options.beside_kubeflow:  # else a pod keeps the size that its template says
-        limits |= {
-            "max-ps-cpu": elastic.max_ps_cpu, "max-worker-cpu": elastic.max_worker_cpu,
-            "max-ps-memory": elastic.max_ps_memory, "max-worker-memory": elastic.max_worker_memory,
-        }  # fmt: skip
-    values.update({name: value for name, value in limits.items() if value})
-    words = ["python", "-m", "deeprec_ext.aimaster"]
-    for name, value in values.items():
-        words += [f"--{name}", str(value)]
-    if options.beside_kubeflow:
-        words.append("--beside-kubeflow")
-    if options.scheduler:
-        words += ["--gang-scheduler", options.scheduler]
-    if elastic.evaluator:
-        words.append("--evaluator")
-    if not options.operator:
-        words.append("--no-operator")
-    for name, value in elastic.settings:
-        words += ["--setting", f"{name}={value}"]
-    return words
+        "--workdir", f"{STATE}/{job.name}-{job.uid[:8]}", "--certs", certificates.DIRECTORY,
+    ]  # fmt: skip
+
+
+def specification(job: TFJob, elastic: Elastic, options: Options) -> str:
+    """What the AIMaster is told of the job. Raises InvalidError for a template that asks for what is no quantity."""
+    sizes = {row.name: getattr(elastic, row.name) for row in rows(Sizes)}
+    sizes.update({**_requests(job, names.PS, "ps"), **_requests(job, names.WORKER, "worker")})
+    if options.beside_kubeflow:  # a pod keeps the size that its template says
+        sizes.update({f"max_{role}_{what}": 0 for role in ("ps", "worker") for what in ("cpu", "memory_bytes")})
+    return written(
+        elastic.settings, **sizes, name=f"{job.namespace}.{job.name}", own_pods=not options.beside_kubeflow,
+        operator=options.operator, gang_scheduler=options.scheduler, package_image=options.package_image or options.image,
+    )  # fmt: skip
 
 
 def _requests(job: TFJob, type_: str, role: str) -> dict[str, float]:
@@ -228,7 +217,7 @@ def _requests(job: TFJob, type_: str, role: str) -> dict[str, float]:
         cpu, memory = parse_quantity(asked.get("cpu", 0)), parse_quantity(asked.get("memory", 0))
     except ValueError as error:
         raise InvalidError(f"{spec.path}.template.spec.containers[{names.CONTAINER}].resources", str(error)) from None
-    return {f"{role}-cpu": float(cpu), f"{role}-memory": int(memory)}
+    return {f"{role}_cpu": float(cpu), f"{role}_memory_bytes": int(memory)}
 
 
 def _open_ports(job: TFJob) -> list[int]:

@@ -16,19 +16,15 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
-from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, layout_called
-from deeprec_ext.options import BAD_RECORDS, OBJECTIVES
+from deeprec_ext.bounds import MOST
+from deeprec_ext.layout import layout_called
+from deeprec_ext.options import Option, Settings, Sizes, all_rows, one_of, rows, written
 from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
 from tfjob.model import names
 from tfjob.model.spec import REPLICAS_MAX, InvalidError, TFJob
 
-OPTIONS = (
-    "enabled", "min-ps", "max-ps", "min-workers", "max-workers", "slots", "objective", "deadline", "autoscale", "hold",
-    "backup", "package", "state-volume", "max-ps-cpu", "max-worker-cpu", "max-ps-memory", "max-worker-memory",
-    "total-cpu", "total-memory", "strict", "layout", "reachable-from", "bad-records",
-)  # fmt: skip
 OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies")
 """Written by operator and AIMaster; a user reads them."""
 
@@ -38,25 +34,22 @@ CORES_MAX, BYTES_MAX, SECONDS_MAX, SLOTS_MAX = 100_000, 1 << 60, 3650 * 86_400.0
 TEXT_MAX = 1024
 """Characters of one annotation of ours."""
 
-PACKAGES = ("inject", "image")
 _DEFAULT_MAX, _DEFAULT_SLOTS = 4, 8
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
-T = TypeVar("T")
+_AMOUNTS: Mapping[str, tuple[Callable[[str], float], float, str]] = {
+    "cores": (parse_cores, CORES_MAX, f"{CORES_MAX} cores"),
+    "bytes": (parse_bytes, BYTES_MAX, "1 EiB"),
+    "seconds": (parse_duration, SECONDS_MAX, "3650d"),
+    "number": (float, MOST["number"], f"{MOST['number']:,}"),
+}
+"""Unit → how it is read, the most, and that in words."""
 
 
 @dataclass(frozen=True)
-class Elastic:
-    """One elastic job. `workers` are those beside the chief; memory in bytes, CPU in cores, 0: not said."""
+class Elastic(Sizes):
+    """One elastic job."""
 
-    ps: int
-    workers: int
-    evaluator: bool
-    slots: int
-    min_ps: int
-    max_ps: int
-    min_workers: int
-    max_workers: int
     settings: tuple[tuple[str, str], ...] = ()
     """Of the AIMaster (`--setting name=value`): autoscale, objective, deadline_seconds, peer_backup, disk_backup, strict,
     bad_records."""
@@ -69,13 +62,6 @@ class Elastic:
     state_volume: str = ""
     reachable_from: tuple[str, ...] = ()
     """Namespaces whose pods reach the job's page and what its containers serve, beside the job's own pods."""
-
-    max_ps_cpu: float = 0.0
-    max_worker_cpu: float = 0.0
-    max_ps_memory: int = 0
-    max_worker_memory: int = 0
-    total_cpu: float = 0.0
-    total_memory: int = 0
 
     def least(self, job: TFJob) -> dict[str, int]:
         """Of each type so many that it trains: its gang. Not as many as it runs at the moment: then a full cluster would keep
@@ -107,32 +93,25 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
     if not given.boolean("enabled") and not is_elastic(job):
         return None, given.warnings()
     _check_job(job)
-    package = given.text("package") or PACKAGES[0]
-    if package not in PACKAGES:
-        raise given.error("package", f"write {' or '.join(PACKAGES)}")
-    layout = layout_called(given.text("layout"))
-    if layout in ("auto", ""):
-        layout = ""
-    elif layout not in LAYOUTS:
-        raise given.error(
-            "layout", f"write auto, {', '.join((*LAYOUTS, *OTHER_NAMES)[:-1])} or {(*LAYOUTS, *OTHER_NAMES)[-1]}"
-        )
+    layout = layout_called(given.said("layout") or "auto")
     claim = given.text("state-volume")
     if claim and not _CLAIM.fullmatch(claim):
         raise given.error("state-volume", "must be the name of a PersistentVolumeClaim")
     limits = _limits(job, given)
     _check_name(job, limits)
+    amounts = {row.name: given.value(row) for row in rows(Sizes) if row.annotation and row.unit in ("cores", "bytes")}
     found = Elastic(
-        ps=limits.ps, workers=limits.workers, evaluator=job.replicas(names.EVALUATOR) > 0, slots=limits.slots,
-        min_ps=limits.min_ps, max_ps=limits.max_ps, min_workers=limits.min_workers, max_workers=limits.max_workers,
-        settings=(*_autoscale(given), *_backup(given), *_strict(given), *_bad_records(given)),
-        hold=given.boolean("hold"), layout=layout,
-        package=package, state_volume=claim, reachable_from=_reachable_from(given),
-        max_ps_cpu=given.cores("max-ps-cpu"), max_worker_cpu=given.cores("max-worker-cpu"),
-        max_ps_memory=given.bytes("max-ps-memory"), max_worker_memory=given.bytes("max-worker-memory"),
-        total_cpu=given.cores("total-cpu"), total_memory=given.bytes("total-memory"),
+        **vars(limits), **{name: value for name, value in amounts.items() if value is not None},
+        evaluator=job.replicas(names.EVALUATOR) > 0, settings=(*_settings(given).items(), *_backup(given)),
+        hold=given.boolean("hold"), layout="" if layout == "auto" else layout, package=given.said("package") or "inject",
+        state_volume=claim, reachable_from=_reachable_from(given),
     )  # fmt: skip
     return found, given.warnings()
+
+
+def known() -> list[str]:
+    """Keys of the annotations that are options."""
+    return [row.key for row in all_rows() if row.annotation]
 
 
 def sizes(job: TFJob, annotation: str) -> dict[str, int]:
@@ -243,34 +222,22 @@ def _reachable_from(given: _Given) -> tuple[str, ...]:
     return words
 
 
-def _strict(given: _Given) -> tuple[tuple[str, str], ...]:
-    return (("strict", "true"),) if given.boolean("strict") else ()
-
-
-def _bad_records(given: _Given) -> tuple[tuple[str, str], ...]:
-    text = given.text("bad-records")
-    if text and text not in BAD_RECORDS:
-        raise given.error("bad-records", f"write {' or '.join(BAD_RECORDS)}")
-    return (("bad_records", text),) if text else ()
-
-
-def _autoscale(given: _Given) -> tuple[tuple[str, str], ...]:
-    objective, deadline = given.text("objective"), given.text("deadline")
-    if not given.boolean("autoscale"):
+def _settings(given: _Given) -> dict[str, str]:
+    """As `--setting` takes them."""
+    said = {row.name: given.value(row) for row in rows(Settings) if row.annotation}
+    found = {name: written(value) for name, value in said.items() if value is not None and value is not False}
+    if "autoscale" not in found:
         for key in ("objective", "deadline"):
             if given.text(key):
                 raise given.error(key, 'says what autoscale is after; add autoscale: "true"')
-        return ()
-    objective = objective or ("deadline" if deadline else "fastest")
-    if objective not in OBJECTIVES:
-        raise given.error("objective", f"write {', '.join(OBJECTIVES)}")
+        return found
+    deadline = given.text("deadline")
+    objective = found.setdefault("objective", "deadline" if deadline else "fastest")
     if objective == "deadline" and not deadline:
         raise given.error("objective", 'needs the annotation deadline, for example "2h"')
     if deadline and objective != "deadline":
         raise given.error("deadline", f"contradicts the objective {objective}; leave one of them out")
-    found = (("autoscale", "true"), ("objective", objective))
-    seconds = given.seconds("deadline")
-    return found if seconds is None else (*found, ("deadline_seconds", f"{seconds:g}"))
+    return found
 
 
 def _backup(given: _Given) -> tuple[tuple[str, str], ...]:
@@ -303,14 +270,14 @@ class _Given:
         found = {key[len(prefix) :]: value for key, value in job.annotations.items() if key.startswith(prefix)}
         self._values: Mapping[str, str] = {key: str(value).strip() for key, value in found.items()}
         for key, value in self._values.items():
-            if key in OPTIONS and len(value) > TEXT_MAX:
+            if key in known() and len(value) > TEXT_MAX:
                 where = f"metadata.annotations[{names.ANNOTATION_PREFIX}{key}]"
                 raise InvalidError(where, f"has {len(value)} characters; must have {TEXT_MAX} or less")
 
     def warnings(self) -> tuple[str, ...]:
         found = []
-        for key in sorted(set(self._values) - {*OPTIONS, *OURS}):
-            near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=0.0)[0]
+        for key in sorted(set(self._values) - {*known(), *OURS}):
+            near = difflib.get_close_matches(key, known(), n=1, cutoff=0.0)[0]
             found.append(f"annotation {names.ANNOTATION_PREFIX}{key} is not known and does nothing; is {near} meant?")
         return tuple(found)
 
@@ -322,14 +289,36 @@ class _Given:
     def text(self, key: str) -> str:
         return self._values.get(key, "")
 
-    def value(self, key: str, convert: Callable[[str], T]) -> T | None:
+    def said(self, key: str) -> str:
+        """One of the option's words."""
+        (words,) = (row.words for row in all_rows() if row.annotation and row.key == key)
         text = self.text(key)
-        if not text:
+        if text and text not in words:
+            raise self.error(key, f"write {one_of(words)}")
+        return text
+
+    def value(self, row: Option) -> Any:
+        """As the option's type; None: not said."""
+        if row.type is bool:
+            return self.boolean(row.key)
+        if not self.text(row.key):
             return None
+        if row.words:
+            return self.said(row.key)
+        if row.type is int and row.unit != "bytes":
+            return self.whole(row.key, least=0, most=MOST[row.unit])
+        if (amount := _AMOUNTS.get(row.unit)) is None:
+            return self.text(row.key)
+        convert, most, in_words = amount
         try:
-            return convert(text)
+            found = convert(self.text(row.key))
+        except OverflowError:
+            found = math.inf
         except ValueError as error:
-            raise self.error(key, str(error)) from None
+            raise self.error(row.key, str(error)) from None
+        if not 0 <= found <= most:  # not a number is no amount either
+            raise self.error(row.key, f"must be {in_words} or less")
+        return found
 
     def boolean(self, key: str) -> bool:
         found = {"": False, "true": True, "false": False}.get(self.text(key).lower())
@@ -344,21 +333,3 @@ class _Given:
         if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
             raise self.error(key, f"must be a whole number from {least} to {most}")
         return int(text)
-
-    def cores(self, key: str) -> float:
-        return self._bounded(key, parse_cores, CORES_MAX, f"{CORES_MAX} cores") or 0.0
-
-    def bytes(self, key: str) -> int:
-        return int(self._bounded(key, parse_bytes, BYTES_MAX, "1 EiB") or 0)
-
-    def seconds(self, key: str) -> float | None:
-        return self._bounded(key, parse_duration, SECONDS_MAX, "3650d")
-
-    def _bounded(self, key: str, convert: Callable[[str], float], most: float, said: str) -> float | None:
-        try:
-            found = self.value(key, convert)
-        except OverflowError:
-            found = math.inf
-        if found is not None and not 0 <= found <= most:  # not a number is no amount either
-            raise self.error(key, f"must be {said} or less")
-        return found

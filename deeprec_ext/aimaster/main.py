@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import logging
 import resource
 import signal
@@ -11,112 +12,65 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from deeprec_ext import env
 from deeprec_ext.aimaster.core.extras import parse_address, require_autoscale, require_dashboard, require_kubernetes
 from deeprec_ext.aimaster.pods.backend import LauncherBackend
 from deeprec_ext.aimaster.rebuilding import opening, rebuild_if_lost
 from deeprec_ext.aimaster.rpc.server import AIMaster
-from deeprec_ext.bounds import real, whole
 from deeprec_ext.errors import DeepRecError, UsageError
-from deeprec_ext.options import JobSpec, Settings, split_setting, values_given
+from deeprec_ext.options import SPECIFICATION_MAX, JobSpec, read_specification
 from deeprec_ext.printable import LineFormatter, printable
 from deeprec_ext.rundir import files_private
 
 log = logging.getLogger("deeprec_ext.aimaster")
 EXIT_FAILED, EXIT_USAGE = 1, 2
 WEB_STOP_SECONDS = 5.0
+_SPECIFICATION = env.PREFIX + env.SPECIFICATION
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
-    """Raises UsageError; argparse's own errors exit with 2."""
+    """What concerns this process, and what the job is. Raises UsageError; argparse's own errors exit with 2."""
     parser = argparse.ArgumentParser(prog="python -m deeprec_ext.aimaster", description=__doc__)
-    parser.add_argument("--job", required=True, help="name of the job")
+    parser.add_argument(
+        "--spec", metavar="FILE",
+        help=f"what the job is: JSON (deeprec_ext/options.py); - is stdin (default: the environment's {_SPECIFICATION})",
+    )  # fmt: skip
     parser.add_argument("--listen", required=True, metavar="HOST:PORT")
     parser.add_argument("--workdir", required=True, type=Path, help="run directory: aimaster.db and events.jsonl")
     pods = parser.add_mutually_exclusive_group(required=True)
     pods.add_argument("--launcher", metavar="HOST:PORT", help="where pods come from: the launcher of this machine")
     pods.add_argument("--tfjob", metavar="NAMESPACE/NAME", help="or this TFJob's cluster: they are made here")
-    parser.add_argument(
-        "--elsewhere", action="store_true", help="with --launcher: pods run on other machines, and keep their size"
-    )
-    parser.add_argument(
-        "--package-image", default="", help="with --tfjob: brings this package into the pods of the job"
-    )
-    parser.add_argument(
-        "--no-operator", action="store_true", help="with --tfjob: it is kept in the ConfigMap NAME-tfjob"
-    )
-    parser.add_argument(
-        "--gang-scheduler", default="", metavar="NAME", help="with --tfjob: they belong to its PodGroup"
-    )
-    parser.add_argument(
-        "--beside-kubeflow",
-        action="store_true",
-        help="with --tfjob: its training operator makes the pods, by `replicas`",
-    )
     parser.add_argument("--certs", help="directory of the certificates; without it there is no TLS (tests only)")
-    parser.add_argument("--ps", type=whole("PS"), default=2)
-    parser.add_argument("--workers", type=whole("workers"), default=1, help="beside the chief")
-    parser.add_argument("--slots", type=whole("slots"), help="default: 2 x max PS, at least 8")
-    parser.add_argument("--min-ps", type=whole("PS"), default=1)
-    parser.add_argument("--max-ps", type=whole("PS"), default=0, help="default: as many as slots")
-    parser.add_argument("--min-workers", type=whole("workers"), default=0)
-    parser.add_argument("--max-workers", type=whole("workers"), default=1000)
-    parser.add_argument(
-        "--ps-cpu", type=real("cores"), default=0.0, metavar="CORES", help="that a PS requests; 0: none"
-    )
-    parser.add_argument("--worker-cpu", type=real("cores"), default=0.0, metavar="CORES")
-    parser.add_argument("--ps-memory", type=whole("bytes"), default=0, metavar="BYTES")
-    parser.add_argument("--worker-memory", type=whole("bytes"), default=0, metavar="BYTES")
-    parser.add_argument(
-        "--max-ps-cpu", type=real("cores"), default=0.0, metavar="CORES", help="to which --autoscale may raise it"
-    )
-    parser.add_argument("--max-worker-cpu", type=real("cores"), default=0.0, metavar="CORES")
-    parser.add_argument("--max-ps-memory", type=whole("bytes"), default=0, metavar="BYTES")
-    parser.add_argument("--max-worker-memory", type=whole("bytes"), default=0, metavar="BYTES")
-    parser.add_argument(
-        "--total-cpu", type=real("cores"), default=0.0, metavar="CORES", help="of all pods; 0: no limit"
-    )
-    parser.add_argument("--total-memory", type=whole("bytes"), default=0, metavar="BYTES")
-    parser.add_argument("--start", default="", metavar="TEXT", help="how the first size was estimated")
-    parser.add_argument("--evaluator", action="store_true")
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
         help="serve metrics (/metrics), /healthz and the dashboard there; port 0: any free one",
     )
     parser.add_argument("--resume", action="store_true", help="the run was stopped: start all its roles anew")
-    parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext.options")
     options = parser.parse_args(arguments)
-    slots = options.slots or max(8, 2 * max(options.ps, options.max_ps))
-    if options.ps < 1:
-        raise UsageError(f"--ps {options.ps}: a job needs at least one PS")
-    if options.ps > slots or options.max_ps > slots:
-        raise UsageError(f"--ps {max(options.ps, options.max_ps)} is more than the {slots} slots; raise --slots")
-    if options.workers < 0:
-        raise UsageError(f"--workers {options.workers}: give 0 or more")
     if options.tfjob:
         require_kubernetes("--tfjob")
         if not all(options.tfjob.partition("/")):
             raise UsageError(f"--tfjob {options.tfjob}: write NAMESPACE/NAME")
-    elif options.no_operator:
-        raise UsageError("--no-operator says where a TFJob is written: it needs --tfjob")
     if options.http:
         require_dashboard("--http")
         parse_address(options.http)
-    given = values_given(map(split_setting, options.setting))
-    spec = JobSpec(
-        name=options.job, workdir=options.workdir, slots=slots, ps=options.ps, workers=options.workers,
-        evaluator=options.evaluator, min_ps=options.min_ps, max_ps=options.max_ps, min_workers=options.min_workers,
-        max_workers=options.max_workers, settings=Settings(**given),
-        given=frozenset(given), resume=options.resume,
-        ps_cpu=options.ps_cpu, worker_cpu=options.worker_cpu, ps_memory_bytes=options.ps_memory,
-        worker_memory_bytes=options.worker_memory, max_ps_cpu=options.max_ps_cpu, max_worker_cpu=options.max_worker_cpu,
-        max_ps_memory_bytes=options.max_ps_memory, max_worker_memory_bytes=options.max_worker_memory,
-        total_cpu=options.total_cpu, total_memory_bytes=options.total_memory, start=options.start,
-        own_pods=not options.beside_kubeflow,
-    )  # fmt: skip
+    spec = read_specification(_specification(options.spec))
     if spec.settings.autoscale:
         require_autoscale("--setting autoscale=true")
-    return options, spec
+    return options, dataclasses.replace(spec, workdir=options.workdir, resume=options.resume)
+
+
+def _specification(file: str | None) -> str:
+    if file is None:
+        if not (text := env.specification()):
+            raise UsageError(f"what is the job? Give --spec FILE, or its text as {_SPECIFICATION} in the environment")
+        return text
+    try:
+        with sys.stdin if file == "-" else open(file, encoding="utf-8") as stream:
+            return stream.read(SPECIFICATION_MAX + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--spec {file}: cannot be read ({error})") from None
 
 
 def raise_file_limit() -> None:
@@ -145,7 +99,7 @@ async def serve_web(master: AIMaster, address: str | None, certs: str | None) ->
 async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
     """Until a signal, a newer AIMaster, or an error; returns the exit code."""
     spec.workdir.mkdir(parents=True, exist_ok=True)
-    backend = LauncherBackend(options.launcher, spec.name, options.certs, elsewhere=options.elsewhere)
+    backend = LauncherBackend(options.launcher, spec.name, options.certs, elsewhere=spec.elsewhere)
 
     async def begin() -> AIMaster:
         store = opening.store_of(spec)

@@ -24,15 +24,15 @@ from deeprec_ext.launch.events import load_events
 from deeprec_ext.launch.interrupts import Interrupts, leave_gone_terminal
 from deeprec_ext.launch.job import Display, Job, Result
 from deeprec_ext.launch.limits import Limits, growth, resolve_limits
-from deeprec_ext.launch.plan import RunPlan, autoscale_settings, backup_settings, describe_plan, new_job_name
+from deeprec_ext.launch.plan import RunPlan, backup_settings, check_autoscale, describe_plan, new_job_name
 from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.records.history import bounds_of, estimate, history_path, size_of
 from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, parse_requests
 from deeprec_ext.launch.roles.isolation import MODES, NO_PORT, open_network
 from deeprec_ext.launch.roles.registry import LOCAL, RUNNERS
 from deeprec_ext.launch.rundir import check_directory, default_directory, make_directory, try_directory, writable
-from deeprec_ext.layout import LAYOUTS, OTHER_NAMES, choose, facts_of_command, layout_called
-from deeprec_ext.options import BAD_RECORDS, split_setting, values_given
+from deeprec_ext.layout import choose, facts_of_command, layout_called
+from deeprec_ext.options import OTHERS, Settings, all_rows, flags_said, rows, split_setting, values_given
 from deeprec_ext.rundir import files_private
 
 INTERRUPTED = 130
@@ -49,72 +49,12 @@ def add(commands: Any) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--ps", type=whole("PS"), metavar="N", help="parameter servers at the start (default 2; 1 with --autoscale)"
-    )
-    parser.add_argument(
-        "--workers",
-        type=whole("workers"),
-        metavar="N",
-        help="workers beside the chief (default 1; 0 with --autoscale, and allowed)",
-    )
-    parser.add_argument(
-        "--autoscale", action="store_true", help="let the AIMaster decide the numbers, within the limits below"
-    )
-    parser.add_argument(
-        "--objective", metavar="WHAT", help="of --autoscale: fastest (default), cheapest, or deadline with --deadline"
-    )
-    parser.add_argument(
-        "--deadline", metavar="DURATION", help="when the job shall have ended, from its start: 90s, 30m, 2h"
-    )
-    parser.add_argument(
-        "--slots",
-        type=whole("slots"),
-        metavar="S",
-        help="virtual PS, fixed for the job (default 2 x max PS, at least 8)",
-    )
-    parser.add_argument("--min-ps", type=whole("PS"), metavar="N", help="never fewer PS (default 1)")
-    parser.add_argument(
-        "--max-ps", type=whole("PS"), metavar="N", help="never more PS (default 4, or what --ps and --events need)"
-    )
-    parser.add_argument("--min-workers", type=whole("workers"), metavar="N", help="never fewer workers (default 0)")
-    parser.add_argument(
-        "--max-workers", type=whole("workers"), metavar="N", help="never more workers (default 4, or what is needed)"
-    )
-    parser.add_argument(
-        "--evaluator", action="store_true", help="a process that evaluates checkpoints beside the training"
-    )
-    parser.add_argument(
-        "--ps-cpu", metavar="CORES", help="hold each PS to so many cores: 0.5 or 500m (default: no limit)"
-    )
-    parser.add_argument("--worker-cpu", metavar="CORES", help="the same for chief, workers and evaluator, each")
-    parser.add_argument("--ps-memory", metavar="SIZE", help="hold each PS to so much memory: 1GiB (default: no limit)")
-    parser.add_argument("--worker-memory", metavar="SIZE", help="the same for chief, workers and evaluator, each")
-    parser.add_argument(
-        "--max-ps-cpu", metavar="CORES", help="of --autoscale: it may change what each PS is held to, up to this"
-    )
-    parser.add_argument("--max-worker-cpu", metavar="CORES", help="the same for chief and workers, each")
-    parser.add_argument("--max-ps-memory", metavar="SIZE", help="the same for the memory of each PS")
-    parser.add_argument("--max-worker-memory", metavar="SIZE", help="the same for chief and workers, each")
-    parser.add_argument(
-        "--total-cpu", metavar="CORES", help="of --autoscale: never more for all PS and workers together"
-    )
-    parser.add_argument("--total-memory", metavar="SIZE", help="the same for memory")
+    for row in all_rows():
+        if row.flag:
+            row.add_flag(parser)
     parser.add_argument(
         "--history", metavar="FILE",
         help="finished jobs, from which --autoscale estimates the first size; off: none (default: one file per user)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--layout", choices=("auto", *LAYOUTS, *OTHER_NAMES), default="auto",
-        help="what the script's TF_CONFIG calls the chief: chief, master, or workers alone, of which worker 0 is the chief "
-        "(also written worker0) (default: by the script's text)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--strict", action="store_true", help="fail where something trains beside the PS, instead of saying so"
-    )
-    parser.add_argument(
-        "--bad-records", choices=BAD_RECORDS, metavar="WHAT",
-        help="what a damaged record of a dataset does: fail (default), or skip: it is left out and counted",
     )  # fmt: skip
     parser.add_argument("--events", type=Path, metavar="FILE", help="YAML file that scripts scalings and failures")
     parser.add_argument("--workdir", type=Path, metavar="DIR", help="run directory (default runs/<script>-<date-time>)")
@@ -139,14 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dashboard", type=whole("count"), metavar="PORT",
         help="serve the dashboard, and metrics for Prometheus, at this port of this machine; 0: any free one",
     )  # fmt: skip
-    parser.add_argument(
-        "--backup", metavar="WHAT",
-        help="off, peer, disk=DIR or peer,disk=DIR (default: peer, and what the script's "
-        "BackupHook asks for)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--setting", action="append", default=[], metavar="NAME=VALUE", help="see deeprec_ext/options.py"
-    )
+    parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="see docs/settings.md")
     parser.add_argument("--dry-run", action="store_true", help="print what would be started, and start nothing")
     parser.add_argument("--json", action="store_true", help="print the summary (or the dry run) as JSON on stdout")
     parser.add_argument("--quiet", action="store_true", help="no table and no progress lines")
@@ -160,7 +93,8 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     if arguments.autoscale:
         require_autoscale("--autoscale")
     words = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
-    layout = choose(facts_of_command(words), resolve_command(words), layout_called(arguments.layout))
+    others = flags_said(arguments, OTHERS)
+    layout = choose(facts_of_command(words), resolve_command(words), layout_called(others.get("layout", "auto")))
     events = load_events(arguments.events) if arguments.events else ()
     first_ps, first_workers = (1, 0) if arguments.autoscale else (2, 1)  # what nobody has measured starts small
     first_ps = max(arguments.min_ps or 1, first_ps) if arguments.ps is None else arguments.ps
@@ -172,15 +106,8 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     grown = growth(
         limits, slots=arguments.slots, max_ps=arguments.max_ps, max_workers=arguments.max_workers, events=events
     )
-    requests = parse_requests(
-        ps_cpu=arguments.ps_cpu, worker_cpu=arguments.worker_cpu, ps_memory=arguments.ps_memory,
-        worker_memory=arguments.worker_memory,
-    )  # fmt: skip
-    ceilings = parse_ceilings(
-        requests, max_ps_cpu=arguments.max_ps_cpu, max_worker_cpu=arguments.max_worker_cpu,
-        max_ps_memory=arguments.max_ps_memory, max_worker_memory=arguments.max_worker_memory,
-        total_cpu=arguments.total_cpu, total_memory=arguments.total_memory,
-    )  # fmt: skip
+    requests = parse_requests(vars(arguments))
+    ceilings = parse_ceilings(requests, vars(arguments))
     requests = check_ceilings(ceilings, requests, limits, autoscale=arguments.autoscale)
     label, history = job_label(words), history_path(arguments.history)
     start = None
@@ -188,9 +115,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
         start = estimate(history, label, limits, requests, ceilings, backups=arguments.backup != "off")
         limits = dataclasses.replace(limits, ps=start.size.ps, workers=start.size.workers)
     settings = (
-        *backup_settings(arguments.backup), *autoscale_settings(arguments.autoscale, arguments.objective, arguments.deadline),
-        *((("strict", "true"),) if arguments.strict else ()),
-        *((("bad_records", arguments.bad_records),) if arguments.bad_records else ()),
+        *backup_settings(others.get("backup")), *check_autoscale(flags_said(arguments, rows(Settings))).items(),
         *(split_setting(text) for text in arguments.setting),
     )  # fmt: skip
     values_given(settings)

@@ -26,6 +26,7 @@ _OURS = (
     "OWNER",
     "ADDRESS",
     "SERVING",
+    env.SPECIFICATION,
 )
 _ROLE_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
 """CUDA: several processes that each take all memory of one GPU would fail; who wants GPUs says which."""

@@ -15,12 +15,12 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.environment import aimaster_environment, role_environment
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.limits import Limits
-from deeprec_ext.launch.resources import Ceilings, Requests, Resources
+from deeprec_ext.launch.records.history import bounds_of, size_of
+from deeprec_ext.launch.resources import Ceilings, Requests
 from deeprec_ext.launch.roles.runner import Command
 from deeprec_ext.layout import CHIEF, Choice
-from deeprec_ext.options import OBJECTIVES, Settings, values_given
+from deeprec_ext.options import Settings, Sizes, rows, specification, values_given
 from deeprec_ext.rundir import RunDirectory
-from deeprec_ext.units import parse_duration
 
 NAMED_MAX = 8
 """So many of a kind are shown by name, more as a range."""
@@ -90,43 +90,21 @@ def aimaster_command(
     http: str | None = None,
     elsewhere: bool = False,
 ) -> Command:
-    """How the AIMaster is started; the arguments are those of `python -m deeprec_ext.aimaster`."""
-    limits = plan.limits
+    """How the AIMaster is started: what concerns its process as arguments, what the job is as its specification."""
     words = [
-        *plan.aimaster_program, "--job", plan.job, "--listen", aimaster,
-        "--workdir", str(plan.directory.path), "--launcher", launcher, "--certs", str(plan.directory.certificates),
-        "--ps", str(limits.ps), "--workers", str(limits.workers), "--slots", str(limits.slots),
-        "--min-ps", str(limits.min_ps), "--max-ps", str(limits.max_ps),
-        "--min-workers", str(limits.min_workers), "--max-workers", str(limits.max_workers),
-        *_resource_flags("", plan.requests.ps, plan.requests.worker),
-        *_resource_flags("max-", plan.ceilings.ps, plan.ceilings.worker),
+        *plan.aimaster_program, "--listen", aimaster, "--workdir", str(plan.directory.path), "--launcher", launcher,
+        "--certs", str(plan.directory.certificates), *(["--resume"] if resume else []), *(["--http", http] if http else []),
     ]  # fmt: skip
-    total = plan.ceilings.total
-    if total:
-        words += ["--total-cpu", repr(total.cpu), "--total-memory", str(total.memory_bytes)]
-    if plan.start is not None:
-        words += ["--start", plan.start.reason]
-    if limits.evaluator:
-        words.append("--evaluator")
-    if elsewhere:
-        words.append("--elsewhere")
-    if resume:
-        words.append("--resume")
-    if http is not None:
-        words += ["--http", http]
-    for name, value in plan.settings:
-        words += ["--setting", f"{name}={value}"]
-    return Command(tuple(words), aimaster_environment())
-
-
-def _resource_flags(prefix: str, ps: Resources, worker: Resources) -> list[str]:
-    found = []
-    for role, resources in (("ps", ps), ("worker", worker)):
-        if resources.cpu:
-            found += [f"--{prefix}{role}-cpu", repr(resources.cpu)]
-        if resources.memory_bytes:
-            found += [f"--{prefix}{role}-memory", str(resources.memory_bytes)]
-    return found
+    limits = plan.limits
+    sizes = {
+        **vars(bounds_of(limits, plan.ceilings)), **vars(size_of(plan.requests, limits.ps, limits.workers)),
+        "slots": limits.slots, "evaluator": limits.evaluator,
+    }  # fmt: skip
+    text = specification(
+        plan.settings, **{row.name: sizes[row.name] for row in rows(Sizes)}, name=plan.job, elsewhere=elsewhere,
+        start=plan.start.reason if plan.start is not None else "",
+    )  # fmt: skip
+    return Command(tuple(words), {**aimaster_environment(), env.PREFIX + env.SPECIFICATION: text})
 
 
 def role_command(
@@ -201,22 +179,17 @@ def backup_settings(text: str | None) -> tuple[tuple[str, str], ...]:
     return ("peer_backup", peer), ("disk_backup", disk)
 
 
-def autoscale_settings(autoscale: bool, objective: str | None, deadline: str | None) -> tuple[tuple[str, str], ...]:
-    """`--autoscale`, `--objective` and `--deadline` as settings. Raises UsageError when they contradict each other."""
-    if not autoscale:
+def check_autoscale(said: Mapping[str, str]) -> dict[str, str]:
+    """Settings as their flags said them, with the objective. Raises UsageError when they contradict each other."""
+    objective, deadline = said.get("objective"), said.get("deadline_seconds")
+    if "autoscale" not in said:
         if objective or deadline:
             raise UsageError("--objective and --deadline say what --autoscale is after: add --autoscale")
-        return ()
+        return dict(said)
     objective = objective or ("deadline" if deadline else "fastest")
-    if objective not in OBJECTIVES:
-        raise UsageError(f"--objective {objective}: write {', '.join(OBJECTIVES)}")
     if (objective == "deadline") != bool(deadline):
         raise UsageError("--objective deadline and --deadline DURATION belong together")
-    given: tuple[tuple[str, str], ...] = (("autoscale", "true"), ("objective", objective))
-    try:
-        return (*given, ("deadline_seconds", f"{parse_duration(deadline):g}")) if deadline else given
-    except ValueError as error:
-        raise UsageError(f"--deadline: {error}") from None
+    return {**said, "objective": objective}
 
 
 def new_job_name(directory: Path) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
@@ -72,16 +74,9 @@ class Ceilings:
         return Requests(self.ps.changed(requests.ps), self.worker.changed(requests.worker))
 
 
-def parse_ceilings(
-    requests: Requests, *, max_ps_cpu: str | None, max_worker_cpu: str | None, max_ps_memory: str | None,
-    max_worker_memory: str | None, total_cpu: str | None, total_memory: str | None,
-) -> Ceilings:  # fmt: skip
+def parse_ceilings(requests: Requests, flags: Mapping[str, Any]) -> Ceilings:
     """The flags of `run`, `--max-ps-cpu 2` and so on; None: not given. Raises UsageError with the flag to change."""
-    found = Ceilings(
-        Resources(_cpu("--max-ps-cpu", max_ps_cpu), _memory("--max-ps-memory", max_ps_memory)),
-        Resources(_cpu("--max-worker-cpu", max_worker_cpu), _memory("--max-worker-memory", max_worker_memory)),
-        Resources(_cpu("--total-cpu", total_cpu), _memory("--total-memory", total_memory)),
-    )
+    found = Ceilings(*(_resources(which, flags) for which in ("max-ps", "max-worker", "total")))
     for role, most, start in (("ps", found.ps, requests.ps), ("worker", found.worker, requests.worker)):
         if 0 < most.cpu < start.cpu:
             raise UsageError(f"--{role}-cpu {start.cpu:g}: is more than --max-{role}-cpu {most.cpu:g}")
@@ -93,14 +88,14 @@ def parse_ceilings(
     return found
 
 
-def parse_requests(
-    *, ps_cpu: str | None, worker_cpu: str | None, ps_memory: str | None, worker_memory: str | None
-) -> Requests:
+def parse_requests(flags: Mapping[str, Any]) -> Requests:
     """The flags of `run`, `--ps-cpu 0.5` and so on; None: not given. Raises UsageError with the flag to change."""
-    return Requests(
-        Resources(_cpu("--ps-cpu", ps_cpu), _memory("--ps-memory", ps_memory)),
-        Resources(_cpu("--worker-cpu", worker_cpu), _memory("--worker-memory", worker_memory)),
-    )
+    return Requests(_resources("ps", flags), _resources("worker", flags))
+
+
+def _resources(which: str, flags: Mapping[str, Any]) -> Resources:
+    cpu, memory = (flags.get(f"{which}_{what}".replace("-", "_")) for what in ("cpu", "memory"))
+    return Resources(_cpu(f"--{which}-cpu", cpu), _memory(f"--{which}-memory", memory))
 
 
 def check(resources: Resources) -> Resources:

@@ -17,6 +17,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -25,7 +26,7 @@ from deeprec_ext.aimaster.kubernetes import running
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.main import parse as parse_command
 from deeprec_ext.launch.ports import free_port
-from deeprec_ext.options import JobSpec
+from deeprec_ext.options import JobSpec, read_specification, specification
 from tests.cluster.kube import NAMESPACES, TFJOB, Operator, pods_of, set_phase, talk, until
 from tests.unit.aimaster.world import SETTINGS, FakeAgent, World
 from tests.unit.tfjob_manifests.building import MANIFESTS, kustomized
@@ -188,7 +189,8 @@ def test_an_annotated_job_is_prepared_and_gets_an_aimaster_and_others_stay(opera
         made = await create(api, namespace, job())
         assert {one["restartPolicy"] for one in made["spec"]["tfReplicaSpecs"].values()} == {"OnFailure"}
         pod = await has_aimaster(api, namespace, "job")
-        assert "--beside-kubeflow" in pod["spec"]["containers"][0]["command"]
+        (told,) = pod["spec"]["containers"][0]["env"]
+        assert not read_specification(told["value"]).own_pods
         assert "instead of what was written for PS (Never)" in await told(api, namespace, "job", "RestartPolicyChanged")
         rules = (await api.get(ROLES, namespace, "job-aimaster"))["rules"]
         assert not [one for one in rules if "create" in one["verbs"] and {"pods", "services"} & set(one["resources"])]
@@ -330,13 +332,13 @@ class Node(World):
         """A new pod of it, with an empty disk."""
         self._lives += 1
         workdir = self.directory / f"pod-{self._lives}"
-        words = ["--job", "job", "--tfjob", f"{self.namespace}/job", "--listen", self.address, "--beside-kubeflow",
-                 "--workdir", str(workdir)]  # fmt: skip
-        options, _ = parse_command(words)
+        words = ["--tfjob", f"{self.namespace}/job", "--listen", self.address, "--workdir", str(workdir)]
+        with mock.patch.dict(os.environ, {"DEEPREC_EXT_SPECIFICATION": specification((), name="job")}):
+            options, _ = parse_command(words)
         patient = SETTINGS.__class__(**{**vars(SETTINGS), "acquire_limit_seconds": 60, "release_limit_seconds": 20.0,
                                         "prepare_limit_seconds": 20, "pause_limit_seconds": 10.0, "lease_seconds": 20.0,
                                         "ps_heartbeat_limit_seconds": 30, "worker_heartbeat_limit_seconds": 30})  # fmt: skip
-        spec = JobSpec("job", workdir, 8, 2, 1, settings=patient, own_pods=False)
+        spec = JobSpec(ps=2, workers=1, slots=8, name="job", workdir=workdir, settings=patient, own_pods=False)
         api = Api.from_environment()  # of the AIMaster's own account
         return asyncio.ensure_future(self._serve(api, options, spec))
 

@@ -69,7 +69,7 @@ async def serve(options: argparse.Namespace, spec: JobSpec, termination_log: Pat
 async def serve_with(api: Api, options: argparse.Namespace, spec: JobSpec, termination_log: Path) -> int:
     namespace, _, name = options.tfjob.partition("/")
     source = await insist(
-        f"give {options.tfjob}", lambda: find(api, namespace, name, operator=not options.no_operator), START_SECONDS
+        f"give {options.tfjob}", lambda: find(api, namespace, name, operator=spec.operator), START_SECONDS
     )
     holder = f"{socket.gethostname()}/{secrets.token_hex(4)}"
     keeper = Keeper(
@@ -84,7 +84,7 @@ async def serve_with(api: Api, options: argparse.Namespace, spec: JobSpec, termi
         spec = dataclasses.replace(spec, max_workers=0)
     naming = Naming(name, source.job.chief)
     domain = os.environ.get("CUSTOM_CLUSTER_DOMAIN", "")
-    factory = make_factory(source, spec.slots, options.package_image, domain, options.gang_scheduler)
+    factory = make_factory(source, spec.slots, spec.package_image, domain, spec.gang_scheduler)
     uid, limit = source.owner["uid"], spec.settings.restarts_max
     replicas = None if spec.own_pods else Replicas(api, namespace, naming)
     maker = None if replicas is None else ReplicasMaker(api, namespace, naming, uid, replicas, asyncio.sleep)
@@ -145,7 +145,7 @@ class _Running:
         follower, members = self._follower, self._job.members
         if follower is None:
             raise UsageError(
-                "--beside-kubeflow and --no-operator exclude each other: without a TFJob nobody makes pods"
+                "beside Kubeflow and without an operator exclude each other: without a TFJob nobody makes pods"
             )
         replicas.looked, replicas.wrote, replicas.wanted = follower.look, follower.wrote, follower.sizes
         replicas.coming = lambda: self._job.acquiring

@@ -10,7 +10,7 @@ from typing import Any
 
 from deeprec_ext import yamlfiles
 from deeprec_ext.errors import UsageError
-from tfjob.aimaster import Options, command
+from tfjob.aimaster import Options, specification
 from tfjob.annotations import Elastic
 from tfjob.annotations import parse as parse_annotations
 from tfjob.model import names
@@ -85,7 +85,7 @@ def check(manifest: Manifest, namespace: str | None, default: str) -> Document:
     job = TFJob.parse(manifest)
     elastic, warnings = parse_annotations(job)
     if elastic is not None:
-        command(job, elastic, Options("image"))  # reads what the templates request
+        specification(job, elastic, Options("image"))  # reads what the templates request
     return Document(manifest, job, elastic, (*unknown_keys(manifest), *warnings))
 
 

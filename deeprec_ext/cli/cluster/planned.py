@@ -8,6 +8,7 @@ from typing import Any
 
 from deeprec_ext.aimaster.kubernetes.source import Source, make_factory
 from deeprec_ext.cli.cluster.documents import Document
+from deeprec_ext.options import Sizes, rows
 from deeprec_ext.units import counted, format_bytes
 from tfjob.aimaster import Options, config_map_reference
 from tfjob.aimaster import pod as aimaster_pod
@@ -66,11 +67,8 @@ def _pod(pod: Manifest) -> dict[str, Any]:
 
 
 def _limits(elastic: Elastic) -> dict[str, Any]:
-    fields = (
-        "ps", "workers", "slots", "min_ps", "max_ps", "min_workers", "max_workers", "max_ps_cpu", "max_worker_cpu",
-        "max_ps_memory", "max_worker_memory", "total_cpu", "total_memory",
-    )  # fmt: skip
-    return {name: getattr(elastic, name) for name in fields if getattr(elastic, name) or "max_" not in name}
+    said = {row: getattr(elastic, row.name) for row in rows(Sizes) if row.annotation or row.name in ("ps", "workers")}
+    return {row.key.replace("-", "_"): value for row, value in said.items() if value or "max_" not in row.name}
 
 
 def lines(plan: dict[str, Any]) -> list[str]:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import grpc.aio
 
+from deeprec_ext import env
+from deeprec_ext.options import JobSpec, read_specification, rows
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import add_port, open_aio_channel, server_name
@@ -95,17 +97,11 @@ class Fake(rpc.AdminServicer):
 
 async def main() -> None:
     parser = argparse.ArgumentParser()
-    for flag in ("job", "listen", "workdir", "launcher", "certs", "setting"):
-        parser.add_argument(f"--{flag}", action="append" if flag == "setting" else "store")
-    for flag in ("ps", "workers", "slots", "min-ps", "max-ps", "min-workers", "max-workers"):
-        parser.add_argument(f"--{flag}", type=int)
-    for flag in ("ps-cpu", "worker-cpu", "ps-memory", "worker-memory"):
-        for prefix in ("", "max-"):
-            parser.add_argument(f"--{prefix}{flag}", type=float)
-    for flag in ("total-cpu", "total-memory", "start"):
+    for flag in ("listen", "workdir", "launcher", "certs"):
         parser.add_argument(f"--{flag}")
-    parser.add_argument("--evaluator", action="store_true")
-    arguments = parser.parse_args()
+    spec = read_specification(env.specification())
+    told = argparse.Namespace(**{row.name: getattr(spec, row.name) for row in rows(JobSpec)}, job=spec.name)
+    arguments = parser.parse_args(namespace=told)
     fake = Fake(arguments)
     server = grpc.aio.server()
     rpc.add_AdminServicer_to_server(fake, server)

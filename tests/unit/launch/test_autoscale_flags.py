@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+from unittest import mock
 
 import pytest
 
@@ -10,13 +12,20 @@ from deeprec_ext.aimaster.autoscaling.observing import limits_of
 from deeprec_ext.aimaster.main import parse
 from deeprec_ext.cli.run import add_arguments, make_plan
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch.plan import aimaster_command, autoscale_settings
+from deeprec_ext.launch.plan import aimaster_command
 
 
 def plan(tmp_path, *flags):
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     return make_plan(parser.parse_args([*flags, "--workdir", str(tmp_path / "run"), "--", "python", "-c", "pass"]))
+
+
+def told(made):
+    """As the AIMaster reads it."""
+    command = aimaster_command(made, "127.0.0.1:1", "127.0.0.1:2")
+    with mock.patch.dict(os.environ, command.environment):
+        return parse(command.argv[3:])[1]
 
 
 def test_without_the_flag_nothing_changes(tmp_path):
@@ -42,23 +51,25 @@ def test_a_deadline_is_an_objective(tmp_path):
 @pytest.mark.parametrize(
     "arguments, what",
     [
-        ((False, "fastest", None), "add --autoscale"),
-        ((False, None, "2h"), "add --autoscale"),
-        ((True, "best", None), "--objective best"),
-        ((True, "deadline", None), "belong together"),
-        ((True, "cheapest", "2h"), "belong together"),
-        ((True, None, "soon"), "--deadline"),
+        (("--objective", "fastest"), "add --autoscale"),
+        (("--deadline", "2h"), "add --autoscale"),
+        (("--autoscale", "--objective", "best"), "--objective best: write fastest, cheapest or deadline"),
+        (("--autoscale", "--objective", "deadline"), "belong together"),
+        (("--autoscale", "--objective", "cheapest", "--deadline", "2h"), "belong together"),
+        (("--autoscale", "--deadline", "soon"), "--deadline: 'soon' is no duration"),
+        (("--bad-records", "Skip"), "--bad-records Skip: write fail or skip"),
+        (("--layout", "worker1"), "--layout worker1: write auto, chief, workers, master or worker0"),
     ],
 )
-def test_contradictions_are_refused(arguments, what):
+def test_contradictions_are_refused(tmp_path, arguments, what):
     with pytest.raises(UsageError, match=what):
-        autoscale_settings(*arguments)
+        plan(tmp_path, *arguments)
 
 
 def test_a_ceiling_makes_a_request_changeable_and_is_where_it_starts_if_nothing_else_is_said(tmp_path):
     made = plan(tmp_path, "--autoscale", "--ps-cpu", "0.5", "--max-ps-cpu", "2", "--max-worker-memory", "2GiB")
     assert (made.requests.ps.cpu, made.requests.worker.memory_bytes) == (0.5, 2 << 30)
-    _, spec = parse(aimaster_command(made, "127.0.0.1:1", "127.0.0.1:2").argv[3:])
+    spec = told(made)
     limits = limits_of(spec)
     assert limits.resizable and (spec.ps_cpu, limits.max_ps_cpu) == (0.5, 2.0)
     assert (spec.worker_memory_bytes, limits.max_worker_memory_bytes) == (2 << 30, 2 << 30)
@@ -67,7 +78,7 @@ def test_a_ceiling_makes_a_request_changeable_and_is_where_it_starts_if_nothing_
 
 def test_a_request_without_any_ceiling_is_what_pods_are_held_to(tmp_path):
     made = plan(tmp_path, "--autoscale", "--ps-cpu", "0.5", "--worker-cpu", "1", "--total-cpu", "3")
-    _, spec = parse(aimaster_command(made, "127.0.0.1:1", "127.0.0.1:2").argv[3:])
+    spec = told(made)
     assert not limits_of(spec).resizable and limits_of(spec).max_ps_cpu == 0
     assert (spec.worker_cpu, limits_of(spec).total_cpu) == (1.0, 3.0)
 

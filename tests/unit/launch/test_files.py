@@ -25,7 +25,7 @@ from deeprec_ext.launch.roles.runner import Command, marker
 from deeprec_ext.launch.roles.supervisor import Pod
 from deeprec_ext.launch.rundir import check_directory, default_directory
 from deeprec_ext.launch.script import Progress
-from deeprec_ext.options import WORDS, Settings, split_setting, values_given
+from deeprec_ext.options import Settings, rows, split_setting, values_given
 from deeprec_ext.rundir import RunDirectory, files_private
 
 
@@ -192,7 +192,7 @@ def test_settings_are_typed_and_named():
         split_setting("verify_copies")
 
 
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize("name", [row.name for row in rows(Settings) if row.words])
 def test_what_is_a_setting_by_default_may_be_said(name: str):
     usual = getattr(Settings(), name)
     assert values_given([(name, usual)]) == {name: usual}

@@ -7,9 +7,7 @@ from deeprec_ext.launch.resources import Requests, Resources, check, parse_reque
 
 
 def requests(**given: str) -> Requests:
-    return parse_requests(
-        **{**dict.fromkeys(("ps_cpu", "worker_cpu", "ps_memory", "worker_memory")), **given}  # type: ignore[arg-type]
-    )
+    return parse_requests(given)
 
 
 def test_what_is_not_given_is_not_limited():

@@ -21,6 +21,7 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.main import main, parse
 from deeprec_ext.aimaster.reporting import exporting
 from deeprec_ext.errors import UsageError
+from deeprec_ext.options import specification
 from tests.unit.aimaster.collected import HandClock, make_job, make_scalings
 
 SECONDS = 10.0
@@ -267,7 +268,7 @@ def test_headers_without_end_are_refused(tmp_path: Path) -> None:
 
 
 def arguments(*more: str) -> list[str]:
-    return ["--job", "j", "--listen", "127.0.0.1:0", "--workdir", "x", "--launcher", "127.0.0.1:1", *more]
+    return ["--listen", "127.0.0.1:0", "--workdir", "x", "--launcher", "127.0.0.1:1", *more]
 
 
 @pytest.mark.parametrize("address", ["8080", "localhost", "localhost:http", "127.0.0.1:70000", ":80", "127.0.0.1:-1"])
@@ -280,6 +281,7 @@ def test_without_the_libraries_the_flag_says_what_to_install(monkeypatch: pytest
     monkeypatch.setattr(extras, "DASHBOARD", ("starlette", "no_such_library"))
     with pytest.raises(UsageError, match=r"no_such_library not installed; pip install 'deeprec-ext\[dashboard\]'"):
         parse(arguments("--http", "127.0.0.1:0"))
+    monkeypatch.setenv("DEEPREC_EXT_SPECIFICATION", specification((), name="j"))
     assert parse(arguments())[0].http is None
 
 

@@ -125,7 +125,7 @@ def make_job(tmp_path: Path, name: str, incarnation: int) -> Job:
     workdir.mkdir()
     store = Store(workdir / "aimaster.db")
     store.put(aimaster_incarnation=incarnation - 1)
-    return Job(JobSpec("job", workdir, slots=8, ps=2, workers=1), store)
+    return Job(JobSpec(name="job", workdir=workdir, slots=8, ps=2, workers=1), store)
 
 
 def test_an_older_aimaster_finds_out_and_ends(tmp_path: Path) -> None:

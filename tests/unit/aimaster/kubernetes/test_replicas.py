@@ -95,7 +95,7 @@ async def beside(directory: Path) -> AsyncIterator[Beside]:
         assert isinstance(it, Beside)
         manifest = tfjob()
         it.api.change(TFJOBS, "ctr", admit(manifest, "team", package_image="deeprec-ext:1").job)
-        it.words = ("--beside-kubeflow",)
+        it.more = {"own_pods": False}
         it.kubeflow = Kubeflow(it.api)
         playing = asyncio.ensure_future(it.kubeflow.run())
         try:

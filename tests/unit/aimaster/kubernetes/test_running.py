@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -18,7 +20,7 @@ from deeprec_ext.aimaster.kubernetes import ending, running
 from deeprec_ext.aimaster.kubernetes.snapshot import SnapshotError
 from deeprec_ext.aimaster.main import main, parse
 from deeprec_ext.errors import UsageError
-from deeprec_ext.options import JobSpec
+from deeprec_ext.options import JobSpec, specification
 from deeprec_ext.rundir import RunDirectory
 from tests.unit.aimaster.kubernetes.fake_api import CONFIG_MAPS, PODS, SERVICES, FakeApi
 from tests.unit.aimaster.world import SETTINGS, FakeAgent, World
@@ -80,17 +82,17 @@ class Cluster(World):
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
         self.api.put(TFJOBS, tfjob(**annotations))
         self.pods = 0
-        self.words: tuple[str, ...] = ()  # more of the AIMaster's command
+        self.more: dict[str, Any] = {}  # of the AIMaster's specification
 
     def aimaster(self, *, no_operator: bool = False, slots: int = 8) -> asyncio.Task[int]:
         """A new pod of it, with an empty disk."""
         self.pods += 1
         workdir = self.directory / f"pod-{self.pods}"
-        words = ["--job", "job", "--tfjob", "team/ctr", "--package-image", "deeprec-ext:1", "--listen", self.address,
-                 "--workdir", str(workdir), *self.words, *(["--no-operator"] if no_operator else [])]  # fmt: skip
-        options, parsed = parse(words)
-        spec = JobSpec(name="job", workdir=workdir, slots=slots, ps=2, workers=1, settings=SETTINGS,
-                       own_pods=parsed.own_pods)  # fmt: skip
+        words = ["--tfjob", "team/ctr", "--listen", self.address, "--workdir", str(workdir)]
+        with mock.patch.dict(os.environ, {SPECIFICATION: specification((), name="job")}):
+            options, _ = parse(words)
+        spec = JobSpec(name="job", workdir=workdir, slots=slots, ps=2, workers=1, settings=SETTINGS, operator=not no_operator,
+                       package_image="deeprec-ext:1", **self.more)  # fmt: skip
         serving = running.serve_with(self.api, options, spec, self.directory / "termination-log")  # type: ignore[arg-type]
         return asyncio.ensure_future(serving)
 
@@ -318,7 +320,7 @@ def test_a_tfjob_that_is_not_elastic_is_refused(tmp_path: Path) -> None:
 
 def test_pods_belong_to_the_gang_if_there_is_one(tmp_path: Path) -> None:
     async def test(it: Cluster) -> None:
-        it.words = ("--gang-scheduler", "volcano")
+        it.more = {"gang_scheduler": "volcano"}
         serving = it.aimaster()
         await it.trains()
         for name in ("ctr-ps-0", "ctr-chief-0", "ctr-worker-0"):
@@ -331,12 +333,16 @@ def test_pods_belong_to_the_gang_if_there_is_one(tmp_path: Path) -> None:
     play(tmp_path, test)
 
 
-COMMON = ["--job", "team.ctr", "--listen", "127.0.0.1:0", "--workdir", "run"]
+COMMON = ["--listen", "127.0.0.1:0", "--workdir", "run"]
+SPECIFICATION = "DEEPREC_EXT_SPECIFICATION"
 
 
-def test_pods_come_from_the_launcher_or_from_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
-    options, _ = parse([*COMMON, "--tfjob", "team/ctr", "--package-image", "deeprec-ext:1"])
-    assert options.launcher is None and options.package_image == "deeprec-ext:1"
+def test_pods_come_from_the_launcher_or_from_a_cluster(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SPECIFICATION, specification((), name="team.ctr", package_image="deeprec-ext:1"))
+    options, spec = parse([*COMMON, "--tfjob", "team/ctr"])
+    assert options.launcher is None and spec.package_image == "deeprec-ext:1"
     for wrong in ([], ["--tfjob", "team/ctr", "--launcher", "127.0.0.1:1"]):
         with pytest.raises(SystemExit):
             parse([*COMMON, *wrong])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from deeprec_ext.aimaster.main import parse
 from deeprec_ext.aimaster.reporting.summary import summarize
-from deeprec_ext.options import Settings
+from deeprec_ext.options import Settings, specification
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, World, world
 
@@ -71,8 +71,10 @@ def test_a_setting_that_was_given_wins_with_its_usual_value_too(tmp_path: Path) 
         await wish(it)
         assert it.master.job.disk_backup_seconds == Settings.disk_backup_seconds != WISH.disk_seconds
 
-    words = ["--job", "j", "--listen", "127.0.0.1:0", "--workdir", str(tmp_path), "--launcher", "127.0.0.1:1"]
-    _, spec = parse([*words, "--setting", f"disk-backup-seconds={Settings.disk_backup_seconds}"])
+    words = ["--listen", "127.0.0.1:0", "--workdir", str(tmp_path), "--launcher", "127.0.0.1:1"]
+    file = tmp_path / "specification.json"
+    file.write_text(specification([("disk_backup_seconds", str(Settings.disk_backup_seconds))], name="j"))
+    _, spec = parse([*words, "--spec", str(file)])
     assert spec.given == {"disk_backup_seconds"}
     play(tmp_path, scenario, disk_backup_seconds=spec.settings.disk_backup_seconds)
 

@@ -14,6 +14,7 @@ import yaml
 
 from deeprec_ext.cli.cluster import waiting
 from deeprec_ext.cli.main import main
+from deeprec_ext.options import read_specification
 from tests.unit.cli.cluster.server import ANNOTATION, Server, aimaster, tfjob
 from tests.unit.cli.usage import check_refused
 from tfjob.model.kinds import CONFIG_MAPS, PODS, TFJOBS, Manifest
@@ -286,7 +287,8 @@ def test_without_an_operator_all_that_the_aimaster_needs_is_made(
     others = [one for (plural, _), one in server.api.objects.items() if plural != "configmaps"]
     assert {one["metadata"]["ownerReferences"][0]["uid"] for one in others} == {uid}
     [container] = server.api.objects["pods", "ctr-aimaster"]["spec"]["containers"]
-    assert "--no-operator" in container["command"] and f"/var/lib/deeprec-ext/ctr-{uid[:8]}" in container["command"]
+    assert f"/var/lib/deeprec-ext/ctr-{uid[:8]}" in container["command"]
+    assert not read_specification(container["env"][0]["value"]).operator
     assert container["image"] == "deeprec-ext:1"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.tfjob.world import ELASTIC, manifest
-from tfjob.annotations import OPTIONS, Elastic, parse
+from tfjob.annotations import Elastic, known, parse
 from tfjob.model.spec import InvalidError, TFJob
 
 PREFIX = "aimaster.deeprec.io/"
@@ -60,14 +60,14 @@ def test_everything_that_can_be_said_is_read() -> None:
         "max_worker_memory": "1GB", "total_cpu": "16", "total_memory": "64Gi", "reachable_from": "monitoring",
         "bad_records": "skip",
     }  # fmt: skip
-    assert {key.replace("_", "-") for key in said} | {"enabled"} == set(OPTIONS)
+    assert {key.replace("_", "-") for key in said} | {"enabled"} == set(known())
     assert _parse(_job(CHIEF, **said)) == Elastic(
         ps=2, workers=3, evaluator=True, slots=24, min_ps=2, max_ps=6, min_workers=1, max_workers=8, hold=True,
         layout="workers",
         settings=(("autoscale", "true"), ("objective", "deadline"), ("deadline_seconds", "7200"),
-                  ("peer_backup", "on"), ("disk_backup", "/backups/mnist"), ("strict", "true"), ("bad_records", "skip")),
-        package="image", state_volume="mnist-state", max_ps_cpu=0.5, max_worker_cpu=2.0, max_ps_memory=2 << 30,
-        max_worker_memory=10**9, total_cpu=16.0, total_memory=64 << 30, reachable_from=("monitoring",),
+                  ("strict", "true"), ("bad_records", "skip"), ("peer_backup", "on"), ("disk_backup", "/backups/mnist")),
+        package="image", state_volume="mnist-state", max_ps_cpu=0.5, max_worker_cpu=2.0, max_ps_memory_bytes=2 << 30,
+        max_worker_memory_bytes=10**9, total_cpu=16.0, total_memory_bytes=64 << 30, reachable_from=("monitoring",),
     )  # fmt: skip
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import json
+import os
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from deeprec_ext.aimaster.autoscaling.observing import limits_of
 from deeprec_ext.aimaster.main import parse as parse_command
+from deeprec_ext.options import JobSpec
 from tests.unit.tfjob_manifests.pods import tfjob
 from tests.unit.tfjob_manifests.schema import errors, pod_spec, violations
 from tfjob import aimaster, annotations
@@ -32,6 +36,13 @@ def made(options: aimaster.Options | None = None, /, **job: Any) -> dict[str, An
 def command(**job: Any) -> list[str]:
     words: list[str] = made(**job)["Pod"]["spec"]["containers"][0]["command"]
     return words
+
+
+def told(pod: dict[str, Any]) -> tuple[argparse.Namespace, JobSpec]:
+    """As the AIMaster in it reads it."""
+    container = pod["spec"]["containers"][0]
+    with mock.patch.dict(os.environ, {one["name"]: one["value"] for one in container["env"]}):
+        return parse_command(container["command"][3:])
 
 
 def flags(words: list[str]) -> dict[str, str]:
@@ -95,8 +106,8 @@ def test_without_an_operator_the_config_map_stands_where_the_tfjob_stood():
     assert rules["configmaps", ("ctr-tfjob",)] == ["get"]
     assert rules["configmaps/finalizers", ("ctr-tfjob",)] == ["update"]
     assert not [resource for resource, _ in rules if resource.startswith("tfjobs")]
-    options, _ = parse_command(found["Pod"]["spec"]["containers"][0]["command"][3:])
-    assert options.no_operator and options.tfjob == "ads/ctr"
+    options, spec = told(found["Pod"])
+    assert not spec.operator and options.tfjob == "ads/ctr"
 
 
 def test_the_config_map_of_a_job_without_an_operator_has_the_whole_manifest():
@@ -115,10 +126,10 @@ def test_beside_kubeflow_it_makes_no_pods_and_keeps_their_sizes():
     alone = made(annotations=given)["Role"]["rules"]
     assert [rule for rule in rules if rule not in alone] == [rule for rule in rules if rule["resources"] == ["pods"]]
     assert all(errors(manifest) == [] for manifest in found.values())
-    _, spec = parse_command(found["Pod"]["spec"]["containers"][0]["command"][3:])
+    _, spec = told(found["Pod"])
     assert not spec.own_pods and spec.max_ps_memory_bytes == 0 and spec.total_memory_bytes == 64 << 30
     assert not limits_of(spec).resizable, "the autoscaler proposes no other size of pods"
-    _, spec = parse_command(command(annotations=given)[3:])
+    _, spec = told(made(annotations=given)["Pod"])
     assert spec.own_pods and limits_of(spec).resizable
 
 
@@ -221,15 +232,17 @@ def test_all_but_one_ps_stay_in_a_drain(ps: int, least: int):
 
 def test_the_command_says_which_job_and_where():
     found = flags(command())
-    assert {name: found[f"--{name}"] for name in ("job", "tfjob", "listen", "http", "certs", "workdir", "package-image")} == {
-        "job": "ads.ctr", "tfjob": "ads/ctr", "listen": "0.0.0.0:2223", "http": "0.0.0.0:8000",
-        "certs": "/etc/deeprec-ext/certs", "workdir": "/var/lib/deeprec-ext/ctr-01234567", "package-image": IMAGE,
+    assert {name: found[f"--{name}"] for name in ("tfjob", "listen", "http", "certs", "workdir")} == {
+        "tfjob": "ads/ctr", "listen": "0.0.0.0:2223", "http": "0.0.0.0:8000",
+        "certs": "/etc/deeprec-ext/certs", "workdir": "/var/lib/deeprec-ext/ctr-01234567",
     }  # fmt: skip
+    _, spec = told(made()["Pod"])
+    assert (spec.name, spec.package_image) == ("ads.ctr", IMAGE)
 
 
 def test_the_command_is_one_that_the_aimaster_understands():
     prefix = "aimaster.deeprec.io/"
-    words = command(
+    found = made(
         PS=2, Chief=1, Worker=3, Evaluator=1,
         container={"resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "1", "memory": "2Gi"}}},
         annotations={
@@ -238,8 +251,8 @@ def test_the_command_is_one_that_the_aimaster_understands():
             prefix + "max-ps-memory": "8Gi", prefix + "max-worker-cpu": "1500m", prefix + "total-cpu": "64",
         },
     )  # fmt: skip
-    options, spec = parse_command(words[3:])
-    assert options.tfjob == "ads/ctr" and not options.no_operator and not options.gang_scheduler
+    options, spec = told(found["Pod"])
+    assert options.tfjob == "ads/ctr" and spec.operator and not spec.gang_scheduler
     assert (spec.ps, spec.workers, spec.evaluator, spec.slots) == (2, 3, True, 16)
     assert (spec.min_ps, spec.max_ps, spec.min_workers, spec.max_workers) == (1, 4, 1, 9)
     assert (spec.ps_cpu, spec.ps_memory_bytes, spec.worker_cpu) == (0.5, 2 << 30, 0.5)
@@ -251,13 +264,13 @@ def test_the_command_is_one_that_the_aimaster_understands():
 
 def test_the_aimaster_is_told_the_gang_scheduler_of_its_pods():
     pod = made(aimaster.Options(image=IMAGE, scheduler="volcano"))["Pod"]
-    options, _ = parse_command(pod["spec"]["containers"][0]["command"][3:])
-    assert options.gang_scheduler == "volcano"
+    _, spec = told(pod)
+    assert spec.gang_scheduler == "volcano"
     assert "schedulerName" not in pod["spec"], "the AIMaster itself is none of the gang"
 
 
 def test_worker_zero_of_a_job_without_chief_is_the_chief():
-    assert flags(command(PS=1, Worker=3))["--workers"] == "2"
+    assert told(made(PS=1, Worker=3)["Pod"])[1].workers == 2
 
 
 def test_a_request_that_is_no_quantity_is_named():
@@ -295,5 +308,5 @@ def test_an_overlay_is_laid_over_the_pod():
     pod = made(aimaster.Options(image=IMAGE, overlay=overlay))["Pod"]
     assert errors(pod) == []
     assert pod["spec"]["nodeSelector"] == {"pool": "masters"}
-    assert pod["spec"]["containers"][0]["env"] == [{"name": "A", "value": "1"}]
+    assert pod["spec"]["containers"][0]["env"][1:] == [{"name": "A", "value": "1"}], "beside the specification"
     assert pod["spec"]["containers"][0]["image"] == IMAGE
