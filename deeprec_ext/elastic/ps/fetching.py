@@ -19,8 +19,8 @@ import tensorflow as tf
 from deeprec_ext.elastic.ps.calling_off import still_wanted
 from deeprec_ext.elastic.ps.collector import make_bitmaps
 from deeprec_ext.elastic.ps.copies import at_least, backup_of
+from deeprec_ext.elastic.ps.held_slots import RUN_LIMIT_SECONDS
 from deeprec_ext.elastic.ps.migration import copy_in_chunks
-from deeprec_ext.elastic.ps.refreshing import RUN_LIMIT_SECONDS
 from deeprec_ext.elastic.ps.variables import Facts, Located, present, ps_device
 from deeprec_ext.elastic.runtime.ops import Ops, Program
 from deeprec_ext.elastic.runtime.view import elastic_config

@@ -11,63 +11,28 @@ until another one has a copy (`copies`: neither copies anything). The ops for a 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from deeprec_ext.elastic.ps.collecting import Collecting
 from deeprec_ext.elastic.ps.collector import make_bitmaps
-from deeprec_ext.elastic.ps.copies import SUFFIX, add_promotion, become_backups, destroy_backups, local_program
-from deeprec_ext.elastic.ps.migration import Mover
-from deeprec_ext.elastic.ps.refreshing import RUN_LIMIT_SECONDS, Assignment, Guarded, Refresher
-from deeprec_ext.elastic.runtime.ops import Ops, Program
+from deeprec_ext.elastic.ps.copies import become_backups
+from deeprec_ext.elastic.ps.held_slots import Assignment, HeldSlot, HeldSlots
+from deeprec_ext.elastic.ps.refreshing import Refresher
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
 
-PROMOTIONS_MAX = 8
-"""Compiled in one session, whose graph can only grow; the next ones go into a new session."""
 
+class PeerBackup(HeldSlots):
+    """All peer backups on this PS. `guard`, `refresh` and `promote` are called by the PS's command thread."""
 
-class PeerBackup:
-    """All peer backups on this PS. `guard`, `refresh` and `promote` are called by the PS's command thread.
-
-    Args:
-      target: `grpc://host:port` of this PS.
-      own_task: its task number, once known.
-      chunk_bytes: about how much one run of a first copy carries.
-      send: to the AIMaster.
-      touched: is told slot and number of dirty rows that were taken.
-      reader: as whom it reads dirty rows (`collector.READERS`).
-      promotes: whether the copies can become variables here; a holder's are pulled by a PS (`fetching`).
-    """
-
-    def __init__(
-        self, target: str, own_task: Callable[[], int], chunk_bytes: Callable[[], int], collecting: Collecting,
-        send: Callable[[pb.AgentMessage], None], touched: Callable[[int, int], None] = lambda slot, rows: None,
-        reader: str = "peer", promotes: bool = True,
-    ) -> None:  # fmt: skip
-        self._touched, self._reader, self.promotes = touched, reader, promotes
-        self.frozen = False  # nothing is to be read before the next assignment
-        self._target, self._own_task, self._chunk_bytes = target, own_task, chunk_bytes
-        self._collecting, self._send = collecting, send
-        self._lock = threading.Lock()
-        self._copying = threading.Lock()  # while copies of ours are made of variables, or freed
-        self._now = Assignment(0)
-        self._promoted: set[int] = set()
-        self._programs: list[Program] = []  # of promotions: they know this PS only; the last is added to
-        self._compiled = 0  # in the last of them
-        self._promoting = False
-        self._refresher: Refresher | None = None
-
-    # -- commands
+    _refresher: Refresher | None = None
 
     def guard(self, command: pb.Guard) -> None:
         """Another assignment; what stays as it is goes on by dirty rows."""
         wanted = self._slots_of(command)
-        with self._lock:
+        with self.lock:
             if command.id < self._now.guard:
                 return
             old, slots = self._now.slots, {}
@@ -95,8 +60,8 @@ class PeerBackup:
         the new owner, which has been trained on since. Returns the slots that are owned here again by then.
         """
         wanted, moment = self._slots_of(command), time.monotonic()
-        with self._copying:
-            with self._lock:
+        with self.copying:
+            with self.lock:
                 late = command.id < self._now.guard
                 same = {slot for slot, one in wanted.items() if slot in self._now.slots
                         and self._now.slots[slot].key == one.key}  # fmt: skip
@@ -107,7 +72,7 @@ class PeerBackup:
             for slot in due:
                 wanted[slot].left_out = missing & {variable.name for variable in wanted[slot].variables}
             bare = [slot for slot in due if not wanted[slot].copied]
-            with self._lock:
+            with self.lock:
                 if late or command.id < self._now.guard:
                     return again
                 slots, kept, gone = dict(self._now.slots), [self._now.slots[slot] for slot in same], []
@@ -129,23 +94,23 @@ class PeerBackup:
             log.warning("no variable of the slots %s was here to be kept", sorted(bare))
         return again
 
-    def _slots_of(self, command: pb.Guard) -> dict[int, Guarded]:
+    def _slots_of(self, command: pb.Guard) -> dict[int, HeldSlot]:
         ps = {member.task: member.address for member in command.ps}
         moves: dict[int, list[pb.Move]] = {}
         for move in command.moves:
             moves.setdefault(move.variable.slot, []).append(move)
         return {
-            slot: Guarded(
+            slot: HeldSlot(
                 slot, some[0].source_task, ps[some[0].source_task], tuple(move.variable for move in some),
                 "next" if slot in command.next_slots else self._reader, command.generation, command.global_step,
             )
             for slot, some in moves.items()
         }  # fmt: skip
 
-    def _hand_over(self, now: Assignment, gone: list[Guarded]) -> None:
+    def _hand_over(self, now: Assignment, gone: list[HeldSlot]) -> None:
         if self._refresher is None or not self._refresher.take(now, gone):
             if self._refresher is not None:
-                self._collecting.forget(self._refresher)
+                self.collecting.forget(self._refresher)
             self._refresher = Refresher(self)
             self._refresher.take(now, gone)
 
@@ -168,7 +133,7 @@ class PeerBackup:
 
     def report_again(self) -> None:
         """To an AIMaster that may be new: what is kept here, and how old it is."""
-        with self._lock:
+        with self.lock:
             slots, promoted, guard = list(self._now.slots.values()), sorted(self._promoted), self._now.guard
         for one in slots:
             if one.began is not None and one.slot not in promoted:
@@ -179,12 +144,12 @@ class PeerBackup:
     def promote(self, slots: Sequence[int], step: int) -> None:
         """The backups of these slots become the variables. Again: nothing. Raises DeepRecError when one is missing."""
         started = time.monotonic()
-        with self._lock:
+        with self.lock:
             kept = [self._now.slots[slot] for slot in slots if slot in self._now.slots]
         for one in kept:  # what this PS owned itself until just now: nothing is compiled for it yet
             if one.promote is None and one.began is not None:
                 self.compile_promotion(one)
-        with self._lock:
+        with self.lock:
             due = [slot for slot in slots if slot not in self._promoted]
             missing = [slot for slot in due if slot not in self._now.slots or self._now.slots[slot].promote is None]
             if missing:
@@ -196,82 +161,8 @@ class PeerBackup:
             make_bitmaps(self._target, self._own_task(), variables)
             for slot, promote in ready:
                 promote(step)
-                with self._lock:
+                with self.lock:
                     self._promoted.add(slot)
         finally:
             self._promoting = False
         log.info("promoted the backups of slots %s in %.3f s", list(slots), time.monotonic() - started)
-
-    # -- for the refresher
-
-    def report(self, report: pb.BackupReport) -> None:
-        self._send(pb.AgentMessage(backup=report))
-
-    def report_copies(self, some: Sequence[Guarded], **facts: Any) -> None:
-        """These are complete."""
-        next_slots = [one.slot for one in some if one.reader == "next"]
-        self.report(pb.BackupReport(slots=[one.slot for one in some], next_slots=next_slots, **facts))
-
-    def compile_promotion(self, one: Guarded) -> None:
-        """Sets `one.promote`: a function of the step."""
-        own = self._own_task()
-        with self._lock:
-            if not self._programs or self._compiled >= PROMOTIONS_MAX:
-                self._programs.append(local_program(self._target, own))
-                self._compiled = 0
-            self._compiled += 1
-            program, ops = self._programs[-1], Ops(f"promote{self._compiled}_")
-        step, done = add_promotion(ops, own, one.copied, one.global_step)
-        program.load(ops)
-        promote = program.compile(targets=done, feeds=[step]) if done else lambda step: None
-        with self._lock:
-            one.promote, one.program = promote, program
-        self.close_programs()
-
-    def close_programs(self) -> None:
-        """Those in which nothing is compiled that a promotion may need."""
-        with self._lock:
-            if self._promoting:
-                return
-            needed = [*self._programs[-1:], *(one.program for one in self._now.slots.values())]
-            kept = [program for program in self._programs if program in needed]
-            useless = [program for program in self._programs if program not in needed]
-            self._programs = kept
-        for program in useless:
-            threading.Thread(target=program.close, name="deeprec-close", daemon=True).start()
-
-    def mover_for(self, one: Guarded) -> Mover:
-        own = self._own_task()
-        ps = {own: self._target.removeprefix("grpc://"), one.source: one.address}
-        moves = [pb.Move(variable=variable, source_task=one.source) for variable in one.variables]
-        return Mover(
-            self._target, own, ps, moves, self._chunk_bytes(), reader=one.reader, suffix=SUFFIX,
-            timeout_seconds=RUN_LIMIT_SECONDS, touched=self._touched,
-        )  # fmt: skip
-
-    def drop_copies(self, gone: Sequence[Guarded]) -> None:
-        """Frees what is not to be kept any more."""
-        with self._copying:
-            with self._lock:
-                now = self._now
-            doomed, bitmaps = [], []
-            for one in gone:
-                kept = {variable.name for variable in now.slots[one.slot].variables} if one.slot in now.slots else set()
-                some = [variable for variable in one.variables if variable.name not in kept]
-                doomed += some
-                bitmaps += [one.slot not in now.owned] * len(some)
-            destroy_backups(self._target, self._own_task(), doomed, bitmaps)
-
-    @property
-    def collecting(self) -> Collecting:
-        return self._collecting
-
-    @property
-    def copying(self) -> threading.Lock:
-        """Held while copies of ours are made of variables, or freed: a first copy begins after that."""
-        return self._copying
-
-    @property
-    def lock(self) -> threading.Lock:
-        """Of what changes in the slots."""
-        return self._lock

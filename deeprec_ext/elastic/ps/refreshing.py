@@ -7,25 +7,16 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from deeprec_ext.elastic.agent.background import NICENESS, politely, without_collections
-from deeprec_ext.elastic.ps.migration import Mover
-from deeprec_ext.elastic.runtime.ops import Program
+from deeprec_ext.elastic.ps.held_slots import RUN_LIMIT_SECONDS, Assignment, HeldSlot, HeldSlots
 from deeprec_ext.errors import DeepRecError, one_line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
-if TYPE_CHECKING:
-    from deeprec_ext.elastic.ps.peer_backup import PeerBackup
-
 log = logging.getLogger("deeprec_ext")
-
-RUN_LIMIT_SECONDS = 60.0
-"""Longest single run of a refresh: a PS whose node vanished sends no error."""
 
 RETRY_SECONDS, RETRIES_SOON = 1.0, 3
 """After a refresh that failed, how long until the copy that failed is made anew; after so many it waits as long as others."""
@@ -44,54 +35,14 @@ OF_ONE_SLOT = (
 """What concerns one slot alone: the PS that owns it answers."""
 
 
-@dataclass
-class Guarded:
-    """One slot of another PS in our keeping."""
-
-    slot: int
-    source: int
-    address: str
-    variables: tuple[pb.Variable, ...]
-    reader: str  # as whom its dirty rows are read (`collector.READERS`)
-    generation: int = 0
-    global_step: str = ""
-    mover: Mover | None = None  # None: a first copy is due ...
-    exact: bool = False  # ... unless the source keeps the dirty rows since our copy was exact
-    promote: Callable[..., Any] | None = None
-    program: Program | None = None  # where `promote` is compiled
-    began: float | None = None  # monotonic, of the last complete copy or refresh; None: there is none yet
-    full_bytes: int = 0
-    left_out: frozenset[str] = (
-        frozenset()
-    )  # variables that the copy has not: nobody had initialised them, or they are new
-    retired: bool = False  # not to be kept any more; a thread that was left behind must not make a mover for it
-
-    @property
-    def copied(self) -> list[pb.Variable]:
-        return [variable for variable in self.variables if variable.name not in self.left_out]
-
-    @property
-    def key(self) -> object:
-        variables = tuple(variable.SerializeToString(deterministic=True) for variable in self.variables)
-        return self.source, self.address, self.reader, self.generation, self.global_step, variables
-
-
-@dataclass(frozen=True)
-class Assignment:
-    guard: int
-    slots: Mapping[int, Guarded] = field(default_factory=dict)
-    seconds: float = 5.0
-    owned: frozenset[int] = frozenset()
-
-
 class Refresher:
     """One thread that keeps the backups up to date. When it hangs in a run on a dead PS, it is left behind."""
 
-    def __init__(self, owner: PeerBackup) -> None:
+    def __init__(self, owner: HeldSlots) -> None:
         self._owner = owner
         self._inbox: queue.Queue[str] = queue.Queue(100)
         self._lock = threading.Lock()
-        self._next: tuple[Assignment, list[Guarded]] | None = None
+        self._next: tuple[Assignment, list[HeldSlot]] | None = None
         self._source: int | None = None  # being read
         self._abandoned = False
         self._refreshing = 0.0  # seconds of the present cycle, without first copies
@@ -105,7 +56,7 @@ class Refresher:
         self.wake("stop")
         self._thread.join()
 
-    def take(self, assignment: Assignment, gone: list[Guarded]) -> bool:
+    def take(self, assignment: Assignment, gone: list[HeldSlot]) -> bool:
         """Hands over the next assignment. False: the thread reads from a PS that is not in it any more, probably a dead one,
 
         so nobody knows when it returns; it is left behind, and ends when it does."""
@@ -144,7 +95,7 @@ class Refresher:
             usual = max(now.seconds or RUN_LIMIT_SECONDS, self._refreshing / BUSY_SHARE)
             due = ended + RETRY_SECONDS if 0 < failed <= RETRIES_SOON else started + usual
 
-    def _retire(self, gone: list[Guarded]) -> None:
+    def _retire(self, gone: list[HeldSlot]) -> None:
         for one in gone:
             with self._owner.lock:  # a thread that was left behind may be copying it
                 one.retired, mover, one.mover = True, one.mover, None
@@ -157,7 +108,7 @@ class Refresher:
 
     def _cycle(self, now: Assignment) -> bool:
         """One refresh of everything, source by source; whether all went well."""
-        sources: dict[int, list[Guarded]] = {}
+        sources: dict[int, list[HeldSlot]] = {}
         for one in now.slots.values():
             sources.setdefault(one.source, []).append(one)
         good = True
@@ -172,12 +123,12 @@ class Refresher:
                 self._source = None
         return good
 
-    def _late(self, now: Assignment, some: list[Guarded]) -> bool:
+    def _late(self, now: Assignment, some: list[HeldSlot]) -> bool:
         """Whether a copy is older than it is to be, or has not come in that time."""
         oldest = min(one.began if one.began is not None else self._taken_at for one in some)
         return now.seconds > 0 and time.monotonic() - oldest > now.seconds + LATE_SECONDS
 
-    def _refresh(self, now: Assignment, some: list[Guarded]) -> bool:
+    def _refresh(self, now: Assignment, some: list[HeldSlot]) -> bool:
         started, sent, first, done = time.monotonic(), 0, False, []
         owner = self._owner
         error = ""
@@ -215,7 +166,7 @@ class Refresher:
             owner.report(pb.BackupReport(guard=now.guard, error=error))
         return len(done) == len(some)
 
-    def _discard(self, one: Guarded) -> None:
+    def _discard(self, one: HeldSlot) -> None:
         with self._owner.lock:
             mover, one.mover, one.exact = one.mover, None, False
         if mover is not None:
@@ -231,7 +182,7 @@ class Refresher:
                 raise DeepRecError("another thread keeps the backups now")
             yield
 
-    def _first_copy(self, one: Guarded) -> int:
+    def _first_copy(self, one: HeldSlot) -> int:
         """Or, where our copy was exact when the source became the owner, the first of its dirty rows."""
         with (
             self._owner.copying

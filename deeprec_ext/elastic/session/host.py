@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -15,11 +15,6 @@ from deeprec_ext.elastic.session.placed import PlacedSession
 from deeprec_ext.elastic.session.runner import Runner
 from deeprec_ext.layout import Names
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-
-if TYPE_CHECKING:
-    from deeprec_ext.elastic.session.feeding import Feeding
-    from deeprec_ext.elastic.session.pool import SessionPool
-    from deeprec_ext.elastic.session.session import ElasticSession
 
 v1 = tf.compat.v1
 
@@ -86,12 +81,12 @@ class SessionHost(Protocol):
     def dead(self, wanted: Wanted) -> bool:
         """Whether a PS that it names is gone for good, lost or scaled away: it may never answer who opens a session."""
 
-    def opened(self, session: ElasticSession) -> None: ...
+    def opened(self, session: v1.Session) -> None: ...
 
-    def closed(self, session: ElasticSession) -> None: ...
+    def closed(self, session: v1.Session) -> None: ...
 
-    def dropped(self, pool: SessionPool, feeding: Feeding | None) -> None:
-        """A session was forgotten without being closed. Called by a finaliser: only notes it."""
+    def dropped(self, close: Callable[[], None]) -> None:
+        """A session was forgotten without being closed. Called by a finaliser: only notes what is to be done."""
 
     def retire(self, sessions: list[PlacedSession]) -> None:
         """Closes sessions that are no longer used, beside training."""

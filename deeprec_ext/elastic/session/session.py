@@ -54,6 +54,17 @@ def _partitioning(host: SessionHost) -> passes.Partitioning:
     return passes.Partitioning(len(context.slot_map or ()), context.cut, context.cut_by_chief)
 
 
+def _end_input(pool: SessionPool, feeding: Feeding | None) -> None:
+    if feeding is not None:
+        feeding.close()  # or an iterator that waits for data could not be destroyed
+    pool.drop_iterators()
+
+
+def _end(pool: SessionPool, feeding: Feeding | None) -> None:
+    _end_input(pool, feeding)
+    pool.close()
+
+
 class ElasticSession(DivertedSession):
     """See the module. `host` None: a session on the spot (evaluation, prediction), without a cluster.
 
@@ -108,9 +119,7 @@ class ElasticSession(DivertedSession):
         if self._dropped:
             super().close()  # of its own C session, in which nothing ever runs
             return
-        if self._feeding is not None:
-            self._feeding.close()  # or an iterator that waits for data could not be destroyed
-        self.pool.drop_iterators()
+        _end_input(self.pool, self._feeding)
         super().close()
         if self._host is not None:
             self._host.closed(self)
@@ -121,7 +130,7 @@ class ElasticSession(DivertedSession):
         is started and nobody waited for here. What is to be closed goes to the process, which does it beside training."""
         pool, host = getattr(self, "pool", None), getattr(self, "_host", None)
         if host is not None and pool is not None and not self.closed:
-            host.dropped(pool, self._feeding)
+            host.dropped(partial(_end, pool, self._feeding))
         self._dropped = True
         super().__del__()
 

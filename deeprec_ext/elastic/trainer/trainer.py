@@ -29,7 +29,6 @@ from deeprec_ext.elastic.agent.inputs import Inputs
 from deeprec_ext.elastic.agent.steps import StepClock
 from deeprec_ext.elastic.ps.trainer_backup import TrainerBackup
 from deeprec_ext.elastic.runtime.view import ClusterView
-from deeprec_ext.elastic.session.feeding import Feeding
 from deeprec_ext.elastic.session.host import Wanted
 from deeprec_ext.elastic.session.losses import unreachable
 from deeprec_ext.elastic.session.placed import PlacedSession, retire
@@ -194,15 +193,8 @@ class Trainer:
     def closed(self, session: ElasticSession) -> None:
         self._sessions.discard(session)
 
-    def dropped(self, pool: SessionPool, feeding: Feeding | None) -> None:
+    def dropped(self, close: Callable[[], None]) -> None:
         """By a finaliser, in any thread, which may hold any lock: `Builder.put` takes none."""
-
-        def close() -> None:
-            if feeding is not None:
-                feeding.close()
-            pool.drop_iterators()
-            pool.close()
-
         if not sys.is_finalizing():
             self._builder.put(close)
 

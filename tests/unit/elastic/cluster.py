@@ -142,8 +142,8 @@ class FakeHost:
     def closed(self, session: ElasticSession) -> None:
         self.sessions.remove(session)
 
-    def dropped(self, pool: object, feeding: object) -> None:
-        self.forgotten.append(pool)
+    def dropped(self, close: object) -> None:
+        self.forgotten.append(close)
 
     def refused(self, reason: str) -> None:
         self.refusals.append(reason)

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext.elastic.agent import background
-from deeprec_ext.elastic.ps import peer_backup, refreshing
+from deeprec_ext.elastic.ps import held_slots, refreshing
 from deeprec_ext.elastic.ps.collecting import Collecting
 from deeprec_ext.elastic.ps.collector import Marks, make_bitmaps
 from deeprec_ext.elastic.ps.copies import backup_of
@@ -201,7 +201,7 @@ def test_a_long_first_copy_is_followed_by_a_refresh_in_time(world: World, monkey
     monkeypatch.setattr(refreshing, "time", clock)
     first = refreshing.Refresher._first_copy
 
-    def long(self: refreshing.Refresher, one: refreshing.Guarded) -> int:
+    def long(self: refreshing.Refresher, one: refreshing.HeldSlot) -> int:
         clock.late += 10_000.0
         return first(self, one)
 
@@ -414,7 +414,7 @@ def test_backups_that_are_made_again_and_again_leave_no_sessions_behind(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each change of the PS makes some anew: in the one session of all promotions, a PS grew by megabytes a change."""
-    monkeypatch.setattr(peer_backup, "PROMOTIONS_MAX", 2)
+    monkeypatch.setattr(held_slots, "PROMOTIONS_MAX", 2)
     made: list[Program] = []
     closed: list[Program] = []
     make, close = Program.__init__, Program.close

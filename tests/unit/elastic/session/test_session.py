@@ -604,10 +604,12 @@ def test_a_session_that_is_dropped_starts_and_waits_for_nothing_and_its_process_
         bump = v1.assign_add(value, 1.0)
         session = elastic(host, graph)
     assert session.run(bump) == 1.0
+    placed = session.pool.present
     host.sessions.clear()
     with monkeypatch.context() as late:  # as while the interpreter ends, where that waits for ever
         late.setattr(threading.Thread, "start", lambda thread: pytest.fail("a finaliser has started a thread"))
         del session
-    [pool] = host.forgotten
-    pool.close()
-    assert pool.present.closed
+    [close] = host.forgotten
+    assert not placed.closed
+    close()
+    assert placed.closed
