@@ -22,6 +22,7 @@ from deeprec_ext.aimaster.policy.decision import Decision
 from deeprec_ext.aimaster.policy.observed import Observed, Size
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.scaling.requests import present
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -130,10 +131,8 @@ class Autoscaler:
 
     def _quiet(self) -> bool:
         """Every process of the present size trains, and nothing else is going on."""
-        job, scalings = self._job, self._scalings
-        if not job.cluster.live or job.cluster.lost or job.ending or job.marking:
-            return False
-        if scalings.running is not None or scalings.interrupted:
+        job = self._job
+        if not job.quiet(Hold.MARKS, Hold.SCALING):
             return False
         trainers = job.members.trainers()
         wanted = [*job.members.wanted(pb.CHIEF), *job.members.wanted(pb.WORKER)]

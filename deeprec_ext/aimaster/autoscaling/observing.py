@@ -78,7 +78,7 @@ def observe(
         windows=tuple(windows), roles=tuple(roles_of(job, latest, growth)), slots=tuple(slots_of(job, latest)),
         changes=tuple(changes_of(scalings.records(), job.started))[-CHANGES_KEPT:],
         losses=tuple(losses_of(job.store.failures(), job.started))[-LOSSES_KEPT:], progress=progress_of(job),
-        backups=job.peer_backup, copies_bytes=copies_of(job), hold=hold,
+        backups=job.choices.peer, copies_bytes=copies_of(job), hold=hold,
         busy=scalings.running is not None or bool(scalings.queue),
     )  # fmt: skip
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from deeprec_ext.aimaster.core.records import PsInfo
 from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.aimaster.state.shared import JobState
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
-if TYPE_CHECKING:
-    from deeprec_ext.aimaster.job.job import Job
+TICK_SECONDS = 0.25
+EVENT_SECONDS = 60.0
+"""How often the sum of all refreshes is written as an event; single ones would be thousands an hour."""
 
 FRESH_SECONDS = 1.0
 """Of two copies, one that is older by no more than this and the interval of refreshes is as good as the other."""
@@ -38,7 +39,7 @@ class Held:
 class Copies:
     """Of the PS of a job."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobState) -> None:
         self._job = job
         self._held: dict[int, dict[int, Held]] = {}  # slot -> task -> copy
         self._not_before: dict[int, int] = {}  # slot -> id of the first Guard whose reports count: it has moved
@@ -64,7 +65,7 @@ class Copies:
         return one is not None and best is not None and self.member(one) is not None and self.as_good(one.since, best)
 
     def as_good(self, since: float, than: Held) -> bool:
-        seconds = STEPS_SECONDS if self._job.backup_steps else self._job.backup_seconds
+        seconds = STEPS_SECONDS if self._job.choices.peer_steps else self._job.choices.peer_seconds
         return since >= than.since - seconds - FRESH_SECONDS
 
     def has(self, slot: int, task: int) -> bool:

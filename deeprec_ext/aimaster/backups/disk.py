@@ -16,13 +16,16 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from deeprec_ext.aimaster.backups import answers
+from deeprec_ext.aimaster.ledger import Ledger
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError, GoneError
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.view import AgreedCluster
+from deeprec_ext.aimaster.state.lock import Hold
+from deeprec_ext.aimaster.state.shared import JobState
 from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.backup import chains, manifest, model
 from deeprec_ext.backup.chains import CommittedSnapshot
@@ -30,9 +33,6 @@ from deeprec_ext.backup.manifest import DataFile, Manifest, Snapshot
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 T = TypeVar("T")
-
-if TYPE_CHECKING:
-    from deeprec_ext.aimaster.job.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +66,8 @@ class Restored:
 class DiskBackups:
     """`job.disk`."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self.busy = lambda: False  # a scaling of PS is under way
+    def __init__(self, job: JobState, ledger: Ledger) -> None:
+        self._job, self._ledger = job, ledger
         # Of the last attempt, by whichever AIMaster of this run.
         self.error: str = "" if job.spec.resume else job.store.get("disk_error", "")
         self._path = ""  # of which the following is known
@@ -86,7 +85,7 @@ class DiskBackups:
     # ------------------------------------------------------------------------------------------------ what others ask
 
     def status(self, message: pb.BackupStatus) -> None:
-        if path := self._job.disk_backup:
+        if path := self._job.choices.disk_path:
             message.disk_path, message.disk_cut = path, self._committed_number
             message.disk_seconds = self._job.clock.monotonic() - self._committed_at if self._committed_number else 0.0
             message.error = message.error or self.error
@@ -109,7 +108,7 @@ class DiskBackups:
         """Every `disk_backup_seconds`, from the beginning of one to the beginning of the next; the first as soon as rows are
         marked, since deltas can follow it then."""
         job = self._job
-        if not job.disk_backup:
+        if not job.choices.disk_path:
             return False
         now = job.clock.monotonic()
         if self._begun_at is None:
@@ -117,15 +116,12 @@ class DiskBackups:
         if not self._tried and job.marks_on:
             return True
         # Soon after a restore rows are not marked yet, and a snapshot could not be followed by a delta.
-        patience = 0.0 if job.marks_on else job.disk_backup_seconds + MARKS_SECONDS
-        return now - self._begun_at >= job.disk_backup_seconds + patience
+        patience = 0.0 if job.marks_on else job.choices.disk_seconds + MARKS_SECONDS
+        return now - self._begun_at >= job.choices.disk_seconds + patience
 
     def _ready(self) -> bool:
-        job = self._job
-        cluster = job.cluster
-        if not cluster.live or cluster.lost or job.hold_views or job.gate_closed or job.marking or job.ending:
-            return False
-        return bool(job.catalogue.variables) and not self.busy()
+        quiet = self._job.quiet(Hold.VIEWS, Hold.GATE, Hold.MARKS, Hold.CHANGE)
+        return quiet and bool(self._job.catalogue.variables)
 
     def _situation(self) -> tuple[object, ...]:
         """Another one in the end than at the beginning: the snapshot is not of one owner per slot."""
@@ -150,12 +146,12 @@ class DiskBackups:
             job.event("disk_backup_dropped", reason=str(error)[:500])
         except CommandError as error:
             if not self.error:
-                job.event("warning", text=f"no disk backup could be written to {job.disk_backup}: {str(error)[:500]}; "
+                job.event("warning", text=f"no disk backup could be written to {job.choices.disk_path}: {str(error)[:500]}; "
                           "training goes on, and it is tried again")  # fmt: skip
             self._note(str(error)[:500])
         else:
             if self.error:
-                job.event("disk_backup_again", path=job.disk_backup)
+                job.event("disk_backup_again", path=job.choices.disk_path)
             self._note("")
             return True
         return False
@@ -168,7 +164,7 @@ class DiskBackups:
 
     async def _cut(self, began: float) -> None:
         job = self._job
-        if self._path != job.disk_backup:
+        if self._path != job.choices.disk_path:
             await self._look()
         situation, state = self._situation(), self._marked_state()
         known = chains.chain_of(self._cuts, self._chain[0].id) if self._chain else []
@@ -177,7 +173,7 @@ class DiskBackups:
         self._highest = number = self._highest + 1
         identifier = manifest.snapshot_id(number, job.incarnation, self.job_id)
         self._dropped.append(identifier)
-        ledger, step, wall = job.ledger.position(), job.members.step, job.clock.wall()
+        ledger, step, wall = self._ledger.position(), job.members.step, job.clock.wall()
         files = await self._write(number, identifier, decided.base, situation)
         chain = () if decided.base or all(file.whole for file in files) else self._chain
         chain = (*chain, Snapshot(identifier, number, files))
@@ -203,7 +199,7 @@ class DiskBackups:
     ) -> tuple[DataFile, ...]:
         job = self._job
         message = pb.WriteBackup(
-            path=job.disk_backup, cut=number, base=base, aimaster_incarnation=job.incarnation, id=identifier,
+            path=job.choices.disk_path, cut=number, base=base, aimaster_incarnation=job.incarnation, id=identifier,
             parent=self._chain[-1].id if self._chain else "",
         )  # fmt: skip
         futures, asked = {}, {}
@@ -216,7 +212,7 @@ class DiskBackups:
         try:
             acks = await self._gather(futures, job.settings.disk_backup_limit_seconds, "WriteBackup")
         except CommandError as error:
-            if situation != self._situation() or self.busy():
+            if situation != self._situation() or job.lock.held(Hold.CHANGE):
                 raise DroppedError(f"cut {number}: {error}") from error
             raise
         if situation != self._situation():
@@ -242,7 +238,9 @@ class DiskBackups:
         cuts = [*self._cuts, chains.committed(made)]
         dropped = [identifier for identifier in self._dropped if identifier != made.id]
         remove = chains.removable(cuts, self.job_id, job.settings.disk_backup_keep, dropped, made.slots)
-        seal = pb.SealBackup(path=job.disk_backup, cut=made.number, manifest_json=manifest.dumps(made), remove=remove)
+        seal = pb.SealBackup(
+            path=job.choices.disk_path, cut=made.number, manifest_json=manifest.dumps(made), remove=remove
+        )
         member = self._any_ps(job.cluster)
         future = job.commander.send(member.outbox, seal_backup=seal)
         await self._gather({member.name: future}, job.settings.disk_backup_limit_seconds, "SealBackup")
@@ -255,13 +253,13 @@ class DiskBackups:
         values = await self._find(self._any_ps(self._job.cluster))
         self._cuts, self._dropped = list(values.cuts), list(values.unsealed)
         self._highest, self._chain = max(self._highest, values.highest), ()
-        self._path = self._job.disk_backup
+        self._path = self._job.choices.disk_path
 
     async def _find(self, member: Member, before: int = 0, most: int = 0) -> answers.Looked:
         job = self._job
         fingerprint = model.fingerprint(manifest.variables_of(job.catalogue.variables))
         message = pb.FindBackup(
-            path=job.disk_backup, fingerprint=fingerprint, job=self.job_id, before=before, most=most
+            path=job.choices.disk_path, fingerprint=fingerprint, job=self.job_id, before=before, most=most
         )  # fmt: skip
         future = job.commander.send(member.outbox, find_backup=message)
         acks = await self._gather({member.name: future}, LOOK_SECONDS, "FindBackup")
@@ -280,7 +278,7 @@ class DiskBackups:
           cluster: who owns which slot from now on. All its PS are registered; it need not be the job's view yet.
         """
         job = self._job
-        if not job.disk_backup or not job.catalogue.variables:
+        if not job.choices.disk_path or not job.catalogue.variables:
             return None
         began, before, problem = job.clock.monotonic(), 0, "no cut was ever completed"
         layout = model.layout(manifest.variables_of(job.catalogue.variables))
@@ -307,19 +305,19 @@ class DiskBackups:
                 job.event("warning", text=f"an earlier disk backup is tried: {problem[:500]}")
                 continue
             self._restores += 1
-            job.ledger.rewind(found.ledger)
+            self._ledger.rewind(found.ledger)
             seconds = job.clock.monotonic() - began
             restored = Restored(found.number, found.step, found.ledger, count, seconds)
             job.event("disk_restored", cut=restored.cut, step=restored.step, bytes=count, seconds=round(seconds, 3))
             return restored
-        job.event("warning", text=f"nothing could be restored from {job.disk_backup}: {problem[:500]}")
+        job.event("warning", text=f"nothing could be restored from {job.choices.disk_path}: {problem[:500]}")
         return None
 
     async def _load(self, cluster: AgreedCluster, number: int, identifier: str) -> int:
         job, futures = self._job, {}
         for task, variables in self._by_task(cluster).items():
             member = self._ps(cluster, task)
-            message = pb.RestoreBackup(path=job.disk_backup, cut=number, id=identifier, variables=variables)
+            message = pb.RestoreBackup(path=job.choices.disk_path, cut=number, id=identifier, variables=variables)
             futures[member.name] = job.commander.send(member.outbox, restore_backup=message)
         acks = await self._gather(futures, job.settings.disk_backup_limit_seconds, "RestoreBackup")
         return sum(ack.copy.bytes for ack in acks.values())

@@ -18,25 +18,21 @@ import asyncio
 import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from deeprec_ext.aimaster.backups.copies import Copies, Held
+from deeprec_ext.aimaster.backups.copies import EVENT_SECONDS, TICK_SECONDS, Copies, Held
+from deeprec_ext.aimaster.backups.trainers import TrainerBackups
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.placement.holder_plan import plan_holders, tell_slot
 from deeprec_ext.aimaster.placement.slots import slot_bytes, tracked
+from deeprec_ext.aimaster.state.lock import Hold
+from deeprec_ext.aimaster.state.shared import JobState
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-
-if TYPE_CHECKING:
-    from deeprec_ext.aimaster.job.job import Job
 
 log = logging.getLogger(__name__)
 
-TICK_SECONDS = 0.25
-EVENT_SECONDS = 60.0
-"""How often the sum of all refreshes is written as an event; single ones would be thousands an hour."""
-
+HOLDER = "peer backups"
 RETRY_SECONDS = 5.0
 TRACK_SECONDS = 60.0
 AGAIN_SECONDS = 1.0
@@ -44,15 +40,10 @@ AGAIN_SECONDS = 1.0
 
 
 class PeerBackups:
-    """`job.peer_backups`. Changes nothing while slots are being moved: `busy` tells."""
+    """`job.peer_backups`. Changes nothing while slots are being moved."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self.busy = lambda: False
-        """Whether slots are being moved: from PREPARE to COMMIT of a change of PS, also of one that was interrupted."""
-        self.moving = lambda: False
-        """Whether a change of PS is under way: marks are not turned on then."""
-        self.copies = Copies(job)
+    def __init__(self, job: JobState, copies: Copies, trainers: TrainerBackups) -> None:
+        self._job, self.copies, self._trainers = job, copies, trainers
         self.assigned: dict[int, int] = {}
         """slot -> task of the planned holder."""
         self.error = ""
@@ -76,12 +67,12 @@ class PeerBackups:
     @property
     def wanted(self) -> bool:
         """Whether there shall be peer backups now."""
-        return self._job.peer_backup and len(self._job.cluster.ps) > 1
+        return self._job.choices.peer and len(self._job.cluster.ps) > 1
 
     @property
     def marks_wanted(self) -> bool:
         """Whether somebody reads dirty rows all the time."""
-        return self.wanted or bool(self._job.disk_backup) or self._job.trainer_backups.alone
+        return self.wanted or bool(self._job.choices.disk_path) or self._trainers.alone
 
     def usable(self, slot: int) -> Held | None:
         """The copy from which this slot can be promoted now."""
@@ -94,7 +85,7 @@ class PeerBackups:
 
     def needed(self) -> set[int]:
         """Slots that have variables: the others need no backup."""
-        return {variable.slot for variable in self._job.catalogue.variables}
+        return self._job.variable_slots()
 
     def backup_map(self) -> tuple[int, ...]:
         """[S] who would take over each slot; empty while a slot with variables has no copy, or nobody could."""
@@ -117,7 +108,7 @@ class PeerBackups:
 
     def _covered_by(self, slot: int) -> float | None:
         """monotonic, of the freshest copy that anybody has, a holder as well."""
-        held, copy = self.anywhere(slot), self._job.trainer_backups.usable(slot)
+        held, copy = self.anywhere(slot), self._trainers.usable(slot)
         return max((one.since for one in (held, copy) if one is not None), default=None)
 
     def held_only_by(self, tasks: Collection[int]) -> list[int]:
@@ -127,7 +118,7 @@ class PeerBackups:
             best = self.anywhere(slot)
             if best is None or best.task not in tasks:
                 continue
-            copy = self._job.trainer_backups.steady(slot)
+            copy = self._trainers.steady(slot)
             if copy is None or not self.copies.as_good(copy.since, best):
                 found.append(slot)
         return sorted(found)
@@ -143,7 +134,7 @@ class PeerBackups:
         return max((now - held.since for slot in slots if (held := self.anywhere(slot)) is not None), default=0.0)
 
     def status(self, message: pb.BackupStatus) -> None:
-        message.peer = self.wanted or self._job.trainer_backups.alone
+        message.peer = self.wanted or self._trainers.alone
         if message.peer:
             message.unprotected_slots.extend(sorted(slot for slot in self.needed() if self._covered_by(slot) is None))
             now = self._job.clock.monotonic()
@@ -151,7 +142,7 @@ class PeerBackups:
             message.oldest_seconds = now - min(since, default=now)
         message.error = message.error or self.error
         message.bytes_sent, message.refreshes = self.bytes_sent, self.refreshes
-        self._job.trainer_backups.status(message)
+        self._trainers.status(message)
 
     # ------------------------------------------------------------------------------------------------ what PS report
 
@@ -196,7 +187,7 @@ class PeerBackups:
             self._last_event = now
             job.event("peer_backups", total_bytes=self.bytes_sent, refreshes=self.refreshes,
                       oldest_seconds=round(self.age_seconds(range(len(job.cluster.slot_map))), 3))  # fmt: skip
-        if self.backup_map() != job.backup_map and not job.hold_views and not job.cluster.lost:
+        if self.backup_map() != job.backup_map and not job.lock.held(Hold.VIEWS) and not job.cluster.lost:
             job.backup_map = self.backup_map()
             job.publish()
 
@@ -215,7 +206,7 @@ class PeerBackups:
                 log.warning("peer backups: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
             finally:
-                self._job.marking = False
+                self._job.lock.give_back(HOLDER, Hold.MARKS)
             await asyncio.sleep(TICK_SECONDS)
 
     def _situation(self) -> object:
@@ -223,25 +214,26 @@ class PeerBackups:
         job = self._job
         cluster = job.cluster
         placed = cluster.ps, cluster.slot_map, cluster.generation, job.catalogue.fingerprint
-        return placed, self.wanted, self.marks_wanted, job.disk_backup, job.backup_seconds, job.backup_steps > 0
+        chosen = job.choices.disk_path, job.choices.peer_seconds, job.choices.peer_steps > 0
+        return placed, self.wanted, self.marks_wanted, chosen
 
     def _ready(self) -> bool:
         job = self._job
-        if not job.cluster.live or job.cluster.lost or job.hold_views or job.gate_closed or job.ending:
+        if not job.quiet(Hold.VIEWS, Hold.GATE, Hold.SLOTS):
             return False
         everybody = len(self._ps()) == len(
             job.cluster.ps
         )  # after its restart this AIMaster waits until they have registered
-        return bool(job.catalogue.fingerprint) and everybody and not self.busy()
+        return bool(job.catalogue.fingerprint) and everybody
 
     async def _once(self) -> None:
         job = self._job
         situation = self._situation()
         if situation != self._sent_for:
-            if not self._ready() or (not job.marks_on and self.moving()):
+            if not self._ready() or (not job.marks_on and job.lock.held(Hold.CHANGE)):
                 return
             if self.marks_wanted and not (job.marks_on and self._marked):
-                job.marking = True  # no scaling begins meanwhile
+                job.lock.take(HOLDER, Hold.MARKS)
                 await self._mark()
                 self._marked = True
             if not self._ready() or situation != self._situation():
@@ -249,9 +241,9 @@ class PeerBackups:
             self.assign()
         elif self._ready() and (self._replaced() or job.clock.monotonic() >= self._again_at):
             self.assign()
-        elif not self.wanted or job.gate_closed or job.cluster.lost or job.ending:
+        elif not self.wanted or job.lock.held(Hold.GATE) or job.cluster.lost or job.ending:
             return
-        elif job.backup_steps and job.members.step - self._refreshed_step >= job.backup_steps:
+        elif job.choices.peer_steps and job.members.step - self._refreshed_step >= job.choices.peer_steps:
             self._refreshed_step = job.members.step
             for member in self._ps().values():
                 job.commander.send(member.outbox, refresh=pb.Refresh())
@@ -259,7 +251,7 @@ class PeerBackups:
     def _replaced(self) -> bool:
         """Whether somebody need not keep a copy any more: the planned holder, or the holder of a single PS, has it as well."""
         for slot, task in self._until_then.items():
-            held, copy = self.copies.anywhere(slot), self._job.trainer_backups.steady(slot)
+            held, copy = self.copies.anywhere(slot), self._trainers.steady(slot)
             planned = self.assigned.get(slot, -1)
             by_holder = (
                 planned == -1 and held is not None and copy is not None and self.copies.as_good(copy.since, held)
@@ -340,13 +332,11 @@ class PeerBackups:
 
     def _kept(self, slot: int, planned: int, best: Held | None) -> int:
         """Task of who has the copy of the slot that counts now; -1: nobody needs to keep one."""
-        if best is None or not self._job.peer_backup:
+        if best is None or not self._job.choices.peer:
             return -1
         if planned == -1:  # a single PS: its holder is to have it
-            copy = self._job.trainer_backups.steady(slot)
-            enough = not self._job.trainer_backups.allowed or (
-                copy is not None and self.copies.as_good(copy.since, best)
-            )
+            copy = self._trainers.steady(slot)
+            enough = not self._trainers.allowed or (copy is not None and self.copies.as_good(copy.since, best))
             return -1 if enough else best.task
         return planned if self.copies.fresh(slot, planned) else best.task
 
@@ -376,7 +366,7 @@ class PeerBackups:
         ]
         return pb.Guard(
             id=self._guard_id, moves=moves, ps=[one.to_proto() for one in cluster.ps],
-            seconds=0.0 if job.backup_steps else job.backup_seconds, global_step=job.catalogue.global_step,
+            seconds=0.0 if job.choices.peer_steps else job.choices.peer_seconds, global_step=job.catalogue.global_step,
             next_slots=[slot for slot, reader in readers.items() if reader == "next"], generation=cluster.generation,
         )  # fmt: skip
 
@@ -385,7 +375,7 @@ class PeerBackups:
     @property
     def kept_in_changes(self) -> bool:
         """Whether the old owners of slots that move keep what they have as backups: dirty rows must be marked all the time."""
-        return self._job.peer_backup and self._job.marks_on
+        return self._job.choices.peer and self._job.marks_on
 
     def hand_over(self, old_map: Sequence[int]) -> dict[int, pb.Guard]:
         """The view has changed: what each old owner of a slot that has moved is to keep, by its task."""

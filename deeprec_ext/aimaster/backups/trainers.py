@@ -19,18 +19,17 @@ import logging
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from deeprec_ext.aimaster.backups.peers import EVENT_SECONDS, TICK_SECONDS
+from deeprec_ext.aimaster.backups.copies import EVENT_SECONDS, TICK_SECONDS, Copies
 from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.estimator.memory_model import HOLDER_ROOM, Layout, of_holder
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.aimaster.metrics.collector import MetricsCollector
+from deeprec_ext.aimaster.state.lock import Hold
+from deeprec_ext.aimaster.state.shared import JobState
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-
-if TYPE_CHECKING:
-    from deeprec_ext.aimaster.job.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +90,8 @@ def choose_holder(candidates: Iterable[Candidate], ps_hosts: Collection[str], ne
 class TrainerBackups:
     """On the job's event loop. `run` for ever."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, job: JobState, on_ps: Copies, metrics: MetricsCollector) -> None:
+        self._job, self._on_ps, self._metrics = job, on_ps, metrics
         self.copies: dict[int, Copy] = {}
         self.holder = str(job.store.get(STORE_KEY, ""))
         self.error = ""
@@ -116,7 +115,7 @@ class TrainerBackups:
     @property
     def allowed(self) -> bool:
         settings = self._job.settings
-        return self._job.peer_backup and settings.peer_backup_holder != "off" and settings.ps_failover == "promote"
+        return self._job.choices.peer and settings.peer_backup_holder != "off" and settings.ps_failover == "promote"
 
     @property
     def alone(self) -> bool:
@@ -128,8 +127,8 @@ class TrainerBackups:
         """Whether a trainer shall keep backups now."""
         if self.alone or (self.allowed and self._awaited):
             return True
-        peers = self._job.peer_backups
-        return self.allowed and bool(self.copies) and any(peers.usable(slot) is None for slot in peers.needed())
+        slots = self._job.variable_slots()
+        return self.allowed and bool(self.copies) and any(self._on_ps.usable(slot) is None for slot in slots)
 
     def usable(self, slot: int) -> Copy | None:
         """The copy from which this slot can be made anew."""
@@ -149,7 +148,7 @@ class TrainerBackups:
         """Slots of a single PS of which these trainers alone have a copy: they must not go yet."""
         if not self.alone or not self._candidates():
             return []
-        copies = {slot: self.usable(slot) for slot in self._job.peer_backups.needed()}
+        copies = {slot: self.usable(slot) for slot in self._job.variable_slots()}
         return sorted(slot for slot, copy in copies.items() if copy is not None and copy.holder in names)
 
     def are_exact(self, slot: int, task: int) -> None:
@@ -159,7 +158,7 @@ class TrainerBackups:
             self.copies[slot] = dataclasses.replace(copy, since=self._job.clock.monotonic())
 
     def complete(self) -> bool:
-        return all(self.usable(slot) is not None for slot in self._job.peer_backups.needed())
+        return all(self.usable(slot) is not None for slot in self._job.variable_slots())
 
     @property
     def needed_bytes(self) -> int:
@@ -246,15 +245,12 @@ class TrainerBackups:
             self._complete = complete
             if complete:
                 job.event(
-                    "peer_backups_complete",
-                    self.holder,
-                    slots=len(job.peer_backups.needed()),
-                    total_bytes=self.bytes_sent,
+                    "peer_backups_complete", self.holder, slots=len(job.variable_slots()), total_bytes=self.bytes_sent
                 )
                 self._last_event = now
         elif complete and now - self._last_event >= EVENT_SECONDS:
             self._last_event = now
-            oldest = round(self.age_seconds(job.peer_backups.needed()), 3)
+            oldest = round(self.age_seconds(job.variable_slots()), 3)
             job.event("peer_backups", self.holder, total_bytes=self.bytes_sent, refreshes=self.refreshes,
                       oldest_seconds=oldest)  # fmt: skip
 
@@ -271,16 +267,13 @@ class TrainerBackups:
             await asyncio.sleep(TICK_SECONDS)
 
     def _ready(self) -> bool:
-        job = self._job
-        if not job.cluster.live or job.cluster.lost or job.gate_closed or job.ending:
-            return False
-        return job.marks_on and job.settled
+        return self._job.quiet(Hold.GATE) and self._job.marks_on and self._job.settled
 
     def _situation(self, holder: str) -> object:
         """Another one needs another assignment."""
         job, member = self._job, self._job.members.get(holder)
         cluster = job.cluster
-        timing = job.backup_seconds, job.backup_steps > 0
+        timing = job.choices.peer_seconds, job.choices.peer_steps > 0
         who = holder, member.incarnation if member is not None else ""
         return cluster.ps, cluster.slot_map, cluster.generation, job.catalogue.fingerprint, timing, who
 
@@ -289,7 +282,7 @@ class TrainerBackups:
         now = job.clock.monotonic()
         for member in job.members.trainers().values():
             if job.members.records[member.name].wanted and self._unfit.get(member.incarnation, now) <= now:
-                used = job.metrics.process(member.name)
+                used = self._metrics.process(member.name)
                 limit = used.memory_limit_bytes if used is not None else 0
                 room = HOLDER_ROOM * limit - used.working_set_bytes if used is not None and limit else math.inf
                 found.append(Candidate(member.name, member.place, room))
@@ -299,7 +292,7 @@ class TrainerBackups:
         job = self._job
         if not self._ready():
             return
-        if job.hold_views and not (self.alone and job.members.get(self.holder) is None):
+        if job.lock.held(Hold.VIEWS) and not (self.alone and job.members.get(self.holder) is None):
             self._refresh_by_steps(self.holder)
             return  # a change is being prepared: only a holder that is gone is followed by another
         if not self.wanted:
@@ -327,7 +320,11 @@ class TrainerBackups:
 
     def _refresh_by_steps(self, name: str) -> None:
         job, member = self._job, self._job.members.trainers().get(name)
-        if member is not None and job.backup_steps and job.members.step - self._refreshed_step >= job.backup_steps:
+        if (
+            member is not None
+            and job.choices.peer_steps
+            and job.members.step - self._refreshed_step >= job.choices.peer_steps
+        ):
             self._refreshed_step = job.members.step
             job.commander.send(member.outbox, refresh=pb.Refresh())
 
@@ -347,7 +344,7 @@ class TrainerBackups:
         cluster = job.cluster
         situation = self._situation(chosen)
         moves = [pb.Move(variable=v, source_task=cluster.slot_map[v.slot]) for v in job.catalogue.variables]
-        seconds = 0.0 if job.backup_steps else job.backup_seconds
+        seconds = 0.0 if job.choices.peer_steps else job.choices.peer_seconds
         try:
             number = await self._guard(member, moves, seconds)
         except CommandError:

@@ -27,6 +27,7 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.view import lose, replace_lost
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -54,14 +55,13 @@ BRING_BACK_SECONDS = 10.0
 
 
 class Failover:
-    """`restart` kills and starts a pod, `abort` rolls back the scaling under way, `blocked`: one is being decided."""
+    """`restart` kills and starts a pod, `abort` rolls back the scaling under way."""
 
     def __init__(self, job: Job, failures: Failures) -> None:
         self._job, self._failures = job, failures
         self.silence = Silence(job, failures)
         self.restart: Callable[[str], None] = lambda name: None
         self.abort: Callable[[str], None] = lambda reason: None
-        self.blocked: Callable[[], bool] = lambda: False
         self.bring_back: Callable[[str], None] = lambda name: None
         self.coming_back: Callable[[str], bool] = lambda name: True
         self.remove: Callable[[str], None] = lambda name: None
@@ -110,7 +110,7 @@ class Failover:
         job = self._job
 
         def ill() -> bool:
-            return bool(job.cluster.lost or self._missing) and not self.blocked() and not job.stopping
+            return bool(job.cluster.lost or self._missing) and not job.lock.held(Hold.DECISION, Hold.STOPPING)
 
         while True:
             await job.changed.until(ill, None)
@@ -120,7 +120,7 @@ class Failover:
             self._missing = ()  # whoever misses them then will say so again
             if self._is_new():
                 await self._wait_for_what_agents_know()
-                if self.blocked() or job.stopping:  # since
+                if job.lock.held(Hold.DECISION, Hold.STOPPING):  # since
                     continue
             lost = job.cluster.lost
             planned = promotion.plan_promotion(job)
@@ -263,7 +263,7 @@ class Failover:
                 await promotion.stop_trainers(job, tasks, lease)
             await job.changed.until(lambda: self._replacements() is not None or job.cluster.lost != lost, lease / 2)
         self._failed_fetches, restored = 0, None
-        if job.cluster.live and job.disk_backup and use_disk:
+        if job.cluster.live and job.choices.disk_path and use_disk:
             await promotion.stop_trainers(job, tasks, job.settings.disk_backup_limit_seconds)
             try:
                 restored = await job.disk.restore(replace_lost(job.cluster, found))
@@ -289,12 +289,13 @@ class Failover:
         job = self._job
 
         def spare() -> list[str]:
-            if not job.cluster.live or job.cluster.lost or job.ending or self.blocked():
+            if not job.quiet(Hold.DECISION):
                 return []
             return [
                 name for name in job.members.wanted(pb.PS)
                 if (member := job.members.get(name)) is not None and member.admitted
-                and job.cluster.by_name(name) is None and name not in job.acquiring and not self.coming_back(name)
+                and job.cluster.by_name(name) is None and not self.coming_back(name)
+                and name not in job.lock.names(Hold.NEW_PODS)
             ]  # fmt: skip
 
         while True:
@@ -306,7 +307,7 @@ class Failover:
     def _replacements(self) -> dict[str, PsInfo] | None:
         """New incarnations of all lost PS; None while one is missing or a scaling must end first."""
         job = self._job
-        if self.blocked():
+        if job.lock.held(Hold.DECISION):
             return None
         found = {}
         for name in job.cluster.lost:

@@ -24,8 +24,10 @@ from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.view import refill
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
+HOLDER = "fetch"
 PREPARE_SECONDS = 10.0
 """How long the commit waits for a trainer's session to be prepared; then the trainer builds it itself."""
 
@@ -145,7 +147,7 @@ async def carry_out(
     await commands.gather(fetches, job.settings.prepare_limit_seconds, "Fetch")
     if job.cluster.lost != planned.lost:
         raise CommandError("another PS was lost meanwhile")
-    job.gate_closed = True
+    job.lock.take(HOLDER, Hold.GATE)
     try:
         with job.store.transaction(durable=True):
             job.set_cluster(refill(job.cluster, found))
@@ -158,7 +160,7 @@ async def carry_out(
         await _commit(job, trainers, prepared)
         job.publish(without=frozenset(trainers))
     finally:
-        job.gate_closed = False
+        job.lock.give_back(HOLDER, Hold.GATE)
         job.changed.notify()
 
 

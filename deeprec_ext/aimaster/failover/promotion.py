@@ -21,10 +21,12 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.membership.view import promote
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
 
+HOLDER = "promotion"
 PROMOTE_SECONDS = 30.0
 """Longest wait for a promotion; it moves no data, so only a dying PS takes long."""
 
@@ -123,7 +125,7 @@ async def carry_out(job: Job, promotion: Promotion) -> None:
     """The new cluster is persisted and told to everybody. Raises CommandError when a holder cannot do its part."""
     cluster = job.cluster
     tasks = [ps.task for ps in cluster.ps if ps.name in promotion.lost]
-    job.gate_closed = True
+    job.lock.take(HOLDER, Hold.GATE)
     try:
         settings = job.settings  # copies that are pulled first take as long as their bytes
         lease = settings.prepare_limit_seconds if promotion.fetched else settings.lease_seconds
@@ -151,5 +153,5 @@ async def carry_out(job: Job, promotion: Promotion) -> None:
             job.commander.send(member.outbox, commit=pb.Commit(view=view, keep_marks=bool(job.cluster.marked)))
         job.publish(without=frozenset(trainers))
     finally:
-        job.gate_closed = False
+        job.lock.give_back(HOLDER, Hold.GATE)
         job.changed.notify()

@@ -1,317 +1,47 @@
-"""The job: its parts, the agreed cluster, and how a view reaches everybody.
-
-Everything runs on one asyncio loop, so state changes between two awaits are atomic. The parts:
+"""The job: the state that its parts share (`state.shared`), and the parts that keep it up.
 
 - `admission` answers Register, `inbox` handles what agents say, `pods` what the backend says,
-- `scalings` queues requests and drives one at a time through `machine`'s states (`changes`: PS, `workers`: workers),
+- `queue` takes requests and drives one scaling at a time through `machine`'s states (`changes`: PS, `workers`: workers),
 - `failover` replaces what died or hung, `recovery` continues after this process itself was killed.
 """
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import logging
-import os
 import sqlite3
-from collections.abc import Awaitable, Callable
-from typing import Any
 
-from google.protobuf.message import DecodeError
-
+from deeprec_ext.aimaster.backups.copies import Copies
 from deeprec_ext.aimaster.backups.disk import DiskBackups
 from deeprec_ext.aimaster.backups.peers import PeerBackups
 from deeprec_ext.aimaster.backups.trainers import TrainerBackups
-from deeprec_ext.aimaster.core.clock import Clock, SystemClock
-from deeprec_ext.aimaster.core.records import Requests
-from deeprec_ext.aimaster.core.signals import Signal
-from deeprec_ext.aimaster.job.catalogues import Catalogues, tables_fingerprint
+from deeprec_ext.aimaster.core.clock import Clock
 from deeprec_ext.aimaster.job.notices import Notices
 from deeprec_ext.aimaster.job.replicated import ReplicatedState
-from deeprec_ext.aimaster.job.suspects import Suspects
 from deeprec_ext.aimaster.job.unwritten import Unwritten
 from deeprec_ext.aimaster.ledger import Ledger
-from deeprec_ext.aimaster.membership.commands import Commander
-from deeprec_ext.aimaster.membership.members import Members
-from deeprec_ext.aimaster.membership.view import AgreedCluster, advance
 from deeprec_ext.aimaster.metrics.collector import MetricsCollector
-from deeprec_ext.aimaster.store.events import EventLog
+from deeprec_ext.aimaster.state.shared import JobState
 from deeprec_ext.aimaster.store.store import Store
-from deeprec_ext.decoding import built
 from deeprec_ext.options import JobSpec
-from deeprec_ext.proto import bounds
-from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-PUBLISH_DELAY_SECONDS, PUBLISH_DELAY_PER_MEMBER_SECONDS = 0.1, 0.002
-"""Workers often come in crowds: their views are merged, and nobody waits for such a view. What is sent grows with the
-square of the members (a list of n workers to n agents: 60 MB for 1 000), so the delay grows with them too."""
 
-
-FAILURE_MAX = 500
-UNTOLD_KEY = "aside_untold"
-"""What was set aside before there was a job that could tell it: lines."""
-
-
-def stored_wish(store: Store) -> pb.BackupWish:
-    """What the script's BackupHook asked for; nothing where that cannot be read or cannot be."""
-    wire = store.blob("backup_wish")
-    why: object = None
-    try:
-        wish = pb.BackupWish.FromString(wire)
-        why = bounds.check(wish, "backup_wish.")
-    except DecodeError as error:
-        why = error
-    if why is None:
-        return wish
-    store.quarantine("blob", "backup_wish", wire, why, "DELETE FROM blobs WHERE key=?")
-    return pb.BackupWish()
-
-
-async def _nowhere_else() -> None:
-    """The store is a file that outlives this process."""
-
-
-class Job:
-    """State shared by the parts. Whoever changes it calls `changed.notify()`."""
+class Job(JobState):
+    """All of it, wired together: each part takes the state and the parts that it uses."""
 
     def __init__(self, spec: JobSpec, store: Store, clock: Clock | None = None) -> None:
-        self.spec, self.store = spec, store
-        self.settings = spec.settings
-        self.clock = clock or SystemClock(store.newest_time())
-        self.resumed = store.get("aimaster_incarnation") is not None
-        self.settled = False  # who took part before this AIMaster has come back, or has been given up
-        self.incarnation = store.next_incarnation()
-        self.commander = Commander(self.incarnation)
-        self.events = EventLog(store, spec.workdir / "events.jsonl", self.clock)
-        self.members = Members(store, spec.settings, self.clock)
-        self.cluster = store.read("cluster", AgreedCluster.from_json, AgreedCluster())
-        self.catalogues = Catalogues(store, spec.slots)
-        self.catalogue = self.catalogues.present
-        self.ending: str = store.get("ending", "")  # finishing, finished, failed
-        self.failure: str = store.get("failure", "")
-        self.changed = Signal()
-        self.gate_closed = False  # PAUSE to COMMIT: nobody new may take part
-        self.hold_views = False  # end of ACQUIRE to COMMIT: the next epoch belongs to the scaling
-        self.acquiring: frozenset[str] = frozenset()  # new pods of a scaling: their failure is not the job's
-        self.stopping = False  # the backend takes the pods away: nothing is to be healed
-        self.undecided = False  # it is being found out whether anybody has heard of a decision: nobody gets a view
-        self.marking = False  # marks are being turned on: no scaling begins
-        self._marked_for: str = store.get("marks", "")  # fingerprint of the tables that are marked; asked often
-        self._tables = self.catalogue, tables_fingerprint(self.catalogue)
-        self.backup_map: tuple[int, ...] = ()  # slot -> who would take it over, as published
-        self.requests = Requests.of(spec)  # a run that is resumed starts with those of its command
-        if not spec.resume:
-            self.requests = store.read("requests", lambda found: built(Requests, found), self.requests)
-        self.wish = stored_wish(store)
-        if self.wish.disk_path and not self.may_back_up_to(self.wish.disk_path):
-            self.wish.ClearField("disk_path")  # taken when the command line named a place, which it does no more
-        self.peer_backups = PeerBackups(self)
-        self.trainer_backups = TrainerBackups(self)
-        self.disk = DiskBackups(self)
-        self.replicated = ReplicatedState(self)
-        self.suspects = Suspects(self)
-        self.members.doubted = self.suspects.note
+        super().__init__(spec, store, clock)
         self.ledger = Ledger(self)
-        self.metrics = MetricsCollector(self)
+        self.metrics = MetricsCollector(self, self.ledger)
+        copies = Copies(self)
+        self.trainer_backups = TrainerBackups(self, copies, self.metrics)
+        self.peer_backups = PeerBackups(self, copies, self.trainer_backups)
+        self.disk = DiskBackups(self, self.ledger)
+        self.replicated = ReplicatedState(self, self.ledger)
         self.notices = Notices(self)
-        self.dashboard = ""  # URL of the web page, while it is served
-        self.stale: asyncio.Event = asyncio.Event()  # a newer AIMaster exists: end
-        self.keep_elsewhere: Callable[[], Awaitable[None]] = _nowhere_else  # part of `keep`
         self.unwritten = Unwritten(self)
-        self._failed: dict[str, int] = {}  # what has failed at somebody's message -> how often
-        self._published: object = None
-        self._publishing: asyncio.Task[None] | None = None
-        if store.get("started") is None:
-            store.put(started=self.clock.wall(), job=spec.name, slots=spec.slots)
-        self.started: float = store.get("started")
-
-        self._tell_aside()
-
-    def _tell_aside(self) -> None:
-        """What the store could not read back is told once, and never read again."""
-        untold: list[str] = self.store.get(UNTOLD_KEY) or []
-        lines, self.store.quarantined = [*untold, *self.store.quarantined], []
-        if untold:
-            self.store.put(**{UNTOLD_KEY: None})
-        for line in lines:
-            log.error("set aside, for it cannot be read back: %s", line)
-            self.event("stored_set_aside", what=line)
-
-    async def stored(self, timeout_seconds: float | None = None) -> bool:
-        """Waits until the store's file has everything that was written; whether it came to that in time."""
-        return await self.changed.until(lambda: not self.store.behind, timeout_seconds)
-
-    async def keep(self) -> None:
-        """Between a decision and its first effect: waits until it outlives this process, however long that takes."""
-        await self.stored()
-        await self.keep_elsewhere()
-
-    def event(self, type_: str, role: str = "", **fields: Any) -> None:
-        self.events.add(type_, role, self.cluster.epoch, **fields)
-
-    def handler_failed(self, what: str, error: BaseException, role: str = "") -> None:
-        """A defect of ours that somebody's message has found: told, and survived. Of one that comes again and again, seldom."""
-        self._failed[what] = count = self._failed.get(what, 0) + 1
-        if count & (count - 1) == 0:  # the first, 2nd, 4th, 8th ...
-            line = f"{type(error).__name__}: {error}"[:FAILURE_MAX]
-            self.event("handler_failed", role, what=what, error=line, times=count)
-
-    # ------------------------------------------------------------------------------------------------ the cluster
-
-    def workers(self) -> list[pb.WorkerMember]:
-        """Trainers that take part and shall stay, as views list them."""
-        staying = [m for m in self.members.trainers().values() if self.members.records[m.name].wanted]
-        return [pb.WorkerMember(name=m.name, incarnation=m.incarnation) for m in sorted(staying, key=lambda m: m.name)]
-
-    def view(self) -> pb.View:
-        view = self.cluster.to_proto(self.workers())
-        view.backup_map.extend(self.backup_map)
-        return view
-
-    def set_cluster(self, cluster: AgreedCluster) -> None:
-        """Persists it; does not tell anybody."""
-        new_epoch = cluster.epoch != self.cluster.epoch
-        self.cluster = cluster
-        with self.store.transaction():
-            self.store.put(cluster=cluster.to_json())
-            if new_epoch:
-                self.store.save_view(cluster.epoch, self.clock.wall(), self.view().SerializeToString())
-        self.changed.notify()
-
-    def set_requests(self, requests: Requests) -> None:
-        """What each pod of a role requests from now on."""
-        self.requests = requests
-        self.store.put(requests=dataclasses.asdict(requests))
-
-    @property
-    def held(self) -> bool:
-        """The user's veto on the autoscaler; survives this process."""
-        return bool(self.store.get("hold", False))
-
-    def hold(self, held: bool, reason: str) -> None:
-        if held != self.held:
-            self.store.put(hold=held)
-            self.event("autoscale_held" if held else "autoscale_released", reason=reason)
-
-    # ------------------------------------------------------------------------------------------------ backups
-
-    @property
-    def peer_backup(self) -> bool:
-        """Whether slots are to have backups on other PS. The command line wins over the script's BackupHook."""
-        setting = self.settings.peer_backup
-        asked = self.wish.peer if self.wish.HasField("peer") else True
-        return setting == "on" or (setting == "auto" and asked)
-
-    @property
-    def backup_seconds(self) -> float:
-        return float(self._setting("peer_backup_seconds", self.wish.peer_seconds))
-
-    @property
-    def backup_steps(self) -> int:
-        """Refresh every so many global steps; 0: by time."""
-        return int(self._setting("peer_backup_steps", self.wish.peer_steps))
-
-    @property
-    def disk_backup(self) -> str:
-        """Directory of the disk backup; empty: none."""
-        setting = self.settings.disk_backup
-        return "" if setting == "off" else setting or self.wish.disk_path
-
-    def may_back_up_to(self, path: str) -> bool:
-        """Whether a script may choose this place: below the run directory, or the one that the command line says anyway. Else
-        whoever speaks for a trainer would have the PS write, and remove, wherever they can."""
-        if self.settings.disk_backup:
-            return True  # then its word does not count
-        if not os.path.isabs(path) or "\0" in path:  # a relative one would be another place to each PS
-            return False
-        below = os.path.realpath(self.spec.workdir)
-        return os.path.commonpath((below, os.path.realpath(path))) == below
-
-    @property
-    def disk_backup_seconds(self) -> float:
-        return float(self._setting("disk_backup_seconds", self.wish.disk_seconds))
-
-    def _setting(self, name: str, wish: float) -> float:
-        """What the command line says, if it says anything; else the hook; else the default."""
-        value = getattr(self.settings, name)
-        return value if name in self.spec.given else wish or value
-
-    @property
-    def marks_on(self) -> bool:
-        """Whether every trainer marks every table of the present catalogue, at any time."""
-        if self._tables[0] is not self.catalogue:
-            self._tables = self.catalogue, tables_fingerprint(self.catalogue)
-        return bool(self.catalogue.fingerprint) and self._marked_for == self._tables[1]
-
-    def set_marked(self, slots: tuple[int, ...]) -> None:
-        """Who registers from now on marks these slots' tables from its first step on."""
-        self.set_cluster(dataclasses.replace(self.cluster, marked=slots))
-
-    def marks_are_on(self, catalogue: pb.Catalogue | None = None) -> None:
-        """Of this catalogue: while trainers began to mark there may have come another one."""
-        self._remember_marks(tables_fingerprint(catalogue or self.catalogue))
-
-    def marks_are_off(self) -> None:
-        self._remember_marks("")
-
-    def _remember_marks(self, fingerprint: str) -> None:
-        self._marked_for = fingerprint
-        self.store.put(marks=fingerprint)
-
-    def publish(self, *, without: frozenset[str] = frozenset()) -> None:
-        """Sends the present view to everybody who takes part, except to `without` (they get it as a Commit).
-
-        One that the store's file does not have yet is sent when it has it.
-        """
-        if self.store.behind:
-            self.store.after_commit(self.publish)
-            return
-        view = self.view()
-        self.event("view_published", ps=len(view.ps), workers=len(view.workers), generation=view.generation)
-        self._published = self._membership()
-        message = pb.MasterMessage(aimaster_incarnation=self.incarnation, publish=pb.Publish(view=view))
-        wire = message.SerializeToString()  # once, not once per agent
-        for member in self.members:
-            if member.admitted and member.name not in without:
-                member.outbox.put(wire, "publish")
-
-    def advance(self, **changes: Any) -> None:
-        """A new epoch with these changes, published at once."""
-        self.set_cluster(advance(dataclasses.replace(self.cluster, **changes)))
-        self.publish()
-
-    def _membership(self) -> object:
-        return [(worker.name, worker.incarnation) for worker in self.workers()]
-
-    def publish_soon(self) -> None:
-        """The workers may have changed: a new epoch a little later, unless a scaling is going to publish one."""
-        if self._publishing is None or self._publishing.done():
-            self._publishing = asyncio.get_running_loop().create_task(self._publish_later())
-
-    async def _publish_later(self) -> None:
-        await asyncio.sleep(PUBLISH_DELAY_SECONDS + PUBLISH_DELAY_PER_MEMBER_SECONDS * len(self.members))
-        if self.cluster.formed and not self.hold_views and self._membership() != self._published:
-            self.advance()
-
-    def notice(self, scaling_id: int, phase: pb.ScalingNotice.Phase) -> None:
-        notice = pb.ScalingNotice(scaling_id=scaling_id, phase=phase)
-        wire = pb.MasterMessage(aimaster_incarnation=self.incarnation, scaling=notice).SerializeToString()
-        for member in self.members.trainers().values():
-            member.outbox.put(wire)
-
-    # ------------------------------------------------------------------------------------------------ the end
-
-    def end(self, state: str, reason: str = "") -> None:
-        """`finishing`, `finished` or `failed`; the first failure and the last state count."""
-        if self.ending in ("finished", "failed") and state != "finished":
-            return
-        self.ending = self.ending if self.ending == "failed" else state
-        self.failure = self.failure or reason
-        self.store.put(ending=self.ending, failure=self.failure)
-        self.event(f"job_{state}", reason=reason)
-        self.changed.notify()
+        self.tell_quarantined()
 
     def reopen(self) -> None:
         """A stopped run is resumed: how it ended does not count any more."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deeprec_ext.aimaster.core.records import parse_name
+from deeprec_ext.aimaster.state.shared import JobState
 from deeprec_ext.decoding import built
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-
-if TYPE_CHECKING:
-    from deeprec_ext.aimaster.job.job import Job
 
 KEPT_MAX = 20
 ROLES_MAX = 20
@@ -54,7 +52,7 @@ def notices_of(values: Mapping[str, Any]) -> tuple[Notice, ...]:
 
 
 class Notices:
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobState) -> None:
         self._job = job
         self.kill: Callable[[str], None] = lambda name: None  # and start it again
         self.all: tuple[Notice, ...] = job.store.read(KEY, lambda value: notices_of({KEY: value}), ())

@@ -14,19 +14,18 @@ import hashlib
 import itertools
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deeprec_ext.aimaster.core.records import Failure, Scaling
+from deeprec_ext.aimaster.ledger import Ledger
 from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.aimaster.state.shared import JobState
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.aimaster.store.storefile import TRANSACTIONS
 from deeprec_ext.decoding import built
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-
-if TYPE_CHECKING:
-    from deeprec_ext.aimaster.job.job import Job
 
 KEEPERS = 3
 """PS that keep a copy: the memory of all may die with their processes, of three hardly at once."""
@@ -97,32 +96,25 @@ def newest(remembered: list[pb.Remember]) -> dict[str, bytes]:
 class ReplicatedState:
     """`job.replicated`."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._wake = asyncio.Event()
+    def __init__(self, job: JobState, ledger: Ledger) -> None:
+        self._job, self._ledger = job, ledger
         self._numbers = itertools.count(job.incarnation * 1_000_000_000)
         self._sent: dict[tuple[str, int], dict[str, bytes]] = {}  # (keeper, its stream) -> key -> digest
-        self.also: Callable[[], None] = lambda: None  # whoever else keeps something
-
-    def soon(self) -> None:
-        """Somebody goes, or something was decided, that nobody else will know."""
-        self._wake.set()
-        self.also()
 
     def remember(self) -> list[pb.Remember]:
         """What is to be kept, as it is now."""
-        number, values = next(self._numbers), {JOB: pack(self._job.store), **self._job.ledger.replica()}
+        number, values = next(self._numbers), {JOB: pack(self._job.store), **self._ledger.replica()}
         return [pb.Remember(key=key, number=number, value=value) for key, value in values.items()]
 
     async def run(self) -> None:
         """Runs for ever."""
         while True:
-            waiting = asyncio.ensure_future(self._wake.wait())
+            waiting = asyncio.ensure_future(self._job.unreplicated.wait())
             try:  # not wait_for: before Python 3.12 it swallows a cancellation that comes together with the result
                 await asyncio.wait({waiting}, timeout=SECONDS)
             finally:
                 waiting.cancel()
-            self._wake.clear()
+            self._job.unreplicated.clear()
             if self._job.cluster.live:
                 self.send()
             await asyncio.sleep(PAUSE_SECONDS)
@@ -130,7 +122,7 @@ class ReplicatedState:
     def send(self) -> None:
         """What has changed, to those who do not have it."""
         catalogue = self._job.catalogues.known.SerializeToString()
-        values = {JOB: pack(self._job.store), CATALOGUE: catalogue, **self._job.ledger.replica()}
+        values = {JOB: pack(self._job.store), CATALOGUE: catalogue, **self._ledger.replica()}
         values = {key: value for key, value in values.items() if len(value) <= VALUE_BYTES_MAX}
         digests = {key: hashlib.blake2b(value, digest_size=16).digest() for key, value in values.items()}
         number, known = next(self._numbers), self._sent

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
 
 from deeprec_ext.aimaster.job.notices import Notice
+from deeprec_ext.aimaster.state.shared import JobState
 from deeprec_ext.units import format_seconds
-
-if TYPE_CHECKING:
-    from deeprec_ext.aimaster.job.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +22,7 @@ CODE = "not-written"
 class Unwritten:
     """On the job's event loop."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobState) -> None:
         self._job = job
         self._since: float | None = None  # monotonic
         self._at = 0.0  # Unix seconds

@@ -26,6 +26,7 @@ from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.pods.pods import Pods
 from deeprec_ext.aimaster.reporting.summary import summarize
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -63,7 +64,7 @@ class Ending:
         self._cluster.closed = True
         if job.ending == "finishing":
             await self._let_end()
-        job.stopping = True  # PS that leave are not lost
+        job.lock.take("the end", Hold.STOPPING)  # PS that leave are not lost
         if job.spec.own_pods:
             await self._stop(self._running(pb.CHIEF, pb.WORKER, pb.EVALUATOR))
         if not job.failure:

@@ -20,6 +20,7 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.reporting.reply import job_state
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.retries import Sleep
@@ -139,7 +140,8 @@ class Follower:
     def _go(self, why: str) -> None:
         if not self._cluster.closed:
             log.warning("the TFJob goes: %s; nothing is started any more", why)
-        self._cluster.closed = self._job.stopping = True
+        self._cluster.closed = True
+        self._job.lock.take("the TFJob", Hold.STOPPING)
 
     def _hold(self, asked: Asked) -> None:
         """The annotation counts when it changes: `scale --hold` may say something else meanwhile."""

@@ -98,7 +98,7 @@ class Keeper:
             await retried(self._write, _may_be_kept, CLAIM_SECONDS, sleep=self._sleep)
         except (ApiError, UnreachableError) as error:
             raise UnreachableError(f"the state of the job cannot be kept in a ConfigMap: {error}") from error
-        job.keep_elsewhere, job.replicated.also = self.keep, self.soon
+        job.keep_elsewhere, job.also_replicated = self.keep, self.soon
 
     def soon(self) -> None:
         self._wake.set()

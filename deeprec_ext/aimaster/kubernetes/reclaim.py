@@ -14,6 +14,7 @@ from typing import Protocol
 from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.retries import Sleep
@@ -86,7 +87,13 @@ class Reclaim:
         await self._sleep(ALIVE_SECONDS)
         role, job = parse_name(name)[0], self._job
         record = job.members.record(name)
-        if job.ending or job.stopping or record is None or not record.wanted or not self._cluster.runs(name):
+        if (
+            job.ending
+            or job.lock.held(Hold.STOPPING)
+            or record is None
+            or not record.wanted
+            or not self._cluster.runs(name)
+        ):
             return
         if not job.spec.own_pods and any(one.role in name and not one.outcome for one in self._scalings.records()):
             return  # Kubeflow deletes it because a user has lowered `replicas`: it leaves by that scaling

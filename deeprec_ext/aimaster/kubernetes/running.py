@@ -40,6 +40,7 @@ from deeprec_ext.aimaster.kubernetes.source import Source, find, make_factory
 from deeprec_ext.aimaster.main import EXIT_FAILED, EXIT_USAGE, WEB_STOP_SECONDS, serve_web
 from deeprec_ext.aimaster.rebuilding import opening
 from deeprec_ext.aimaster.rpc.server import AIMaster
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import DeepRecError, StaleError, UsageError
 from deeprec_ext.options import JobSpec
 from tfjob.api.client import Api
@@ -148,7 +149,7 @@ class _Running:
                 "beside Kubeflow and without an operator exclude each other: without a TFJob nobody makes pods"
             )
         replicas.looked, replicas.wrote, replicas.wanted = follower.look, follower.wrote, follower.sizes
-        replicas.coming = lambda: self._job.acquiring
+        replicas.coming = lambda: self._job.lock.names(Hold.NEW_PODS)
         maker.wants = lambda name: (record := members.record(name)) is not None and record.wanted
 
     async def run(self, listen: str, http: str | None) -> int:

@@ -12,7 +12,6 @@ import logging
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING
 
 from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger import report
@@ -23,10 +22,8 @@ from deeprec_ext.aimaster.ledger.rebuild import pack_table, rebuild, replica_of
 from deeprec_ext.aimaster.ledger.replica import REPLICA, TABLE, RebuiltDatasets, pack_replica
 from deeprec_ext.aimaster.ledger.tables import Tables
 from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.aimaster.state.shared import JobState
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-
-if TYPE_CHECKING:
-    from deeprec_ext.aimaster.job.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +57,9 @@ _STORED_HISTORY = 60
 class Ledger:
     """All datasets of one job. On the job's event loop, like everything of it."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobState) -> None:
         self._job = job
+        job.suspects.distrusted = self.distrust
         self._tables = Tables(job.store)
         self._numbers = self._tables.numbers()
         self._datasets = self._tables.load(self._numbers, job.settings.shard_failures_max)
@@ -104,7 +102,7 @@ class Ledger:
             ):  # the first, and whenever there are twice as many
                 self._job.event("records_skipped", member.name, dataset=dataset.name, records=dataset.counters.skipped)
             if counting and dataset.table.complete:
-                self._job.replicated.soon()  # without the table nobody could tell what the trainers' leases mean
+                self._job.replicate_soon()  # without the table nobody could tell what the trainers' leases mean
         else:
             reply = pb.DataReply(
                 sequence=request.sequence,
@@ -344,7 +342,7 @@ class Ledger:
             self._push(dataset, list(dataset.holders))
         self._soon()
         self._flush_now()
-        job.replicated.soon()
+        job.replicate_soon()
 
     def model_is_live(self) -> None:
         """Those who were kept waiting for it are told."""
@@ -371,7 +369,7 @@ class Ledger:
             return
         now = self._job.clock.monotonic()
         self._recalled.release(incarnation)
-        self._job.replicated.soon()  # who goes takes its knowledge along
+        self._job.replicate_soon()  # who goes takes its knowledge along
         for dataset in self._datasets.values():
             count = dataset.release(incarnation, now, clean=clean)
             if count:

@@ -17,21 +17,19 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from deeprec_ext.aimaster.ledger import Ledger
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.metrics.questions import Reading, to_reply
 from deeprec_ext.aimaster.metrics.tally import Tally
 from deeprec_ext.aimaster.metrics.totals import Totals
 from deeprec_ext.aimaster.placement.slots import slot_bytes, slot_rows
+from deeprec_ext.aimaster.state.shared import JobState
 from deeprec_ext.gazer import loads, values
 from deeprec_ext.gazer.process import ProcessReader
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.gazer.series_lines import Line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-
-if TYPE_CHECKING:
-    from deeprec_ext.aimaster.job.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +60,8 @@ class _Seen:
 class MetricsCollector:
     """On the job's event loop."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, job: JobState, ledger: Ledger) -> None:
+        self._job, self._ledger = job, ledger
         self.series = Series(job.store)
         self.totals: dict[str, Totals] = {}
         self.tally = Tally.load(job.store)
@@ -224,7 +222,7 @@ class MetricsCollector:
     def _of_job(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         job = self._job
         trainers = [found.get(name, {}) for name in job.members.trainers()]
-        datasets = [one.trained for one in job.ledger.status() if one.purpose == "train"]
+        datasets = [one.trained for one in self._ledger.status() if one.purpose == "train"]
         if self._trained is not None:
             self.trained_records += max(0, sum(datasets) - self._trained)  # less after a restore
         self._trained = sum(datasets)

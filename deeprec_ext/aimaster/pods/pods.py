@@ -13,6 +13,7 @@ from deeprec_ext.aimaster.failover.failures import cause_of_exit
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.pods.backend import PodBackend, PodState
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.retries import pauses
@@ -198,7 +199,7 @@ class Pods:
         ends_well = state.exit_code == 0 and record.role != pb.PS and not state.restarting
         expected = not record.wanted or state.deleted or ends_well or bool(job.ending)
         if state.deleted and record.wanted and name not in self._restarting:
-            job.stopping = True  # not at our word: the backend takes everything down
+            job.lock.take("the backend", Hold.STOPPING)  # not at our word: the backend takes everything down
         error = (member.error if member is not None and state.exit_code else "") or state.last_line
         if not told:
             job.event("exited", name, cause=cause, restarting=state.restarting, last_line=error)
@@ -214,7 +215,7 @@ class Pods:
             self.restart(name)  # it crashed on its way out: the backend is told not to start it again
         if record.role == pb.CHIEF and ends_well:
             self._finish()
-        elif not expected and not state.restarting and name not in job.acquiring:
+        elif not expected and not state.restarting and name not in job.lock.names(Hold.NEW_PODS):
             line = f": {error}" if error else ""
             job.end("failed", f"{name} {cause} and is not started again{line}")
 

@@ -15,7 +15,6 @@ import grpc
 import grpc.aio
 
 from deeprec_ext.aimaster.core.signals import Signal
-from deeprec_ext.aimaster.job.job import UNTOLD_KEY
 from deeprec_ext.aimaster.membership.view import AgreedCluster
 from deeprec_ext.aimaster.pods.backend import PodBackend, PodState
 from deeprec_ext.aimaster.rebuilding.claims import Claim, newest_view, still_missing
@@ -26,6 +25,7 @@ from deeprec_ext.aimaster.rpc.admission import check_request
 from deeprec_ext.aimaster.rpc.authorisation import Authorisation
 from deeprec_ext.aimaster.rpc.border import Border
 from deeprec_ext.aimaster.rpc.service import refuse
+from deeprec_ext.aimaster.state.shared import UNTOLD_KEY
 from deeprec_ext.aimaster.store.store import UNREADABLE, Store
 from deeprec_ext.aimaster.store.storefile import quarantine
 from deeprec_ext.errors import DeepRecError, UsageError

@@ -17,7 +17,6 @@ from google.protobuf.message import DecodeError
 
 from deeprec_ext.aimaster.core.records import PsInfo, RoleRecord, Scaling, role_name
 from deeprec_ext.aimaster.job import replicated
-from deeprec_ext.aimaster.job.catalogues import merged
 from deeprec_ext.aimaster.job.replicated import Kept
 from deeprec_ext.aimaster.ledger.rebuild import DatasetSources
 from deeprec_ext.aimaster.ledger.replica import dataset_sources
@@ -26,6 +25,7 @@ from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.aimaster.rebuilding.claims import Claim, members, newest_view, still_missing
 from deeprec_ext.aimaster.rebuilding.unfinished import drained, unfinished
 from deeprec_ext.aimaster.scaling.machine import State
+from deeprec_ext.aimaster.state.catalogues import merged
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

@@ -13,6 +13,7 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.view import AgreedCluster, first_view, take_task
 from deeprec_ext.aimaster.placement.slots import tracked
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError, UsageError
 from deeprec_ext.proto import PROTOCOL_MAJOR
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -101,11 +102,11 @@ class Admission:
 
     def _may_enter(self, member: Member) -> bool:
         job = self._job
-        if job.undecided:
+        if job.lock.held(Hold.UNHEARD):
             return False
         if member.admitted:
             return True
-        if not job.cluster.formed or job.gate_closed:
+        if not job.cluster.formed or job.lock.held(Hold.GATE):
             return False
         return member.role == pb.PS or not job.cluster.lost
 

@@ -13,6 +13,7 @@ from deeprec_ext.aimaster.failover.failures import Failures
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.plausible import no_copy, too_large
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.layout.names import FLAGS_HINT
@@ -145,7 +146,7 @@ class Inbox:
         job = self._job
         if not member.is_trainer or job.suspects.has(member):
             return
-        if wish.disk_path and not job.may_back_up_to(wish.disk_path):
+        if wish.disk_path and not job.choices.may_write_to(wish.disk_path):
             text = (
                 f"the script asks for disk backups in {wish.disk_path[:PATH_SHOWN]!r}: where they go is for who starts "
                 f"the job to say; give --setting disk_backup={shlex.quote(wish.disk_path[:PATH_SHOWN])} (to a TFJob the "
@@ -153,8 +154,8 @@ class Inbox:
             )
             job.event("warning", member.name, text=text)
             wish.ClearField("disk_path")
-        if wish != self._job.wish:
-            self._job.wish = wish
+        if wish != self._job.choices.wish:
+            self._job.choices.wish = wish
             self._job.store.put_blob("backup_wish", wish.SerializeToString())
 
     def _on_trouble(self, member: Member, trouble: pb.PsTrouble) -> None:
@@ -179,7 +180,7 @@ class Inbox:
         job.event("model_live", member.name, step=live.step, generation=live.generation)
         if live.cut:
             job.set_cluster(dataclasses.replace(job.cluster, cut=tuple(live.cut)))
-        if job.hold_views:
+        if job.lock.held(Hold.VIEWS):
             job.set_cluster(dataclasses.replace(job.cluster, live=True))
         else:
             job.advance(live=True)

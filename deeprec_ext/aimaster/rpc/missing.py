@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 LOOK_SECONDS = 10.0
@@ -20,15 +21,10 @@ NAMES_MAX = 1000
 
 
 class Missing:
-    """Args:
-    blocked: whether PS are being changed or replaced.
-    begin_anew: orders another generation, because of these variables.
-    """
+    """`begin_anew` orders another generation, because of these variables."""
 
-    def __init__(
-        self, job: Job, blocked: Callable[[], bool], begin_anew: Callable[[Sequence[pb.Variable]], None]
-    ) -> None:
-        self._job, self._blocked, self._begin_anew = job, blocked, begin_anew
+    def __init__(self, job: Job, begin_anew: Callable[[Sequence[pb.Variable]], None]) -> None:
+        self._job, self._begin_anew = job, begin_anew
         self._lock = asyncio.Lock()  # all trainers may fail of the same variable in one moment
         self._ordered = 0  # the epoch whose model begins anew
 
@@ -70,7 +66,7 @@ class Missing:
         """Whether the trainer has spoken of the cluster as it is."""
         cluster = self._job.cluster
         same = (request.generation, request.epoch) == (cluster.generation, cluster.epoch)
-        return same and cluster.live and not cluster.lost and not self._blocked() and not self._job.gate_closed
+        return same and cluster.live and not cluster.lost and not self._job.lock.held(Hold.DECISION, Hold.GATE)
 
     def _was_trained(self, variable: pb.Variable) -> bool:
         present = variable.generation == self._job.cluster.generation

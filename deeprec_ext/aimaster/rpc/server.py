@@ -58,15 +58,12 @@ class AIMaster:
         failures = Failures(job)
         self._failover = Failover(job, failures)
         self.pods = Pods(job, backend, self._failover)
-        self.scalings = ScalingQueue(job, self.pods)
+        self.scalings = ScalingQueue(job, self.pods, failures.recovering)
         self._failover.abort = self.scalings.abort
-        self._failover.blocked, self.job.peer_backups.busy = self.scalings.blocks_failover, self.scalings.copying
-        self.job.disk.busy = self.job.peer_backups.moving = self.scalings.moving
         self._failover.bring_back, self._failover.coming_back = self.scalings.bring_back, self.scalings.coming_back
         self._failover.remove = self.pods.give_up
-        self.scalings.recovering = failures.recovering
         admission = Admission(job, self._failover, certs)
-        missing = Missing(job, self.scalings.blocks_failover, self._failover.begin_anew)
+        missing = Missing(job, self._failover.begin_anew)
         inbox = Inbox(job, failures, self.scalings.pause_reported)
         inbox.kill, self.pods.failed = self.pods.restart, inbox.gone
         job.notices.kill = self.pods.restart

@@ -20,6 +20,7 @@ from deeprec_ext.aimaster.placement.slots import moves_of, tracked
 from deeprec_ext.aimaster.scaling.machine import State, limit_seconds
 from deeprec_ext.aimaster.scaling.planning import wanted_map
 from deeprec_ext.aimaster.scaling.run import RefusedScalingError, ScalingRun, StepError
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -114,10 +115,10 @@ class PsChange:
         await run.acquire(limit_seconds(State.ACQUIRE, job.settings) or 0.0)
         count = len([ps for ps in job.cluster.ps if ps.name not in s.drained]) + len(s.added)
         await job.trainer_backups.ready_for(count, job.settings.acquire_limit_seconds)
-        job.hold_views = True  # a view that came between this one and its commit would be the newer one
+        run.take(Hold.VIEWS)  # a view that came between this one and its commit would be the newer one
         planned = await wanted_map(job, s.added, s.drained, s.replace, s.weights)  # now with the real task numbers
         if not planned.moves and not s.added and not s.drained:
-            job.hold_views = False
+            run.give_back(Hold.VIEWS)
             job.publish_soon()
             job.notice(s.id, pb.ScalingNotice.ROLLED_BACK)
             run.finish("committed", "already balanced: nothing to move")
@@ -239,7 +240,7 @@ class PsChange:
             held = run.send({**self._all_ps(), **holders}, hold=hold)
             await commands.gather(held, HOLD_SECONDS, "Hold", may_die=holders)
         run.enter(State.PAUSE)
-        job.gate_closed = True
+        run.take(Hold.GATE)
         self._lease_end = run.now() + settings.lease_seconds  # before the first trainer can have got it
         limit = min(settings.pause_limit_seconds, settings.lease_seconds)
         pause = pb.Pause(lease_seconds=settings.lease_seconds)
@@ -306,7 +307,7 @@ class PsChange:
         trainers = job.members.trainers()
         if run.scaling.armed:
             run.send(trainers, resume=pb.Resume())
-        job.gate_closed = False
+        run.give_back(Hold.GATE)
         job.changed.notify()
         if run.scaling.marked:  # before the bitmaps go: a run that marks would fail without them
             job.set_cluster(dataclasses.replace(job.cluster, marked=()))
@@ -324,7 +325,7 @@ class PsChange:
         await run.delete_added()
         for name in run.scaling.added if not run.scaling.returning else ():
             job.members.drop(name, "the scaling was rolled back")
-        job.hold_views = False
+        run.give_back(Hold.VIEWS)
         job.notice(run.scaling.id, pb.ScalingNotice.ROLLED_BACK)
         run.finish("rolled_back", reason)
         job.publish_soon()
@@ -339,14 +340,14 @@ class PsChange:
         """From COMMIT or RELEASE to the end, whatever happens."""
         run, job = self._run, self._job
         if run.state is State.COMMIT:
-            job.gate_closed = job.hold_views = True
+            run.take(Hold.GATE, Hold.VIEWS)
             try:
                 # The decision itself is written (`_is_stored`, or it was read). What has come since and cannot be written is
                 # not waited for: that may last longer than the lease, and trainers would go on with the old view.
                 await job.keep_elsewhere()  # takes less than the margin that the decision has left of the lease
                 await self._commit()
             finally:
-                job.gate_closed = job.hold_views = False
+                run.give_back(Hold.GATE, Hold.VIEWS)
                 job.changed.notify()
             run.enter(State.RELEASE)
         job.notice(run.scaling.id, pb.ScalingNotice.COMMITTED)

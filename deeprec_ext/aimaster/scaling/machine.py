@@ -10,6 +10,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from deeprec_ext.aimaster.core.records import Scaling
+from deeprec_ext.aimaster.state.lock import Hold, Lock
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.options import Settings
 
@@ -35,20 +37,25 @@ class Recovery(enum.Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """One state: the setting that limits it, whether it can be undone, and what a restarted AIMaster does."""
+    """One state: the setting that limits it, whether it can be undone, what a restarted AIMaster does, what it holds."""
 
     limit: str | None
     undone: bool  # how: `changes`, `workers`
     recovery: Recovery
+    holds: tuple[Hold, ...] = ()
 
+
+MOVING = (Hold.DECISION, Hold.SLOTS)
 
 RULES: dict[State, Rule] = {
     State.STEADY: Rule(None, False, Recovery.NOTHING),
-    State.ACQUIRE: Rule("acquire_limit_seconds", True, Recovery.RESUME),
-    State.PREPARE: Rule("prepare_limit_seconds", True, Recovery.ROLL_BACK),
-    State.PAUSE: Rule("pause_limit_seconds", True, Recovery.ROLL_BACK),
-    State.FINAL_COPY: Rule("lease_seconds", True, Recovery.ROLL_BACK),  # counts from before Pause was sent
-    State.COMMIT: Rule("lease_seconds", False, Recovery.FORWARD),  # decided: who does not ack is dealt with as failed
+    State.ACQUIRE: Rule("acquire_limit_seconds", True, Recovery.RESUME, (Hold.DECISION,)),
+    State.PREPARE: Rule("prepare_limit_seconds", True, Recovery.ROLL_BACK, MOVING),
+    State.PAUSE: Rule("pause_limit_seconds", True, Recovery.ROLL_BACK, MOVING),
+    State.FINAL_COPY: Rule("lease_seconds", True, Recovery.ROLL_BACK, MOVING),  # counts from before Pause was sent
+    State.COMMIT: Rule(
+        "lease_seconds", False, Recovery.FORWARD, MOVING
+    ),  # decided: who does not ack is dealt with as failed
     State.RELEASE: Rule("release_limit_seconds", False, Recovery.FORWARD),  # drained pods are killed at the limit
 }
 
@@ -93,3 +100,17 @@ def limit_seconds(state: State, settings: Settings) -> float | None:
 def before_commit(state: State) -> bool:
     """Whether a scaling in this state can still be rolled back."""
     return RULES[state].undone
+
+
+def tell_holds(lock: Lock, scaling: Scaling, *, interrupted: bool = False) -> None:
+    """What this scaling holds in its present state, by its name. `interrupted`: nobody has gone on with it yet, and the PS
+    count as being changed whatever it is."""
+    who, of_ps = holder(scaling), scaling.role == "ps"
+    holds = {Hold.SCALING, *RULES[State(scaling.state)].holds, *([Hold.CHANGE] if of_ps or interrupted else [])}
+    holds -= set() if of_ps else {Hold.SLOTS}
+    lock.take(who, *holds)
+    lock.give_back(who, *{Hold.SCALING, Hold.CHANGE, *MOVING} - holds)
+
+
+def holder(scaling: Scaling) -> str:
+    return f"scaling {scaling.id}"

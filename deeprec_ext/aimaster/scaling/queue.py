@@ -13,11 +13,12 @@ from deeprec_ext.aimaster.placement.planner import Plan
 from deeprec_ext.aimaster.pods.pods import Pods
 from deeprec_ext.aimaster.scaling import unheard
 from deeprec_ext.aimaster.scaling.changes import CAUGHT, PsChange
-from deeprec_ext.aimaster.scaling.machine import RULES, Recovery, State, before_commit, check_edge
+from deeprec_ext.aimaster.scaling.machine import RULES, Recovery, State, before_commit, check_edge, holder, tell_holds
 from deeprec_ext.aimaster.scaling.planning import wanted_map
 from deeprec_ext.aimaster.scaling.requests import parse_request, present, resolve
 from deeprec_ext.aimaster.scaling.run import RefusedScalingError, ScalingRun, pause_changes, tell_ended
 from deeprec_ext.aimaster.scaling.workers import WorkerChange
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -33,16 +34,19 @@ class QueueFullError(UsageError):
 
 
 class ScalingQueue:
-    def __init__(self, job: Job, pods: Pods) -> None:
-        self._job, self._pods = job, pods
+    """`recovering`: whether trainers are not through with the loss of a PS; no change begins then."""
+
+    def __init__(self, job: Job, pods: Pods, recovering: Callable[[], bool]) -> None:
+        self._job, self._pods, self._recovering = job, pods, recovering
         known = job.store.scalings()
         self.ended: list[Scaling] = [s for s in known if s.outcome][-20:]
         self.queue: list[Scaling] = [s for s in known if not s.outcome and s.state == State.STEADY.value]
         self.interrupted: list[Scaling] = [s for s in known if not s.outcome and s.state != State.STEADY.value]
         self.running: ScalingRun | None = None
-        job.undecided = bool(self.interrupted) and unheard.may_be(self.interrupted[0])
-        self.recovering: Callable[[], bool] = lambda: False
-        """Whether trainers are not through with the loss of a PS: no change begins then."""
+        for scaling in self.interrupted:
+            tell_holds(job.lock, scaling, interrupted=True)
+        if self.interrupted and unheard.may_be(self.interrupted[0]):
+            job.lock.take(holder(self.interrupted[0]), Hold.UNHEARD)
         self._attempt: asyncio.Task[None] | None = None
         self._abort_reason = ""
 
@@ -74,7 +78,7 @@ class ScalingQueue:
         scaling = dataclasses.replace(scaling, id=job.store.next_scaling_id())
         job.store.save_scaling(scaling)
         self.queue.append(scaling)
-        job.replicated.soon()
+        job.replicate_soon()
         job.event("scaling_queued", scaling=scaling.id, kind=scaling.kind, target=scaling.role,
                   from_count=scaling.from_count, to_count=scaling.to_count, replace=scaling.replace,
                   reason=scaling.asked_reason)  # fmt: skip
@@ -129,22 +133,6 @@ class ScalingQueue:
         tell_ended(job, scaling)
         job.changed.notify()
 
-    def blocks_failover(self) -> bool:
-        """Whether the view may not be replaced now."""
-        if self.running is None:
-            return bool(self.interrupted) and self.interrupted[0].state != State.RELEASE.value
-        return self.running.state not in (State.RELEASE, State.STEADY)
-
-    def moving(self) -> bool:
-        """Whether a change of PS is under way: slots move, or are about to."""
-        return bool(self.interrupted) or (self.running is not None and self.running.scaling.role == "ps")
-
-    def copying(self) -> bool:
-        """Whether slots are being moved: a change of PS is between PREPARE and the end of COMMIT."""
-        under_way = [self.running.scaling] if self.running is not None else self.interrupted
-        still = (State.STEADY.value, State.ACQUIRE.value, State.RELEASE.value)
-        return any(scaling.role == "ps" and scaling.state not in still for scaling in under_way)
-
     def bring_back(self, name: str) -> None:
         """A PS that was lost and whose slots others took over is there again: it gets slots."""
         job, why = self._job, f"{name} is back after it was lost"
@@ -162,15 +150,15 @@ class ScalingQueue:
 
     def _ready(self) -> bool:
         job = self._job
-        if job.marking or (job.peer_backups.marks_wanted and job.cluster.live and not job.marks_on):
+        if job.lock.held(Hold.MARKS) or (job.peer_backups.marks_wanted and job.cluster.live and not job.marks_on):
             return bool(self.queue) and bool(job.ending)  # its dirty rows have to be marked first
         live = job.cluster.live and not job.cluster.lost and bool(job.catalogue.variables or job.catalogue.fingerprint)
-        return bool(self.queue) and (bool(job.ending) or (live and not self.recovering()))
+        return bool(self.queue) and (bool(job.ending) or (live and not self._recovering()))
 
     async def take_back_unheard(self, seconds: float) -> None:
         """A decision that the AIMaster before has persisted and told nobody; waits for those who would know. Before `run`."""
         job = self._job
-        if not job.undecided:
+        if not job.lock.held(Hold.UNHEARD):
             return
         scaling = self.interrupted[0]
         known = [r.name for r in job.members.records.values() if r.takes_part and r.incarnation]
@@ -186,7 +174,7 @@ class ScalingQueue:
                 job.set_cluster(unheard.old_view(job.cluster, scaling))
                 job.store.save_scaling(self.interrupted[0])
             job.event("scaling_state", scaling=scaling.id, state=State.FINAL_COPY.value, detail=detail)
-        job.undecided = False
+        job.lock.give_back(holder(scaling), Hold.UNHEARD)
         job.changed.notify()
 
     async def run(self) -> None:
@@ -222,6 +210,7 @@ class ScalingQueue:
     def _retire(self, run: ScalingRun) -> None:
         self.ended = [*self.ended, run.scaling][-20:]
         self.running = None
+        self._job.lock.give_all_back(holder(run.scaling))
         self._job.changed.notify()
 
     async def _drive(self, run: ScalingRun, *, recovering: bool) -> None:
@@ -233,7 +222,9 @@ class ScalingQueue:
             elif recovery is Recovery.FORWARD or await self._attempted(change, run):
                 await change.go_forward()
         except Exception:
-            log.exception("scaling %d ended in an error of the AIMaster itself", run.scaling.id)
+            log.exception(
+                "scaling %d ended in an error of the AIMaster itself; held: %s", run.scaling.id, self._job.lock
+            )
             await self._give_up(change, run)
         self._retire(run)
 
@@ -259,7 +250,6 @@ class ScalingQueue:
 
     async def _give_up(self, change: PsChange | WorkerChange, run: ScalingRun) -> None:
         """A bug in the driver: undo what can be undone, so that training goes on and the next scaling can be tried."""
-        job = self._job
         try:
             if before_commit(run.state):
                 await change.roll_back("internal error of the AIMaster; see its log")
@@ -269,4 +259,4 @@ class ScalingQueue:
                 run.finish("committed", "internal error of the AIMaster after the decision; see its log")
         except Exception:
             log.exception("scaling %d could not be undone either", run.scaling.id)
-        job.gate_closed = job.hold_views = False
+        run.give_back(Hold.GATE, Hold.VIEWS)

@@ -19,7 +19,8 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.pods.pods import Pods
-from deeprec_ext.aimaster.scaling.machine import State, check_edge
+from deeprec_ext.aimaster.scaling.machine import State, check_edge, holder, tell_holds
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -57,6 +58,7 @@ class ScalingRun:
         self.job, self.pods, self.scaling = job, pods, scaling
         self._loop = asyncio.get_running_loop()
         self.began = self.now()
+        tell_holds(job.lock, scaling)
 
     def now(self) -> float:
         return self._loop.time()
@@ -65,18 +67,25 @@ class ScalingRun:
     def state(self) -> State:
         return State(self.scaling.state)
 
+    def take(self, *holds: Hold, names: Iterable[str] = ()) -> None:
+        self.job.lock.take(holder(self.scaling), *holds, names=names)
+
+    def give_back(self, *holds: Hold) -> None:
+        self.job.lock.give_back(holder(self.scaling), *holds)
+
     # ------------------------------------------------------------------------------------------------ record
 
     def update(self, *, moved: bytes | None = None, **changes: Any) -> None:
         self.scaling = dataclasses.replace(self.scaling, **changes)
         self.job.store.save_scaling(self.scaling, moved)
-        self.job.replicated.soon()
+        self.job.replicate_soon()
         self.job.changed.notify()
 
     def enter(self, state: State, detail: str = "", **changes: Any) -> None:
         """Persists the next state before anything of it is done."""
         comment = check_edge(self.state, state)
         self.update(state=state.value, detail=detail or comment, **changes)
+        tell_holds(self.job.lock, self.scaling)
         self.job.event("scaling_state", scaling=self.scaling.id, state=state.value, detail=self.scaling.detail)
 
     def finish(self, outcome: str, reason: str = "") -> None:
@@ -85,11 +94,12 @@ class ScalingRun:
         if self.state is not State.STEADY:
             check_edge(self.state, State.STEADY)
         reason = reason or self.scaling.reason
-        self.job.acquiring = frozenset()
+        self.give_back(Hold.NEW_PODS)
         self.update(
             state=State.STEADY.value, detail=outcome, outcome=outcome, reason=reason, seconds=max(0.0, seconds),
             moved=b"",  # nobody asks for it any more, and it is the largest part of the record
         )  # fmt: skip
+        tell_holds(self.job.lock, self.scaling)
         tell_ended(self.job, self.scaling)
 
     def add_pause(self, report: pb.PauseReport) -> None:
@@ -136,7 +146,7 @@ class ScalingRun:
         job, added = self.job, self.scaling.added
         if added:
             await self.stored()
-        job.acquiring = frozenset(added)
+        self.take(Hold.NEW_PODS, names=added)
         for name in added:
             record = job.members.record(name)
             if record is None or not record.wanted or record.ended:
@@ -152,7 +162,7 @@ class ScalingRun:
 
         in_time = await job.changed.until(lambda: bool(over()) or all(there(name) for name in added), timeout_seconds)
         if failed := over():
-            if job.stopping:  # Ctrl-C while it was being started
+            if job.lock.held(Hold.STOPPING):  # Ctrl-C while it was being started
                 raise StepError("the job is being stopped")
             raise StepError(f"{', '.join(failed)} ended before it registered; see its log")
         if not in_time:

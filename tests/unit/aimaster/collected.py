@@ -81,7 +81,7 @@ def make_job(
 
 
 def make_scalings(job: Job) -> ScalingQueue:
-    return ScalingQueue(job, Pods(job, None, Failover(job, Failures(job))))  # type: ignore[arg-type]
+    return ScalingQueue(job, Pods(job, None, Failover(job, Failures(job))), lambda: False)  # type: ignore[arg-type]
 
 
 def report_everything(job: Job) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.membership.commands import CommandError
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.backup import manifest as manifests
 from deeprec_ext.backup import snapshots
 from deeprec_ext.errors import DeepRecError
@@ -211,11 +212,11 @@ async def test_no_cut_is_begun_while_a_scaling_of_ps_is_under_way(tmp_path):
         world.mute["chief-0"] = set()
         world.agent("chief-0").mute.add("prepare")
         await world.scale(ps=1)
-        await world.until(lambda: world.master.scalings.moving(), 5)
+        await world.until(lambda: world.master.job.lock.held(Hold.CHANGE), 5)
         await asyncio.sleep(0.3)  # a cut that had begun
         count = len(world.directory.writes)
         await asyncio.sleep(0.7)  # several intervals
-        assert world.master.scalings.moving() and len(world.directory.writes) == count
+        assert world.master.job.lock.held(Hold.CHANGE) and len(world.directory.writes) == count
         await world.ended()
         await world.until(lambda: len(world.directory.writes) > count, 5)
 
@@ -225,7 +226,7 @@ async def test_a_restore_takes_the_newest_cut_that_can_be_read_and_rewinds_the_l
     async with job(tmp_path) as world:
         await world.until(lambda: len(events(world, "disk_backup")) >= 3, 10)
         master = world.master.job
-        master.disk.busy = lambda: True  # no further cuts
+        master.lock.take("the test", Hold.CHANGE)  # no further cuts
         await asyncio.sleep(0.3)
         newest, second, *_ = sorted((one.number for one in world.directory.manifests.values()), reverse=True)
         world.directory.damaged = {newest}
@@ -244,12 +245,12 @@ async def test_nothing_is_restored_of_other_slots_or_another_job_and_the_reason_
     directory = FakeDirectory()
     async with job(tmp_path / "one", directory) as world:
         await world.until(lambda: bool(events(world, "disk_backup")), 10)
-        world.master.job.disk.busy = lambda: True
+        world.master.job.lock.take("the test", Hold.CHANGE)
         del world.master.job.catalogue.variables[-1]
         assert await world.master.job.disk.restore(world.master.job.cluster) is None
         assert "other variables or slots" in events(world, "warning")[-1]["text"]
     async with job(tmp_path / "two", directory, disk_backup_seconds=1000.0) as world:
-        world.master.job.disk.busy = lambda: True
+        world.master.job.lock.take("the test", Hold.CHANGE)
         assert await world.master.job.disk.restore(world.master.job.cluster) is None
         assert world.ledger.rewound == []
 
@@ -269,7 +270,7 @@ async def test_a_restore_after_the_loss_of_all_ps_is_told_as_one(tmp_path):
 async def test_a_restore_raises_when_a_ps_is_lost_meanwhile(tmp_path):
     async with job(tmp_path) as world:
         await world.until(lambda: bool(events(world, "disk_backup")), 10)
-        world.master.job.disk.busy = lambda: True
+        world.master.job.lock.take("the test", Hold.CHANGE)
         world.agent("ps-1").mute.add("restore_backup")
         task = asyncio.ensure_future(world.master.job.disk.restore(world.master.job.cluster))
         await world.until(lambda: ("ps-0", 1) in world.directory.restores or bool(world.directory.restores), 5)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from deeprec_ext.aimaster.failover import failover, failures
 from deeprec_ext.aimaster.placement.holder_plan import plan_holders, tell_slot
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, World, world
 
@@ -460,6 +461,6 @@ def test_a_new_aimaster_creates_the_pod_that_the_last_one_had_only_deleted(tmp_p
         await it.start()
         await it.until(lambda: it.backend.pods["ps-1"].state == "running", 10)
         await it.until(lambda: len(it.master.job.cluster.ps) == 2 and not it.master.job.cluster.lost, 10)
-        assert not it.master.job.stopping
+        assert not it.master.job.lock.held(Hold.STOPPING)
 
     play(tmp_path, scenario)

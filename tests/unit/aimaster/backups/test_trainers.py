@@ -14,6 +14,7 @@ import pytest
 from deeprec_ext.aimaster.backups import trainers as trainers_module
 from deeprec_ext.aimaster.backups.trainers import TASKS_FROM, Candidate, choose_holder, task_of
 from deeprec_ext.aimaster.failover import failover, fetching
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, World, world
 
@@ -295,7 +296,7 @@ def test_a_holder_that_dies_while_a_change_is_being_prepared_is_followed_at_once
         await it.until(lambda: "prepare" in it.agent("worker-0").told)
         it.backend.exit("chief-0", 137, restarting=True)
         await held(it, "worker-0")
-        assert it.master.job.hold_views, "the change is still being prepared"
+        assert it.master.job.lock.held(Hold.VIEWS), "the change is still being prepared"
         worker = it.agent("worker-0")
         await worker.say(ack=pb.Ack(command_id=worker.command("prepare").id, ok=True))
         assert (await it.ended()).outcome == "committed"

@@ -15,6 +15,7 @@ from deeprec_ext.aimaster.kubernetes.following import Follower, status_line
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reclaim import TAINTS, Reclaim
 from deeprec_ext.aimaster.kubernetes.reporting import LOST, Teller, tell
+from deeprec_ext.aimaster.state.lock import Hold
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, FakeApi
 from tests.unit.aimaster.world import World, world
 from tfjob.model.kinds import EVENTS, NODES, TFJOBS
@@ -258,7 +259,7 @@ def test_when_the_tfjob_goes_nothing_is_started_any_more(tmp_path: Path, how: st
         else:
             scene.api.change(TFJOBS, "ctr", {"spec": {"runPolicy": {"suspend": True}}})
         await scene.it.until(lambda: scene.cluster.closed)
-        assert scene.it.master.job.stopping
+        assert scene.it.master.job.lock.held(Hold.STOPPING)
         patches = scene.api.count("patch", TFJOBS)
         await scene.follower.write()
         assert scene.api.count("patch", TFJOBS) == (patches if how != "gone" else patches + 1)

@@ -155,7 +155,7 @@ def test_series_are_asked_for_over_the_wire_and_go_on_in_the_next_aimaster(job: 
     for _ in range(3):
         tell(job, "worker-0", **steps(10))
         flush(job, clock)
-    again = MetricsCollector(job)  # of the next process, on the same store
+    again = MetricsCollector(job, job.ledger)  # of the next process, on the same store
     clock.now += 2
     asyncio.run(again.flush())
     reply = asyncio.run(

@@ -247,6 +247,6 @@ def test_a_tally_of_other_buckets_begins_anew_from_the_log(job: Job, clock: Hand
     stored = Tally(after=10**6).to_dict()
     stored["pauses"]["counts"] = [5, 5]
     job.store.put(gazer_tally=stored)
-    again = MetricsCollector(job)
+    again = MetricsCollector(job, job.ledger)
     again.tally.catch_up(job.store)
     assert sum(again.tally.pauses.counts) == 3 and len(again.tally.pauses.counts) == len(PAUSE_BUCKETS) + 1

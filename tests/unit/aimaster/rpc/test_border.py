@@ -192,7 +192,7 @@ def test_a_worker_does_not_speak_for_the_chief_nor_end_the_job(tmp_path: Path) -
         await worker.say(passes=pb.PassReport(json="{"))
         await worker.say(metrics=pb.MetricsReport(metrics={"done": 1}))
         await it.until(lambda: bool(events(it, "metrics")))
-        assert not job.disk_backup and job.store.blob("passes") == b""
+        assert not job.choices.disk_path and job.store.blob("passes") == b""
 
     play(tmp_path, scenario)
 
@@ -234,9 +234,9 @@ def test_a_script_may_have_disk_backups_below_the_run_directory_alone(tmp_path: 
         for path in ("/etc/cron.d", "../outside", "beside", "hdfs://other/place", f"{tmp_path}/../x"):
             await chief.say(backup_wish=pb.BackupWish(disk_path=path, disk_seconds=1 + len(path)))
             await it.until(lambda: any(path in str(one["text"]) for one in events(it, "warning")))  # noqa: B023
-            assert not job.disk_backup
+            assert not job.choices.disk_path
         await chief.say(backup_wish=pb.BackupWish(disk_path=str(tmp_path / "backups"), disk_seconds=1))
-        await it.until(lambda: job.disk_backup == str(tmp_path / "backups"))
+        await it.until(lambda: job.choices.disk_path == str(tmp_path / "backups"))
 
     play(tmp_path, scenario)
 

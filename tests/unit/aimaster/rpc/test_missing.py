@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
@@ -102,7 +103,7 @@ def test_who_speaks_of_another_cluster_than_the_present_one_is_to_look_again(tmp
         it.backend.stillborn.add("ps-2")
         it.agent("ps-0").mute.add("FIRST")
         await it.scale(ps=1)
-        await it.until(lambda: it.master.scalings.blocks_failover())
+        await it.until(lambda: it.master.job.lock.held(Hold.DECISION))
         assert (await ask(it, "chief-0", "dense3")).verdict == LATER
         await it.ended()
         assert it.master.job.cluster.generation == 1

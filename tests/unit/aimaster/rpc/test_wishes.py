@@ -32,7 +32,7 @@ async def wish(it: World, place: str = "wished") -> None:
     wanted.CopyFrom(WISH)
     wanted.disk_path = str(it.master.job.spec.workdir / place)
     await it.agent("chief-0").say(backup_wish=wanted)
-    await it.until(lambda: it.master.job.wish == wanted)
+    await it.until(lambda: it.master.job.choices.wish == wanted)
 
 
 def test_numbers_that_a_script_reports_are_in_the_summary(tmp_path: Path) -> None:
@@ -47,11 +47,11 @@ def test_numbers_that_a_script_reports_are_in_the_summary(tmp_path: Path) -> Non
 
 def test_a_hook_chooses_the_backups_where_the_command_line_says_nothing(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
-        assert it.master.job.peer_backup and not it.master.job.disk_backup
+        assert it.master.job.choices.peer and not it.master.job.choices.disk_path
         await wish(it)
         job = it.master.job
-        assert (job.peer_backup, job.backup_seconds) == (False, 2)
-        assert (job.disk_backup, job.disk_backup_seconds) == (str(tmp_path / "wished"), 7)
+        assert (job.choices.peer, job.choices.peer_seconds) == (False, 2)
+        assert (job.choices.disk_path, job.choices.disk_seconds) == (str(tmp_path / "wished"), 7)
 
     play(tmp_path, scenario, peer_backup=Settings.peer_backup)
 
@@ -60,8 +60,8 @@ def test_the_command_line_wins_over_the_hook(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         await wish(it)
         job = it.master.job
-        assert (job.peer_backup, job.backup_seconds) == (True, 3)
-        assert (job.disk_backup, job.disk_backup_seconds) == ("", 9)
+        assert (job.choices.peer, job.choices.peer_seconds) == (True, 3)
+        assert (job.choices.disk_path, job.choices.disk_seconds) == ("", 9)
 
     play(tmp_path, scenario, peer_backup="on", peer_backup_seconds=3.0, disk_backup="off", disk_backup_seconds=9.0)
 
@@ -69,7 +69,7 @@ def test_the_command_line_wins_over_the_hook(tmp_path: Path) -> None:
 def test_a_setting_that_was_given_wins_with_its_usual_value_too(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         await wish(it)
-        assert it.master.job.disk_backup_seconds == Settings.disk_backup_seconds != WISH.disk_seconds
+        assert it.master.job.choices.disk_seconds == Settings.disk_backup_seconds != WISH.disk_seconds
 
     words = ["--listen", "127.0.0.1:0", "--workdir", str(tmp_path), "--launcher", "127.0.0.1:1"]
     file = tmp_path / "specification.json"

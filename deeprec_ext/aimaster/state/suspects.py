@@ -6,17 +6,16 @@ job, changes no wish and counts against nobody else. It stays so until its proce
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.aimaster.core.clock import Clock
+from deeprec_ext.aimaster.membership.members import Member, Members
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.decoding import built
 from deeprec_ext.proto.bounds import Violation
 from deeprec_ext.security.credentials import is_own
-
-if TYPE_CHECKING:
-    from deeprec_ext.aimaster.job.job import Job
 
 KEY = "suspects"
 KEPT_MAX = 1000
@@ -45,11 +44,12 @@ def suspects_of(values: Mapping[str, Any]) -> list[Suspect]:
 class Suspects:
     """By name; in the store."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, members: Members, store: Store, clock: Clock, event: Callable[..., None]) -> None:
+        self._members, self._store, self._clock, self._event = members, store, clock, event
+        self.distrusted: Callable[[str], None] = lambda name: None  # whose word counts against nobody else from now on
         self._all: dict[str, Suspect] = {}
         none: list[Suspect] = []
-        for suspect in job.store.read(KEY, lambda value: suspects_of({KEY: value}), none):
+        for suspect in store.read(KEY, lambda value: suspects_of({KEY: value}), none):
             self._all[suspect.name] = suspect
 
     @property
@@ -58,7 +58,7 @@ class Suspects:
         return [one for one in self._all.values() if self._is_present(one)]
 
     def _is_present(self, one: Suspect) -> bool:
-        record = self._job.members.record(one.name)
+        record = self._members.record(one.name)
         return record is not None and record.incarnation == one.incarnation
 
     def of(self, name: str) -> str:
@@ -72,17 +72,15 @@ class Suspects:
 
     def offended(self, certificate: str, incarnation: str, violation: Violation) -> str:
         """Notes it; returns who it was, as far as that is sure: by its secret, or by a certificate of its own."""
-        member = self._job.members.by_incarnation(incarnation) if incarnation else None
+        member = self._members.by_incarnation(incarnation) if incarnation else None
         if member is not None:
             self.note(member, str(violation))
             return member.name
-        if is_own(certificate) and (present := self._job.members.get(certificate)) is not None:
+        if is_own(certificate) and (present := self._members.get(certificate)) is not None:
             self.note(present, str(violation))
             return certificate
         who = certificate or "a process that has not registered"
-        self._job.event(
-            "suspect", certificate if is_own(certificate) else "", what=str(violation), certificate=certificate
-        )
+        self._event("suspect", certificate if is_own(certificate) else "", what=str(violation), certificate=certificate)
         return who
 
     def note(self, member: Member, what: str) -> None:
@@ -92,14 +90,14 @@ class Suspects:
             one = Suspect(member.name, member.incarnation, before.what, offences, before.time)
         else:
             offences = 1
-            one = Suspect(member.name, member.incarnation, what, offences, self._job.clock.wall())
+            one = Suspect(member.name, member.incarnation, what, offences, self._clock.wall())
         self._all[member.name] = one
-        self._job.ledger.distrust(member.name)
+        self.distrusted(member.name)
         if not _is_power(offences):
             return
-        self._job.event("suspect", member.name, what=what, offences=offences)
+        self._event("suspect", member.name, what=what, offences=offences)
         kept: list[dict[str, Any]] = [asdict(suspect) for suspect in list(self._all.values())[-KEPT_MAX:]]
-        self._job.store.put(**{KEY: kept})
+        self._store.put(**{KEY: kept})
 
 
 def _is_power(number: int) -> bool:

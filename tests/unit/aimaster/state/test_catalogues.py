@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.job.catalogues import FINGERPRINTS_MAX, Catalogues, fingerprint, merged, tables_fingerprint
+from deeprec_ext.aimaster.state.catalogues import FINGERPRINTS_MAX, Catalogues, fingerprint, merged, tables_fingerprint
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
