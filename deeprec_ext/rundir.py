@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from deeprec_ext.errors import UsageError
+from deeprec_ext.wholefiles import write_json
 
 OWNER_ALONE = 0o700
 _OTHERS = 0o077
@@ -136,10 +137,3 @@ class RunDirectory:
         if not isinstance(values, dict) or "aimaster" not in values or "job" not in values:
             raise UsageError(f"{self.description}: is not of this version of deeprec-ext; give another run directory")
         return values
-
-
-def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Whole or not at all: readers look at any moment."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(values, indent=2) + "\n")
-    temporary.replace(path)

@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from deeprec_ext import wholefiles
 from deeprec_ext.cli.cluster.target import target_of
 from deeprec_ext.cli.jobs import add_job, directory_of
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer import report
-from deeprec_ext.launch.records.story import REPORT, read_story, save
+from deeprec_ext.launch.records.story import REPORT, read_story
 from deeprec_ext.rundir import files_private
 
 STDOUT = Path("-")
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 def write(path: Path, text: str) -> None:
     """And prints the path. Raises UsageError."""
     try:
-        save(path, text)
+        wholefiles.write(path, text)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); give another --output FILE") from None
     print(path)

@@ -6,7 +6,9 @@ It gives the shards in the order in which the AIMaster's would give them to a si
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
+from deeprec_ext.data.readers.base import shares
 from deeprec_ext.order import shard_order, shard_seed
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -28,7 +30,8 @@ class LocalLedger:
         self._error = ""
         for number, file in enumerate(declaration.files):
             if declaration.reader == "range":
-                self._count(number, *_cut(file.records, declaration.shard_records))
+                begins = range(0, file.records, declaration.shard_records)
+                self._count(number, begins, shares(file.records, declaration.shard_records), file.records)
                 self._scans.remove(number)
 
     def answer(self, request: pb.DataRequest) -> pb.DataReply:
@@ -46,7 +49,7 @@ class LocalLedger:
         for scanned in request.scanned:
             lease = self._in_hand.pop(scanned.lease, None)
             if lease is not None:
-                self._count(lease.file, list(scanned.begins), list(scanned.records), scanned.end_byte)
+                self._count(lease.file, scanned.begins, scanned.records, scanned.end_byte)
         for failure in request.failed:
             lease = self._in_hand.pop(failure.lease, None)
             if lease is None:
@@ -66,7 +69,7 @@ class LocalLedger:
 
     # -- the order
 
-    def _count(self, file: int, begins: list[int], records: list[int], end: int) -> None:
+    def _count(self, file: int, begins: Sequence[int], records: Sequence[int], end: int) -> None:
         ends = [*begins[1:], end]
         first, shards = 0, []
         for begin, finish, count in zip(begins, ends, records):
@@ -127,9 +130,3 @@ class LocalLedger:
         given = pb.Lease()
         given.CopyFrom(lease)
         return given
-
-
-def _cut(records: int, shard_records: int) -> tuple[list[int], list[int], int]:
-    """A range of known length in shards."""
-    begins = list(range(0, records, shard_records))
-    return begins, [min(shard_records, records - begin) for begin in begins], records

@@ -47,10 +47,11 @@ from deeprec_ext.launch.script import Progress, Script
 from deeprec_ext.proto import PROTOCOL_MAJOR, PROTOCOL_MINOR
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
-from deeprec_ext.rundir import RunDirectory, write_json
+from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.security.authority import create_certificates, issue
 from deeprec_ext.security.credentials import SERVER_OPTIONS, add_port
 from deeprec_ext.security.tokens import make_token, page_line, write_door
+from deeprec_ext.wholefiles import write_json
 
 _log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deeprec_ext import wholefiles
 from deeprec_ext.security.credentials import ROLES, SERVERS, server_name
 
 if TYPE_CHECKING:
@@ -25,24 +25,6 @@ ROLE_DAYS = 365
 """Longer than jobs run; jobs that run longer call `renew`."""
 
 _BACKDATE = datetime.timedelta(days=7)  # clocks of hosts differ, and are set back by days when somebody notices
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    """Temporary file and rename, with the mode from the first byte on: a reader sees the old file or the new one."""
-    os.replace(_draft(path, data, mode), path)
-
-
-def _draft(path: Path, data: bytes, mode: int) -> Path:
-    """The temporary file, to be renamed to `path`. Raises OSError, and then there is none."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(data)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
 
 
 def key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -132,8 +114,8 @@ def create_certificates(directory: str | Path, job: str) -> Path:
     path.chmod(0o700)
     if not (path / "ca.pem").exists() or not (path / "ca-key.pem").exists():
         certificate, key = new_authority(job)
-        _write(path / "ca-key.pem", key_bytes(key), 0o600)
-        _write(path / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+        wholefiles.write(path / "ca-key.pem", key_bytes(key), 0o600)
+        wholefiles.write(path / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     renew(path, job)
     return path
 
@@ -162,10 +144,10 @@ def renew(directory: str | Path, job: str, roles: Sequence[str] = ROLES, days: f
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
             alternatives.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
         certificate = sign(authority, loaded, key.public_key(), names(role, job), days, alternatives, usages)
-        files = ((path / f"{role}-key.pem", key_bytes(key), 0o600),
-                 (path / f"{role}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644))  # fmt: skip
-        for draft, file in [(_draft(*one), one[0]) for one in files]:
-            os.replace(draft, file)
+        wholefiles.write_together(
+            (path / f"{role}-key.pem", key_bytes(key), 0o600),
+            (path / f"{role}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644),
+        )
 
 
 def issue(directory: str | Path, job: str, name: str) -> None:

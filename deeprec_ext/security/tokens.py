@@ -8,10 +8,11 @@ scrollbacks and logs. A file, the *door*, that its owner alone can read leads a 
 from __future__ import annotations
 
 import html
-import os
 import secrets
 from pathlib import Path
 from urllib.parse import quote
+
+from deeprec_ext import wholefiles
 
 NAME = "dashboard.token"
 BYTES_MAX = 256
@@ -22,17 +23,8 @@ def make_token(certificates: Path) -> str:
     if token := read_token(certificates):
         return token
     token = secrets.token_urlsafe(24)
-    _write(certificates / NAME, token + "\n")
+    wholefiles.write(certificates / NAME, token + "\n", 0o600)
     return token
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole, and never to be read by others. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    temporary.replace(path)
 
 
 def read_token(certificates: Path) -> str:
@@ -60,7 +52,7 @@ _DOOR = """<!doctype html>
 
 def write_door(path: Path, url: str, token: str) -> Path:
     """The local page (mode 0600) that leads to the job's page at `url`; its path. Raises OSError."""
-    _write(path, _DOOR.format(address=html.escape(with_token(url, token))))
+    wholefiles.write(path, _DOOR.format(address=html.escape(with_token(url, token))), 0o600)
     return path
 
 

@@ -15,9 +15,7 @@ the summary is written and the AIMaster's own process ends: 0, or 1 with the rea
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +27,7 @@ from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.wholefiles import write_json
 
 log = logging.getLogger(__name__)
 
@@ -137,8 +136,5 @@ def write_summary(job: Job, status: str, restarts: dict[str, int]) -> dict[str, 
     summary = summarize(job.store, status=status, seconds=seconds, roles=roles)
     if job.failure:
         summary["reason"] = job.failure
-    path = job.spec.workdir / "summary.json"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    write_json(job.spec.workdir / "summary.json", summary)
     return summary

@@ -78,6 +78,35 @@ class Lenient(Protocol):
         """As `read`; DamagedError is not raised."""
 
 
+class StringReader:
+    """A reader whose records are strings, and which counts damaged ones, too, if it is asked to."""
+
+    def sample(self, path: str) -> None:
+        return None
+
+    def scan(self, path: str, shard_records: int) -> Scan:
+        return self._scan(path, shard_records, False)
+
+    def scan_leniently(self, path: str, shard_records: int) -> Scan:
+        return self._scan(path, shard_records, True)
+
+    def _scan(self, path: str, shard_records: int, lenient: bool) -> Scan:
+        raise NotImplementedError
+
+
+def strings(records: Sequence[bytes]) -> np.ndarray:
+    """One dimension, whatever they are: NumPy's own strings end at a zero byte."""
+    found = np.empty(len(records), object)
+    found[:] = records
+    return found
+
+
+def shares(records: int, shard_records: int) -> list[int]:
+    """How many records each shard has: all as many, but for a smaller last one."""
+    full, left = divmod(records, shard_records)
+    return [shard_records] * full + ([left] if left else [])
+
+
 def count(columns: Columns) -> int:
     return len(columns) if isinstance(columns, np.ndarray) else len(next(iter(columns.values())))
 

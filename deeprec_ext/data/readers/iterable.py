@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from deeprec_ext.data.errors import ChangedError
-from deeprec_ext.data.readers.base import Columns, Scan, Shard
+from deeprec_ext.data.readers.base import Columns, Scan, Shard, shares, strings
 
 
 class IterableReader:
@@ -30,8 +30,7 @@ class IterableReader:
 
     def scan(self, path: str, shard_records: int) -> Scan:
         records = sum(1 for _ in self._function(path))
-        begins = list(range(0, records, shard_records))
-        return Scan(begins, [min(shard_records, records - begin) for begin in begins], records)
+        return Scan(range(0, records, shard_records), shares(records, shard_records), records)
 
     def read(self, shard: Shard) -> Columns:
         if self._open is None or self._open[0] != shard.path or self._open[1] > shard.first:
@@ -54,7 +53,5 @@ def as_columns(records: list[Any]) -> Columns:
 
 def _column(values: list[Any]) -> np.ndarray:
     if isinstance(values[0], (bytes, str)):
-        found = np.empty(len(values), object)
-        found[:] = [value.encode() if isinstance(value, str) else value for value in values]
-        return found
+        return strings([value.encode() if isinstance(value, str) else value for value in values])
     return np.asarray(values)

@@ -18,7 +18,7 @@ import numpy as np
 
 from deeprec_ext.data import compressed, files
 from deeprec_ext.data.errors import ChangedError, DamagedError
-from deeprec_ext.data.readers.base import Salvaged, Scan, Shard
+from deeprec_ext.data.readers.base import Salvaged, Scan, Shard, StringReader, shares, strings
 from deeprec_ext.errors import UsageError
 
 log = logging.getLogger("deeprec_ext")
@@ -43,7 +43,7 @@ class _Found:
     wrong: str = ""  # what is wrong with the record at `used`
 
 
-class LineReader:
+class LineReader(StringReader):
     """Args:
     quotes: line ends between double quotes do not end a record.
     skip_lines: so many lines at the beginning of each file are no records (a header). They may not hold quoted line ends.
@@ -67,17 +67,7 @@ class LineReader:
             self.name += f"-{max_record_lines}-{max_record_bytes}-{encoding or 'bytes'}"
         self._told: set[str] = set()  # files in which something is not UTF-8
 
-    def sample(self, path: str) -> None:
-        return None
-
     # -- counting
-
-    def scan(self, path: str, shard_records: int) -> Scan:
-        return self._scan(path, shard_records, False)
-
-    def scan_leniently(self, path: str, shard_records: int) -> Scan:
-        """Damaged records are counted as well."""
-        return self._scan(path, shard_records, True)
 
     def _scan(self, path: str, shard_records: int, lenient: bool) -> Scan:
         begins: list[int] = []
@@ -102,8 +92,7 @@ class LineReader:
             # Every shard_records-th record begins a shard.
             begins += [at + int(place) for place in places[-records % shard_records :: shard_records]]
             records += len(places)
-        full, left = divmod(records, shard_records)
-        return Scan(begins, [shard_records] * full + ([left] if left else []), files.size(path))
+        return Scan(begins, shares(records, shard_records), files.size(path))
 
     def _error(self, path: str, record: int, byte: int, what: str) -> DamagedError:
         return DamagedError(path, record, byte, what, 1 + _lines_before(path, byte))
@@ -196,7 +185,7 @@ class LineReader:
             raise ChangedError(f"{shard} has {len(records)} records: the file was changed after they were counted")
         if (len(data) > self.max_bytes and max(map(len, records)) >= self.max_bytes) or not _is_utf8(data):
             return self._whole(shard, self._salvage(shard, data))
-        return _column(records)
+        return strings(records)
 
     def read_leniently(self, shard: Shard) -> Salvaged:
         try:
@@ -245,7 +234,7 @@ class LineReader:
             self._error(shard.path, shard.first + number, shard.begin + place, what)
             for number, (place, what) in sorted(wrong.items())[:ERRORS_MAX]
         )
-        return Salvaged(_column(records), tuple(sorted(wrong)), errors)
+        return Salvaged(strings(records), tuple(sorted(wrong)), errors)
 
     def _tell(self, shard: Shard, place: int) -> None:
         """Bytes that are no UTF-8: perhaps another encoding, perhaps damage; once a file."""
@@ -285,12 +274,6 @@ def _is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _column(records: list[bytes]) -> np.ndarray:
-    found = np.empty(len(records), object)
-    found[:] = records
-    return found
 
 
 def _lines_before(path: str, byte: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from deeprec_ext.data import files
 from deeprec_ext.data.errors import ChangedError, DataError
-from deeprec_ext.data.readers.base import Scan, Shard, concatenate, take
+from deeprec_ext.data.readers.base import Scan, Shard, concatenate, shares, strings, take
 from deeprec_ext.errors import UsageError
 
 INSTALL = 'pip install "pyarrow<25"'
@@ -43,9 +43,8 @@ class ParquetReader:
         counts: list[int] = []
         first = 0
         for rows in self._file(path).groups():
-            for begin in range(0, rows, shard_records):
-                begins.append(first + begin)
-                counts.append(min(shard_records, rows - begin))
+            begins += range(first, first + rows, shard_records)
+            counts += shares(rows, shard_records)
             first += rows
         return Scan(begins, counts, first)
 
@@ -132,8 +131,7 @@ class _ArrowFile:
                 column, kind = column.cast(kind.value_type), kind.value_type
             if pyarrow.types.is_string(kind) or pyarrow.types.is_binary(kind) or pyarrow.types.is_large_string(kind):
                 values = column.cast(pyarrow.large_binary()).to_pylist()
-                found[name] = np.empty(len(values), object)
-                found[name][:] = [value if value is not None else b"" for value in values]
+                found[name] = strings([value if value is not None else b"" for value in values])
             elif pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_boolean(kind):
                 if column.null_count:
                     raise DataError(f"{self._path}: column {name} has nulls; fill them, or choose columns=")

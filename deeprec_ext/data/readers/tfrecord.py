@@ -16,7 +16,7 @@ import numpy as np
 from deeprec_ext.data import compressed, files
 from deeprec_ext.data.errors import ChangedError, DamagedError, DataError
 from deeprec_ext.data.readers import crc32c
-from deeprec_ext.data.readers.base import Salvaged, Scan, Shard
+from deeprec_ext.data.readers.base import Salvaged, Scan, Shard, StringReader, shares, strings
 from deeprec_ext.data.readers.crc32c import length_of, masked_crc32c, next_header
 from deeprec_ext.tf_private.records import record_readers
 
@@ -33,24 +33,14 @@ LENGTH, DATA = "the CRC of its length is wrong", "the CRC of its data is wrong"
 BEYOND = "it goes beyond its shard: torn, or changed after the records were counted"
 
 
-class TFRecordReader:
+class TFRecordReader(StringReader):
     name = "tfrecord"
 
     def __init__(self) -> None:
         self._lengths: dict[bytes, int] = {}  # header whose CRC is right -> length
         self._fallback: Callable[[str], Any] | None = None if crc32c.CRC_IS_FAST else _tensorflow()
 
-    def sample(self, path: str) -> None:
-        return None
-
     # -- counting
-
-    def scan(self, path: str, shard_records: int) -> Scan:
-        return self._scan(path, shard_records, False)
-
-    def scan_leniently(self, path: str, shard_records: int) -> Scan:
-        """Damaged records are counted as well; also a torn one at the end."""
-        return self._scan(path, shard_records, True)
 
     def _scan(self, path: str, shard_records: int, lenient: bool) -> Scan:
         begins: list[int] = []
@@ -81,8 +71,7 @@ class TFRecordReader:
                     begins.append(at)
                 records += 1
                 at = after
-        full, left = divmod(records, shard_records)
-        return Scan(begins, [shard_records] * full + ([left] if left else []), total)
+        return Scan(begins, shares(records, shard_records), total)
 
     def _wrong(self, path: str, record: int, at: int, total: int, wrong: bool) -> DataError:
         if wrong and at == 0:
@@ -120,7 +109,7 @@ class TFRecordReader:
                         raise DamagedError(shard.path, shard.first + len(found), at, BEYOND)
         if len(found) != shard.records:
             raise ChangedError(f"{shard} has {len(found)} records: the file was changed after they were counted")
-        return _column(found)
+        return strings(found)
 
     def _damaged(self, file: files.Places, at: int, data: bytes, records: list[bytes]) -> int | None:
         if self._fallback is None:
@@ -157,13 +146,7 @@ class TFRecordReader:
                 raise ChangedError(f"{shard} has {len(found)} records: the file was changed after they were counted")
             found = found[:sure] + [None] * (shard.records - sure)
         bad = tuple(number for number, record in enumerate(found) if record is None)
-        return Salvaged(_column([record or b"" for record in found]), bad, tuple(errors))
-
-
-def _column(records: list[bytes]) -> np.ndarray:
-    found = np.empty(len(records), object)
-    found[:] = records
-    return found
+        return Salvaged(strings([record or b"" for record in found]), bad, tuple(errors))
 
 
 def _walk(data: bytes, lengths: dict[bytes, int]) -> tuple[list[int], int, bool]:

@@ -6,13 +6,13 @@ The AIMaster's store has nearly all of it, summary.json what only the launcher k
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from deeprec_ext import wholefiles
 from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer import report
@@ -63,18 +63,8 @@ def read_story(directory: RunDirectory, *, running: bool | None = None) -> Story
 def write_report(directory: RunDirectory, *, running: bool | None = None) -> Path:
     """Writes report.html, whole or not at all. Raises UsageError, OSError."""
     path = directory.path / REPORT
-    save(path, report.to_html(read_story(directory, running=running)))
+    wholefiles.write(path, report.to_html(read_story(directory, running=running)))
     return path
-
-
-def save(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{threading.get_ident()}")
-    try:
-        temporary.write_text(text, encoding="utf-8", errors="replace")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # ------------------------------------------------------------------------------------------------- job.json, summary.json

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from deeprec_ext import wholefiles
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.proto import PROTOCOL_MAJOR
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -68,7 +69,7 @@ def test_one_that_cannot_be_written_again_stays_as_it_is(certs: Path, monkeypatc
         raise OSError(28, "no space left on device")
 
     before = (certs / "worker-1.pem").read_bytes()
-    monkeypatch.setattr(authority, "_draft", full)
+    monkeypatch.setattr(wholefiles, "draft", full)
     authority.issue(certs, "job", "worker-1")
     assert (certs / "worker-1.pem").read_bytes() == before
     with pytest.raises(OSError, match="no space"):
@@ -79,14 +80,14 @@ def test_a_disk_with_room_for_the_key_alone_leaves_key_and_certificate_a_pair(
     certs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = [certs / "worker-1-key.pem", certs / "worker-1.pem"]
-    before, draft = [file.read_bytes() for file in files], authority._draft
+    before, draft = [file.read_bytes() for file in files], wholefiles.draft
 
     def nearly_full(path: Path, data: bytes, mode: int) -> Path:
         if not path.name.endswith("-key.pem"):
             raise OSError(28, "no space left on device")
         return draft(path, data, mode)
 
-    monkeypatch.setattr(authority, "_draft", nearly_full)
+    monkeypatch.setattr(wholefiles, "draft", nearly_full)
     authority.issue(certs, "job", "worker-1")
     assert [file.read_bytes() for file in files] == before
 
