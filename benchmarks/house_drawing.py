@@ -51,11 +51,7 @@ def stacks() -> dict[str, Floors]:
     """Each side's floors; a folder that has an order of its own stands for its rooms."""
     layers = [contract for contract in contracts() if contract["type"] == "layers"]
     inner = {short(contract["containers"][0]): floors(contract) for contract in layers if "containers" in contract}
-    sides = {
-        short(contract["layers"][-1].split()[-1]): floors(contract)
-        for contract in layers
-        if "containers" not in contract
-    }
+    sides = {contract["name"].split()[0]: floors(contract) for contract in layers if "containers" not in contract}
 
     def opened(rows: Floors) -> Floors:
         found: Floors = []
@@ -69,8 +65,8 @@ def stacks() -> dict[str, Floors]:
     ]
     names = [short(name) for contract in leaves for name in contract["source_modules"]]
     return {
-        "training": opened(sides["graph"]),
-        "master": opened(sides["aimaster"]),
+        "training": opened(sides["Training"]),
+        "master": opened(sides["Master"]),
         "TFJobs": inner["tfjob"],
         "leaves": [names[at : at + 8] for at in range(0, len(names), 8)],
     }
