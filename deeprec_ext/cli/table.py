@@ -9,6 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from deeprec_ext.aimaster.reporting.completion import STEPS, progress
 from deeprec_ext.cli.fitting import room
 from deeprec_ext.cli.roles import STATE_STYLE, role_table
 from deeprec_ext.cli.safety import backup_line
@@ -16,7 +17,6 @@ from deeprec_ext.cli.slots import slot_table
 from deeprec_ext.launch.job import Scene
 from deeprec_ext.launch.script import Progress
 from deeprec_ext.printable import printable
-from deeprec_ext.progress import STEPS, progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.units import counted, format_bytes, format_seconds
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from deeprec_ext.aimaster.core.records import Failure, Scaling
-from deeprec_ext.progress import progress
+from deeprec_ext.aimaster.reporting.completion import progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 ROLES_MAX = 2_000

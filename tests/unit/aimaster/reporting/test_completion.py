@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deeprec_ext.progress import DATA, STEPS, Progress, progress
+from deeprec_ext.aimaster.reporting.completion import DATA, STEPS, Progress, progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 
