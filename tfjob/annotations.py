@@ -101,8 +101,8 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
     _check_name(job, limits)
     amounts = {row.name: given.value(row) for row in rows(Sizes) if row.annotation and row.unit in ("cores", "bytes")}
     found = Elastic(
-        **vars(limits), **{name: value for name, value in amounts.items() if value is not None},
-        evaluator=job.replicas(names.EVALUATOR) > 0, settings=(*_settings(given).items(), *_backup(given)),
+        **{**vars(limits), **{name: value for name, value in amounts.items() if value is not None}},
+        settings=(*_settings(given).items(), *_backup(given)),
         hold=given.boolean("hold"), layout="" if layout == "auto" else layout, package=given.said("package") or "inject",
         state_volume=claim, reachable_from=_reachable_from(given),
     )  # fmt: skip
@@ -153,7 +153,7 @@ def _check_job(job: TFJob) -> None:
         )
 
 
-def _check_name(job: TFJob, limits: _Limits) -> None:
+def _check_name(job: TFJob, limits: Sizes) -> None:
     """The pods to come have names, too."""
     workers = limits.max_workers + (not job.chief)
     longest = max(
@@ -166,20 +166,8 @@ def _check_name(job: TFJob, limits: _Limits) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Limits:
+def _limits(job: TFJob, given: _Given) -> Sizes:
     """As the AIMaster counts."""
-
-    ps: int
-    workers: int
-    slots: int
-    min_ps: int
-    max_ps: int
-    min_workers: int
-    max_workers: int
-
-
-def _limits(job: TFJob, given: _Given) -> _Limits:
     beside = 0 if job.chief else 1  # worker 0 is the chief
     first, now = sizes(job, names.STARTED_WITH_ANNOTATION), sizes(job, names.SCALED_TO_ANNOTATION)
     ps, workers = now[names.PS], now.get(names.WORKER, beside)
@@ -204,7 +192,10 @@ def _limits(job: TFJob, given: _Given) -> _Limits:
         raise given.error("slots", f"max-ps is {max_ps}, and a PS needs at least one slot; raise slots or lower max-ps")
     _check_range(job, given, names.PS, "ps", min_ps, ps, max_ps)
     _check_range(job, given, names.WORKER, "workers", min_workers, workers, max_workers)
-    return _Limits(ps, workers - beside, slots, min_ps, max_ps, min_workers - beside, max_workers - beside)
+    return Sizes(
+        ps, workers - beside, slots, min_ps, max_ps, min_workers - beside, max_workers - beside,
+        evaluator=job.replicas(names.EVALUATOR) > 0,
+    )  # fmt: skip
 
 
 def _check_range(job: TFJob, given: _Given, type_: str, name: str, least: int, count: int, most: int) -> None:

@@ -6,10 +6,9 @@ import argparse
 import dataclasses
 import json
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from deeprec_ext.cli.cluster.target import target_of
+from deeprec_ext.cli.cluster.target import on_cluster
 from deeprec_ext.cli.jobs import add_job, no_directory, print_json
 from deeprec_ext.units import format_seconds
 
@@ -43,23 +42,23 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from deeprec_ext.aimaster.policy.record import read
 
-    if (target := target_of(arguments)) is not None:
-        from deeprec_ext.cli.cluster import decisions
-
-        return target.run(partial(decisions.run, target.name, arguments))
+    if (code := on_cluster("decisions", arguments)) is not None:
+        return code
     if not arguments.job.is_dir():
         raise no_directory(arguments.job)
     entries = [entry for entry in read(arguments.job) if entry.decision.action != "keep" or not arguments.changes]
-    if arguments.json:
-        print_json([to_values(entry) for entry in entries])
-        return 0
+    show(entries, [to_values(entry) for entry in entries] if arguments.json else None, "nothing was decided yet")
+    return 0
+
+
+def show(told: Sequence[Told], values: Any, nothing: str) -> None:
+    """A table, or these values as JSON; `nothing`: what is said where there are none."""
     from deeprec_ext.cli.console import Console
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
-    console.print(table(entries) if entries else "nothing was decided yet")
-    return 0
+    if values is not None:
+        print_json(values)
+    else:
+        Console(wide=WIDTH, highlight=False).print(table(told) if told else nothing)
 
 
 def to_values(entry: Entry) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from rich.console import RenderableType
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from deeprec_ext.bounds import whole
 from deeprec_ext.cli import placement
-from deeprec_ext.cli.cluster.target import target_of
+from deeprec_ext.cli.cluster.target import on_cluster
 from deeprec_ext.cli.console import Console
 from deeprec_ext.cli.fitting import Column, Fitted, bar
 from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json
@@ -52,10 +51,8 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.rows is not None and arguments.rows < 0:
         raise UsageError(f"--rows {arguments.rows}: must be 0 or more")
-    if (target := target_of(arguments)) is not None:
-        from deeprec_ext.cli.cluster import living
-
-        return target.run(partial(living.graph, target.name, arguments))
+    if (code := on_cluster("living", arguments)) is not None:
+        return code
     directory = directory_of(arguments)
     placed = get(directory)
     if arguments.slot is not None and arguments.slot not in placed.slots():
@@ -63,9 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(describe(placed))
         return 0
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _FILE_WIDTH  # nothing is cut off in a file
+    console = Console(wide=_FILE_WIDTH, highlight=False)
     rows = arguments.rows or None
     if arguments.rows is None and console.is_terminal:
         rows = _ROWS if len(placed.slots()) <= _SLOTS else 0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from deeprec_ext.bounds import whole
-from deeprec_ext.cli.cluster.target import target_of
+from deeprec_ext.cli.cluster.target import on_cluster
 from deeprec_ext.cli.jobs import add_job, directory_of
 from deeprec_ext.cli.roles import role_order
 from deeprec_ext.errors import UsageError
@@ -40,10 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--lines {arguments.lines}: must be 0 or more")
     if (arguments.namespace or "").isdigit() and arguments.job.is_dir():
         raise UsageError(f"-n {arguments.namespace} is a namespace here; write --lines {arguments.namespace}")
-    if (target := target_of(arguments)) is not None:
-        from deeprec_ext.cli.cluster import logs
-
-        return target.run(partial(logs.run, target.name, arguments))
+    if (code := on_cluster("logs", arguments)) is not None:
+        return code
     directory = directory_of(arguments)
     names = [arguments.role] if arguments.role else role_names(directory)
     if arguments.role and not directory.log(arguments.role).is_file():

@@ -16,12 +16,11 @@ import dataclasses
 import json
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeprec_ext.aimaster.policy.limits import describe
-from deeprec_ext.cli.cluster.target import add_options, cluster_of, target_of
+from deeprec_ext.cli.cluster.target import add_options, cluster_of, on_cluster
 from deeprec_ext.cli.decisions import predicted, what
 from deeprec_ext.cli.jobs import directory_of, print_json, require_running
 from deeprec_ext.errors import UsageError
@@ -82,12 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
 def of_tfjob(arguments: argparse.Namespace) -> int:
     if len(arguments.words) != 1:
         raise UsageError("plan: of a cluster only a running TFJob can be planned; leave the namespace out for the rest")
-    from deeprec_ext.cli.cluster import living
-
     arguments.job = Path(arguments.words[0])
-    target = target_of(arguments)
-    assert target is not None
-    return target.run(partial(living.plan, target.name, arguments))
+    code = on_cluster("living", arguments)
+    assert code is not None
+    return code
 
 
 # ------------------------------------------------------------------------------------------------ a running job
@@ -203,10 +200,7 @@ def show_policy(policy: Policy, as_json: bool) -> int:
         table.add_column(title, justify="right" if title == "value" else "left", overflow="fold")
     for name, value, default, why in lines:
         table.add_row(name, f"{value:g}" + ("" if value == default else f" (default {default:g})"), why)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 160
-    console.print(table)
+    Console(wide=160, highlight=False).print(table)
     return 0
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from deeprec_ext import wholefiles
-from deeprec_ext.cli.cluster.target import target_of
+from deeprec_ext.cli.cluster.target import on_cluster
 from deeprec_ext.cli.jobs import add_job, directory_of
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer import report
@@ -34,24 +33,26 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if (target := target_of(arguments)) is not None:
-        from deeprec_ext.cli.cluster import report as of_tfjob
-
-        return target.run(partial(of_tfjob.run, target.name, arguments))
+    if (code := on_cluster("report", arguments)) is not None:
+        return code
     directory = directory_of(arguments)
     story = read_story(directory)
     make = report.to_markdown if arguments.markdown else report.to_json if arguments.json else report.to_html
     text = make(story)
-    path: Path | None = arguments.output
-    if path is None and not arguments.markdown and not arguments.json:
+    if arguments.output is None and make is report.to_html:
         with files_private():
-            write(directory.path / REPORT, text)
-        return 0
+            put(text, directory.path / REPORT)
+    else:
+        put(text, arguments.output)
+    return 0
+
+
+def put(text: str, path: Path | None) -> None:
+    """Into the file, whose path is printed; or on stdout. Raises UsageError."""
     if path is None or path == STDOUT:
         sys.stdout.write(text.encode("utf-8", "replace").decode())
-        return 0
-    write(path, text)
-    return 0
+    else:
+        write(path, text)
 
 
 def write(path: Path, text: str) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from functools import partial
 from typing import Any
 
 from deeprec_ext.bounds import whole
-from deeprec_ext.cli.cluster.target import target_of
+from deeprec_ext.cli.cluster.target import on_cluster
 from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json, require_running
 from deeprec_ext.cli.status import patient_status
 from deeprec_ext.cli.table import describe_scaling
@@ -49,10 +48,8 @@ def make_request(arguments: argparse.Namespace) -> pb2.ScaleRequest:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if (target := target_of(arguments)) is not None:
-        from deeprec_ext.cli.cluster import scale
-
-        return target.run(partial(scale.run, target.name, arguments))
+    if (code := on_cluster("scale", arguments)) is not None:
+        return code
     return asyncio.run(_scale(require_running(directory_of(arguments)), arguments))
 
 

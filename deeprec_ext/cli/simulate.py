@@ -108,10 +108,7 @@ def _progress() -> Callable[[str, int, int, float], None]:
 def _console(**options: Any) -> Console:
     from deeprec_ext.cli.console import Console
 
-    console = Console(highlight=False, **options)
-    if not console.is_terminal:
-        console.width = _WIDTH
-    return console
+    return Console(wide=_WIDTH, highlight=False, **options)
 
 
 def show(comparison: Comparison, name: str, seconds: float) -> None:

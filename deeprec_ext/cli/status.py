@@ -8,11 +8,10 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any
 
 from deeprec_ext.bounds import whole
-from deeprec_ext.cli.cluster.target import target_of
+from deeprec_ext.cli.cluster.target import on_cluster
 from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json
 from deeprec_ext.cli.roles import SORTS
 from deeprec_ext.errors import UnreachableError, UsageError
@@ -52,10 +51,8 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.rows is not None and arguments.rows < 0:
         raise UsageError(f"--rows {arguments.rows}: must be 0 or more")
-    if (target := target_of(arguments)) is not None:
-        from deeprec_ext.cli.cluster import status
-
-        return target.run(partial(status.run, target.name, arguments))
+    if (code := on_cluster("status", arguments)) is not None:
+        return code
     directory = directory_of(arguments)
     if not directory.in_use():
         return show_ended(directory, arguments.json)
@@ -102,12 +99,8 @@ async def _once(directory: RunDirectory, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(as_dict(status))
         return
-    console = Console()
-    rows = arguments.rows
-    if not console.is_terminal:
-        console.width = _WIDTH  # nothing is cut off in a file
-    elif rows is None:
-        rows = _ROWS
+    console = Console(wide=_WIDTH)
+    rows = _ROWS if arguments.rows is None and console.is_terminal else arguments.rows
     console.print(
         render(scene_of(directory, status), _last_events(directory), sort=arguments.sort, slots=True, rows=rows or None)
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from deeprec_ext.aimaster.kubernetes.keeping import REPORT
 from deeprec_ext.cli.cluster import kept
 from deeprec_ext.cli.cluster.forwarding import explain, forward, running_aimaster
-from deeprec_ext.cli.report import STDOUT, write
+from deeprec_ext.cli.report import put
 from deeprec_ext.errors import UsageError
 from tfjob.api.client import Api, ForbiddenError
 
@@ -22,11 +22,11 @@ async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str
             raise UsageError(f"TFJob {name} has ended, and its report is kept as Markdown only: use --markdown")
         if form == "html":
             print("the job has ended: its report is kept as Markdown only", file=sys.stderr)
-        _put(text, arguments, default=None if form == "markdown" else Path(f"{name}-report.md"))
+        put(text, arguments.output or (None if form == "markdown" else Path(f"{name}-report.md")))
         return 0
     code, text = await _made(api, namespace, name, form)
     if not code:
-        _put(text, arguments, default=Path(f"{name}-report.html") if form == "html" else None)
+        put(text, arguments.output or (Path(f"{name}-report.html") if form == "html" else None))
     return code
 
 
@@ -40,11 +40,3 @@ async def _made(api: Api, namespace: str, name: str, form: str) -> tuple[int, st
     except ForbiddenError as error:
         raise explain(error) from error
     return code, b"".join(parts).decode(errors="replace")
-
-
-def _put(text: str, arguments: argparse.Namespace, *, default: Path | None) -> None:
-    path = arguments.output or default
-    if path is None or path == STDOUT:
-        sys.stdout.write(text)
-    else:
-        write(path, text)

@@ -9,6 +9,7 @@ from typing import Any
 
 from deeprec_ext.aimaster.kubernetes.following import HOLD, Asked, read
 from deeprec_ext.cli.cluster.forwarding import explain, forward, running_aimaster
+from deeprec_ext.cli.cluster.target import words_again
 from deeprec_ext.cli.jobs import print_json
 from deeprec_ext.errors import UsageError
 from tfjob.annotations import parse as parse_annotations
@@ -24,7 +25,7 @@ REFUSED = ("ScalingRefused", "ScalingRolledBack")
 async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str) -> int:
     try:
         pod = await running_aimaster(api, namespace, name)
-        return await forward(api, namespace, pod, "scale", words_of(arguments))
+        return await forward(api, namespace, pod, "scale", words_again(arguments))
     except ForbiddenError as error:
         found = await find(api, namespace, name)
         if not found.operator or not _can_be_written(arguments):
@@ -33,17 +34,6 @@ async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str
             raise UsageError(f"TFJob {name} is not elastic: nobody would follow the change") from error
         print("commands may not be run in the AIMaster's pod: the TFJob is changed instead", file=sys.stderr)
     return await change(api, found, arguments)
-
-
-def words_of(arguments: argparse.Namespace) -> list[str]:
-    """The same request, for the command in the pod."""
-    words: list[str] = []
-    for flag in ("ps", "workers", "replace", "reason"):
-        value = getattr(arguments, flag)
-        words += [f"--{flag}={value}"] if value is not None else []
-    for flag in ("rebalance", "hold", "release", "dry_run", "wait", "json"):
-        words += [f"--{flag.replace('_', '-')}"] if getattr(arguments, flag) else []
-    return words
 
 
 def _can_be_written(arguments: argparse.Namespace) -> bool:

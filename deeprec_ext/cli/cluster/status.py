@@ -13,6 +13,7 @@ import sys
 
 from deeprec_ext.cli.cluster.forwarding import AGAIN, SECONDS, WATCH_SECONDS, forward
 from deeprec_ext.cli.cluster.seen import Seen, lines, look
+from deeprec_ext.cli.cluster.target import words_again
 from deeprec_ext.cli.jobs import print_json
 from deeprec_ext.errors import UnreachableError
 from tfjob.api.client import Api, ApiError
@@ -60,13 +61,9 @@ async def _in_pod(name: str, arguments: argparse.Namespace, api: Api, namespace:
     pod = await aimaster_pod(api, namespace, name)
     if pod is None or not is_running(pod):
         return None
-    words = ["--sort", arguments.sort]
-    words += ["--rows", str(arguments.rows)] if arguments.rows is not None else []
-    words += [f"--{flag}" for flag in ("watch", "json") if getattr(arguments, flag)]
+    seconds = WATCH_SECONDS if arguments.watch else SECONDS
     try:
-        return await forward(
-            api, namespace, pod, "status", words, seconds=WATCH_SECONDS if arguments.watch else SECONDS
-        )
+        return await forward(api, namespace, pod, "status", words_again(arguments), seconds=seconds)
     except ApiError as error:  # most often 403
         print(f"what the cluster knows, because the AIMaster could not be asked: {error}", file=sys.stderr)
         return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
+import importlib
 import importlib.util
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from deeprec_ext.errors import UsageError
 if TYPE_CHECKING:
     from tfjob.api.client import Api
 
+_CLUSTER = ("namespace", "context", "kubeconfig")
 NEEDED = ("kubernetes", "aiohttp")
 CONNECTIONS = 128
 """More than logs that may be followed at once."""
@@ -53,10 +56,31 @@ def require_client() -> None:
 def add_options(
     parser: argparse.ArgumentParser, namespace: str = "JOB is the name of a TFJob in this namespace"
 ) -> None:
+    parser.set_defaults(parser=parser)
     group = parser.add_argument_group("TFJob on Kubernetes")
     group.add_argument("-n", "--namespace", help=namespace)
     group.add_argument("--context", metavar="NAME", help="of the kubeconfig (default: its current one)")
     group.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, else the one in the home directory")
+
+
+def words_again(arguments: argparse.Namespace) -> list[str]:
+    """The flags of a command once more, without those of the cluster: for the same command in the AIMaster's pod."""
+    found: list[str] = []
+    for action in arguments.parser._actions:
+        flag = next((one for one in action.option_strings if one.startswith("--")), None)
+        value = getattr(arguments, action.dest, None)
+        if flag is not None and action.dest not in _CLUSTER and value is not None and value is not False:
+            values = value if isinstance(value, list) else [value]
+            found += [flag if one is True else f"{flag}={one}" for one in values]
+    return found
+
+
+def on_cluster(command: str, arguments: argparse.Namespace) -> int | None:
+    """Of a TFJob: what the command's module of this folder does; its exit code. None: it is about a run directory."""
+    if (target := target_of(arguments)) is None:
+        return None
+    module = importlib.import_module(f"deeprec_ext.cli.cluster.{command}")
+    return target.run(functools.partial(module.run, target.name, arguments))
 
 
 def target_of(arguments: argparse.Namespace) -> Target | None:
@@ -74,7 +98,7 @@ def target_of(arguments: argparse.Namespace) -> Target | None:
 
 def cluster_of(arguments: argparse.Namespace) -> Target | None:
     """None: no cluster was named."""
-    given = [getattr(arguments, name, None) for name in ("namespace", "context", "kubeconfig")]
+    given = [getattr(arguments, name, None) for name in _CLUSTER]
     if not any(given) and not getattr(arguments, "kubectl", False):
         return None
     return Target("", *given)

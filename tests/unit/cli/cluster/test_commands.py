@@ -40,17 +40,17 @@ def command(server: Server) -> list[str]:
 @pytest.mark.parametrize(
     ("given", "there"),
     [
-        (["status", "ctr"], ["status", DIRECTORY, "--sort", "load"]),
+        (["status", "ctr"], ["status", DIRECTORY, "--sort=load"]),
         (["status", "ctr", "--sort", "name", "--rows", "3", "--json"],
-         ["status", DIRECTORY, "--sort", "name", "--rows", "3", "--json"]),
+         ["status", DIRECTORY, "--sort=name", "--rows=3", "--json"]),
         (["scale", "ctr", "--ps", "3", "--wait"], ["scale", DIRECTORY, "--ps=3", "--reason=by hand", "--wait"]),
         (["scale", "ctr", "--replace", "ps-1", "--dry-run", "--reason", "it is slow; really"],
          ["scale", DIRECTORY, "--replace=ps-1", "--reason=it is slow; really", "--dry-run"]),
-        (["scale", "ctr", "--rebalance", "--json"], ["scale", DIRECTORY, "--reason=by hand", "--rebalance", "--json"]),
-        (["scale", "ctr", "--hold"], ["scale", DIRECTORY, "--reason=by hand", "--hold"]),
+        (["scale", "ctr", "--rebalance", "--json"], ["scale", DIRECTORY, "--rebalance", "--reason=by hand", "--json"]),
+        (["scale", "ctr", "--hold"], ["scale", DIRECTORY, "--hold", "--reason=by hand"]),
         (["decisions", "ctr", "--changes"], ["decisions", DIRECTORY, "--changes"]),
-        (["plan", "ctr", "--set", "gain_min=0.1"], ["plan", DIRECTORY, "--set", "gain_min=0.1"]),
-        (["graph", "ctr", "--slot", "0"], ["graph", DIRECTORY, "--slot", "0"]),
+        (["plan", "ctr", "--set", "gain_min=0.1"], ["plan", DIRECTORY, "--set=gain_min=0.1"]),
+        (["graph", "ctr", "--slot", "0"], ["graph", DIRECTORY, "--slot=0"]),
         (["report", "ctr", "--markdown"], ["report", DIRECTORY, "--output", "-", "--markdown"]),
     ],
 )  # fmt: skip
