@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deeprec_ext import env
-from deeprec_ext.aimaster.core.extras import parse_address, require_autoscale, require_dashboard, require_kubernetes
+from deeprec_ext.aimaster.core.extras import parse_address, require
 from deeprec_ext.aimaster.pods.backend import LauncherBackend
 from deeprec_ext.aimaster.rebuilding import opening, rebuild_if_lost
 from deeprec_ext.aimaster.rpc.server import AIMaster
@@ -49,15 +49,15 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
     parser.add_argument("--resume", action="store_true", help="the run was stopped: start all its roles anew")
     options = parser.parse_args(arguments)
     if options.tfjob:
-        require_kubernetes("--tfjob")
+        require("kubernetes", "--tfjob")
         if not all(options.tfjob.partition("/")):
             raise UsageError(f"--tfjob {options.tfjob}: write NAMESPACE/NAME")
     if options.http:
-        require_dashboard("--http")
+        require("dashboard", "--http")
         parse_address(options.http)
     spec = read_specification(_specification(options.spec))
     if spec.settings.autoscale:
-        require_autoscale("--setting autoscale=true")
+        require("autoscale", "--setting autoscale=true")
     return options, dataclasses.replace(spec, workdir=options.workdir, resume=options.resume)
 
 

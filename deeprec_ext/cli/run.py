@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deeprec_ext.aimaster.core.extras import require_autoscale, require_dashboard
+from deeprec_ext.aimaster.core.extras import require
 from deeprec_ext.aimaster.estimator.start import describe
 from deeprec_ext.aimaster.policy.limits import contradiction
 from deeprec_ext.bounds import whole
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def make_plan(arguments: argparse.Namespace) -> RunPlan:
     """Everything is checked here, and nothing has happened yet. Raises UsageError."""
     if arguments.autoscale:
-        require_autoscale("--autoscale")
+        require("autoscale", "--autoscale")
     words = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
     others = flags_said(arguments, OTHERS)
     layout = choose(facts_of_command(words), resolve_command(words), layout_called(others.get("layout", "auto")))
@@ -160,7 +160,7 @@ def check_backend(backend: str, arguments: Sequence[str], isolate: str) -> None:
 
 def check_dashboard(port: int) -> int:
     """The port itself, if the web page can be served there. Raises UsageError that says what is missing."""
-    require_dashboard("--dashboard")
+    require("dashboard", "--dashboard")
     return check_free(port, "--dashboard") if port else 0
 
 

@@ -49,10 +49,10 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from deeprec_ext.aimaster.core.extras import require_autoscale
+    from deeprec_ext.aimaster.core.extras import require
     from deeprec_ext.aimaster.policy.thresholds import parse
 
-    require_autoscale("simulate")
+    require("autoscale", "simulate")
     policy = parse(arguments.changes)
     if not arguments.trace and not arguments.fit:
         raise UsageError("simulate: give a trace, or --fit DIR")

@@ -15,10 +15,6 @@ from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.state.shared import JobState
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
-TICK_SECONDS = 0.25
-EVENT_SECONDS = 60.0
-"""How often the sum of all refreshes is written as an event; single ones would be thousands an hour."""
-
 FRESH_SECONDS = 1.0
 """Of two copies, one that is older by no more than this and the interval of refreshes is as good as the other."""
 

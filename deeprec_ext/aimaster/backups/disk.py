@@ -210,7 +210,7 @@ class DiskBackups:
             one.MergeFrom(message)
             futures[member.name] = job.commander.send(member.outbox, write_backup=one)
         try:
-            acks = await self._gather(futures, job.settings.disk_backup_limit_seconds, "WriteBackup")
+            acks = await commands.gather(futures, job.settings.disk_backup_limit_seconds, "WriteBackup")
         except CommandError as error:
             if situation != self._situation() or job.lock.held(Hold.CHANGE):
                 raise DroppedError(f"cut {number}: {error}") from error
@@ -243,7 +243,7 @@ class DiskBackups:
         )
         member = self._any_ps(job.cluster)
         future = job.commander.send(member.outbox, seal_backup=seal)
-        await self._gather({member.name: future}, job.settings.disk_backup_limit_seconds, "SealBackup")
+        await commands.gather({member.name: future}, job.settings.disk_backup_limit_seconds, "SealBackup")
         gone = set(remove)
         self._cuts = [cut for cut in cuts if manifest.manifest_name(cut.id) not in gone]
         self._dropped = []
@@ -262,7 +262,7 @@ class DiskBackups:
             path=job.choices.disk_path, fingerprint=fingerprint, job=self.job_id, before=before, most=most
         )  # fmt: skip
         future = job.commander.send(member.outbox, find_backup=message)
-        acks = await self._gather({member.name: future}, LOOK_SECONDS, "FindBackup")
+        acks = await commands.gather({member.name: future}, LOOK_SECONDS, "FindBackup")
         return self._believe(member.name, partial(answers.looked, acks[member.name].backup_json))
 
     # ------------------------------------------------------------------------------------------------ restoring
@@ -319,7 +319,7 @@ class DiskBackups:
             member = self._ps(cluster, task)
             message = pb.RestoreBackup(path=job.choices.disk_path, cut=number, id=identifier, variables=variables)
             futures[member.name] = job.commander.send(member.outbox, restore_backup=message)
-        acks = await self._gather(futures, job.settings.disk_backup_limit_seconds, "RestoreBackup")
+        acks = await commands.gather(futures, job.settings.disk_backup_limit_seconds, "RestoreBackup")
         return sum(ack.copy.bytes for ack in acks.values())
 
     # ------------------------------------------------------------------------------------------------ PS
@@ -348,8 +348,3 @@ class DiskBackups:
             raise error
         for task in self._by_task(cluster):
             self._ps(cluster, task)
-
-    async def _gather(
-        self, futures: dict[str, asyncio.Future[pb.Ack]], timeout_seconds: float, what: str
-    ) -> dict[str, pb.Ack]:
-        return await commands.gather(futures, timeout_seconds, what)

@@ -19,7 +19,8 @@ import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from deeprec_ext.aimaster.backups.copies import EVENT_SECONDS, TICK_SECONDS, Copies, Held
+from deeprec_ext.aimaster.backups.copies import Copies, Held
+from deeprec_ext.aimaster.backups.holders import TICK_SECONDS, Holders
 from deeprec_ext.aimaster.backups.trainers import TrainerBackups
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError
@@ -39,17 +40,14 @@ AGAIN_SECONDS = 1.0
 """A holder that could not be told yet, because two others have read the slot, is told so much later: they have stopped."""
 
 
-class PeerBackups:
+class PeerBackups(Holders):
     """`job.peer_backups`. Changes nothing while slots are being moved."""
 
     def __init__(self, job: JobState, copies: Copies, trainers: TrainerBackups) -> None:
-        self._job, self.copies, self._trainers = job, copies, trainers
+        super().__init__(job)
+        self.copies, self._trainers = copies, trainers
         self.assigned: dict[int, int] = {}
         """slot -> task of the planned holder."""
-        self.error = ""
-        self.bytes_sent = 0
-        self.refreshes = 0
-        self._guard_id = 0
         self._sent_for: object = None  # what the present assignment was made for
         self._told: dict[int, tuple[int, dict[int, str]]] = {}  # slot -> its owner, and who reads it as whom
         self._told_in = 0  # the generation of which that is
@@ -57,10 +55,7 @@ class PeerBackups:
         self._until_then: dict[int, int] = {}  # slot -> who keeps its copy only until the planned holder has one
         self._again_at = math.inf  # somebody could not be told
         self._marked = False  # trainers have answered this AIMaster that they mark
-        self._complete = False
         self._news = False  # reports came since the view was last looked at
-        self._last_event = job.clock.monotonic()
-        self._refreshed_step = 0
 
     # ------------------------------------------------------------------------------------------------ what others ask
 
@@ -150,15 +145,9 @@ class PeerBackups:
         job = self._job
         if member.role != pb.PS:
             return
-        self.bytes_sent += report.bytes
-        if report.error:
-            expected = self._situation() != self._sent_for or bool(job.cluster.lost)  # its owner is gone, or has moved
-            if not self.error and not expected:
-                job.event("warning", member.name, text=f"a peer backup could not be refreshed: {report.error[:500]}")
-            self.error = "" if expected else report.error[:500]
+        expected = self._situation() != self._sent_for or bool(job.cluster.lost)  # its owner is gone, or has moved
+        if not self._is_refreshed(member, report, "a peer backup", expected=expected):
             return
-        self.error = ""
-        self.refreshes += 1
         told = [slot for slot in report.slots if self._counts(slot, member.task, report.guard)]
         self.copies.reported(member, told, report)
         self._news = True
@@ -175,18 +164,9 @@ class PeerBackups:
 
     def _tell(self) -> None:
         """Events, and the view with who would take over, when that changed."""
-        job = self._job
-        now = job.clock.monotonic()
+        job, slots = self._job, range(len(self._job.cluster.slot_map))
         complete = bool(self.backup_map()) and self.wanted
-        if complete != self._complete:
-            self._complete = complete
-            if complete:
-                job.event("peer_backups_complete", slots=len(self.needed()), total_bytes=self.bytes_sent)
-                self._last_event = now
-        elif self.wanted and now - self._last_event >= EVENT_SECONDS:
-            self._last_event = now
-            job.event("peer_backups", total_bytes=self.bytes_sent, refreshes=self.refreshes,
-                      oldest_seconds=round(self.age_seconds(range(len(job.cluster.slot_map))), 3))  # fmt: skip
+        self._tell_figures(complete, self.wanted, lambda: self.age_seconds(slots))
         if self.backup_map() != job.backup_map and not job.lock.held(Hold.VIEWS) and not job.cluster.lost:
             job.backup_map = self.backup_map()
             job.publish()
@@ -243,10 +223,8 @@ class PeerBackups:
             self.assign()
         elif not self.wanted or job.lock.held(Hold.GATE) or job.cluster.lost or job.ending:
             return
-        elif job.choices.peer_steps and job.members.step - self._refreshed_step >= job.choices.peer_steps:
-            self._refreshed_step = job.members.step
-            for member in self._ps().values():
-                job.commander.send(member.outbox, refresh=pb.Refresh())
+        elif self._is_due():
+            job.send({member.name: member for member in self._ps().values()}, refresh=pb.Refresh())
 
     def _replaced(self) -> bool:
         """Whether somebody need not keep a copy any more: the planned holder, or the holder of a single PS, has it as well."""
@@ -281,8 +259,9 @@ class PeerBackups:
         job.set_marked(tuple(slots))  # who registers from now on marks from the start
         mark = pb.Mark(slots=slots, tracked=tracked(catalogue.variables, slots))
         trainers = job.members.trainers()
-        futures = {name: job.commander.send(member.outbox, mark=mark) for name, member in trainers.items()}
-        await commands.gather(futures, job.settings.prepare_limit_seconds, "Mark", may_die=trainers)
+        await commands.gather(
+            job.send(trainers, mark=mark), job.settings.prepare_limit_seconds, "Mark", may_die=trainers
+        )
         if not job.marks_on:
             job.marks_are_on(catalogue)
             job.event("marks_on", slots=len(job.cluster.slot_map))
@@ -350,10 +329,6 @@ class PeerBackups:
             job.commander.send(member.outbox, guard=guard)
         self._refreshed_step = job.members.step
         self._tell()
-
-    @property
-    def _next_id(self) -> int:
-        return max(self._guard_id + 1, self._job.incarnation * 1_000_000)
 
     def _guard(self, readers: Mapping[int, str]) -> pb.Guard:
         """The next one: slot -> as whom it is read."""

@@ -20,7 +20,8 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from deeprec_ext.aimaster.backups.copies import EVENT_SECONDS, TICK_SECONDS, Copies
+from deeprec_ext.aimaster.backups.copies import Copies
+from deeprec_ext.aimaster.backups.holders import TICK_SECONDS, Holders
 from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.estimator.memory_model import HOLDER_ROOM, Layout, of_holder
 from deeprec_ext.aimaster.membership import commands
@@ -87,17 +88,14 @@ def choose_holder(candidates: Iterable[Candidate], ps_hosts: Collection[str], ne
     return min(fit, key=order).name if fit else ""
 
 
-class TrainerBackups:
+class TrainerBackups(Holders):
     """On the job's event loop. `run` for ever."""
 
     def __init__(self, job: JobState, on_ps: Copies, metrics: MetricsCollector) -> None:
-        self._job, self._on_ps, self._metrics = job, on_ps, metrics
+        super().__init__(job)
+        self._on_ps, self._metrics = on_ps, metrics
         self.copies: dict[int, Copy] = {}
         self.holder = str(job.store.get(STORE_KEY, ""))
-        self.error = ""
-        self.bytes_sent = 0
-        self.refreshes = 0
-        self._guard_id = 0
         self._sent_for: object = None  # what the present assignment was made for
         self._sent_id = 0  # of its Guard
         self._before: tuple[str, str] | None = None  # (name, incarnation) of the holder before, until this one has all
@@ -105,10 +103,7 @@ class TrainerBackups:
         self._stopped: dict[str, int] = {}  # incarnations that were told to keep nothing -> by which Guard
         self._leaving: dict[str, asyncio.Future[pb.Ack]] = {}  # told to stop; done when they have, or are gone
         self._awaited = False  # a change that leaves one PS waits for the copies
-        self._complete = False
         self._no_room = False  # has been said
-        self._last_event = job.clock.monotonic()
-        self._refreshed_step = 0
 
     # ------------------------------------------------------------------------------------------------ what others ask
 
@@ -221,15 +216,9 @@ class TrainerBackups:
             return
         if report.guard and report.guard < self._stopped.get(member.incarnation, 0):
             return  # of what it has been told to drop since
-        self.bytes_sent += report.bytes
-        if report.error:
-            expected = self._situation(member.name) != self._sent_for or bool(job.cluster.lost)
-            if not self.error and not expected:
-                job.event("warning", member.name, text=f"a backup could not be refreshed: {report.error[:500]}")
-            self.error = "" if expected else report.error[:500]
+        expected = self._situation(member.name) != self._sent_for or bool(job.cluster.lost)
+        if not self._is_refreshed(member, report, "a backup", expected=expected):
             return
-        self.error = ""
-        self.refreshes += 1
         since = job.clock.monotonic() - report.age_seconds
         for slot in report.slots:
             before = self.usable(slot)
@@ -239,20 +228,9 @@ class TrainerBackups:
         job.changed.notify()
 
     def _tell(self) -> None:
-        job, now = self._job, self._job.clock.monotonic()
         complete = self.wanted and self.complete()
-        if complete != self._complete:
-            self._complete = complete
-            if complete:
-                job.event(
-                    "peer_backups_complete", self.holder, slots=len(job.variable_slots()), total_bytes=self.bytes_sent
-                )
-                self._last_event = now
-        elif complete and now - self._last_event >= EVENT_SECONDS:
-            self._last_event = now
-            oldest = round(self.age_seconds(job.variable_slots()), 3)
-            job.event("peer_backups", self.holder, total_bytes=self.bytes_sent, refreshes=self.refreshes,
-                      oldest_seconds=oldest)  # fmt: skip
+        slots = self._job.variable_slots()
+        self._tell_figures(complete, complete, lambda: self.age_seconds(slots), self.holder)
 
     # ------------------------------------------------------------------------------------------------ keeping it so
 
@@ -319,14 +297,9 @@ class TrainerBackups:
             self._refresh_by_steps(chosen)
 
     def _refresh_by_steps(self, name: str) -> None:
-        job, member = self._job, self._job.members.trainers().get(name)
-        if (
-            member is not None
-            and job.choices.peer_steps
-            and job.members.step - self._refreshed_step >= job.choices.peer_steps
-        ):
-            self._refreshed_step = job.members.step
-            job.commander.send(member.outbox, refresh=pb.Refresh())
+        member = self._job.members.trainers().get(name)
+        if member is not None and self._is_due():
+            self._job.commander.send(member.outbox, refresh=pb.Refresh())
 
     async def _assign(self, chosen: str) -> None:
         job, old = self._job, self._job.members.get(self.holder)
@@ -358,7 +331,7 @@ class TrainerBackups:
     async def _guard(self, member: Member, moves: list[pb.Move], seconds: float = 0.0) -> int:
         """Returns its number. Raises CommandError."""
         job = self._job
-        self._guard_id = max(self._guard_id + 1, job.incarnation * 1_000_000)
+        self._guard_id = self._next_id
         guard = pb.Guard(id=self._guard_id, moves=moves, ps=[one.to_proto() for one in job.cluster.ps], seconds=seconds,
                          global_step=job.catalogue.global_step, own_task=task_of(member.name))  # fmt: skip
         await commands.gather({member.name: job.commander.send(member.outbox, guard=guard)}, ANSWER_SECONDS, "Guard")
@@ -405,7 +378,7 @@ class TrainerBackups:
         self.copies = {slot: copy for slot, copy in self.copies.items() if copy.holder != member.name}
         if member.name in self._still_leaving():
             return
-        self._guard_id = max(self._guard_id + 1, self._job.incarnation * 1_000_000)
+        self._guard_id = self._next_id
         self._stopped[member.incarnation] = self._guard_id
         guard = pb.Guard(id=self._guard_id, own_task=task_of(member.name))
         self._leaving[member.name] = self._job.commander.send(member.outbox, guard=guard)

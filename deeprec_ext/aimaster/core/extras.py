@@ -6,28 +6,16 @@ import importlib.util
 
 from deeprec_ext.errors import UsageError
 
-DASHBOARD = ("starlette", "uvicorn", "prometheus_client")
-AUTOSCALE = ("scipy", "sklearn")
-KUBERNETES = ("kubernetes", "aiohttp")
+EXTRAS = {
+    "dashboard": ("starlette", "uvicorn", "prometheus_client"),  # the web page
+    "autoscale": ("scipy", "sklearn"),  # fit the autoscaler's models
+    "kubernetes": ("kubernetes", "aiohttp"),  # the client of its API
+}
 
 
-def require_dashboard(flag: str) -> None:
-    """Raises UsageError that says what to install, when the libraries of the web page are missing."""
-    _require(flag, "dashboard", DASHBOARD)
-
-
-def require_autoscale(flag: str) -> None:
-    """The same for the libraries that fit the autoscaler's models."""
-    _require(flag, "autoscale", AUTOSCALE)
-
-
-def require_kubernetes(flag: str) -> None:
-    """The same for the client of the Kubernetes API."""
-    _require(flag, "kubernetes", KUBERNETES)
-
-
-def _require(flag: str, extra: str, names: tuple[str, ...]) -> None:
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
+def require(extra: str, flag: str) -> None:
+    """Raises UsageError that says what to install, when libraries of this extra are missing, which the flag needs."""
+    missing = [name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
             f"{flag}: {', '.join(missing)} not installed; pip install 'deeprec-ext[{extra}]', or leave it out"

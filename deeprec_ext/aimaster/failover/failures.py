@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from typing import Any
 
 from deeprec_ext.aimaster.core.records import Failure, parse_name
 from deeprec_ext.aimaster.job.job import Job
@@ -36,6 +37,10 @@ class _Open:
     died: float  # monotonic: durations do not jump with the clock
     trained: dict[str, float] = field(default_factory=dict)
     """trainer -> when it made its first step in the new epoch, monotonic."""
+
+    @property
+    def of_ps(self) -> bool:
+        return parse_name(self.failure.name)[0] == pb.PS
 
 
 def cause_of_exit(exit_code: int, told: str = "") -> str:
@@ -92,6 +97,10 @@ class Failures:
         if len(self._open) < OPEN_MAX:
             self._open.append(_Open(failure, self._job.members.step, member.incarnation if member else "", died))
 
+    def _change(self, entry: _Open, **changes: Any) -> Failure:
+        entry.failure = self._job.store.save_failure(dataclasses.replace(entry.failure, **changes))
+        return entry.failure
+
     def replaced(self, epoch: int) -> None:
         """The view in which every lost PS is replaced."""
         self._epoch, self._replaced_at = epoch, self._job.clock.monotonic()
@@ -105,41 +114,38 @@ class Failures:
         who are through for those who are not.
         """
         waited = self._job.clock.monotonic() - self._replaced_at
-        lost = any(parse_name(one.failure.name)[0] == pb.PS for one in self._open)
+        lost = any(one.of_ps for one in self._open)
         return lost and self._epoch > 0 and waited < RECOVERY_PATIENCE_SECONDS
 
     def seconds_since_death(self) -> float:
         """Since the first PS that is not recovered yet died: training has stood still about so long."""
-        died = [one.died for one in self._open if parse_name(one.failure.name)[0] == pb.PS]
+        died = [one.died for one in self._open if one.of_ps]
         return max(0.0, self._job.clock.monotonic() - min(died)) if died else 0.0
 
     def recovered_by(self, how: str, age_seconds: float = 0.0, stale_records: int = 0, steps: int = 0) -> None:
         """What the open failures of PS are being recovered by. `steps`: made since the oldest copy used was refreshed."""
-        self._recovered = [entry for entry in self._open if parse_name(entry.failure.name)[0] == pb.PS]
+        self._recovered = [entry for entry in self._open if entry.of_ps]
         for entry in self._recovered:
-            entry.failure = self._job.store.save_failure(
-                dataclasses.replace(
-                    entry.failure,
-                    recovered_by=how,
-                    backup_age_seconds=age_seconds,
-                    stale_records=stale_records,
-                    steps_missing=steps,
-                )
+            self._change(
+                entry,
+                recovered_by=how,
+                backup_age_seconds=age_seconds,
+                stale_records=stale_records,
+                steps_missing=steps,
             )
 
     def forgotten_late(self, records: int) -> None:
         """The promotion they were recovered by has cost so many records more."""
         for entry in self._recovered:
             if entry.failure.recovered_by in ("promotion", "holder"):
-                more = entry.failure.stale_records + records
-                entry.failure = self._job.store.save_failure(dataclasses.replace(entry.failure, stale_records=more))
+                self._change(entry, stale_records=entry.failure.stale_records + records)
 
     def paused(self, seconds: float) -> None:
         """How long a trainer stood still because of the PS that were lost last."""
-        entries = [one for one in self._open if parse_name(one.failure.name)[0] == pb.PS] or self._recovered
+        entries = [one for one in self._open if one.of_ps] or self._recovered
         for entry in entries:
             kept = tuple(sorted((*entry.failure.pause_seconds, round(seconds, 6)), reverse=True)[:PAUSES_KEPT])
-            entry.failure = self._job.store.save_failure(dataclasses.replace(entry.failure, pause_seconds=kept))
+            self._change(entry, pause_seconds=kept)
 
     def restored(self, step: int, source: str) -> None:
         """The model is live, from this step, and the data ledger has been rewound to it. In the first generation that is a
@@ -150,9 +156,9 @@ class Failures:
         """
         job, lost = self._job, []
         for entry in self._open:
-            if parse_name(entry.failure.name)[0] == pb.PS:
+            if entry.of_ps:
                 lost.append(max(0, entry.step - step))
-                entry.failure = job.store.save_failure(dataclasses.replace(entry.failure, steps_lost=lost[-1]))
+                self._change(entry, steps_lost=lost[-1])
         resuming.restored(job.store, step, source)
         if job.cluster.generation > 1:
             data = [one for one in job.ledger.status() if one.purpose == "train"][:DATASETS_MAX]
@@ -169,9 +175,8 @@ class Failures:
             return
         wanted = self._wanted()
         for entry in list(self._open):
-            role = parse_name(entry.failure.name)[0]
             now = self._job.clock.monotonic()
-            if role == pb.PS:
+            if entry.of_ps:
                 self._trains(entry, member, now)
                 done = wanted is not None and entry.trained.keys() >= wanted and self._healed
                 now = max(entry.trained.values(), default=now)
@@ -181,8 +186,7 @@ class Failures:
             if done:
                 self._open.remove(entry)
                 seconds = max(0.0, now - entry.died)
-                failure = entry.failure = dataclasses.replace(entry.failure, recovered_seconds=seconds)
-                self._job.store.save_failure(failure)
+                failure = self._change(entry, recovered_seconds=seconds)
                 self._job.event(
                     "recovered", failure.name, seconds=round(seconds, 3), steps_lost=failure.steps_lost,
                     by=failure.recovered_by, backup_age_seconds=failure.backup_age_seconds,

@@ -105,11 +105,8 @@ def fetch_of(job: Job, sources: Mapping[int, Source], step: int) -> pb.Fetch:
 async def call_off(job: Job, names: Iterable[str]) -> list[str]:
     """No Fetch or restore of a disk backup that these PS were told before is written any more. Returns those that have not
     said so in time: they may be writing as long as they live."""
-    told = {
-        name: job.commander.send(member.outbox, call_off=pb.CallOff())
-        for name in names
-        if (member := job.members.get(name)) is not None
-    }
+    members = {name: member for name in names if (member := job.members.get(name)) is not None}
+    told = job.send(members, call_off=pb.CallOff())
     if told:
         await asyncio.wait(told.values(), timeout=CALL_OFF_SECONDS)
     late = []
@@ -131,10 +128,7 @@ async def carry_out(
     view = refill(job.cluster, found).to_proto(job.workers())
     trainers = job.members.trainers()
     keep = bool(job.cluster.marked)
-    prepared = {
-        name: job.commander.send(member.outbox, prepare=pb.Prepare(view=view, keep_marks=keep))
-        for name, member in trainers.items()
-    }
+    prepared = job.send(trainers, prepare=pb.Prepare(view=view, keep_marks=keep))
     fetches: dict[str, asyncio.Future[pb.Ack]] = {}
     for name, ps in found.items():
         old = job.cluster.by_name(name)

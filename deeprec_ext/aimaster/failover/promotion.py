@@ -83,7 +83,7 @@ def plan_promotion(job: Job) -> Promotion | None:
 async def stop_trainers(job: Job, tasks: Sequence[int], lease_seconds: float) -> int:
     """Sends Lost; returns the highest step known. Who does not answer in time is not waited for."""
     lost = pb.Lost(tasks=tasks, lease_seconds=lease_seconds)
-    futures = {name: job.commander.send(member.outbox, lost=lost) for name, member in job.members.trainers().items()}
+    futures = job.send(job.members.trainers(), lost=lost)
     step = job.members.step  # not the highest ever: a checkpoint may have been restored since
     if futures:
         await asyncio.wait(futures.values(), timeout=job.settings.lost_ack_seconds)
@@ -106,7 +106,7 @@ async def _fetch(job: Job, promotion: Promotion, step: int) -> None:
     try:
         await job.trainer_backups.freeze()
         for task in sorted({promotion.slots[slot] for slot in promotion.fetched}):
-            member = next((m for m in job.members if m.role == pb.PS and m.admitted and m.task == task), None)
+            member = job.members.ps().get(task)
             if member is None:
                 raise CommandError(f"the PS with task {task} is gone too")
             sources = {slot: one for slot, one in promotion.fetched.items() if promotion.slots[slot] == task}
@@ -131,7 +131,7 @@ async def carry_out(job: Job, promotion: Promotion) -> None:
         lease = settings.prepare_limit_seconds if promotion.fetched else settings.lease_seconds
         step = await stop_trainers(job, tasks, lease)
         await _fetch(job, promotion, step)
-        members = {m.task: m for m in job.members if m.role == pb.PS and m.admitted}
+        members = job.members.ps()
         futures: dict[str, asyncio.Future[pb.Ack]] = {}
         for task, slots in promotion.by_task().items():
             if task not in members:
@@ -149,8 +149,7 @@ async def carry_out(job: Job, promotion: Promotion) -> None:
         job.backup_map = ()
         view = job.view()
         trainers = job.members.trainers()
-        for member in trainers.values():
-            job.commander.send(member.outbox, commit=pb.Commit(view=view, keep_marks=bool(job.cluster.marked)))
+        job.send(trainers, commit=pb.Commit(view=view, keep_marks=bool(job.cluster.marked)))
         job.publish(without=frozenset(trainers))
     finally:
         job.lock.give_back(HOLDER, Hold.GATE)

@@ -139,6 +139,10 @@ class Members:
         """Chief and workers that take part, by name. The evaluator never trains and is not among them."""
         return {m.name: m for m in self._members.values() if m.is_trainer and m.admitted and not m.said_goodbye}
 
+    def ps(self) -> dict[int, Member]:
+        """Admitted PS by task, be they of the view or not."""
+        return {m.task: m for m in self._members.values() if m.role == pb.PS and m.admitted}
+
     def missing_trainers(self) -> list[str]:
         """Those that took part when the last AIMaster died, and have not registered with this one."""
         roles = (pb.CHIEF, pb.WORKER)

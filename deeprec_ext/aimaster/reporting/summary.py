@@ -21,6 +21,11 @@ from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
+_OF_FAILURE = (
+    "cause", "detected_seconds", "recovered_seconds", "steps_lost", "recovered_by", "backup_age_seconds", "stale_records",
+    "steps_missing",
+)  # fmt: skip
+
 
 def _scaling(scaling: Scaling) -> dict[str, Any]:
     pauses = scaling.pause_seconds
@@ -31,10 +36,7 @@ def _scaling(scaling: Scaling) -> dict[str, Any]:
         "role": scaling.role,
         "from": before,
         "to": after,
-        "epoch": scaling.epoch,
-        "bytes_moved": scaling.bytes_moved,
-        "bytes_resent": scaling.bytes_resent,
-        "slots_moved": scaling.slots_moved,
+        **{name: getattr(scaling, name) for name in ("epoch", "bytes_moved", "bytes_resent", "slots_moved")},
         "pause_seconds": {"p50": statistics.median(pauses) if pauses else None, "max": max(pauses) if pauses else None},
         "pause_cause": scaling.pause_cause,
         "seconds": scaling.seconds,
@@ -46,17 +48,11 @@ def _scaling(scaling: Scaling) -> dict[str, Any]:
 
 def _failure(failure: Failure) -> dict[str, Any]:
     role, index = parse_name(failure.name)
+    own = {name: getattr(failure, name) for name in _OF_FAILURE}
     return {
         "role": pb.Role.Name(role).lower(),
         "id": index,
-        "cause": failure.cause,
-        "detected_seconds": failure.detected_seconds,
-        "recovered_seconds": failure.recovered_seconds,
-        "steps_lost": failure.steps_lost,
-        "recovered_by": failure.recovered_by,
-        "backup_age_seconds": failure.backup_age_seconds,
-        "stale_records": failure.stale_records,
-        "steps_missing": failure.steps_missing,
+        **own,
         "pause_seconds": max(failure.pause_seconds, default=None),
     }
 

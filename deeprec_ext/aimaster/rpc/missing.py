@@ -75,7 +75,7 @@ class Missing:
     async def _absent(self, variables: Sequence[pb.Variable]) -> list[pb.Variable]:
         """Those that the PS that should have them have not. Raises CommandError."""
         job = self._job
-        members = {m.task: m for m in job.members if m.role == pb.PS and m.admitted}
+        members = job.members.ps()
         by_task: dict[int, list[pb.Variable]] = {}
         for variable in variables:
             by_task.setdefault(job.cluster.slot_map[variable.slot], []).append(variable)

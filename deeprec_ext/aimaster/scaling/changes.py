@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from deeprec_ext.aimaster.core.records import PsInfo
 from deeprec_ext.aimaster.membership import commands
-from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.plausible import no_copy
 from deeprec_ext.aimaster.membership.view import AgreedCluster, take_epoch
@@ -21,10 +20,8 @@ from deeprec_ext.aimaster.scaling.machine import State, limit_seconds
 from deeprec_ext.aimaster.scaling.planning import wanted_map
 from deeprec_ext.aimaster.scaling.run import RefusedScalingError, ScalingRun, StepError
 from deeprec_ext.aimaster.state.lock import Hold
-from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
-CAUGHT = (CommandError, StepError, UnreachableError)
 DESTROY_SECONDS = 5.0
 """Sources are told to destroy what moved; one that does not answer is dead or hung, and is dealt with as such."""
 
@@ -47,18 +44,12 @@ class PsChange:
 
     # ------------------------------------------------------------------------------------------------ members
 
-    def _ps(self, task: int) -> Member | None:
-        return next((m for m in self._job.members if m.role == pb.PS and m.task == task and m.admitted), None)
-
     def _members_by_task(self, tasks: Sequence[int]) -> dict[str, Member]:
         """Raises StepError when one is gone."""
-        found = {}
-        for task in tasks:
-            member = self._ps(task)
-            if member is None:
-                raise StepError(f"the PS with task {task} is gone")
-            found[member.name] = member
-        return found
+        there = self._job.members.ps()
+        if gone := [task for task in tasks if task not in there]:
+            raise StepError(f"the PS with task {gone[0]} is gone")
+        return {there[task].name: there[task] for task in tasks}
 
     def _moves(self) -> dict[int, list[pb.Move]]:
         """By target task."""
@@ -83,7 +74,7 @@ class PsChange:
         return self._job.cluster.marked if self._job.marks_on else ()
 
     def _all_ps(self) -> dict[str, Member]:
-        return {m.name: m for m in self._job.members if m.role == pb.PS and m.admitted}
+        return {member.name: member for member in self._job.members.ps().values()}
 
     # ------------------------------------------------------------------------------------------------ before COMMIT
 
@@ -148,7 +139,7 @@ class PsChange:
         self._tracked = job.marks_on
         arm: dict[str, asyncio.Future[pb.Ack]] = {}
         for name, member in self._targets().items():
-            arm |= run.send(
+            arm |= job.send(
                 {name: member},
                 copy=pb.Copy(phase=pb.Copy.ARM, scaling_id=run.scaling.id, moves=moves[member.task],
                              ps=[info.to_proto() for info in ps.values()], tracked=job.marks_on,
@@ -237,7 +228,7 @@ class PsChange:
         if job.marks_on:  # the final copy must be the only reader that collects dirty marks
             hold = pb.Hold(lease_seconds=settings.lease_seconds + HOLD_SECONDS)
             holders = job.trainer_backups.members()
-            held = run.send({**self._all_ps(), **holders}, hold=hold)
+            held = job.send({**self._all_ps(), **holders}, hold=hold)
             await commands.gather(held, HOLD_SECONDS, "Hold", may_die=holders)
         run.enter(State.PAUSE)
         run.take(Hold.GATE)
@@ -270,7 +261,7 @@ class PsChange:
             raise StepError(CHANGED)
         if job.cluster.lost or not job.cluster.live:
             raise StepError("the model is not live any more")
-        if any(self._ps(ps.task) is None for ps in s.targets):
+        if any(ps.task not in job.members.ps() for ps in s.targets):
             raise StepError("a PS of the new view is gone")
         if s.epoch <= job.cluster.epoch:  # nobody would follow an older view
             raise StepError(f"view {job.cluster.epoch} was published while view {s.epoch} was being prepared")
@@ -306,20 +297,20 @@ class PsChange:
         run.update(detail=f"rolling back: {reason}", reason=reason)
         trainers = job.members.trainers()
         if run.scaling.armed:
-            run.send(trainers, resume=pb.Resume())
+            job.send(trainers, resume=pb.Resume())
         run.give_back(Hold.GATE)
         job.changed.notify()
         if run.scaling.marked:  # before the bitmaps go: a run that marks would fail without them
             job.set_cluster(dataclasses.replace(job.cluster, marked=()))
-            await run.insist(run.send(job.members.trainers(), mark=pb.Mark()), limit, "Mark([])")
+            await run.insist(job.send(job.members.trainers(), mark=pb.Mark()), limit, "Mark([])")
         if run.scaling.armed:
             moves = self._moves()
             futures: dict[str, asyncio.Future[pb.Ack]] = {}
             for task in moves:
-                member = self._ps(task)
+                member = job.members.ps().get(task)
                 if member is not None:
                     abort = pb.Copy(phase=pb.Copy.ABORT, scaling_id=run.scaling.id, moves=moves[task])
-                    futures |= run.send({member.name: member}, copy=abort)
+                    futures |= job.send({member.name: member}, copy=abort)
             await run.insist(futures, limit, "Copy(ABORT)")
         self._hold_no_more()
         await run.delete_added()
@@ -334,7 +325,7 @@ class PsChange:
 
     def _hold_no_more(self) -> None:
         if self._job.marks_on:
-            self._run.send({**self._all_ps(), **self._job.trainer_backups.members()}, hold=pb.Hold())
+            self._job.send({**self._all_ps(), **self._job.trainer_backups.members()}, hold=pb.Hold())
 
     async def go_forward(self) -> None:
         """From COMMIT or RELEASE to the end, whatever happens."""
@@ -363,10 +354,10 @@ class PsChange:
         futures: dict[str, asyncio.Future[pb.Ack]] = {}
         kept = job.peer_backups.hand_over(s.old_map)
         for task, variables in sources.items():
-            member = self._ps(task)
+            member = job.members.ps().get(task)
             if member is not None:
                 destroy = pb.Destroy(variables=variables, keep=kept.get(task))
-                futures |= run.send({member.name: member}, destroy=destroy)
+                futures |= job.send({member.name: member}, destroy=destroy)
         await run.insist(futures, DESTROY_SECONDS, "Destroy")
         trainers = job.members.trainers()
         whole = (
@@ -378,7 +369,7 @@ class PsChange:
         keep = bool(
             job.cluster.marked
         )  # not `marks_on`: after the loss of the store one may not be sure of all, and keep them
-        commits = run.send(trainers, commit=pb.Commit(view=job.view(), keep_marks=keep))
+        commits = job.send(trainers, commit=pb.Commit(view=job.view(), keep_marks=keep))
         job.publish(without=frozenset(trainers))
         if whole:
             job.peer_backups.tell()

@@ -12,11 +12,11 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.placement.planner import Plan
 from deeprec_ext.aimaster.pods.pods import Pods
 from deeprec_ext.aimaster.scaling import unheard
-from deeprec_ext.aimaster.scaling.changes import CAUGHT, PsChange
+from deeprec_ext.aimaster.scaling.changes import PsChange
 from deeprec_ext.aimaster.scaling.machine import RULES, Recovery, State, before_commit, check_edge, holder, tell_holds
 from deeprec_ext.aimaster.scaling.planning import wanted_map
 from deeprec_ext.aimaster.scaling.requests import parse_request, present, resolve
-from deeprec_ext.aimaster.scaling.run import RefusedScalingError, ScalingRun, pause_changes, tell_ended
+from deeprec_ext.aimaster.scaling.run import CAUGHT, RefusedScalingError, ScalingRun, pause_changes, tell_ended
 from deeprec_ext.aimaster.scaling.workers import WorkerChange
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import UsageError

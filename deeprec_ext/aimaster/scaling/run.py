@@ -17,11 +17,12 @@ from typing import Any
 from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership import commands
+from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.pods.pods import Pods
 from deeprec_ext.aimaster.scaling.machine import State, check_edge, holder, tell_holds
 from deeprec_ext.aimaster.state.lock import Hold
-from deeprec_ext.errors import DeepRecError
+from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,10 @@ class StepError(DeepRecError):
 
 class RefusedScalingError(DeepRecError):
     """The scaling must not be tried."""
+
+
+CAUGHT = (CommandError, StepError, UnreachableError)
+"""What rolls a scaling back."""
 
 
 def tell_ended(job: Job, s: Scaling) -> None:
@@ -117,15 +122,12 @@ class ScalingRun:
 
     # ------------------------------------------------------------------------------------------------ commands
 
-    def send(self, members: Mapping[str, Member], **command: Any) -> dict[str, asyncio.Future[pb.Ack]]:
-        return {name: self.job.commander.send(member.outbox, **command) for name, member in members.items()}
-
     async def ask(
         self, members: Mapping[str, Member], timeout_seconds: float, what: str, *, may_die: bool, **command: Any
     ) -> dict[str, pb.Ack]:
         """Sends the same command to all and waits for all acks. Raises CommandError."""
         names: Iterable[str] = members if may_die else ()
-        return await commands.gather(self.send(members, **command), timeout_seconds, what, may_die=names)
+        return await commands.gather(self.job.send(members, **command), timeout_seconds, what, may_die=names)
 
     async def insist(self, futures: Mapping[str, asyncio.Future[pb.Ack]], timeout_seconds: float, what: str) -> None:
         """Waits for acks where there is no way back: who does not answer is noted, and dealt with as failed later."""
@@ -134,7 +136,7 @@ class ScalingRun:
             return_exceptions=True,
         )
         for result in results:
-            if isinstance(result, commands.CommandError):
+            if isinstance(result, CommandError):
                 self.job.event("warning", text=f"scaling {self.scaling.id}: {result}")
             elif isinstance(result, BaseException):
                 raise result

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.scaling.machine import State, limit_seconds
-from deeprec_ext.aimaster.scaling.run import ScalingRun, StepError
-from deeprec_ext.errors import UnreachableError
+from deeprec_ext.aimaster.scaling.run import ScalingRun
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-
-CAUGHT = (CommandError, StepError, UnreachableError)
 
 
 class WorkerChange:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from deeprec_ext.aimaster.core.clock import Clock, SystemClock
 from deeprec_ext.aimaster.core.records import Requests
 from deeprec_ext.aimaster.core.signals import Signal
 from deeprec_ext.aimaster.membership.commands import Commander
-from deeprec_ext.aimaster.membership.members import Members
+from deeprec_ext.aimaster.membership.members import Member, Members
 from deeprec_ext.aimaster.membership.view import AgreedCluster, advance
 from deeprec_ext.aimaster.state.catalogues import Catalogues, tables_fingerprint
 from deeprec_ext.aimaster.state.choices import BackupChoices
@@ -216,6 +216,10 @@ class JobState:
         await asyncio.sleep(PUBLISH_DELAY_SECONDS + PUBLISH_DELAY_PER_MEMBER_SECONDS * len(self.members))
         if self.cluster.formed and not self.lock.held(Hold.VIEWS) and self._membership() != self._published:
             self.advance()
+
+    def send(self, members: Mapping[str, Member], **command: Any) -> dict[str, asyncio.Future[pb.Ack]]:
+        """The same command to each: `send(job.members.trainers(), pause=pb.Pause(...))`."""
+        return {name: self.commander.send(member.outbox, **command) for name, member in members.items()}
 
     def notice(self, scaling_id: int, phase: pb.ScalingNotice.Phase) -> None:
         notice = pb.ScalingNotice(scaling_id=scaling_id, phase=phase)

@@ -65,16 +65,8 @@ CREATE TABLE ledger_replayed (dataset INTEGER NOT NULL, incarnation TEXT NOT NUL
                               PRIMARY KEY (dataset, incarnation)) WITHOUT ROWID;
 """
 _TABLES = "SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sqlite_%'"
-HISTORY = (
-    "events",
-    "failures",
-    "totals",
-    "scalings",
-    "gazer_subjects",
-    "gazer_samples",
-    "gazer_minutes",
-    "gazer_tens",
-    "gazer_traces",
+HISTORY = tuple(
+    "events failures totals scalings gazer_subjects gazer_samples gazer_minutes gazer_tens gazer_traces".split()
 )
 """Tables without which the job goes on as well: what was, and not what is."""
 _ASIDE = """

@@ -48,7 +48,7 @@ def test_a_port_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
 def test_missing_libraries_are_named_with_the_extra(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extras, "DASHBOARD", ("no_such_library", "starlette"))
+    monkeypatch.setitem(extras.EXTRAS, "dashboard", ("no_such_library", "starlette"))
     line = refused(["run", "--dashboard", "0", *RUN], capsys, tmp_path)
     assert "no_such_library not installed" in line and "pip install 'deeprec-ext[dashboard]'" in line
 

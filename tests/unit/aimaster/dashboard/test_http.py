@@ -278,7 +278,7 @@ def test_an_address_that_is_none_is_bad_usage(address: str, capsys: pytest.Captu
 
 
 def test_without_the_libraries_the_flag_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "DASHBOARD", ("starlette", "no_such_library"))
+    monkeypatch.setitem(extras.EXTRAS, "dashboard", ("starlette", "no_such_library"))
     with pytest.raises(UsageError, match=r"no_such_library not installed; pip install 'deeprec-ext\[dashboard\]'"):
         parse(arguments("--http", "127.0.0.1:0"))
     monkeypatch.setenv("DEEPREC_EXT_SPECIFICATION", specification((), name="j"))
@@ -293,7 +293,7 @@ def test_nothing_of_the_web_is_imported_unless_it_is_asked_for() -> None:
     """An AIMaster starts in under a second, and without the extra."""
     program = (
         "import sys, deeprec_ext.aimaster.main, deeprec_ext.aimaster.rpc.server, deeprec_ext.cli.main, deeprec_ext.launch.job;"
-        f"print([name for name in {extras.DASHBOARD} if name in sys.modules])"
+        f"print([name for name in {extras.EXTRAS['dashboard']} if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
