@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from deeprec_ext.errors import DeepRecError
-from deeprec_ext.launch import cgroup
+from deeprec_ext.gazer.cgroup import Cgroup
 from deeprec_ext.launch.command import resolve_command
 from deeprec_ext.launch.environment import AUTOLOAD, role_environment
 from deeprec_ext.launch.job import version
@@ -95,7 +95,7 @@ def check_grpc() -> Finding:
 
 
 def check_memory() -> Finding:
-    available, limit = psutil.virtual_memory().available, cgroup.memory_limit_bytes()
+    available, limit = psutil.virtual_memory().available, Cgroup().sample().memory_limit_bytes
     found = f"{format_bytes(available)} available" + (f", cgroup limit {format_bytes(limit)}" if limit else "")
     usable = min(available, limit or available)
     if usable < _SMALLEST_JOB * _ROLE_BYTES:
@@ -109,7 +109,7 @@ def check_memory() -> Finding:
 
 
 def check_cpus() -> Finding:
-    cpus, limit = cgroup.usable_cpus(), cgroup.cpu_limit()
+    cpus, limit = len(os.sched_getaffinity(0)), Cgroup().sample().cpu_limit_cores
     found = f"{cpus} cores" + (f", cgroup limit {limit:g}" if limit else "")
     if min(cpus, limit or cpus) < 2:
         return Finding("cpu", "warn", found, "it works, but PS and workers take turns: give it two cores")

@@ -1,14 +1,18 @@
-"""What the container of this process uses and may use: control groups, version 1 and 2, files only.
+"""The kernel's control groups, version 1 and 2: where the groups of this process are, and how a group's files are called.
 
-A process is in a *leaf* group; the groups above it, as far as the container shows them, limit it as well. The one with
-the lowest limit is where it hurts (that one kills, that one throttles), so its figures are taken; without any limit those
-of the leaf. A group that is the root of the machine is no container: it has no figures.
+Version 1 has a tree for each controller (sometimes one for several), version 2 one tree for all. A machine may have both;
+then a controller is in the tree that has it. Reading needs no right and never raises: what cannot be read is 0 or empty.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
+from pathlib import Path
+
+CONTROLLERS = ("cpu", "cpuacct", "memory")
+"""cpuacct only counts; in version 2 it is part of cpu."""
 
 UNLIMITED_BYTES = 1 << 60
 """Version 1 writes "no limit" as a number near 2^63."""
@@ -16,96 +20,10 @@ UNLIMITED_BYTES = 1 << 60
 READ_BYTES = 1 << 20
 """Longest file that is read; `memory.stat` has about 2 kB, a host may have thousands of mounts."""
 
-
-@dataclass(frozen=True)
-class CgroupSample:
-    """0: not known, or no limit. Totals count from the start of the container."""
-
-    working_set_bytes: int = 0
-    memory_limit_bytes: int = 0
-    cpu_limit_cores: float = 0.0
-    throttled_seconds: float = 0.0
-    oom_kills: int = 0
+_PERIOD_MICROSECONDS = 100_000
 
 
-class Cgroup:
-    """The groups of this process, found once; each `sample` reads about five small files.
-
-    Args:
-      root: where `/proc` and the mount points are looked for; for tests.
-    """
-
-    def __init__(self, root: str = "/") -> None:
-        self._root = root
-        paths = _paths(self._under("/proc/self/cgroup"))
-        mounts = _mounts(self._under("/proc/self/mountinfo"))
-        self._memory, self._memory_v2 = self._levels("memory", paths, mounts)
-        self._cpu, self._cpu_v2 = self._levels("cpu", paths, mounts)
-
-    def _under(self, path: str) -> str:
-        return os.path.join(self._root, path.lstrip("/"))
-
-    def _levels(
-        self, controller: str, paths: dict[str, str], mounts: dict[str, tuple[str, str]]
-    ) -> tuple[list[str], bool]:
-        """Folders of the groups, from the leaf to the highest that is visible; and whether they are of version 2."""
-        second = controller not in paths  # in a mixed set-up a controller belongs to one of the two
-        path, mount = paths.get("" if second else controller), mounts.get("" if second else controller)
-        if path is None or mount is None:
-            return [], second
-        top, folder = mount[0].rstrip("/"), self._under(mount[1])
-        inside = (
-            path[len(top) :] if (path + "/").startswith(top + "/") else "/"
-        )  # a path outside is not to be seen here
-        names = [name for name in inside.split("/") if name and name != ".."]
-        found = ["/".join([folder, *names[:depth]]) for depth in range(len(names), -1, -1)]
-        return [one for one in found if os.path.isdir(one) and not _is_machine(one, second)], second
-
-    @property
-    def leaf(self) -> str | None:
-        """Folder of the group that the process itself is in."""
-        return next(iter([*self._memory, *self._cpu]), None)
-
-    def sample(self) -> CgroupSample:
-        """What the files say now; never raises."""
-        working, limit, kills = self._memory_sample()
-        cores, throttled = self._cpu_sample()
-        return CgroupSample(working, limit, cores, throttled, kills)
-
-    def _memory_sample(self) -> tuple[int, int, int]:
-        """(working set, limit, OOM kills)."""
-        name = "memory.max" if self._memory_v2 else "memory.limit_in_bytes"
-        limits = [(limit, folder) for folder in self._memory if (limit := _number(f"{folder}/{name}"))]
-        limits = [one for one in limits if one[0] < UNLIMITED_BYTES]
-        limit, at = min(limits, key=lambda one: one[0]) if limits else (0, next(iter(self._memory), ""))
-        if not at:
-            return 0, 0, 0
-        usage = _number(f"{at}/memory.current" if self._memory_v2 else f"{at}/memory.usage_in_bytes")
-        idle = _field(f"{at}/memory.stat", "inactive_file" if self._memory_v2 else "total_inactive_file")
-        kills = _field(f"{at}/memory.events" if self._memory_v2 else f"{at}/memory.oom_control", "oom_kill")
-        return max(0, usage - idle), limit, kills
-
-    def _cpu_sample(self) -> tuple[float, float]:
-        """(cores allowed, seconds throttled)."""
-        limits = [(cores, folder) for folder in self._cpu if (cores := self._cores(folder)) > 0]
-        cores, at = min(limits, key=lambda one: one[0]) if limits else (0.0, next(iter(self._cpu), ""))
-        if not at:
-            return 0.0, 0.0
-        if self._cpu_v2:
-            return cores, _field(f"{at}/cpu.stat", "throttled_usec") / 1e6
-        return cores, _field(f"{at}/cpu.stat", "throttled_time") / 1e9
-
-    def _cores(self, folder: str) -> float:
-        """0: no limit."""
-        if self._cpu_v2:
-            words = read(f"{folder}/cpu.max").split()
-            quota, period = (_int(word) for word in words) if len(words) == 2 else (0, 0)
-        else:
-            quota, period = _number(f"{folder}/cpu.cfs_quota_us"), _number(f"{folder}/cpu.cfs_period_us")
-        return quota / period if quota > 0 and period > 0 else 0.0
-
-
-def read(path: str) -> str:
+def read(path: str | Path) -> str:
     """The text of a small file; empty when it cannot be read."""
     text = b""
     try:
@@ -120,6 +38,176 @@ def read(path: str) -> str:
     return text.decode(errors="replace")
 
 
+@dataclass(frozen=True)
+class Group:
+    """One directory of a hierarchy."""
+
+    path: Path
+    version: int  # 1 or 2
+
+    def below(self, name: str) -> Group:
+        return Group(self.path / name, self.version)
+
+    @property
+    def processes_file(self) -> Path:
+        """Writing 0 into it brings the writer into the group."""
+        return self.path / "cgroup.procs"
+
+    @property
+    def is_machine(self) -> bool:
+        """Whether it is the root of the machine's own hierarchy: some files are only there, others never."""
+        if self.version == 2:
+            return not (self.path / "cgroup.type").exists()
+        return (self.path / "release_agent").exists()
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def read(self, name: str) -> str:
+        """A file of the group."""
+        return read(self.path / name)
+
+    def working_set_bytes(self) -> int:
+        """Memory in use that cannot be had back by dropping caches."""
+        used = self._number("memory.current" if self.version == 2 else "memory.usage_in_bytes")
+        return max(
+            0, used - self._field("memory.stat", "inactive_file" if self.version == 2 else "total_inactive_file")
+        )
+
+    def memory_limit_bytes(self) -> int:
+        """0: none."""
+        limit = self._number("memory.max" if self.version == 2 else "memory.limit_in_bytes")
+        return limit if limit < UNLIMITED_BYTES else 0
+
+    def oom_kills(self) -> int:
+        """Processes of the group that the kernel has killed for want of memory, so far."""
+        return self._field("memory.events" if self.version == 2 else "memory.oom_control", "oom_kill")
+
+    def cpu_limit_cores(self) -> float:
+        """0: none."""
+        if self.version == 2:
+            words = self.read("cpu.max").split()
+            quota, period = map(_int, words) if len(words) == 2 else (0, 0)
+        else:
+            quota, period = self._number("cpu.cfs_quota_us"), self._number("cpu.cfs_period_us")
+        return quota / period if quota > 0 and period > 0 else 0.0
+
+    def throttled_seconds(self) -> float:
+        """For want of quota, so far."""
+        if self.version == 2:
+            return self._field("cpu.stat", "throttled_usec") / 1e6
+        return self._field("cpu.stat", "throttled_time") / 1e9
+
+    def _number(self, name: str) -> int:
+        return _int(self.read(name).strip())
+
+    def _field(self, name: str, key: str) -> int:
+        """The number after a word, in a file of `word number` lines."""
+        rows = (line.split() for line in self.read(name).splitlines())
+        return next((_int(row[1]) for row in rows if len(row) == 2 and row[0] == key), 0)
+
+    # ------------------------------------------------------------------------------------------------ limiting
+
+    def make(self) -> None:
+        """Raises OSError where that is not allowed."""
+        self.path.mkdir(exist_ok=True)
+
+    def limit_cpu(self, cores: float) -> None:
+        quota = max(1000, round(cores * _PERIOD_MICROSECONDS))
+        if self.version == 2:
+            self._write("cpu.max", f"{quota} {_PERIOD_MICROSECONDS}")
+        else:
+            self._write("cpu.cfs_period_us", str(_PERIOD_MICROSECONDS))
+            self._write("cpu.cfs_quota_us", str(quota))
+
+    def weigh(self, processes: int) -> None:
+        """When cores are short the group counts as much as so many processes outside of it."""
+        if self.version == 2:
+            self._write("cpu.weight", str(min(10_000, 100 * processes)))
+        else:
+            self._write("cpu.shares", str(min(262_144, 1024 * processes)))
+
+    def limit_memory(self, limit_bytes: int) -> None:
+        """And no swap instead, as in a pod: a PS that swaps is as good as dead."""
+        self._write("memory.max" if self.version == 2 else "memory.limit_in_bytes", str(limit_bytes))
+        with contextlib.suppress(OSError):  # a kernel without swap accounting
+            self._write("memory.swap.max" if self.version == 2 else "memory.swappiness", "0")
+
+    def _write(self, name: str, text: str) -> None:
+        (self.path / name).write_text(text)
+
+
+def own_groups(mounts: str | None = None, memberships: str | None = None) -> dict[str, Group]:
+    """controller -> the group this process is in.
+
+    Args:
+        mounts: text of /proc/self/mountinfo.
+        memberships: text of /proc/self/cgroup.
+    """
+    places = _places(
+        read("/proc/self/mountinfo") if mounts is None else mounts,
+        read("/proc/self/cgroup") if memberships is None else memberships,
+    )
+    found = {name: Group(Path(*places[name]), 1) for name in CONTROLLERS if name in places}
+    if "" in places:
+        group = Group(Path(*places[""]), 2)
+        for name in set(group.read("cgroup.controllers").split()) & set(CONTROLLERS):
+            found.setdefault(name, group)
+    return found
+
+
+@dataclass(frozen=True)
+class CgroupSample:
+    """0: not known, or no limit. Totals count from the start of the container."""
+
+    working_set_bytes: int = 0
+    memory_limit_bytes: int = 0
+    cpu_limit_cores: float = 0.0
+    throttled_seconds: float = 0.0
+    oom_kills: int = 0
+
+
+class Cgroup:
+    """The container of this process: its groups, found once; each `sample` reads about five small files.
+
+    A process is in a *leaf* group; the groups above it, as far as the container shows them, limit it as well. The one with the
+    lowest limit is where it hurts (that one kills, that one throttles), so its figures are taken; without any limit those of
+    the leaf. A group that is the root of the machine is no container: it has no figures.
+
+    Args:
+      root: where `/proc` and the mount points are looked for; for tests.
+    """
+
+    def __init__(self, root: str = "/") -> None:
+        memberships = read(os.path.join(root, "proc/self/cgroup"))
+        first = {name for line in memberships.splitlines() for name in line.split(":")[1:2] for name in name.split(",")}
+        places = _places(read(os.path.join(root, "proc/self/mountinfo")), memberships)
+
+        def levels(controller: str) -> list[Group]:
+            """From the leaf to the highest that is visible."""
+            version = 1 if controller in first else 2
+            if (place := places.get(controller if version == 1 else "")) is None:
+                return []
+            top, *names = place
+            found = [Group(Path(root, top.lstrip("/"), *names[:depth]), version) for depth in range(len(names), -1, -1)]
+            return [one for one in found if one.path.is_dir() and not one.is_machine]
+
+        self._memory, self._cpu = levels("memory"), levels("cpu")
+
+    @property
+    def leaf(self) -> Path | None:
+        """Folder of the group that the process itself is in."""
+        return next((one.path for one in (*self._memory, *self._cpu)), None)
+
+    def sample(self) -> CgroupSample:
+        """What the files say now; never raises."""
+        memory = min(self._memory, key=lambda one: one.memory_limit_bytes() or UNLIMITED_BYTES, default=None)
+        cpu = min(self._cpu, key=lambda one: one.cpu_limit_cores() or float("inf"), default=None)
+        return CgroupSample(
+            memory.working_set_bytes() if memory else 0, memory.memory_limit_bytes() if memory else 0,
+            cpu.cpu_limit_cores() if cpu else 0.0, cpu.throttled_seconds() if cpu else 0.0, memory.oom_kills() if memory else 0,
+        )  # fmt: skip
+
+
 def _int(word: str) -> int:
     """0 for what is no number: `max`, or nothing."""
     try:
@@ -128,48 +216,25 @@ def _int(word: str) -> int:
         return 0
 
 
-def _number(path: str) -> int:
-    return _int(read(path).strip())
+def _places(mounts: str, memberships: str) -> dict[str, tuple[str, ...]]:
+    """Controller (version 2: empty) → mount point, and the names from there to the group of this process.
 
-
-def _field(path: str, name: str) -> int:
-    """The number after a name, in a file of `name number` lines."""
-    for line in read(path).splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
-            return _int(value.strip())
-    return 0
-
-
-def _is_machine(folder: str, second: bool) -> bool:
-    """Whether this is the root of the machine's own hierarchy: some files are only there, others never."""
-    if second:
-        return not os.path.exists(f"{folder}/cgroup.type")
-    return os.path.exists(f"{folder}/release_agent")
-
-
-def _paths(file: str) -> dict[str, str]:
-    """Controller (version 2: empty) -> path of the group, from lines like `4:memory:/a/b`, `0::/a`."""
-    found = {}
-    for line in read(file).splitlines():
-        parts = line.split(":", 2)
-        if len(parts) == 3:
-            for controller in parts[1].split(","):
-                found[controller] = parts[2]
-    return found
-
-
-def _mounts(file: str) -> dict[str, tuple[str, str]]:
-    """Controller (version 2: empty) -> (group that the mount shows as its root, mount point)."""
-    found: dict[str, tuple[str, str]] = {}
-    for line in read(file).splitlines():
+    Our path is told from the root of the hierarchy, of which a container may have mounted only a part: a path outside of that
+    is not to be seen here.
+    """
+    paths: dict[str, str] = {}
+    for line in memberships.splitlines():
+        if line.count(":") >= 2:  # `4:cpu,cpuacct:/a/b`, `0::/a`
+            _, names, path = line.split(":", 2)
+            paths.update(dict.fromkeys(names.split(","), path))
+    found: dict[str, tuple[str, ...]] = {}
+    for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         left, right = before.split(), after.split()
-        if len(left) < 5 or len(right) < 3:
+        if len(left) < 5 or len(right) < 3 or right[0] not in ("cgroup", "cgroup2"):
             continue
-        if right[0] == "cgroup2":
-            found.setdefault("", (left[3], left[4]))
-        elif right[0] == "cgroup":
-            for option in right[2].split(","):
-                found.setdefault(option, (left[3], left[4]))
+        for name in [""] if right[0] == "cgroup2" else right[2].split(","):
+            if name in paths and name not in found and paths[name].startswith("/"):
+                inside = os.path.relpath(paths[name], left[3])
+                found[name] = (left[4], *(() if inside.startswith(".") else inside.split("/")))
     return found

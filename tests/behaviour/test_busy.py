@@ -11,7 +11,7 @@ import time
 import pytest
 
 from deeprec_ext.gazer import hostload
-from deeprec_ext.launch.hierarchies import Group, own_groups
+from deeprec_ext.gazer.cgroup import Group, own_groups
 from deeprec_ext.launch.roles.guard import PREFIX
 from tests.behaviour.jobs import COUNT, RealJob
 from tests.behaviour.losses import Losses

@@ -11,7 +11,7 @@ import grpc
 import psutil
 import pytest
 
-from deeprec_ext.launch.hierarchies import Group, own_groups
+from deeprec_ext.gazer.cgroup import Group, own_groups
 from deeprec_ext.launch.roles.guard import PREFIX
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc

@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from deeprec_ext.errors import UsageError
+from deeprec_ext.gazer.cgroup import Group, own_groups
 from deeprec_ext.gazer.proctable import started
-from deeprec_ext.launch.hierarchies import Group, base_for, own_groups, switch_on
 from deeprec_ext.launch.resources import Requests, Resources, check
+from deeprec_ext.launch.roles.groups import base_for, switch_on
 from deeprec_ext.launch.roles.guard import PREFIX, remove_groups
 from deeprec_ext.units import format_bytes
 

@@ -11,6 +11,7 @@ import pytest
 from deeprec_ext.cli import checks
 from deeprec_ext.cli.main import main
 from deeprec_ext.errors import UsageError
+from deeprec_ext.gazer.cgroup import CgroupSample
 
 
 def test_another_python_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +43,7 @@ def test_a_script_that_cannot_be_started_is_one_finding(monkeypatch: pytest.Monk
 
 
 def test_little_memory_is_a_warning_with_what_a_job_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks.cgroup, "memory_limit_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(checks.Cgroup, "sample", lambda self: CgroupSample(memory_limit_bytes=1 << 30))
     found = checks.check_memory()
     assert found.verdict == "warn" and "1.1 GB" in found.found and "2 PS" in found.remedy
 

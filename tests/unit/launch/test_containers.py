@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch.hierarchies import Group
+from deeprec_ext.gazer.cgroup import Group
 from deeprec_ext.launch.resources import Requests, Resources
 from deeprec_ext.launch.roles import containers
 from deeprec_ext.launch.roles.containers import Containers, open_containers, remove_leftovers

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.launch.hierarchies import Group, base_for, own_groups, switch_on
+from deeprec_ext.gazer.cgroup import Group, own_groups
+from deeprec_ext.launch.roles.groups import base_for, switch_on
 
 V1_MOUNTS = """\
 30 25 0:26 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755
