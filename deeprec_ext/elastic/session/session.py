@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -46,6 +47,29 @@ that says so has executed nothing then, and the step is run again at once."""
 
 TWICE_MAX = 5
 """One after the other: chance does not do that."""
+
+
+_AGAIN = object()
+"""Instead of a result: the run has to be made again."""
+
+
+@dataclass
+class _Call:
+    """A run that the script has asked for, until it has its answer."""
+
+    facts: Facts
+    signature: Signature
+    values: list[Any]
+    options: Any
+    metadata: Any
+    tracing: bool
+    feeding: Run | None = None
+    placed: PlacedSession | None = None
+    """Where it was tried last, and for what that was made."""
+    made_for: Wanted | None = None
+    followed: tuple[type[Exception], ...] = ()
+    """Errors that may come of the view, while it is where it reaches PS; others are the script's."""
+    refused: int = 0
 
 
 def _partitioning(host: SessionHost) -> passes.Partitioning:
@@ -143,7 +167,8 @@ class ElasticSession(DivertedSession):
         # MonitoredSession passes empty RunOptions and a RunMetadata to every run; only real options are worth a slow run.
         tracing = options is not None and options.ByteSize() > 0
         if self._host is None:
-            return self._execute(self.pool.current(), signature, values, options, metadata, tracing, None)
+            call = _Call(Facts(False, False, 0), signature, values, options, metadata, tracing)
+            return self._execute(call, self.pool.current(), None)
         facts = self._user.facts_of(signature)
         if facts.overwrites is not None and not self._ordered and self._host.model_lives:
             self._check_generation()
@@ -161,79 +186,116 @@ class ElasticSession(DivertedSession):
         self, facts: Facts, signature: Signature, values: list[Any], options: Any, run_metadata: Any, tracing: bool
     ) -> Any:
         """A run in the session of the present view, and again where the view changes under it."""
-        assert self._host is not None
         if facts.records:
             signature = signature._replace(fetches=(*signature.fetches, *(tensor for _, tensor in facts.records)))
         self._user.count(signature)
-        feeding: Run | None = None
+        call = _Call(facts, signature, values, options, run_metadata, tracing)
         if self._feeding is not None and (facts.pulls or facts.makes):
-            feeding = self._feeding.run(facts.pulls, facts.makes, facts.records, signature, values)
-        refused = 0
+            call.feeding = self._feeding.run(facts.pulls, facts.makes, facts.records, signature, values)
         while True:
             self._check_generation()
-            if feeding is not None:
+            if call.feeding is not None:
                 with causes.during(INPUT):
-                    feeding.wait(self._check_open)  # for the next batch; never inside the run
+                    call.feeding.wait(self._check_open)  # for the next batch; never inside the run
+            call.followed = ()
             try:
-                if facts.remote:
-                    with self._host.gate.passing():
-                        if feeding is not None and not feeding.valid:
-                            continue
-                        placed = self.pool.current()
-                        made_for = self.pool.made_for
-                        try:
-                            assert made_for is not None
-                            gone = partial(self._host.dead, made_for)
-                            self._open(placed, gone)
-                            self._before(placed, facts, feeding, signature, values)
-                            result = self._execute(
-                                placed, signature, values, options, run_metadata, tracing, gone, feeding
-                            )
-                            self._iterators.trust(facts)
-                            self._host.ran(signature.fetches, result)
-                            return result
-                        except (tf.errors.OutOfRangeError, *LOST, *STALE) as error:
-                            if self._iterators.interrupted(facts, error):
-                                self._iterators.start_again(placed, facts)
-                                continue
-                            if isinstance(error, tf.errors.OutOfRangeError):
-                                raise
-                            if (
-                                isinstance(error, tf.errors.AbortedError)
-                                and TWICE in str(error)
-                                and refused < TWICE_MAX
-                            ):
-                                refused += 1
-                                log.info("TensorFlow refused a step by the number of its request; it is run again")
-                                self._iterators.suspect(facts)
-                                continue
-                            failure: Exception = error
-                else:
-                    placed, made_for = self.pool.current(), self.pool.made_for
-                    unopened = self._unopened(placed, made_for)
-                    if unopened is None:
-                        self._before(placed, facts, feeding, signature, values)
-                        return self._execute(placed, signature, values, options, run_metadata, tracing, None, feeding)
-                    failure = unopened
-            except tf.errors.OutOfRangeError:
-                if feeding is None or not feeding.goes_on:
-                    raise
+                result = self._run_on_ps(call) if facts.remote else self._run_here(call)
+            except (ExchangedError, tf.errors.OutOfRangeError, *LOST, *STALE) as error:
+                self._follow(call, error)
                 continue
-            except ExchangedError:
-                if self.closed or placed is self.pool.present:
-                    raise tf.errors.CancelledError(None, None, "Session has been closed.") from None
-                continue
+            if result is not _AGAIN:
+                return result
+
+    def _run_on_ps(self, call: _Call) -> Any:
+        assert self._host is not None
+        with self._host.gate.passing():
+            if call.feeding is not None and not call.feeding.valid:
+                return _AGAIN
+            placed, made_for = self._take_present(call)
             assert made_for is not None
-            self._iterators.suspect(facts)
-            if isinstance(failure, TraceFailedError):
-                log.info("a traced step failed (%s); it is run again", failure.message[:200])
-                continue  # the ordinary way tells whether a PS is gone
-            if self.closed or not self._host.next_view(failure, made_for):
-                if isinstance(failure, AbandonedError):
-                    raise tf.errors.AbortedError(None, None, str(failure))
-                raise failure
-            log.info("a step is run again in another view, after %s: %s", type(failure).__name__, str(failure)[:200])
-            del failure  # its frames hold this one, and the session that it was run in
+            call.followed = (*LOST, *STALE)
+            gone = partial(self._host.dead, made_for)
+            try:
+                self._open(placed, gone)
+                self._before(placed, call)
+                result = self._execute(call, placed, gone)
+                self._iterators.trust(call.facts)
+                self._host.ran(call.signature.fetches, result)
+                return result
+            except (tf.errors.OutOfRangeError, *LOST, *STALE) as error:
+                if not self._iterators.interrupted(call.facts, error):
+                    raise
+                self._iterators.start_again(placed, call.facts)
+                return _AGAIN
+
+    def _run_here(self, call: _Call) -> Any:
+        """It reaches no PS; its session names some, and has to be opened on them."""
+        assert self._host is not None
+        placed, made_for = self._take_present(call)
+        if not placed.opened and made_for is not None:
+            call.followed = LOST
+            with self._host.gate.passing():
+                self._open(placed, partial(self._host.dead, made_for))
+            call.followed = ()
+        self._before(placed, call)
+        return self._execute(call, placed, None)
+
+    def _take_present(self, call: _Call) -> tuple[PlacedSession, Wanted | None]:
+        call.placed = self.pool.current()
+        call.made_for = self.pool.made_for
+        return call.placed, call.made_for
+
+    # -- what follows when a run has failed
+
+    def _follow(self, call: _Call, error: Exception) -> None:
+        """Returns where the run is to be made again, and raises the error where it is the script's."""
+        if not isinstance(error, (ExchangedError, tf.errors.OutOfRangeError, *call.followed)):
+            raise error
+        for errors, again in self._OUTCOMES:
+            if isinstance(error, errors) and again(self, call, error):
+                return
+        raise error
+
+    def _exchanged(self, call: _Call, error: Exception) -> bool:
+        if self.closed or call.placed is self.pool.present:
+            raise tf.errors.CancelledError(None, None, "Session has been closed.") from None
+        return True
+
+    def _data_goes_on(self, call: _Call, error: Exception) -> bool:
+        return call.feeding is not None and call.feeding.goes_on
+
+    def _refused_by_number(self, call: _Call, error: Exception) -> bool:
+        if TWICE not in str(error) or call.refused >= TWICE_MAX:
+            return False
+        call.refused += 1
+        log.info("TensorFlow refused a step by the number of its request; it is run again")
+        self._iterators.suspect(call.facts)
+        return True
+
+    def _trace_failed(self, call: _Call, error: Exception) -> bool:
+        """The ordinary way tells whether a PS is gone."""
+        log.info("a traced step failed (%s); it is run again", str(error)[:200])
+        self._iterators.suspect(call.facts)
+        return True
+
+    def _another_view(self, call: _Call, error: Exception) -> bool:
+        assert self._host is not None and call.made_for is not None
+        self._iterators.suspect(call.facts)
+        if not self.closed and self._host.next_view(error, call.made_for):
+            log.info("a step is run again in another view, after %s: %s", type(error).__name__, str(error)[:200])
+            return True
+        if isinstance(error, AbandonedError):
+            raise tf.errors.AbortedError(None, None, str(error)) from None
+        return False
+
+    _OUTCOMES = (
+        ((ExchangedError,), _exchanged),
+        ((tf.errors.OutOfRangeError,), _data_goes_on),
+        ((tf.errors.AbortedError,), _refused_by_number),
+        ((TraceFailedError,), _trace_failed),
+        ((*LOST, *STALE), _another_view),
+    )
+    """What a run ended with, and whether it is made again, asked in this order."""
 
     def _ask(self, tensors: Sequence[str]) -> Any:
         """Their values."""
@@ -245,17 +307,6 @@ class ElasticSession(DivertedSession):
         if not placed.opened and self._host is not None:
             self._host.runner.call(placed.open, hopeless=gone)
 
-    def _unopened(self, placed: PlacedSession, made_for: Wanted | None) -> Exception | None:
-        """Of a run that reaches no PS: why its session, which names some, could not be opened. None: it is open."""
-        if placed.opened or self._host is None or made_for is None:
-            return None
-        with self._host.gate.passing():
-            try:
-                self._open(placed, partial(self._host.dead, made_for))
-            except LOST as error:
-                return error
-        return None
-
     def _declare(self) -> None:
         """Before any run can make a variable on a PS the AIMaster is told of it: a change would not move it else."""
         known = self._user.known
@@ -263,26 +314,23 @@ class ElasticSession(DivertedSession):
             self._host.declare(self._user.declared(known))
             self._declared = known
 
-    def _execute(
-        self, placed: PlacedSession, signature: Signature, values: list[Any], options: Any, metadata: Any, tracing: bool,
-        gone: Callable[[], bool] | None, feeding: Run | None = None,
-    ) -> Any:  # fmt: skip
+    def _execute(self, call: _Call, placed: PlacedSession, gone: Callable[[], bool] | None) -> Any:
         """`gone`: of a run on PS, whether one that it needs is; such a run can be given up."""
         function: Callable[..., Any]
         arguments: tuple[Any, ...]
-        if tracing:
-            function, arguments = placed.traced, (signature, values, options, metadata)
+        if call.tracing:
+            function, arguments = placed.traced, (call.signature, call.values, call.options, call.metadata)
         else:
-            function, arguments = placed.run, (signature, values)
-        compiles = not tracing and not placed.is_compiled(signature)
+            function, arguments = placed.run, (call.signature, call.values)
+        compiles = not call.tracing and not placed.is_compiled(call.signature)
         placed.late += compiles
         if gone is not None and self._host is not None:
             runner = partial(self._host.runner.call, hopeless=gone)
             function, arguments = _abandonable, (runner, placed if compiles else None, function, *arguments)
-        if feeding is None:
+        if call.feeding is None:
             return self.with_messages(function, *arguments)
-        with feeding:
-            return feeding.without_records(self.with_messages(function, *arguments))
+        with call.feeding:
+            return call.feeding.without_records(self.with_messages(function, *arguments))
 
     def _check_open(self) -> None:
         """While a run waits for data: another thread may close the session, or a PS with its variables be lost."""
@@ -294,14 +342,12 @@ class ElasticSession(DivertedSession):
         if self._host is not None and self._generation != self._host.generation:
             raise tf.errors.AbortedError(None, None, "variables were lost with a PS: the session has to be recovered")
 
-    def _before(
-        self, placed: PlacedSession, facts: Facts, feeding: Run | None, signature: Signature, values: list[Any]
-    ) -> None:
+    def _before(self, placed: PlacedSession, call: _Call) -> None:
         """Iterators live in the devices of the session that initialises them: that session is kept until the end."""
         known = self._user.known
-        if feeding is not None:
-            feeding.restart(placed, known.feeds if known is not None else {})
-        self._iterators.before(placed, facts, signature, values)
+        if call.feeding is not None:
+            call.feeding.restart(placed, known.feeds if known is not None else {})
+        self._iterators.before(placed, call.facts, call.signature, call.values)
 
     # -- called by the agent's threads, while training goes on
 
