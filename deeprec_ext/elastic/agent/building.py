@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from deeprec_ext.elastic.agent.background import GivenUpError
-from deeprec_ext.errors import one_line
+from deeprec_ext.elastic.agent.commands import Ack, answered
 
 log = logging.getLogger("deeprec_ext")
 
@@ -22,7 +22,7 @@ class Builder:
     ack: answers a command by its number, with what went wrong.
     """
 
-    def __init__(self, ack: Callable[[int, str], None]) -> None:
+    def __init__(self, ack: Ack) -> None:
         self._ack = ack
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -45,7 +45,7 @@ class Builder:
 
     def obey(self, command_id: int, work: Callable[[], None]) -> None:
         """A command, after the commands that wait and before all jobs of our own; answered when it is done."""
-        self.urge(lambda: self._answered(command_id, work))
+        self.urge(lambda: answered(self._ack, command_id, f"command {command_id}", work))
 
     def urge(self, job: Callable[[], None]) -> None:
         """Of our own, but training stands still for it: as a command, with nobody to answer to."""
@@ -54,7 +54,8 @@ class Builder:
 
     def obey_beside(self, command_id: int, work: Callable[[], None]) -> None:
         """A command that waits for runs, not for sessions: in a thread of its own."""
-        threading.Thread(target=self._answered, args=(command_id, work), name="deeprec-ack", daemon=True).start()
+        given = self._ack, command_id, f"command {command_id}", work
+        threading.Thread(target=answered, args=given, name="deeprec-ack", daemon=True).start()
 
     def settle(self, limit_seconds: float) -> None:
         """Until nothing is being built, and nothing will be; not longer than that."""
@@ -62,15 +63,6 @@ class Builder:
         self._jobs.put(self._idle.set)
         if not self._idle.wait(limit_seconds):
             log.info("the process ends while a session is being prepared")
-
-    def _answered(self, command_id: int, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:
-            log.exception("command %d failed", command_id)
-            self._ack(command_id, one_line(error))
-        else:
-            self._ack(command_id, "")
 
     def _work(self) -> None:
         while not self._idle.is_set():

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from deeprec_ext.backup import snapshots
 from deeprec_ext.backup.blocks import FileWriter
@@ -21,11 +21,12 @@ from deeprec_ext.backup.errors import DamagedError
 from deeprec_ext.backup.files import Directory, directory
 from deeprec_ext.backup.manifest import data_name, loads, manifest_name
 from deeprec_ext.elastic.agent.background import politely
+from deeprec_ext.elastic.agent.commands import Ack, answered
 from deeprec_ext.elastic.ps.calling_off import CallingOff, still_wanted
 from deeprec_ext.elastic.ps.collector import make_bitmaps
 from deeprec_ext.elastic.ps.disk_cut import CancelledCutError, Source, deltas_of
 from deeprec_ext.elastic.ps.disk_restore import restore
-from deeprec_ext.errors import DeepRecError, one_line
+from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -34,17 +35,11 @@ COMMANDS = ("write_backup", "seal_backup", "restore_backup", "find_backup")
 WAITING_MAX = 16
 
 
-class Answer(Protocol):
-    """`Agent.ack`."""
-
-    def __call__(self, command_id: int, error: str = "", **more: Any) -> None: ...
-
-
 class Disk:
     """Args: target: `grpc://host:port` of this PS. task: its task number. collecting: held around a collection of marks."""
 
     def __init__(
-        self, target: str, task: Callable[[], int], collecting: AbstractContextManager[Any], answer: Answer,
+        self, target: str, task: Callable[[], int], collecting: AbstractContextManager[Any], answer: Ack,
         touched: Callable[[int, int], None] = lambda slot, rows: None,
     ) -> None:  # fmt: skip
         self._touched = touched
@@ -91,14 +86,8 @@ class Disk:
             command = self._waiting.get()
             self._present = command.id
             kind = str(command.WhichOneof("command"))
-            try:
-                self._answer(command.id, **getattr(self, f"_{kind}")(getattr(command, kind)))
-            except (DeepRecError, OSError) as error:
-                log.warning("%s: %s", kind.replace("_", " "), error)
-                self._answer(command.id, str(error)[:1000] or type(error).__name__)
-            except Exception as error:
-                log.exception("%s failed", kind)
-                self._answer(command.id, one_line(error))
+            work = partial(getattr(self, f"_{kind}"), getattr(command, kind))
+            answered(self._answer, command.id, kind.replace("_", " "), work, (DeepRecError, OSError))
 
     def _write_backup(self, command: pb.WriteBackup) -> dict[str, Any]:
         return {"files": politely(self._write, command)}

@@ -13,11 +13,13 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import tensorflow as tf
 
 from deeprec_ext.elastic.agent.agent import Agent, Identity
 from deeprec_ext.elastic.agent.background import politely
+from deeprec_ext.elastic.agent.commands import ELSEWHERE, Table, carry_out
 from deeprec_ext.elastic.agent.metrics_collector import ProcessPart, Sampler
 from deeprec_ext.elastic.ps.calling_off import CalledOffError, CallingOff
 from deeprec_ext.elastic.ps.collecting import Collecting
@@ -29,7 +31,7 @@ from deeprec_ext.elastic.ps.peer_backup import PeerBackup
 from deeprec_ext.elastic.ps.touched import Touched
 from deeprec_ext.elastic.runtime.starting import start_server
 from deeprec_ext.elastic.runtime.trimming import keep_trimming
-from deeprec_ext.errors import DeepRecError, one_line
+from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -63,12 +65,21 @@ class ParameterServer:
         self._fetches = CallingOff()
         self.collecting = Collecting()
         self.peer_backup = PeerBackup(
-            self._target, lambda: self._task, lambda: self._settings.copy_chunk_bytes or 8 << 20, self.collecting,
-            self.agent.send, partial(self.touched.add, "peer"),
+            self._target, lambda: self._task, self._chunk_bytes, self.collecting, self.agent.send,
+            partial(self.touched.add, "peer"),
         )  # fmt: skip
         self.disk = Disk(
             self._target, lambda: self._task, self.collecting, self.agent.ack, partial(self.touched.add, "disk")
         )
+        self._table: Table = {
+            "copy": self._copy, "look": self._look, "destroy": self._destroy, "track": self._track, "guard": self._guard,
+            "refresh": lambda _: self.peer_backup.refresh(), "promote": self._promote, "fetch": self._fetch,
+            "call_off": self._call_off, "hold": self._hold, "leave": self._leave,
+        }  # fmt: skip
+        self._phases = {
+            pb.Copy.ARM: self._arm, pb.Copy.FIRST: self._first, pb.Copy.DIRTY: self._dirty, pb.Copy.FINAL: self._final,
+            pb.Copy.ABORT: self._abort,
+        }  # fmt: skip
         threading.Thread(target=self._serve_urgent, name="deeprec-urgent", daemon=True).start()
         keep_trimming(self.leaving)
 
@@ -137,91 +148,94 @@ class ParameterServer:
         self._jobs.put(None)
 
     def _carry_out(self, command: pb.Command) -> None:
-        kind = command.WhichOneof("command")
-        try:
-            if kind == "copy":
-                self.agent.ack(command.id, copy=self._copy(command.copy))
-                return
-            if kind == "look":
-                names = absent(self._target, self._task, self.identity.address, command.look.variables)
-                self.agent.ack(command.id, copy=pb.CopyResult(skipped=names))
-                return
-            if kind == "destroy":
-                self.disk.forget(command.destroy.variables)
-                again = self.peer_backup.keep(command.destroy.keep) if command.destroy.keep.moves else frozenset()
-                gone = [variable for variable in command.destroy.variables if variable.slot not in again]
-                destroy(self._target, self._task, self.identity.address, gone)
-            elif kind == "track":
-                make_bitmaps(self._target, self._task, command.track.variables)
-            elif kind == "guard":
-                self.collecting.hold(0.0, 0.0)
-                self.peer_backup.guard(command.guard)
-            elif kind == "refresh":
-                self.peer_backup.refresh()
-            elif kind == "promote":
-                self.peer_backup.promote(command.promote.slots, command.promote.step)
-            elif kind == "fetch":
-                fetch(
-                    self._target, self._task, command.fetch, self._settings.copy_chunk_bytes or 8 << 20,
-                    partial(self._fetches.is_off, command.id),
-                )  # fmt: skip
-            elif kind == "call_off":  # whatever fetched has ended, since its turn was before; who restores answers next
-                self.disk.put(command)
-                return
-            elif kind == "hold":
-                if not self.collecting.hold(command.hold.lease_seconds, HOLD_LIMIT_SECONDS):
-                    raise DeepRecError(f"a backup of {self.identity.name} did not end within {HOLD_LIMIT_SECONDS:g} s")
-            elif kind == "leave":
-                log.info("leaving the job: %s", command.leave.reason)
-                self.stop()
-            else:
-                raise DeepRecError(f"a PS does not know the command {kind!r}")
-        except CalledOffError as error:
-            log.warning("%s: %s", kind, error)
-            self.agent.ack(command.id, str(error))
-        except Exception as error:
-            log.exception("command %s failed", kind)
-            self.agent.ack(command.id, one_line(error))
-        else:
-            self.agent.ack(command.id)
+        carry_out(self._table, command, "a PS", self.agent.ack, (CalledOffError,))
 
-    def _copy(self, copy: pb.Copy) -> pb.CopyResult:
-        started = time.monotonic()
-        result = pb.CopyResult()
-        if copy.phase == pb.Copy.ARM:
-            self._forget_movers(except_for=copy.scaling_id)
-            ps = {member.task: member.address for member in copy.ps}
-            mover = Mover(self._target, self._task, ps, copy.moves, self._settings.copy_chunk_bytes or 8 << 20)
-            self._movers[copy.scaling_id] = mover
-            result.variables = politely(
-                mover.arm, self._settings.verify_copies, copy.tracked, copy.guarded, give_up=lambda: mover.cancelled
-            )
-            result.skipped.extend(mover.skipped)
-        elif copy.phase == pb.Copy.ABORT:
-            self._forget_movers()
-            destroy(
-                self._target, self._task, self.identity.address,
-                [_without_bitmap(move.variable) for move in copy.moves],
-            )  # fmt: skip
-        else:
-            if copy.scaling_id not in self._movers:
-                raise DeepRecError(f"scaling {copy.scaling_id} was not armed on {self.identity.name}")
-            mover = self._movers[copy.scaling_id]
-            if copy.phase == pb.Copy.FIRST:
-                result.bytes = politely(mover.first, give_up=lambda: mover.cancelled)
-            elif copy.phase == pb.Copy.DIRTY:
-                result.bytes, result.remaining_bytes = politely(mover.dirty, give_up=lambda: mover.cancelled)
-            else:
-                result.bytes, result.remaining_bytes = mover.final()
-                result.checksummed = mover.verify()
-                self.agent.memory.has_arrived(copy.scaling_id)
-                threading.Timer(5.0, self._forget_movers, [None, copy.scaling_id]).start()
+    def _look(self, command: pb.Command) -> dict[str, Any]:
+        names = absent(self._target, self._task, self.identity.address, command.look.variables)
+        return {"copy": pb.CopyResult(skipped=names)}
+
+    def _destroy(self, command: pb.Command) -> None:
+        self.disk.forget(command.destroy.variables)
+        again = self.peer_backup.keep(command.destroy.keep) if command.destroy.keep.moves else frozenset()
+        gone = [variable for variable in command.destroy.variables if variable.slot not in again]
+        destroy(self._target, self._task, self.identity.address, gone)
+
+    def _track(self, command: pb.Command) -> None:
+        make_bitmaps(self._target, self._task, command.track.variables)
+
+    def _guard(self, command: pb.Command) -> None:
+        self.collecting.hold(0.0, 0.0)
+        self.peer_backup.guard(command.guard)
+
+    def _promote(self, command: pb.Command) -> None:
+        self.peer_backup.promote(command.promote.slots, command.promote.step)
+
+    def _fetch(self, command: pb.Command) -> None:
+        fetch(self._target, self._task, command.fetch, self._chunk_bytes(), partial(self._fetches.is_off, command.id))
+
+    def _call_off(self, command: pb.Command) -> dict[str, Any]:
+        """Whatever fetched has ended, since its turn was before; who restores answers next."""
+        self.disk.put(command)
+        return ELSEWHERE
+
+    def _hold(self, command: pb.Command) -> None:
+        if not self.collecting.hold(command.hold.lease_seconds, HOLD_LIMIT_SECONDS):
+            raise DeepRecError(f"a backup of {self.identity.name} did not end within {HOLD_LIMIT_SECONDS:g} s")
+
+    def _leave(self, command: pb.Command) -> None:
+        log.info("leaving the job: %s", command.leave.reason)
+        self.stop()
+
+    def _chunk_bytes(self) -> int:
+        return self._settings.copy_chunk_bytes or 8 << 20
+
+    def _copy(self, command: pb.Command) -> dict[str, Any]:
+        started, copy = time.monotonic(), command.copy
+        result = self._phases[copy.phase](copy)
         result.seconds = time.monotonic() - started
         log.info(
             "copy %s of scaling %d: %d bytes, %d dirty, %.3f s",
             pb.Copy.Phase.Name(copy.phase), copy.scaling_id, result.bytes, result.remaining_bytes, result.seconds,
         )  # fmt: skip
+        return {"copy": result}
+
+    def _arm(self, copy: pb.Copy) -> pb.CopyResult:
+        self._forget_movers(except_for=copy.scaling_id)
+        ps = {member.task: member.address for member in copy.ps}
+        mover = Mover(self._target, self._task, ps, copy.moves, self._chunk_bytes())
+        self._movers[copy.scaling_id] = mover
+        variables = politely(
+            mover.arm, self._settings.verify_copies, copy.tracked, copy.guarded, give_up=lambda: mover.cancelled
+        )
+        return pb.CopyResult(variables=variables, skipped=mover.skipped)
+
+    def _first(self, copy: pb.Copy) -> pb.CopyResult:
+        mover = self._mover(copy)
+        return pb.CopyResult(bytes=politely(mover.first, give_up=lambda: mover.cancelled))
+
+    def _dirty(self, copy: pb.Copy) -> pb.CopyResult:
+        mover = self._mover(copy)
+        sent, remaining = politely(mover.dirty, give_up=lambda: mover.cancelled)
+        return pb.CopyResult(bytes=sent, remaining_bytes=remaining)
+
+    def _final(self, copy: pb.Copy) -> pb.CopyResult:
+        mover = self._mover(copy)
+        sent, remaining = mover.final()
+        result = pb.CopyResult(bytes=sent, remaining_bytes=remaining, checksummed=mover.verify())
+        self.agent.memory.has_arrived(copy.scaling_id)
+        threading.Timer(5.0, self._forget_movers, [None, copy.scaling_id]).start()
         return result
+
+    def _abort(self, copy: pb.Copy) -> pb.CopyResult:
+        self._forget_movers()
+        gone = [_without_bitmap(move.variable) for move in copy.moves]
+        destroy(self._target, self._task, self.identity.address, gone)
+        return pb.CopyResult()
+
+    def _mover(self, copy: pb.Copy) -> Mover:
+        if copy.scaling_id not in self._movers:
+            raise DeepRecError(f"scaling {copy.scaling_id} was not armed on {self.identity.name}")
+        return self._movers[copy.scaling_id]
 
     def _forget_movers(self, except_for: int | None = None, only: int | None = None) -> None:
         """Closes the sessions of other scalings; outside the pause."""

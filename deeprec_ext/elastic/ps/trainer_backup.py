@@ -13,9 +13,10 @@ import threading
 from collections.abc import Callable
 
 from deeprec_ext.elastic.agent.agent import Agent
+from deeprec_ext.elastic.agent.commands import Table, carry_out
 from deeprec_ext.elastic.ps.collecting import Collecting
 from deeprec_ext.elastic.ps.peer_backup import PeerBackup
-from deeprec_ext.errors import DeepRecError, one_line
+from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -39,6 +40,10 @@ class TrainerBackup:
         self._peer_backup = PeerBackup(
             target, lambda: self._task, chunk_bytes, self._collecting, agent.send, reader="hold", promotes=False
         )
+        self._table: Table = {
+            "guard": self._guard, "refresh": lambda _: self._peer_backup.refresh(), "hold": self._hold,
+            "freeze": lambda _: None,  # since it came
+        }  # fmt: skip
         self._jobs: queue.SimpleQueue[Callable[[], bool]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._ended = False
@@ -76,19 +81,14 @@ class TrainerBackup:
         return False
 
     def _obey(self, command: pb.Command) -> bool:
-        kind = command.WhichOneof("command")
-        try:
-            if kind == "guard":
-                self._task = command.guard.own_task
-                self._collecting.hold(0.0, 0.0)
-                self._peer_backup.guard(command.guard)
-            elif kind == "refresh":
-                self._peer_backup.refresh()
-            elif kind == "hold" and not self._collecting.hold(command.hold.lease_seconds, HOLD_LIMIT_SECONDS):
-                raise DeepRecError(f"a backup did not end within {HOLD_LIMIT_SECONDS:g} s")
-        except Exception as error:
-            log.exception("command %s failed", kind)
-            self._agent.ack(command.id, one_line(error))
-        else:
-            self._agent.ack(command.id)
+        carry_out(self._table, command, self._agent.identity.name, self._agent.ack)
         return True
+
+    def _guard(self, command: pb.Command) -> None:
+        self._task = command.guard.own_task
+        self._collecting.hold(0.0, 0.0)
+        self._peer_backup.guard(command.guard)
+
+    def _hold(self, command: pb.Command) -> None:
+        if not self._collecting.hold(command.hold.lease_seconds, HOLD_LIMIT_SECONDS):
+            raise DeepRecError(f"a backup did not end within {HOLD_LIMIT_SECONDS:g} s")

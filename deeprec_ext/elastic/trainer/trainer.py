@@ -23,6 +23,7 @@ from deeprec_ext.elastic.agent.agent import Agent, Identity
 from deeprec_ext.elastic.agent.building import Builder
 from deeprec_ext.elastic.agent.causes import LOST as LOST_PS
 from deeprec_ext.elastic.agent.causes import causes
+from deeprec_ext.elastic.agent.commands import ELSEWHERE, Table, carry_out
 from deeprec_ext.elastic.agent.declaring import Declaring
 from deeprec_ext.elastic.agent.gate import Gate
 from deeprec_ext.elastic.agent.inputs import Inputs
@@ -96,6 +97,11 @@ class Trainer:
         self._live_generation = 0  # of which it was said that the model is live
         self._frozen = False
         self._standby = Standby(self._builder.put, self.pools, self._standby_wanted, retire, self._hold_seconds)
+
+        self._table: Table = {
+            "pause": self._pause, "resume": self._resume, "commit": self._commit, "lost": self._lose, "mark": self._mark,
+            "prepare": self._prepare, "leave": self._leave, **dict.fromkeys(TrainerBackup.COMMANDS, self._hold_backup),
+        }  # fmt: skip
 
     def start(self) -> None:
         """Registers and serves in the background; the first elastic session waits for the result."""
@@ -370,54 +376,61 @@ class Trainer:
         elif kind == "data":
             self.inputs.receive(message.data)
         elif kind == "command":
-            self._command(message.command)
+            carry_out(self._table, message.command, self.identity.name, self.agent.ack)
 
-    def _command(self, command: pb.Command) -> None:
-        kind = command.WhichOneof("command")
-        if kind == "pause":
-            self._cluster.lapsed = True  # until resume or commit says otherwise
-            self.gate.close(command.pause.lease_seconds)
-            self._builder.obey_beside(command.id, lambda: self._paused(command.pause.lease_seconds))
-        elif kind == "resume":
-            self._cluster.lapsed, self._cluster.coming = False, frozenset()
-            self.gate.open()
-            self._builder.obey(command.id, self._resume)
-        elif kind == "commit":
-            self._commit(command.id, ClusterView.from_proto(command.commit.view), command.commit.keep_marks)
-        elif kind == "lost":
-            self.clock.lost()
-            self._cluster.dead |= set(command.lost.tasks)
-            self._cluster.lost_until = time.monotonic() + command.lost.lease_seconds
-            self.gate.close(command.lost.lease_seconds)
-            threading.Thread(target=self._lost, args=(command.id,), name="deeprec-lost", daemon=True).start()
-            self._builder.urge(self._prepare_for_loss)
-        elif kind == "mark":
-            tracked, slots = dict(command.mark.tracked), frozenset(command.mark.slots)
-            self._builder.obey(command.id, lambda: self._mark(tracked, slots))
-        elif kind == "prepare":
-            view, keep = ClusterView.from_proto(command.prepare.view), command.prepare.keep_marks
-            self._cluster.coming = frozenset(view.ps)
-            self._builder.obey(command.id, lambda: self._prepare(view, keep))
-        elif kind == "leave":
-            log.info("leaving the job: %s", command.leave.reason)
-            self.leaving.set()
-            self.agent.ack(command.id)
-        elif kind in TrainerBackup.COMMANDS:
-            self.backup.put(command)
-        else:
-            self.agent.ack(command.id, f"{self.identity.name} does not know the command {kind!r}")
+    # -- commands; most are answered by the builder's thread, or by one of their own
 
-    # -- commands
+    def _pause(self, command: pb.Command) -> dict[str, Any]:
+        self._cluster.lapsed = True  # until resume or commit says otherwise
+        self.gate.close(command.pause.lease_seconds)
+        self._builder.obey_beside(command.id, lambda: self._paused(command.pause.lease_seconds))
+        return ELSEWHERE
+
+    def _resume(self, command: pb.Command) -> dict[str, Any]:
+        self._cluster.lapsed, self._cluster.coming = False, frozenset()
+        self.gate.open()
+        self._builder.obey(command.id, self._drop_prepared)
+        return ELSEWHERE
+
+    def _lose(self, command: pb.Command) -> dict[str, Any]:
+        self.clock.lost()
+        self._cluster.dead |= set(command.lost.tasks)
+        self._cluster.lost_until = time.monotonic() + command.lost.lease_seconds
+        self.gate.close(command.lost.lease_seconds)
+        threading.Thread(target=self._lost, args=(command.id,), name="deeprec-lost", daemon=True).start()
+        self._builder.urge(self._prepare_for_loss)
+        return ELSEWHERE
+
+    def _mark(self, command: pb.Command) -> dict[str, Any]:
+        tracked, slots = dict(command.mark.tracked), frozenset(command.mark.slots)
+        self._builder.obey(command.id, lambda: self._mark_from_now(tracked, slots))
+        return ELSEWHERE
+
+    def _prepare(self, command: pb.Command) -> dict[str, Any]:
+        view, keep = ClusterView.from_proto(command.prepare.view), command.prepare.keep_marks
+        self._cluster.coming = frozenset(view.ps)
+        self._builder.obey(command.id, lambda: self._prepare_for(view, keep))
+        return ELSEWHERE
+
+    def _leave(self, command: pb.Command) -> None:
+        log.info("leaving the job: %s", command.leave.reason)
+        self.leaving.set()
+
+    def _hold_backup(self, command: pb.Command) -> dict[str, Any]:
+        self.backup.put(command)
+        return ELSEWHERE
+
+    # -- what they do
 
     def _paused(self, lease_seconds: float) -> None:
         if not self.gate.wait_idle(lease_seconds):
             raise TimeoutError("a step did not end within the lease; is it waiting for input?")
 
-    def _resume(self) -> None:
+    def _drop_prepared(self) -> None:
         for pool in self.pools():
             retire(pool.drop_prepared())
 
-    def _mark(self, tracked: Mapping[str, str], slots: frozenset[int]) -> None:
+    def _mark_from_now(self, tracked: Mapping[str, str], slots: frozenset[int]) -> None:
         """From the next run on, sessions mark the writes to these variables (or none), all of them on these slots."""
         cluster = self._cluster
         if tracked == cluster.tracked and cluster.marks_sure:
@@ -438,7 +451,7 @@ class Trainer:
             raise TimeoutError(f"a step without marks did not end within {MARK_LIMIT_SECONDS:g} s")
         cluster.marks_sure, cluster.marked = True, slots
 
-    def _prepare(self, view: ClusterView, keep_marks: bool) -> None:
+    def _prepare_for(self, view: ClusterView, keep_marks: bool) -> None:
         wanted = self._cluster.wanted_for(view, self._cluster.tracked if keep_marks else {})
         for pool in self.pools():
             pool.prepare(wanted, hurry=self._cluster.halted)
@@ -467,11 +480,11 @@ class Trainer:
     def _hold_seconds(self) -> float:
         return math.inf if self.clock.changing else self._cluster.guards_expected_seconds()
 
-    def _commit(self, command_id: int, view: ClusterView, keep_marks: bool) -> None:
+    def _commit(self, command: pb.Command) -> dict[str, Any]:
         """In the agent's thread: nothing here takes long when the session was prepared."""
-        if not keep_marks:
+        if not command.commit.keep_marks:
             self._cluster.forget_marks()
-        self._set_view(view)
+        self._set_view(ClusterView.from_proto(command.commit.view))
         wanted = self.wanted()
         before: list[PlacedSession] = [old for pool in self.pools() for old in pool.exchange(wanted)]
         self._cluster.lapsed = False
@@ -480,11 +493,11 @@ class Trainer:
         def close() -> None:
             time.sleep(CLOSE_AFTER_SECONDS)
             retire(before)
-            for pool in self.pools():
-                retire(pool.drop_prepared())
+            self._drop_prepared()
 
-        self._builder.obey_beside(command_id, close)
+        self._builder.obey_beside(command.id, close)
         self._standby.soon()
+        return ELSEWHERE
 
     def _set_view(self, view: ClusterView) -> None:
         taken, old = self._cluster.set(view)
