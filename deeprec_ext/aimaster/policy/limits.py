@@ -12,6 +12,9 @@ from deeprec_ext.units import counted, format_bytes
 _SLACK = 1e-9
 """Sums of requests are sums of floats: 10 x 0.1 fits a quota of 1."""
 
+_REQUESTS = {name: f"max_{name}" for name in ("ps_cpu", "worker_cpu", "ps_memory_bytes", "worker_memory_bytes")}
+"""Of a size, and the limit on it."""
+
 
 def contradiction(size: Size, limits: Limits) -> str:
     """Why no size meets the limits; empty when one does. `size`: whose requests per pod count."""
@@ -24,12 +27,7 @@ def contradiction(size: Size, limits: Limits) -> str:
     ):  # fmt: skip
         if low > high:
             return f"at least {low} {role} and at most {high} cannot both be"
-    smallest = Size(
-        max(1, limits.min_ps), limits.min_workers, _capped(size.ps_cpu, limits.max_ps_cpu, limits.resizable),
-        _capped(size.worker_cpu, limits.max_worker_cpu, limits.resizable),
-        int(_capped(size.ps_memory_bytes, limits.max_ps_memory_bytes, limits.resizable)),
-        int(_capped(size.worker_memory_bytes, limits.max_worker_memory_bytes, limits.resizable)),
-    )  # fmt: skip
+    smallest = dataclasses.replace(_capped(size, limits), ps=max(1, limits.min_ps), workers=limits.min_workers)
     if not _in_quota(smallest, limits):
         return (
             f"even the smallest size ({describe(smallest)}: {smallest.cpu:g} cores, {format_bytes(smallest.memory_bytes)}) "
@@ -39,8 +37,12 @@ def contradiction(size: Size, limits: Limits) -> str:
     return ""
 
 
-def _capped(value: float, high: float, resizable: bool) -> float:
-    return min(value, high) if resizable and high > 0 else value
+def _capped(size: Size, limits: Limits) -> Size:
+    """With requests no larger than the limits, where requests can be changed."""
+    highs = {name: getattr(limits, limit) for name, limit in _REQUESTS.items()} if limits.resizable else {}
+    return dataclasses.replace(
+        size, **{name: min(getattr(size, name), high) for name, high in highs.items() if high > 0}
+    )
 
 
 def _in_quota(size: Size, limits: Limits) -> bool:
@@ -55,28 +57,18 @@ def fits(size: Size, limits: Limits) -> bool:
     ):
         return False
     if limits.resizable:
-        for value, high in (
-            (size.ps_cpu, limits.max_ps_cpu), (size.worker_cpu, limits.max_worker_cpu),
-            (size.ps_memory_bytes, limits.max_ps_memory_bytes), (size.worker_memory_bytes, limits.max_worker_memory_bytes),
-        ):  # fmt: skip
-            if high > 0 and value > high * (1 + _SLACK):
+        for name, limit in _REQUESTS.items():
+            if (high := getattr(limits, limit)) > 0 and getattr(size, name) > high * (1 + _SLACK):
                 return False
     return _in_quota(size, limits)
 
 
 def nearest(size: Size, limits: Limits) -> Size:
     """The size that is within the limits and changes the least: counts and requests cut, then workers, then PS given up."""
-    if limits.resizable:
-        size = dataclasses.replace(
-            size, ps_cpu=_capped(size.ps_cpu, limits.max_ps_cpu, True),
-            worker_cpu=_capped(size.worker_cpu, limits.max_worker_cpu, True),
-            ps_memory_bytes=int(_capped(size.ps_memory_bytes, limits.max_ps_memory_bytes, True)),
-            worker_memory_bytes=int(_capped(size.worker_memory_bytes, limits.max_worker_memory_bytes, True)),
-        )  # fmt: skip
     low = max(1, limits.min_ps)
     ps = min(max(size.ps, low), limits.max_ps)
     workers = min(max(size.workers, limits.min_workers), limits.max_workers)
-    size = dataclasses.replace(size, ps=ps, workers=workers)
+    size = dataclasses.replace(_capped(size, limits), ps=ps, workers=workers)
     size = dataclasses.replace(size, workers=_most(size, limits, "workers", limits.min_workers, workers))
     return dataclasses.replace(size, ps=_most(size, limits, "ps", low, ps))
 

@@ -202,16 +202,14 @@ class Search:
 
     def _up(self, size: Size) -> Size | None:
         """The growth that brings most per cost, of those that bring enough; more PS and more workers may need each other."""
-        rate, now = self.rate(size), self.price(size)
-        best: tuple[float, Size] | None = None
-        for larger, pods in self._larger(size):
-            found = self.allowed(larger)
-            if found is None or rate <= 0 or self.rate(found) < rate * (1 + self.policy.marginal_gain) ** pods:
-                continue
-            worth = math.log(self.rate(found) / rate) / max(1e-9, self.price(found) / now - 1)
-            if best is None or worth > best[0]:
-                best = worth, found
-        return best[1] if best else None
+        rate, now, gain = self.rate(size), self.price(size), 1 + self.policy.marginal_gain
+        if rate <= 0:
+            return None
+        allowed = ((self.allowed(larger), pods) for larger, pods in self._larger(size))
+        worthy = [one for one, pods in allowed if one is not None and self.rate(one) >= rate * gain**pods]
+        return max(
+            worthy, key=lambda one: math.log(self.rate(one) / rate) / max(1e-9, self.price(one) / now - 1), default=None
+        )
 
     def _larger(self, size: Size) -> Iterator[tuple[Size, int]]:
         """(size, how many steps it is away)."""
@@ -229,16 +227,12 @@ class Search:
     def _down(self, size: Size) -> Size | None:
         """The shrinking that costs least throughput per saving, of those that cost little."""
         rate, now = self.rate(size), self.price(size)
-        best: tuple[float, Size] | None = None
-        for smaller in self._smaller(size):
-            found = self.allowed(smaller)
-            least = max(rate * (1 - self.policy.marginal_loss), self._least)
-            if found is None or self.rate(found) < least or self.price(found) >= now:
-                continue
-            worth = (1 - self.price(found) / now) / max(1e-9, 1 - self.rate(found) / rate)
-            if best is None or worth > best[0]:
-                best = worth, found
-        return best[1] if best else None
+        least = max(rate * (1 - self.policy.marginal_loss), self._least)
+        allowed = [one for one in map(self.allowed, self._smaller(size)) if one is not None]
+        cheap = [one for one in allowed if self.rate(one) >= least and self.price(one) < now]
+        return max(
+            cheap, key=lambda one: (1 - self.price(one) / now) / max(1e-9, 1 - self.rate(one) / rate), default=None
+        )
 
     def _smaller(self, size: Size) -> Iterator[Size]:
         ps, workers = self._less(size)

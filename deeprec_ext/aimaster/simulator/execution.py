@@ -73,11 +73,7 @@ def _new(job: SimulatedJob, role: str, count: int) -> list[Pod]:
 def _room(job: SimulatedJob, decision: Decision) -> tuple[float, float]:
     """(cores, bytes) while the change is under way: old and new pods side by side."""
     size, old = decision.size, job.size
-    most = Size(
-        max(old.ps, size.ps), max(old.workers, size.workers),
-        max(old.ps_cpu, size.ps_cpu), max(old.worker_cpu, size.worker_cpu),
-        max(old.ps_memory_bytes, size.ps_memory_bytes), max(old.worker_memory_bytes, size.worker_memory_bytes),
-    )  # fmt: skip
+    most = Size(*map(max, dataclasses.astuple(old), dataclasses.astuple(size)))
     if decision.action == "replace":
         ps = decision.replace.startswith("ps-")
         most = dataclasses.replace(most, ps=most.ps + ps, workers=most.workers + (not ps))
@@ -138,17 +134,9 @@ def _recorded(job: SimulatedJob, change: Change, old: Size, time: float, pause: 
 
     def record(kind: str, role: str, before: int, after: int) -> observed.Change:
         moved, paused = (int(change.bytes), pause) if role == "ps" and change.fits else (0, 0.0)
+        times = round(seconds, 3), paused
         return observed.Change(
-            round(time, 3),
-            kind,
-            role,
-            before,
-            after,
-            outcome,
-            round(seconds, 3),
-            paused,
-            moved,
-            decision=decision.number,
+            round(time, 3), kind, role, before, after, outcome, *times, moved, decision=decision.number
         )
 
     if decision.action == "replace":

@@ -1,4 +1,4 @@
-"""Arithmetic of time series: means, peaks and integrals over windows of time.
+"""Arithmetic of time series: means and peaks over windows of time.
 
 A point of a line stands for the interval that ends at its time. An interval begins where the one before it ended, but is
 never much longer than those around it: a process that was away has a gap in its line, not a long interval. Around it, for
@@ -89,10 +89,6 @@ class Lines:
     def seconds(self, subject: str, metric: str, windows: Windows | None = None) -> float:
         """How long there is data."""
         return sum(span.end - span.start for span in self.spans(subject, metric, windows))
-
-    def integral(self, subject: str, metric: str, windows: Windows | None = None) -> float:
-        """Mean times seconds, summed: core-seconds of a line of cores."""
-        return sum(span.mean * (span.end - span.start) for span in self.spans(subject, metric, windows))
 
 
 def _spans(line: Line) -> Iterator[Span]:

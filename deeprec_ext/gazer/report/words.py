@@ -48,5 +48,10 @@ def hours(value: float, unit: str) -> str:
     return f"{value / 3600:.3g} {unit}-hours" if value >= 3600 or value == 0 else f"{value / 60:.3g} {unit}-minutes"
 
 
+def left_out(count: int, shown: int, note: str = "") -> str:
+    """The note of a table, with what it does not show."""
+    return f"{note} {count - shown} more are in `--json`.".strip() if count > shown else note
+
+
 def shorten(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from deeprec_ext.gazer.report.case import Case
-from deeprec_ext.gazer.report.findings import load, trainers
-from deeprec_ext.gazer.report.findings.finding import NOTE, Finding
+from deeprec_ext.gazer.report.findings.finding import NOTE, SECONDS_MIN, TRACES_MIN, Finding
 from deeprec_ext.gazer.report.lines import length
 from deeprec_ext.gazer.report.work import within
 from deeprec_ext.units import format_seconds
@@ -26,14 +25,14 @@ def thin(case: Case) -> Iterable[Finding]:
         yield Finding(
             "thin-evidence", NOTE,
             f"Evidence is thin: there were {format_seconds(calm)} of training without start, scalings and failures",
-            (f"findings about trainers take at least {trainers.SECONDS_MIN:.0f} s of it",),
+            (f"findings about trainers take at least {SECONDS_MIN:.0f} s of it",),
             "Look again after a longer run.",
         )  # fmt: skip
-    elif traces < load.TRACES_MIN:
+    elif traces < TRACES_MIN:
         yield Finding(
             "thin-evidence", NOTE,
             f"Evidence about PS and slots is thin: {traces} traced steps in {format_seconds(calm)}",
-            (f"findings about loads take at least {load.TRACES_MIN}", *_why(case)),
+            (f"findings about loads take at least {TRACES_MIN}", *_why(case)),
             "`trace_seconds` says how often a step is traced, `trace_budget` how much that may cost; 0 turns traces off.",
         )  # fmt: skip
 

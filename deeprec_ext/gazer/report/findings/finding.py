@@ -12,6 +12,9 @@ PROBLEM, ADVICE, NOTE = "problem", "advice", "note"
 
 LEVELS = (PROBLEM, ADVICE, NOTE)
 
+SECONDS_MIN, TRACES_MIN = 20.0, 3
+"""Calm time, and traced steps, below which nothing is said of a process: one step may be an odd one, two may disagree."""
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from deeprec_ext.gazer.report.case import Case
-from deeprec_ext.gazer.report.findings.finding import ADVICE, Finding, percent
+from deeprec_ext.gazer.report.findings.finding import ADVICE, SECONDS_MIN, TRACES_MIN, Finding, percent
 from deeprec_ext.gazer.report.ps_load import Loads, Move, rebalance, saved_by
 from deeprec_ext.gazer.report.work import median, table_of, transfer_shares, transfers, within
 from deeprec_ext.units import format_bytes, format_seconds
-
-TRACES_MIN = 3
-"""Traced steps below which nothing is said of loads: one step may be an odd one, two may disagree."""
-
-SECONDS_MIN = 20.0
-"""Calm time with one slot map below which nothing is said of loads."""
 
 UNEVEN = 1.3
 """A PS, or slot, is hot above so many times its fair share: the spread by bytes alone is seldom worse than that."""

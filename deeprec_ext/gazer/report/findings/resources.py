@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable
 
 from deeprec_ext.gazer.report.case import Case
-from deeprec_ext.gazer.report.findings.finding import ADVICE, PROBLEM, Finding, percent
+from deeprec_ext.gazer.report.findings.finding import ADVICE, PROBLEM, SECONDS_MIN, Finding, percent
 from deeprec_ext.gazer.report.lines import slope
 from deeprec_ext.gazer.report.story import Request
 from deeprec_ext.gazer.report.usage import RoleUse, Use, kind_of, memory_metric, uses
@@ -35,9 +35,6 @@ HEADROOM = 1.3
 
 THROTTLED = 0.1
 """A container that was not let for so much of the time loses about as much of its speed."""
-
-SECONDS_MIN = 20.0
-"""Samples below which nothing is said of a process."""
 
 POINTS_MAX = 120
 """For the slope: pairs of points grow with the square."""

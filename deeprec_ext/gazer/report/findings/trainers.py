@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from deeprec_ext.gazer.report.case import Case
-from deeprec_ext.gazer.report.findings.finding import ADVICE, Finding, percent
+from deeprec_ext.gazer.report.findings.finding import ADVICE, SECONDS_MIN, TRACES_MIN, Finding, percent
 from deeprec_ext.gazer.report.lines import Span
 from deeprec_ext.gazer.report.steps import TrainerUse, compare, trainer_uses
 from deeprec_ext.gazer.report.work import input_shares, median, within
@@ -25,11 +25,6 @@ STARVED = 0.2
 
 STARVED_TRACED = 0.3
 """The same as traced steps see it; more is asked, because a prefetched batch costs an op some waiting as well."""
-
-SECONDS_MIN = 20.0
-"""Calm time below which nothing is said of a trainer."""
-
-TRACES_MIN = 3
 
 GAP_TIMES, GAP_SECONDS = 10.0, 1.0
 """Standing still: the longest step of a sample is so many times the median one, and so long."""

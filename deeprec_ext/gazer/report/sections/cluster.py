@@ -12,7 +12,7 @@ from deeprec_ext.gazer.report.findings.finding import percent
 from deeprec_ext.gazer.report.ps_load import Loads, spread
 from deeprec_ext.gazer.report.story import Placement
 from deeprec_ext.gazer.report.usage import RoleUse, Use, memory_metric, uses
-from deeprec_ext.gazer.report.words import cores, hours, number, seconds
+from deeprec_ext.gazer.report.words import cores, hours, left_out, number, seconds
 from deeprec_ext.gazer.report.work import heaviest, transfers, within
 from deeprec_ext.units import format_bytes, format_seconds
 
@@ -118,7 +118,7 @@ def _ps_table(loads: Loads) -> Table:
         for one in loads.ps[:ROWS_MAX]
     ]
     columns = ("PS", "at work, of a step", "share of the work", "look-ups", "bytes", "slots")
-    return Table(columns, rows, frozenset({5}), _left(len(loads.ps)), "Parameter servers, busiest first")
+    return Table(columns, rows, frozenset({5}), left_out(len(loads.ps), ROWS_MAX), "Parameter servers, busiest first")
 
 
 def _slot_table(loads: Loads) -> Table:
@@ -134,11 +134,7 @@ def _slot_table(loads: Loads) -> Table:
         for one in loads.slots[:ROWS_MAX]
     ]
     columns = ("slot", "on", "share of the work", "look-ups", "bytes", "largest variables")
-    return Table(columns, rows, frozenset(), _left(len(loads.slots)), "Slots, busiest first")
-
-
-def _left(count: int) -> str:
-    return f"{count - ROWS_MAX} more are in `--json`." if count > ROWS_MAX else ""
+    return Table(columns, rows, frozenset(), left_out(len(loads.slots), ROWS_MAX), "Slots, busiest first")
 
 
 def _bar(value: float, total: float, others: Sequence[float]) -> Bar:

@@ -9,7 +9,7 @@ from typing import Any
 from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.document import Block, Bullets, Cell, Facts, Quote, Section, Table, Text
 from deeprec_ext.gazer.report.story import Event, Failure
-from deeprec_ext.gazer.report.words import count, offset, seconds, shorten
+from deeprec_ext.gazer.report.words import count, left_out, offset, seconds, shorten
 from deeprec_ext.units import format_bytes, format_seconds
 
 ROWS_MAX, WARNINGS_MAX = 100, 40
@@ -21,19 +21,9 @@ def scalings(case: Case) -> Section:
     if not story.scalings:
         return Section("scalings", "Scalings", [Text("There were none.")])
     columns = (
-        "",
-        "at",
-        "scaling",
-        "outcome",
-        "pause p50",
-        "pause max",
-        "moved",
-        "sent again",
-        "slots",
-        "took",
-        "reason",
+        "", "at", "scaling", "outcome", "pause p50", "pause max", "moved", "sent again", "slots", "took", "reason",
         "longest pause",
-    )
+    )  # fmt: skip
     rows: list[Sequence[Cell]] = []
     for number, one in enumerate(story.scalings[:ROWS_MAX], 1):
         pauses = sorted(one.pause_seconds)
@@ -44,9 +34,8 @@ def scalings(case: Case) -> Section:
             one.reason or "–", one.pause_cause or "–",
         ])  # fmt: skip
     note = "Pause: the longest gap between two steps, minus a usual step; of the median trainer and of the slowest."
-    return Section(
-        "scalings", "Scalings", [Table(columns, rows, frozenset({1, 4, 5, 6, 7, 8, 9}), note + _left(story.scalings))]
-    )
+    table = Table(columns, rows, frozenset({1, 4, 5, 6, 7, 8, 9}), left_out(len(story.scalings), ROWS_MAX, note))
+    return Section("scalings", "Scalings", [table])
 
 
 def failures(case: Case) -> Section:
@@ -70,9 +59,8 @@ def failures(case: Case) -> Section:
         "A lost PS is replaced by copies, which have every update but those of the last steps (missing). Stale records were "
         "trained, but their updates of the lost slots were forgotten."
     )
-    return Section(
-        "failures", "Failures", [Table(columns, rows, frozenset({1, 4, 5, 7, 8, 9, 10}), note + _left(story.failures))]
-    )
+    table = Table(columns, rows, frozenset({1, 4, 5, 7, 8, 9, 10}), left_out(len(story.failures), ROWS_MAX, note))
+    return Section("failures", "Failures", [table])
 
 
 def _from_copies(one: Failure) -> bool:
@@ -92,12 +80,8 @@ def decisions(case: Case) -> Section | None:
         for number, one in enumerate(story.decisions[:ROWS_MAX], 1)
     ]  # fmt: skip
     columns = ("", "at", "decision", "reason", "examples/s predicted", "outcome")
-    table = Table(columns, rows, frozenset({1, 4}), _left(story.decisions))
+    table = Table(columns, rows, frozenset({1, 4}), left_out(len(story.decisions), ROWS_MAX))
     return Section("decisions", "Decisions", [table])
-
-
-def _left(found: Sequence[object]) -> str:
-    return f" {len(found) - ROWS_MAX} more are in `--json`." if len(found) > ROWS_MAX else ""
 
 
 def data(case: Case) -> Section:

@@ -164,17 +164,8 @@ def _strip(case: Case, use: TrainerUse, spans: Sequence[Span]) -> Strip:
 
 def _table(uses: Sequence[TrainerUse]) -> Table:
     columns = (
-        "trainer",
-        "steps/s",
-        "examples/s",
-        "mean step",
-        "median",
-        "95 %",
-        "longest",
-        "at the gate",
-        "for input",
-        "measured",
-    )
+        "trainer", "steps/s", "examples/s", "mean step", "median", "95 %", "longest", "at the gate", "for input", "measured"
+    )  # fmt: skip
     rows = [(use.name, *_figures(use)) for use in uses[:ROWS_MAX]]
     note = (
         "Without start, scalings and failures. The gate is where steps wait during a change; input: of the data ledger."

@@ -14,7 +14,6 @@ from tests.unit.gazer.report.stories import BEGAN, case, line, lines, loaded, st
 def test_a_mean_is_weighted_by_time():
     found = Lines([Line("ps-0", "cpu_cores", [10.0, 20.0, 30.0, 35.0], [1.0, 1.0, 1.0, 3.0], [1.0, 1.0, 2.0, 4.0])])
     assert found.mean("ps-0", "cpu_cores") == pytest.approx((30 * 1.0 + 5 * 3.0) / 35)
-    assert found.integral("ps-0", "cpu_cores") == pytest.approx(45.0)
     assert found.peak("ps-0", "cpu_cores") == 4.0
     assert found.mean("ps-0", "rss_bytes") is None
     assert found.peak("ps-1", "cpu_cores") is None
