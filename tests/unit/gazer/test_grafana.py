@@ -12,10 +12,17 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.aimaster.gazed import HandClock, declare_data, make_events, make_job, make_scalings, report_everything
 
 from deeprec_ext.aimaster.reporting.exporting import collect
 from deeprec_ext.gazer.prometheus import EXPORTED, exposition
+from tests.unit.aimaster.collected import (
+    HandClock,
+    declare_data,
+    make_events,
+    make_job,
+    make_scalings,
+    report_everything,
+)
 
 TEXT = importlib.resources.files("deeprec_ext.gazer").joinpath("grafana.json").read_text(encoding="utf-8")
 DASHBOARD = json.loads(TEXT)
@@ -56,7 +63,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         make_events(job)
         job.members.last_step = 1000
         clock.now += 2
-        await job.gazing.flush()
+        await job.metrics.flush()
         return exposition(await collect(job, make_scalings(job)))
 
     page = asyncio.run(make()).decode()
