@@ -30,7 +30,7 @@ from deeprec_ext.launch.records.history import bounds_of, estimate, history_path
 from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, parse_requests
 from deeprec_ext.launch.roles.isolation import MODES, NO_PORT, open_network
 from deeprec_ext.launch.roles.registry import LOCAL, RUNNERS
-from deeprec_ext.launch.rundir import check_directory, default_directory, make_directory, try_directory, writable
+from deeprec_ext.launch.workdir import check_directory, default_directory, make_directory, try_directory, writable
 from deeprec_ext.layout import choose, facts_of_command, layout_called
 from deeprec_ext.options import OTHERS, Settings, all_rows, flags_said, rows, split_setting, values_given
 from deeprec_ext.rundir import files_private

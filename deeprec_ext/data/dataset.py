@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from deeprec_ext.data import sources
-from deeprec_ext.data.declaring import Files, Plan, plan
+from deeprec_ext.data import streams
 from deeprec_ext.data.ids import as_features
+from deeprec_ext.data.plan import Files, Plan, plan
 from deeprec_ext.data.readers import Reader
 from deeprec_ext.data.readers.base import Columns
 from deeprec_ext.errors import UsageError
@@ -63,15 +63,15 @@ def elastic_dataset(
             files, batch_size, epochs, shuffle, seed, reader, shard_records, name, purpose, set_aside, reader_options or {}
         )  # fmt: skip
         made = dataclasses.replace(made, with_ids=with_ids)
-        sources.prepare(made)
+        streams.prepare(made)
     except UsageError as error:
-        home = sources.trainer()
+        home = streams.trainer()
         if home is not None:  # no use to start the process again and again
             home.refused(f"elastic_dataset: {error}")
         raise
     signature = _signature(made)
     return tf.data.Dataset.from_generator(
-        lambda: sources.batches(made),
+        lambda: streams.batches(made),
         output_signature=signature,
         name=Mark(made.declaration.name, batch_size, with_ids).identifier(),
     )

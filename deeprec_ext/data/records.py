@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from deeprec_ext.data import sources
-from deeprec_ext.data.declaring import Files, plan
+from deeprec_ext.data import streams
+from deeprec_ext.data.plan import Files, plan
 from deeprec_ext.data.readers import Reader
 from deeprec_ext.data.readers.base import Columns
 
@@ -33,4 +33,4 @@ def elastic_records(
     made = plan(
         files, batch_size, epochs, shuffle, seed, reader, shard_records, name, purpose, set_aside, reader_options or {}
     )  # fmt: skip
-    return sources.batches(made)
+    return streams.batches(made)

@@ -42,8 +42,8 @@ from deeprec_ext.launch.roles.runner import Command
 from deeprec_ext.launch.roles.runner import Job as About
 from deeprec_ext.launch.roles.service import LauncherService
 from deeprec_ext.launch.roles.supervisor import Pod, Pods
-from deeprec_ext.launch.rundir import writable
 from deeprec_ext.launch.script import Progress, Script
+from deeprec_ext.launch.workdir import writable
 from deeprec_ext.proto import PROTOCOL_MAJOR, PROTOCOL_MINOR
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc

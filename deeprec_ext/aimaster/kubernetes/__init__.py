@@ -1,6 +1,6 @@
 """The AIMaster as a pod of a TFJob: what the launcher is on one machine, done by Kubernetes and by the AIMaster itself.
 
-- `source`: where the job is written down, and how a role's pod is made from it;
+- `written`: where the job is written down, and how a role's pod is made from it;
 - `naming`, `reading`: pure, between the AIMaster's names and pods, and from a pod's manifest to what has become of it;
 - `making`, `kept`, `backend`: the pods as `aimaster.backend.PodBackend` has them, made again when they are lost;
 - `replicas`: the same beside Kubeflow, whose operator makes the pods;

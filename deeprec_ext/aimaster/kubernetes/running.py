@@ -36,7 +36,7 @@ from deeprec_ext.aimaster.kubernetes.reclaim import Reclaim
 from deeprec_ext.aimaster.kubernetes.replicas import Replicas, ReplicasMaker
 from deeprec_ext.aimaster.kubernetes.reporting import Teller
 from deeprec_ext.aimaster.kubernetes.snapshot import Snapshot, SnapshotError
-from deeprec_ext.aimaster.kubernetes.source import Source, find, make_factory
+from deeprec_ext.aimaster.kubernetes.written import Source, find, make_factory
 from deeprec_ext.aimaster.main import EXIT_FAILED, EXIT_USAGE, WEB_STOP_SECONDS, serve_web
 from deeprec_ext.aimaster.rebuilding import opening
 from deeprec_ext.aimaster.rpc.server import AIMaster

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from deeprec_ext.aimaster.kubernetes.source import Source, make_factory
+from deeprec_ext.aimaster.kubernetes.written import Source, make_factory
 from deeprec_ext.cli.cluster.documents import Document
 from deeprec_ext.options import Sizes, rows
 from deeprec_ext.units import counted, format_bytes

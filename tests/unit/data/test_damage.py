@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from deeprec_ext.data import compressed, files
-from deeprec_ext.data.declaring import plan
 from deeprec_ext.data.errors import ChangedError, DamagedError, DataError
 from deeprec_ext.data.feeder import Feeder
 from deeprec_ext.data.ids import IdFeeder
 from deeprec_ext.data.local import LocalLedger
+from deeprec_ext.data.plan import plan
 from deeprec_ext.data.readers import LineReader, Scan, Shard, by_name
 from deeprec_ext.data.readers import crc32c as checks
 from deeprec_ext.data.readers.base import Lenient, Reader

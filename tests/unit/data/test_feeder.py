@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from deeprec_ext.data.declaring import plan
 from deeprec_ext.data.errors import DataError
 from deeprec_ext.data.feeder import Feeder
 from deeprec_ext.data.local import LocalLedger
+from deeprec_ext.data.plan import plan
 from deeprec_ext.data.records import elastic_records
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb

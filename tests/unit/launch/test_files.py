@@ -23,8 +23,8 @@ from deeprec_ext.launch.roles.printing import Printing
 from deeprec_ext.launch.roles.process import start
 from deeprec_ext.launch.roles.runner import Command, marker
 from deeprec_ext.launch.roles.supervisor import Pod
-from deeprec_ext.launch.rundir import check_directory, default_directory
 from deeprec_ext.launch.script import Progress
+from deeprec_ext.launch.workdir import check_directory, default_directory
 from deeprec_ext.options import Settings, rows, split_setting, values_given
 from deeprec_ext.rundir import RunDirectory, files_private
 

@@ -10,7 +10,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from deeprec_ext.data import elastic_dataset, sources  # noqa: E402
+from deeprec_ext.data import elastic_dataset, streams  # noqa: E402
 from deeprec_ext.elastic.session import restarting  # noqa: E402
 from deeprec_ext.elastic.session.feeding import Run  # noqa: E402
 from deeprec_ext.elastic.session.placed import PlacedSession  # noqa: E402
@@ -33,7 +33,7 @@ def cluster():
 def host(cluster, monkeypatch):
     made = FakeHost(cluster, cluster.view(0, 1))
     made.next_view = lambda error, failed: True
-    monkeypatch.setattr(sources, "trainer", lambda: made)
+    monkeypatch.setattr(streams, "trainer", lambda: made)
     yield made
     feeder = made.inputs.find("train")
     if feeder is not None:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from deeprec_ext import env
-from deeprec_ext.data.declaring import Plan
 from deeprec_ext.data.feeder import Feeder
 from deeprec_ext.data.local import LocalLedger
+from deeprec_ext.data.plan import Plan
 from deeprec_ext.data.readers.base import Columns
 from deeprec_ext.errors import UsageError
 from deeprec_ext.options import Settings
