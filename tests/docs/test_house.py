@@ -17,7 +17,7 @@ LARGER = {
     "deeprec_ext/cli": "a file per sub-command",
     "deeprec_ext/graph": "a file per pass, or thing that is read off a graph",
 }
-CIRCLES = 3  # NOT YET 0
+CIRCLES = [["deeprec_ext.aimaster.kubernetes.running", "deeprec_ext.aimaster.main"]]  # to be none
 PRIVATE = "deeprec_ext/tf_private"
 ONE_SIDE = ("elastic", "graph", "data", "hooks", "tf_private")
 """Rooms of the training side, which are read together."""
@@ -26,7 +26,6 @@ SAME_NAME = {
     "bounds.py": "of what a user writes, and of what the protocol takes",
     "backend.py": "the contract of pod backends, and the one that needs a room of its own",
     "observing.py": "what the policy sees, of a job and of a simulated one",
-    "collecting.py": "NOT YET", "replica.py": "NOT YET",
     "iterators.py": "the pass, and what the session does with its result",
     "overwriting.py": "the pass, and what the session does with its result",
     "records.py": "tf_private is named after who asks", "training.py": "tf_private is named after who asks",
@@ -48,7 +47,7 @@ def test_no_room_has_more_files_than_one_can_know():
 def test_no_file_imports_itself_through_others():
     """Imports for types alone count: who reads one file of a circle has to read all."""
     found = house.circles(imports())
-    assert len(found) <= CIRCLES, found
+    assert [circle for circle in found if circle not in CIRCLES] == []
 
 
 def test_a_circle_would_be_found():

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger.files import ShardTable, from_scan
-from deeprec_ext.aimaster.ledger.holders import BUSY_SECONDS, SCANS_MAX, STALLED_SECONDS, Holder, may_have, share
+from deeprec_ext.aimaster.ledger.leasing import BUSY_SECONDS, SCANS_MAX, STALLED_SECONDS, Holder, may_have, share
 from deeprec_ext.aimaster.ledger.position import Position
 from deeprec_ext.aimaster.ledger.visits import SCAN, Changes, Numbers, Visit, Visits
 from deeprec_ext.errors import UsageError

@@ -27,7 +27,7 @@ from typing import Any
 from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger.dataset import Counters, Dataset
 from deeprec_ext.aimaster.ledger.files import FileShards
-from deeprec_ext.aimaster.ledger.holders import Holder
+from deeprec_ext.aimaster.ledger.leasing import Holder
 from deeprec_ext.aimaster.ledger.position import Position
 from deeprec_ext.aimaster.ledger.visits import Epoch, Visit
 from deeprec_ext.decoding import built

@@ -14,7 +14,7 @@ from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger.dataset import Counters, Dataset
 from deeprec_ext.aimaster.ledger.declaration import check
 from deeprec_ext.aimaster.ledger.files import FileShards
-from deeprec_ext.aimaster.ledger.holders import Holder
+from deeprec_ext.aimaster.ledger.leasing import Holder
 from deeprec_ext.aimaster.ledger.visits import SCAN, Epoch, Numbers, Visit
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.decoding import built

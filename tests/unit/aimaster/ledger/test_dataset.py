@@ -13,7 +13,7 @@ from deeprec_ext.aimaster.ledger import report
 from deeprec_ext.aimaster.ledger.dataset import Dataset
 from deeprec_ext.aimaster.ledger.declaration import check, differences
 from deeprec_ext.aimaster.ledger.files import ShardTable
-from deeprec_ext.aimaster.ledger.holders import Holder, share
+from deeprec_ext.aimaster.ledger.leasing import Holder, share
 from deeprec_ext.aimaster.ledger.position import PositionError
 from deeprec_ext.aimaster.ledger.visits import Numbers, Visits
 from deeprec_ext.aimaster.reporting.summary import summarize

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.ledger import dataset as dataset_module
-from deeprec_ext.aimaster.ledger import holders, report
+from deeprec_ext.aimaster.ledger import leasing, report
 from deeprec_ext.aimaster.ledger.dataset import Dataset
 from deeprec_ext.aimaster.ledger.declaration import RECORDS_MAX, check
 from deeprec_ext.aimaster.ledger.files import from_scan
-from deeprec_ext.aimaster.ledger.holders import HELD_LEASES_MAX, HELD_RECORDS_MAX, may_have
+from deeprec_ext.aimaster.ledger.leasing import HELD_LEASES_MAX, HELD_RECORDS_MAX, may_have
 from deeprec_ext.aimaster.ledger.visits import Numbers
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.errors import UsageError
@@ -113,10 +113,10 @@ def test_who_keeps_others_waiting_and_trains_nothing_loses_its_leases(monkeypatc
     while leases := say(one, "b", want=9, sequence=1 + len(one.visits.held("b"))).leases:
         say(one, "b", progress=[pb.LeaseProgress(lease=lease.id, done=lease.records) for lease in leases])
     assert say(one, "b", want=1, sequence=50).state == pb.DataReply.DRAINED
-    assert one.take_back_stalled(10.0) == [] == one.take_back_stalled(10.0 + holders.STALLED_SECONDS)
-    busy = 10.0 + holders.BUSY_SECONDS
+    assert one.take_back_stalled(10.0) == [] == one.take_back_stalled(10.0 + leasing.STALLED_SECONDS)
+    busy = 10.0 + leasing.BUSY_SECONDS
     assert one.take_back_stalled(busy, {"liar"}) == [], "an evaluation, for as long"
-    assert one.take_back_stalled(11.0 + holders.STALLED_SECONDS) == ["liar"]
+    assert one.take_back_stalled(11.0 + leasing.STALLED_SECONDS) == ["liar"]
     [again] = say(one, "b", want=1, sequence=51).leases
     assert again.shard == first.shard
     reply = say(one, "liar", progress=[pb.LeaseProgress(lease=first.id, done=first.records)])

@@ -8,7 +8,7 @@ import pytest
 
 from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger import report
-from deeprec_ext.aimaster.ledger.holders import MESSAGE_SECONDS, RATE_FACTOR, Holder
+from deeprec_ext.aimaster.ledger.leasing import MESSAGE_SECONDS, RATE_FACTOR, Holder
 from deeprec_ext.aimaster.ledger.rebuild import DatasetSources, rebuild, replica_of
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.ledger.books import Book, index_range
