@@ -123,6 +123,7 @@ format: $(VENV)/installed-test  ## Let ruff repair and format the code
 .PHONY: proto
 proto: $(VENV)/installed-test  ## Regenerate the protocol's code
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. deeprec_ext/proto/deeprec_ext.proto
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. deeprec_ext/tf_private/tf_services.proto
 
 .PHONY: size
 size: $(VENV)/installed-test  ## Count the product: lines and files of each room, lengths of functions, circles between files

@@ -2,7 +2,7 @@
 
 Compiled runs (callables) give no RunMetadata: TensorFlow's client throws away what the server answers. Uncompiled runs do,
 but their first one places and optimises the graph while training waits. So a run that is to be traced is compiled and
-called by messages of ours. Their nested messages are bytes here: the metadata need not be parsed where a step waits for it.
+called by messages of ours (tf_services.proto).
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import grpc
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import config_pb2
 
-from deeprec_ext.tf_private.wire import fields, first_bytes, first_number, pack
+from deeprec_ext.tf_private import tf_services_pb2 as services
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
+
+BAD = "the TensorFlow server answered something that is no message, or cut off"
 
 SERVICE = "/tensorflow.MasterService/"
 
@@ -48,17 +52,19 @@ class MasterSession:
     def __init__(self, target: str, definition: v1.GraphDef, config: v1.ConfigProto) -> None:
         self._limit = config.operation_timeout_in_ms / 1000 or None
         self._channel = grpc.insecure_channel(target.removeprefix("grpc://"), options=OPTIONS)
-        request = pack((1, definition.SerializeToString()), (2, config.SerializeToString()), (3, target.encode()))
+        request = services.CreateSessionRequest(
+            graph_def=definition.SerializeToString(), config=config.SerializeToString(), target=target.encode()
+        )
         try:
-            self._handle = first_bytes(self._call("CreateSession", request, PREPARE_LIMIT_SECONDS), 1)
+            self._handle = self._call("CreateSession", request, PREPARE_LIMIT_SECONDS).session_handle
         except BaseException:
             self._channel.close()
             raise
 
     def compile(self, options: config_pb2.CallableOptions) -> int:
         """A compiled run; its number for `run`."""
-        request = pack((1, self._handle), (2, options.SerializeToString()))
-        return int(first_number(self._call("MakeCallable", request, PREPARE_LIMIT_SECONDS), 1))
+        request = services.MakeCallableRequest(session_handle=self._handle, options=options.SerializeToString())
+        return int(self._call("MakeCallable", request, PREPARE_LIMIT_SECONDS).handle)
 
     def run(self, number: int, feeds: Sequence[bytes]) -> tuple[list[bytes], bytes]:
         """Runs it once.
@@ -68,19 +74,14 @@ class MasterSession:
 
         Returns: fetched TensorProtos and the RunMetadata, all serialised.
         """
-        request = pack((1, self._handle), (2, number), *((3, feed) for feed in feeds))
-        fetches, metadata = [], b""
-        for field, value in fields(self._call("RunCallable", request, self._limit)):
-            if field == 1 and isinstance(value, bytes):
-                fetches.append(value)
-            elif field == 2 and isinstance(value, bytes):
-                metadata = value
-        return fetches, metadata
+        request = services.RunCallableRequest(session_handle=self._handle, handle=number, feed=feeds)
+        reply = self._call("RunCallable", request, self._limit)
+        return list(reply.fetch), reply.metadata
 
     def close(self) -> bool:
         """Whether the server said in time that it is closed. Cancels a run under way."""
         try:
-            self._call("CloseSession", pack((1, self._handle)), CLOSE_LIMIT_SECONDS)
+            self._call("CloseSession", services.CloseSessionRequest(session_handle=self._handle), CLOSE_LIMIT_SECONDS)
         except tf.errors.OpError as error:
             log.debug("closing a session: %s", error)
             return False
@@ -88,9 +89,13 @@ class MasterSession:
             self._channel.close()
         return True
 
-    def _call(self, method: str, request: bytes, limit_seconds: float | None) -> bytes:
+    def _call(self, method: str, request: Any, limit_seconds: float | None) -> Any:
+        """The reply: the message of that name. One that is none can be retried, like a connection that broke."""
         try:
-            return bytes(self._channel.unary_unary(SERVICE + method)(request, timeout=limit_seconds))
+            reply = self._channel.unary_unary(SERVICE + method)(request.SerializeToString(), timeout=limit_seconds)
+            return getattr(services, method + "Response").FromString(reply)
+        except DecodeError as error:
+            raise tf.errors.AbortedError(None, None, BAD) from error
         except ValueError as error:  # the channel was closed meanwhile
             raise tf.errors.CancelledError(None, None, str(error)) from error
         except grpc.RpcError as error:

@@ -13,14 +13,11 @@ from typing import Any
 import grpc
 
 from deeprec_ext.tf_private.master import OPTIONS
-from deeprec_ext.tf_private.wire import pack
+from deeprec_ext.tf_private.tf_services_pb2 import LoggingRequest
 
 log = logging.getLogger("deeprec_ext")
 
 METHOD = "/tensorflow.WorkerService/Logging"
-ENABLE, CLEAR, FETCH_STEP, DISABLE = 1, 2, 3, 4
-"""Fields of TensorFlow's LoggingRequest."""
-
 BEGIN_LIMIT_SECONDS = 0.2
 """How long a step waits for it: a PS that does not answer in time is gone, or costs some records."""
 
@@ -41,22 +38,24 @@ class Transfers:
 
     def connect(self) -> None:
         """So that no step waits for a connection."""
-        self._wait(self._ask(pack((FETCH_STEP, 1)), CONNECT_LIMIT_SECONDS))  # asks for nothing, changes nothing
+        self._wait(
+            self._ask(LoggingRequest(fetch_step_id=[1]), CONNECT_LIMIT_SECONDS)
+        )  # asks for nothing, changes nothing
 
     def begin(self) -> None:
-        self._wait(self._ask(pack((ENABLE, 1)), BEGIN_LIMIT_SECONDS))
+        self._wait(self._ask(LoggingRequest(enable_rpc_logging=True), BEGIN_LIMIT_SECONDS))
 
     def end(self) -> None:
         """Does not wait. What was recorded and not asked for is forgotten."""
-        self._ending = self._ask(pack((DISABLE, 1), (CLEAR, 1)), CONNECT_LIMIT_SECONDS)
+        self._ending = self._ask(LoggingRequest(disable_rpc_logging=True, clear=True), CONNECT_LIMIT_SECONDS)
 
     def close(self) -> None:
         for channel in self._channels:
             channel.close()
 
-    def _ask(self, request: bytes, limit_seconds: float) -> list[Any]:
+    def _ask(self, request: LoggingRequest, limit_seconds: float) -> list[Any]:
         try:
-            return [call.future(request, timeout=limit_seconds) for call in self._calls]
+            return [call.future(request.SerializeToString(), timeout=limit_seconds) for call in self._calls]
         except ValueError as error:  # closed
             log.debug("no record of transfers: %s", error)
             return []

@@ -104,14 +104,14 @@ def test_the_package_of_tfjobs_lists_its_modules(root: Path, room: str):
 
 def test_the_generated_code_is_up_to_date(root: Path, tmp_path: Path):
     pytest.importorskip("grpc_tools")
-    source = "deeprec_ext/proto/deeprec_ext.proto"
-    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}",
-               f"--grpc_python_out={tmp_path}", source]  # fmt: skip
-    subprocess.run(command, cwd=root, check=True, timeout=60)
-    for generated in sorted((tmp_path / "deeprec_ext" / "proto").iterdir()):
-        assert generated.read_text() == (root / "deeprec_ext" / "proto" / generated.name).read_text(), (
-            "run `make proto`"
-        )
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    services = [f"--grpc_python_out={tmp_path}", "deeprec_ext/proto/deeprec_ext.proto"]
+    for more in (services, ["deeprec_ext/tf_private/tf_services.proto"]):
+        subprocess.run([*command, *more], cwd=root, check=True, timeout=60)
+    made = sorted(path for path in tmp_path.rglob("*_pb2*"))
+    assert len(made) == 5
+    for generated in made:
+        assert generated.read_text() == (root / generated.relative_to(tmp_path)).read_text(), "run `make proto`"
 
 
 def test_no_file_names_this_machine_or_a_registry(root: Path):

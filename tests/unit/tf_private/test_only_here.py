@@ -126,7 +126,9 @@ def test_the_table_of_the_critiques_has_every_private_name() -> None:
     section = text.split("## Private parts of TensorFlow", 1)[1].split("\n## ", 1)[0]
     rows = [row.split("|") for row in section.splitlines() if row.startswith("| `")]
     listed = {re.findall(r"`(\w+)\.py`", row[1])[0]: set(re.findall(r"`(\w+)`", row[2])) for row in rows}
-    expected = {path.stem: touched(path) for path in ROOM.glob("*.py") if path.stem != "__init__"}
+    expected = {
+        path.stem: touched(path) for path in ROOM.glob("*.py") if path.stem != "__init__" and "_pb2" not in path.stem
+    }
     assert {name for name, names in expected.items() if names} <= set(listed) <= set(expected)
     for name, names in listed.items():
         assert names == expected[name], name

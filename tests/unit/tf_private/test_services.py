@@ -1,6 +1,8 @@
-"""Messages of ours against those of protocol buffers themselves."""
+"""Messages to and from TensorFlow's own services."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,33 +11,33 @@ tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext.elastic.session.probe import array  # noqa: E402
 from deeprec_ext.proto import deeprec_ext_pb2 as pb  # noqa: E402
-from deeprec_ext.tf_private.wire import fields, first_bytes, first_number, pack, split_strings  # noqa: E402
+from deeprec_ext.tf_private import tf_services_pb2 as services  # noqa: E402
+from deeprec_ext.tf_private.master import MasterSession  # noqa: E402
+from deeprec_ext.tf_private.strings import split_strings  # noqa: E402
 
 
-def test_what_we_pack_others_read():
-    message = pb.Ack.FromString(pack((1, 300), (2, 1), (3, b"because"), (3, b"of this")))
-    assert (message.command_id, message.ok, message.error) == (300, True, "of this")
+def varint(number):
+    return pb.Ack(command_id=number).SerializeToString()[1:] if number else b"\0"
 
 
-@pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**32, 2**63 - 1])
-def test_what_others_pack_we_read(number):
-    message = pb.GazerReport(interval_seconds=1.5, trouble="x" * 1000)
-    message.process.rss_bytes = number
-    packed = message.SerializeToString()
-    assert [field for field, _ in fields(packed)] == [1, 2, 6]
-    assert first_bytes(packed, 6) == b"x" * 1000
-    assert first_number(first_bytes(packed, 2), 2) == number
+def test_names_of_ours_stand_beside_those_of_tensorflow():
+    """Both in one process: a name that is defined twice ends it."""
+    assert {message.full_name for message in services.DESCRIPTOR.message_types_by_name.values()} >= {
+        f"deeprec_ext.tf_private.{name}" for name in ("CreateSessionRequest", "RunCallableResponse", "LoggingRequest")
+    }
 
 
 @pytest.mark.parametrize("broken", [b"\x0a", b"\x0a\x05ab", b"\xff" * 20, b"\x09\x01", b"\x0b"])
 def test_what_is_no_message_is_an_error_that_can_be_retried(broken):
+    session = object.__new__(MasterSession)
+    session._channel = SimpleNamespace(unary_unary=lambda method: lambda request, timeout: broken)
     with pytest.raises(tf.errors.AbortedError):
-        list(fields(broken))
+        session._call("RunCallable", services.RunCallableRequest(), 1.0)
 
 
 def test_strings_as_servers_send_them():
     texts = [b"", b"a", b"b" * 300, "ä".encode()]
-    content = b"".join(pack((1, len(text)))[1:] for text in texts) + b"".join(texts)
+    content = b"".join(varint(len(text)) for text in texts) + b"".join(texts)
     assert split_strings(content, 4) == texts
     for count in (3, 5):
         with pytest.raises(tf.errors.AbortedError):
