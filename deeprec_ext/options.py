@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,9 @@ BAD_RECORDS = ("fail", "skip")
 """What a damaged record of a dataset may do."""
 
 SWITCH = ("auto", "on", "off")
+
+DEFAULT_MAX, DEFAULT_SLOTS = 4, 8
+"""Of PS, and of workers; slots at least."""
 
 SPECIFICATION_VERSION = 1
 """Grows when a field changes its meaning; one that is new is unknown to older AIMasters anyway."""
@@ -354,6 +357,32 @@ def flags_said(arguments: argparse.Namespace, table: Iterable[Option]) -> dict[s
     return {
         row.name: row.said(written(value)) for row, value in given.items() if value is not None and value is not False
     }
+
+
+def backup_said(text: str, place: Callable[[str], str]) -> dict[str, str] | None:
+    """`off`, `peer`, `disk=DIR`, `peer,disk=DIR`, as settings: what is not named is off. None: it is none of these.
+
+    Args:
+        place: what DIR means to a pod; empty: not what it could find.
+    """
+    found = {"peer_backup": "off", "disk_backup": "off"}
+    for word in text.split(",") if text != "off" else ():
+        kind, equals, path = word.partition("=")
+        if kind == "peer" and not equals:
+            found["peer_backup"] = "on"
+        elif kind == "disk" and path and (where := path if "://" in path else place(path)):
+            found["disk_backup"] = where
+        else:
+            return None
+    return found
+
+
+def filled_in(ps: int, wanted_ps: int, max_ps: int | None, slots: int | None) -> tuple[int, int]:
+    """Most PS and slots of a job that starts with `ps` and is known to want up to `wanted_ps`; None: nobody has said."""
+    if max_ps is None:
+        usual = max(wanted_ps, DEFAULT_MAX)
+        max_ps = usual if slots is None else max(ps, min(usual, slots))
+    return max_ps, max(DEFAULT_SLOTS, 2 * max_ps) if slots is None else slots
 
 
 # ------------------------------------------------------------------------------------------- the AIMaster's specification

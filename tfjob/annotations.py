@@ -20,7 +20,18 @@ from typing import Any
 
 from deeprec_ext.bounds import MOST
 from deeprec_ext.layout import layout_called
-from deeprec_ext.options import Option, Settings, Sizes, all_rows, one_of, rows, written
+from deeprec_ext.options import (
+    DEFAULT_MAX,
+    Option,
+    Settings,
+    Sizes,
+    all_rows,
+    backup_said,
+    filled_in,
+    one_of,
+    rows,
+    written,
+)
 from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
 from tfjob.model import names
 from tfjob.model.spec import REPLICAS_MAX, InvalidError, TFJob
@@ -34,7 +45,6 @@ CORES_MAX, BYTES_MAX, SECONDS_MAX, SLOTS_MAX = 100_000, 1 << 60, 3650 * 86_400.0
 TEXT_MAX = 1024
 """Characters of one annotation of ours."""
 
-_DEFAULT_MAX, _DEFAULT_SLOTS = 4, 8
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 _AMOUNTS: Mapping[str, tuple[Callable[[str], float], float, str]] = {
@@ -102,7 +112,7 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
     amounts = {row.name: given.value(row) for row in rows(Sizes) if row.annotation and row.unit in ("cores", "bytes")}
     found = Elastic(
         **{**vars(limits), **{name: value for name, value in amounts.items() if value is not None}},
-        settings=(*_settings(given).items(), *_backup(given)),
+        settings=(*_settings(given).items(), *_backup(given).items()),
         hold=given.boolean("hold"), layout="" if layout == "auto" else layout, package=given.said("package") or "inject",
         state_volume=claim, reachable_from=_reachable_from(given),
     )  # fmt: skip
@@ -172,10 +182,7 @@ def _limits(job: TFJob, given: _Given) -> Sizes:
     first, now = sizes(job, names.STARTED_WITH_ANNOTATION), sizes(job, names.SCALED_TO_ANNOTATION)
     ps, workers = now[names.PS], now.get(names.WORKER, beside)
     slots = given.whole("slots", least=1, most=SLOTS_MAX)
-    usual = max(first[names.PS], _DEFAULT_MAX)
-    max_ps = given.whole("max-ps", least=1)
-    if max_ps is None:
-        max_ps = usual if slots is None else max(first[names.PS], min(usual, slots))
+    max_ps, slots = filled_in(first[names.PS], first[names.PS], given.whole("max-ps", least=1), slots)
     max_workers = given.whole("max-workers", least=beside)
     if names.WORKER not in job.specs:
         if max_workers:
@@ -184,11 +191,9 @@ def _limits(job: TFJob, given: _Given) -> Sizes:
             )
         max_workers = 0
     elif max_workers is None:
-        max_workers = max(first[names.WORKER], _DEFAULT_MAX + beside)
+        max_workers = max(first[names.WORKER], DEFAULT_MAX + beside)
     min_ps, min_workers = given.whole("min-ps", least=1) or 1, given.whole("min-workers", least=beside) or beside
-    if slots is None:
-        slots = max(_DEFAULT_SLOTS, 2 * max_ps)
-    elif slots < max_ps:
+    if slots < max_ps:
         raise given.error("slots", f"max-ps is {max_ps}, and a PS needs at least one slot; raise slots or lower max-ps")
     _check_range(job, given, names.PS, "ps", min_ps, ps, max_ps)
     _check_range(job, given, names.WORKER, "workers", min_workers, workers, max_workers)
@@ -231,23 +236,13 @@ def _settings(given: _Given) -> dict[str, str]:
     return found
 
 
-def _backup(given: _Given) -> tuple[tuple[str, str], ...]:
-    """`off`, `peer`, `disk=DIR`, `peer,disk=DIR`: what is not named is off. Nothing said: the defaults count."""
-    text = given.text("backup")
-    if not text:
-        return ()
-    peer, disk = "off", "off"
-    for word in text.split(",") if text != "off" else ():
-        kind, equals, path = word.partition("=")
-        if kind == "peer" and not equals:
-            peer = "on"
-        elif kind == "disk" and ("://" in path or path.startswith("/")):
-            disk = path
-        else:
-            raise given.error(
-                "backup", "write off, peer, disk=DIR or peer,disk=DIR, DIR absolute: every pod has to see it"
-            )
-    return ("peer_backup", peer), ("disk_backup", disk)
+def _backup(given: _Given) -> dict[str, str]:
+    """Nothing said: the defaults count."""
+    if not (text := given.text("backup")):
+        return {}
+    if (found := backup_said(text, lambda path: path if path.startswith("/") else "")) is None:
+        raise given.error("backup", "write off, peer, disk=DIR or peer,disk=DIR, DIR absolute: every pod has to see it")
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------- values

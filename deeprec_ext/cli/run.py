@@ -115,7 +115,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
         start = estimate(history, label, limits, requests, ceilings, backups=arguments.backup != "off")
         limits = dataclasses.replace(limits, ps=start.size.ps, workers=start.size.workers)
     settings = (
-        *backup_settings(others.get("backup")), *check_autoscale(flags_said(arguments, rows(Settings))).items(),
+        *backup_settings(others.get("backup")).items(), *check_autoscale(flags_said(arguments, rows(Settings))).items(),
         *(split_setting(text) for text in arguments.setting),
     )  # fmt: skip
     values_given(settings)

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.events import ScriptedEvent
-
-_DEFAULT_MAX = 4
-_DEFAULT_SLOTS = 8
+from deeprec_ext.options import DEFAULT_MAX, DEFAULT_SLOTS, filled_in
 
 
 @dataclass(frozen=True)
@@ -35,14 +33,11 @@ def resolve_limits(
     wanted_workers = max(
         [workers, *(event.count for event in events if event.action == "scale" and event.target == "workers")]
     )
-    default_max_ps = max(wanted_ps, _DEFAULT_MAX)
-    if max_ps is None:
-        max_ps = default_max_ps if slots is None else max(ps, min(default_max_ps, slots))
+    max_ps, slots = filled_in(ps, wanted_ps, max_ps, slots)
     limits = Limits(
-        ps=ps, workers=workers, slots=max(_DEFAULT_SLOTS, 2 * max_ps) if slots is None else slots,
-        min_ps=1 if min_ps is None else min_ps, max_ps=max_ps,
+        ps=ps, workers=workers, slots=slots, min_ps=1 if min_ps is None else min_ps, max_ps=max_ps,
         min_workers=0 if min_workers is None else min_workers,
-        max_workers=max(wanted_workers, _DEFAULT_MAX) if max_workers is None else max_workers, evaluator=evaluator,
+        max_workers=max(wanted_workers, DEFAULT_MAX) if max_workers is None else max_workers, evaluator=evaluator,
     )  # fmt: skip
     _check_counts(limits)
     for number, event in enumerate(events, 1):
@@ -56,15 +51,15 @@ def growth(
 ) -> tuple[str, ...]:  # fmt: skip
     """What nobody has asked for by its flag, and `resolve_limits` has raised above its default: a line for each."""
     told = []
-    if max_ps is None and limits.max_ps > _DEFAULT_MAX:
+    if max_ps is None and limits.max_ps > DEFAULT_MAX:
         more = f" and {limits.slots:,} slots" if slots is None else ""
-        usual = f"{_DEFAULT_MAX}{f' and {_DEFAULT_SLOTS}' if slots is None else ''}"
+        usual = f"{DEFAULT_MAX}{f' and {DEFAULT_SLOTS}' if slots is None else ''}"
         told.append(f"up to {limits.max_ps:,} PS{more} instead of {usual}: {_need('ps', limits.ps, events)}")
-    elif slots is None and limits.slots > _DEFAULT_SLOTS:
-        told.append(f"{limits.slots:,} slots instead of {_DEFAULT_SLOTS}: --max-ps {limits.max_ps} needs them")
-    if max_workers is None and limits.max_workers > _DEFAULT_MAX:
+    elif slots is None and limits.slots > DEFAULT_SLOTS:
+        told.append(f"{limits.slots:,} slots instead of {DEFAULT_SLOTS}: --max-ps {limits.max_ps} needs them")
+    if max_workers is None and limits.max_workers > DEFAULT_MAX:
         told.append(
-            f"up to {limits.max_workers:,} workers instead of {_DEFAULT_MAX}: {_need('workers', limits.workers, events)}"
+            f"up to {limits.max_workers:,} workers instead of {DEFAULT_MAX}: {_need('workers', limits.workers, events)}"
         )
     return tuple(told)
 

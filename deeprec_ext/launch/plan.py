@@ -19,7 +19,7 @@ from deeprec_ext.launch.records.history import bounds_of, size_of
 from deeprec_ext.launch.resources import Ceilings, Requests
 from deeprec_ext.launch.roles.runner import Command
 from deeprec_ext.layout import CHIEF, Choice
-from deeprec_ext.options import Settings, Sizes, rows, specification, values_given
+from deeprec_ext.options import Settings, Sizes, backup_said, rows, specification, values_given
 from deeprec_ext.rundir import RunDirectory
 
 NAMED_MAX = 8
@@ -160,23 +160,13 @@ def start_values(start: Start | None) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def backup_settings(text: str | None) -> tuple[tuple[str, str], ...]:
-    """`--backup`, and the annotation `backup` of a TFJob, as settings: what is not named is off. Raises UsageError.
-
-    `off`, `peer`, `disk=DIR`, `peer,disk=DIR`. None: nothing was said, the defaults and the script's BackupHook count.
-    """
+def backup_settings(text: str | None) -> dict[str, str]:
+    """`--backup` as settings. None: nothing was said, the defaults and the script's BackupHook count. Raises UsageError."""
     if text is None:
-        return ()
-    peer, disk = "off", "off"
-    for word in text.split(",") if text != "off" else ():
-        kind, equals, path = word.partition("=")
-        if kind == "peer" and not equals:
-            peer = "on"
-        elif kind == "disk" and path:
-            disk = path if "://" in path else str(Path(path).absolute())
-        else:
-            raise UsageError(f"--backup {text}: write off, peer, disk=DIR or peer,disk=DIR")
-    return ("peer_backup", peer), ("disk_backup", disk)
+        return {}
+    if (found := backup_said(text, lambda path: str(Path(path).absolute()))) is None:
+        raise UsageError(f"--backup {text}: write off, peer, disk=DIR or peer,disk=DIR")
+    return found
 
 
 def check_autoscale(said: Mapping[str, str]) -> dict[str, str]:

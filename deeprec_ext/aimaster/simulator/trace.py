@@ -24,7 +24,7 @@ from deeprec_ext.aimaster.policy.limits import contradiction, fits
 from deeprec_ext.aimaster.policy.observed import Limits, Size
 from deeprec_ext.aimaster.simulator.job_model import JobModel
 from deeprec_ext.errors import UsageError
-from deeprec_ext.options import OBJECTIVES
+from deeprec_ext.options import OBJECTIVES, Sizes, rows
 from deeprec_ext.units import parse_bytes
 
 VERSION = 1
@@ -126,9 +126,7 @@ def _job(entry: Any, where: str) -> Workload:
     return job
 
 
-_NAMES = {"ps_memory": "ps_memory_bytes", "worker_memory": "worker_memory_bytes",
-          "max_ps_memory": "max_ps_memory_bytes", "max_worker_memory": "max_worker_memory_bytes",
-          "total_memory": "total_memory_bytes"}  # fmt: skip
+_NAMES = {row.key.replace("-", "_"): row.name for row in rows(Sizes)}
 _RANGES: Mapping[str, tuple[float, float]] = {
     "parallelism": (0.01, 1000), "ps_parallelism": (0.01, 1000), "max_ps": (1, 1000), "max_workers": (0, 10_000),
     "noise": (0, 2), "bursts": (0, 1), "hot_share": (0, 1), "pod_start_seconds": (0, 86400), "pod_start_scatter": (0, 2),
