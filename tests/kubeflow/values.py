@@ -13,13 +13,13 @@ from deeprec_ext.gazer.prometheus import exposition
 from tests.kubeflow.world import RUNNING, Case, cases, job, world
 from tests.unit.tfjob.world import T0, Cluster, template
 from tfjob.model import conditions
+from tfjob.model.events import Event
 from tfjob.model.kinds import PODS, Manifest
 from tfjob.model.spec import MULTIKUEUE, OURS, InvalidError, TFJob, check_manager, check_update
 from tfjob.operator.informer import EXPECTED_SECONDS, Informer
 from tfjob.operator.job_counts import JOBS, JobCounts
 from tfjob.pods import gang
 from tfjob.pods.replica import pod
-from tfjob.reconciling.actions import Event
 from tfjob.reconciling.observed import Options, retryable
 
 API = "apis/kubeflow.org/v1"

@@ -15,13 +15,14 @@ from tfjob.annotations import Elastic
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
 from tfjob.api.watching import changes
 from tfjob.model import names
+from tfjob.model.events import Event
 from tfjob.model.kinds import PODS, SERVICES, TFJOBS, Manifest, Resource
 from tfjob.operator.informer import Informer, Key, name_of, version_of
 from tfjob.operator.job_counts import JobCounts
 from tfjob.operator.priorities import Priorities
 from tfjob.operator.queue import WorkQueue
-from tfjob.operator.telling import Teller, created_or_deleted
-from tfjob.reconciling.actions import Actions, Deletion, Event
+from tfjob.operator.recorder import EventRecorder, created_or_deleted
+from tfjob.reconciling.actions import Actions, Deletion
 from tfjob.reconciling.observed import Observed, Options
 from tfjob.reconciling.reconcile import reconcile
 
@@ -78,7 +79,7 @@ class Controller:
             for resource in (PODS, SERVICES, *([pod_groups] if pod_groups else []))
         }
         self._writes = asyncio.Semaphore(WRITES)
-        self._teller = Teller(api, self._writes)
+        self._recorder = EventRecorder(api, self._writes)
 
     # ------------------------------------------------------------------------------------------------ what is there
 
@@ -170,9 +171,9 @@ class Controller:
         try:
             job = await self._write(key, job, actions, done)
         finally:
-            await self._teller.done(job, done)
+            await self._recorder.done(job, done)
         for event in actions.events:
-            await self._teller.state(job, event)
+            await self._recorder.state(job, event)
             self.job_counts.told(job, event)
         if actions.delete_job:
             await self._delete_job(key, job)
@@ -181,11 +182,11 @@ class Controller:
         try:
             deleted = await self._api.delete(TFJOBS, *key, uid=job["metadata"].get("uid", ""))
         except ApiError as error:
-            await self._teller.state(job, Event("Warning", "FailedDeleteJob", f"Error deleting: {error}"))
+            await self._recorder.state(job, Event("Warning", "FailedDeleteJob", f"Error deleting: {error}"))
             raise
         if deleted:
             self.job_counts.deleted(job)
-            await self._teller.done(job, [Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {key[1]}")])
+            await self._recorder.done(job, [Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {key[1]}")])
 
     async def _write(self, key: Key, job: Manifest, actions: Actions, done: list[Event]) -> Manifest:
         """Everything but Events; the job as it is then. What was made is noted in `done`."""
@@ -211,7 +212,7 @@ class Controller:
             if actions.aimaster is not None:
                 await self._ensure_aimaster(key, job, actions.aimaster)
         except ForbiddenError as error:  # rights that are too narrow, or a quota: the user has to know
-            await self._teller.state(job, Event("Warning", "Forbidden", str(error)))
+            await self._recorder.state(job, Event("Warning", "Forbidden", str(error)))
             raise
         return job
 
@@ -248,7 +249,7 @@ class Controller:
             _count(self.counts.created, "Create", resource, made, done)
             if job is not None and resource in TOLD:
                 for event in sorted(refused, key=lambda one: one.message)[:REFUSED_TOLD]:
-                    await self._teller.state(job, event)
+                    await self._recorder.state(job, event)
 
     async def _ensure_aimaster(self, key: Key, job: Manifest, options: Elastic) -> None:
         """Raises ApiError, UsageError; told as of any pod of the job."""
@@ -256,7 +257,7 @@ class Controller:
             await self._make_aimaster(job, options, self._informers[PODS].of(key))
         except (ApiError, UsageError) as error:
             if not isinstance(error, ConflictError):
-                await self._teller.state(job, _refused(TOLD[PODS], names.aimaster_name(key[1]), error))
+                await self._recorder.state(job, _refused(TOLD[PODS], names.aimaster_name(key[1]), error))
             raise
 
     async def _delete(

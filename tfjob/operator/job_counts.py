@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from deeprec_ext.gazer.prometheus import COUNTER, Exported, Facts
 from tfjob.model import conditions
+from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
-from tfjob.reconciling.actions import Event
 
 FRAMEWORK = "tensorflow"
 KINDS = ("created", "deleted", "successful", "failed", "restarted")

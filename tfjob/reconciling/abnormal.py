@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
-from tfjob.reconciling.actions import Event
 from tfjob.reconciling.observed import View, container_statuses, deleting, name_of, phase
 
 TOLD = 10

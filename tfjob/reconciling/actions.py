@@ -7,27 +7,13 @@ comes before what is created: a job whose pods the server refuses has one, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any
 
 from tfjob.annotations import Elastic
+from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Event:
-    """A Kubernetes Event on the TFJob.
-
-    Some tell of a state and come with every look at it (a pod of somebody else is in the way): who sends them remembers
-    what it has sent.
-    """
-
-    type: str  # Normal or Warning
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True)
@@ -60,6 +46,9 @@ class Actions:
     """The AIMaster of this elastic job has to be there, with everything it needs."""
 
     events: tuple[Event, ...] = ()
+    """Some tell of a state and come with every look at it (a pod of somebody else is in the way): who sends them remembers
+    what it has sent."""
+
     delete_job: bool = False
     again_seconds: float | None = field(default=None, compare=False)
     """Look again after so long even if nothing changes; None: no need."""
@@ -79,22 +68,11 @@ class Actions:
 def together(parts: Sequence[Actions]) -> Actions:
     """All of them, in this order; of what there is only one of, the last one."""
     waits = [one.again_seconds for one in parts if one.again_seconds is not None]
-    return Actions(
-        annotations=tuple(pair for one in parts for pair in one.annotations),
-        delete_pods=tuple(pod for one in parts for pod in one.delete_pods),
-        delete_services=tuple(service for one in parts for service in one.delete_services),
-        delete_pod_group=_last(one.delete_pod_group for one in parts),
-        write_pod_group=_last(one.write_pod_group for one in parts),
-        create_services=tuple(service for one in parts for service in one.create_services),
-        create_pods=tuple(pod for one in parts for pod in one.create_pods),
-        aimaster=_last(one.aimaster for one in parts), status=_last(one.status for one in parts),
-        events=tuple(event for one in parts for event in one.events),
-        delete_job=any(one.delete_job for one in parts), again_seconds=min(waits) if waits else None,
-    )  # fmt: skip
-
-
-def _last(values: Iterable[T | None]) -> T | None:
-    found = None
-    for value in values:
-        found = found if value is None else value
-    return found
+    joined: dict[str, Any] = {}
+    for one in parts:
+        for name, value in vars(one).items():
+            if isinstance(value, tuple):
+                joined[name] = (*joined.get(name, ()), *value)
+            elif value is not None and value is not False:
+                joined[name] = value
+    return Actions(**{**joined, "again_seconds": min(waits) if waits else None})

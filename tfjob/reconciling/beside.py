@@ -11,8 +11,9 @@ from datetime import datetime
 from tfjob.annotations import Elastic
 from tfjob.annotations import parse as parse_annotations
 from tfjob.model.conditions import INVALID, is_finished, reason_of
+from tfjob.model.events import Event
 from tfjob.model.spec import InvalidError, TFJob
-from tfjob.reconciling.actions import Actions, Event
+from tfjob.reconciling.actions import Actions
 from tfjob.reconciling.admission import is_injected, policies_told
 from tfjob.reconciling.elastic_end import aimaster_lost, still_finishing
 from tfjob.reconciling.ends import clean

@@ -6,10 +6,11 @@ from datetime import datetime
 
 from tfjob.model import names
 from tfjob.model.conditions import FAILED, RUNNING, SUCCEEDED, SUSPENDED, condition, is_true, reason_of, set_condition
+from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
 from tfjob.model.spec import TFJob
 from tfjob.model.times import seconds_since
-from tfjob.reconciling.actions import Actions, Event
+from tfjob.reconciling.actions import Actions
 from tfjob.reconciling.elastic_end import still_finishing
 from tfjob.reconciling.limits import ended_by_limit
 from tfjob.reconciling.observed import View, deleting, deletion, name_of, owned, phase

@@ -27,13 +27,14 @@ from tfjob.model.conditions import (
     reason_of,
     set_condition,
 )
+from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
 from tfjob.model.spec import IMMUTABLE, MANAGED_BY, OURS, InvalidError, TFJob, manager_of
 from tfjob.model.times import stamp
 from tfjob.pods import gang
 from tfjob.reconciling import limits
 from tfjob.reconciling.abnormal import abnormal_events
-from tfjob.reconciling.actions import Actions, Event
+from tfjob.reconciling.actions import Actions
 from tfjob.reconciling.elastic_end import aimaster_lost
 from tfjob.reconciling.ends import finish, suspend
 from tfjob.reconciling.observed import Observed, View, deletion, owned, owner_of, phase

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tfjob.model import names
 from tfjob.model.conditions import RESTARTING, reason_of
+from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
 from tfjob.model.spec import ReplicaSpec
 from tfjob.pods import replica
 from tfjob.pods.gang import foreign_scheduler
-from tfjob.reconciling.actions import Actions, Event, together
+from tfjob.reconciling.actions import Actions, together
 from tfjob.reconciling.limits import count_recreations
 from tfjob.reconciling.observed import View, deleting, deletion, exit_code, index_of, name_of, owner_of, retryable
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import datetime
 import json
 import logging
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from deeprec_ext.aimaster.core.signals import Signal
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.units import format_bytes, format_seconds
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError
+from tfjob.model.events import Event
 from tfjob.model.kinds import EVENTS, Manifest
 
 log = logging.getLogger(__name__)
-
-MESSAGE_MAX = 1000
-"""The server takes 1 024 characters."""
 
 LOST = {"ps": "PSLost", "chief": "ChiefLost", "worker": "WorkerLost", "evaluator": "EvaluatorLost"}
 OUTCOMES = {
@@ -27,55 +25,44 @@ OUTCOMES = {
 }  # fmt: skip
 
 
-class Told(NamedTuple):
-    """Of a Kubernetes Event."""
-
-    type: str
-    reason: str
-    message: str
-
-
-def tell(type_: str, role: str, fields: Mapping[str, Any]) -> Told | None:
+def tell(type_: str, role: str, fields: Mapping[str, Any]) -> Event | None:
     """From an event of the AIMaster; None for what is only for its own log. Pure."""
-    if type_ == "scaling_queued":
-        asked = f" ({fields['reason']})" if fields.get("reason") else ""
-        return Told("Normal", "ScalingRequested", _scaling(fields) + asked)
     if type_ == "scaling_ended" and fields.get("outcome") in OUTCOMES:
-        kind, reason = OUTCOMES[fields["outcome"]]
-        return Told(kind, reason, _scaling(fields) + _how(fields))
-    if type_ == "request_refused":
-        return Told("Warning", "ScalingRefused", f"{fields['to_count']} {fields['target']}: {fields['reason']}")
+        return Event(*OUTCOMES[fields["outcome"]], _scaling(fields) + _how(fields))
     if type_ == "failure":
-        return Told("Warning", LOST.get(role.partition("-")[0], "RoleLost"), f"{role}: {fields.get('cause', '')}")
-    if type_ == "promoted":
-        forgotten = f", {fields['stale_records']} records forgotten" if fields.get("stale_records") else ""
-        text = f"{fields['slots']} slots of {role} go on from their peer backups{forgotten}"
-        return Told("Normal", "PSPromoted", text)
-    if type_ == "ps_replaced":
-        return Told("Normal", "PSReplaced", f"{role}: the model comes from the disk backup or the last checkpoint")
-    if type_ == "recovered":
-        text = f"{role} trains again after {format_seconds(fields['seconds'])}"
-        return Told("Normal", "Recovered", text + (f", by {fields['by']}" if fields.get("by") else ""))
-    if type_ == "decision":
-        return Told("Normal", "Decision", f"decision {fields['number']}: {fields['action']}, {fields['reason']}")
-    if type_ == "refusal":
-        return Told("Warning", "ScriptRefused", str(fields.get("reason", "")))
+        return Event("Warning", LOST.get(role.partition("-")[0], "RoleLost"), f"{role}: {fields.get('cause', '')}")
     if type_ == "notice":
         remedy = f": {fields['remedy']}" if fields.get("remedy") else ""
-        return Told("Normal" if fields.get("mended") else "Warning", "Notice", f"{role}: {fields['text']}{remedy}")
-    if type_ == "reclaimed":
-        return Told("Warning", "NodeReclaimed", f"{role}: {fields['reason']}; {fields['answer']}")
-    if type_ == "aimaster_restarted":
-        return Told(
-            "Normal", "AIMasterRestarted", f"AIMaster {fields['incarnation']} goes on where the one before it ended"
-        )
-    if type_ == "broken":
-        return Told(
-            "Warning", "AIMasterFailed", f"{fields['reason']}; it is started again, and training goes on meanwhile"
-        )
-    if type_ == "job_failed":
-        return Told("Warning", "JobFailed", str(fields.get("reason", "")))
-    return None
+        return Event("Normal" if fields.get("mended") else "Warning", "Notice", f"{role}: {fields['text']}{remedy}")
+    if type_ not in TOLD:
+        return None
+    kind, reason, message = TOLD[type_]
+    return Event(kind, reason, message(role, fields))
+
+
+TOLD: Mapping[str, tuple[str, str, Callable[[str, Mapping[str, Any]], str]]] = {
+    "scaling_queued": ("Normal", "ScalingRequested", lambda _, one: _scaling(one) + _in_brackets(one.get("reason"))),
+    "request_refused": ("Warning", "ScalingRefused", lambda _, one: f"{one['to_count']} {one['target']}: {one['reason']}"),
+    "promoted": ("Normal", "PSPromoted", lambda role, one: f"{one['slots']} slots of {role} go on from their peer backups"
+                 + (f", {one['stale_records']} records forgotten" if one.get("stale_records") else "")),
+    "ps_replaced": ("Normal", "PSReplaced",
+                    lambda role, _: f"{role}: the model comes from the disk backup or the last checkpoint"),
+    "recovered": ("Normal", "Recovered", lambda role, one: f"{role} trains again after {format_seconds(one['seconds'])}"
+                  + (f", by {one['by']}" if one.get("by") else "")),
+    "decision": ("Normal", "Decision", lambda _, one: f"decision {one['number']}: {one['action']}, {one['reason']}"),
+    "refusal": ("Warning", "ScriptRefused", lambda _, one: str(one.get("reason", ""))),
+    "reclaimed": ("Warning", "NodeReclaimed", lambda role, one: f"{role}: {one['reason']}; {one['answer']}"),
+    "aimaster_restarted": ("Normal", "AIMasterRestarted",
+                           lambda _, one: f"AIMaster {one['incarnation']} goes on where the one before it ended"),
+    "broken": ("Warning", "AIMasterFailed",
+               lambda _, one: f"{one['reason']}; it is started again, and training goes on meanwhile"),
+    "job_failed": ("Warning", "JobFailed", lambda _, one: str(one.get("reason", ""))),
+}  # fmt: skip
+"""Event of the AIMaster → type, reason, (role, its fields) → message."""
+
+
+def _in_brackets(text: str | None) -> str:
+    return f" ({text})" if text else ""
 
 
 def _scaling(fields: Mapping[str, Any]) -> str:
@@ -98,7 +85,7 @@ def _how(fields: Mapping[str, Any]) -> str:
     return f" in {format_seconds(float(fields.get('seconds', 0.0)))}{moved}"
 
 
-class Teller:
+class Reporter:
     """`about`: the TFJob, as `involvedObject` names it."""
 
     def __init__(self, api: Api, namespace: str, about: Manifest, job: Job) -> None:
@@ -124,15 +111,11 @@ class Teller:
         last = self._newest()
         await self._changed.until(lambda: self._told >= last, timeout_seconds)
 
-    async def _create(self, told: Told, sequence: int, time: float) -> bool:
+    async def _create(self, told: Event, sequence: int, time: float) -> bool:
         """Whether to go on."""
-        when = datetime.datetime.fromtimestamp(time, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        body = {
-            "apiVersion": "v1", "kind": "Event", "involvedObject": self._about, "type": told.type, "reason": told.reason,
-            "metadata": {"name": f"{self._about['name']}.{self._job.incarnation:x}.{sequence:x}"},
-            "message": told.message[:MESSAGE_MAX], "source": {"component": "deeprec-aimaster"}, "count": 1,
-            "firstTimestamp": when, "lastTimestamp": when,
-        }  # fmt: skip
+        when = datetime.datetime.fromtimestamp(time, datetime.timezone.utc)
+        metadata = {"name": f"{self._about['name']}.{self._job.incarnation:x}.{sequence:x}"}
+        body = told.manifest(metadata, self._about, "deeprec-aimaster", when)
         try:
             await self._api.create(EVENTS, self._namespace, body)
         except ConflictError:

@@ -34,7 +34,7 @@ from deeprec_ext.aimaster.kubernetes.making import insist
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reclaim import Reclaim
 from deeprec_ext.aimaster.kubernetes.replicas import Replicas, ReplicasMaker
-from deeprec_ext.aimaster.kubernetes.reporting import Teller
+from deeprec_ext.aimaster.kubernetes.reporting import Reporter
 from deeprec_ext.aimaster.kubernetes.snapshot import Snapshot, SnapshotError
 from deeprec_ext.aimaster.kubernetes.written import Source, find, make_factory
 from deeprec_ext.aimaster.main import EXIT_FAILED, EXIT_USAGE, WEB_STOP_SECONDS, serve_web
@@ -134,7 +134,7 @@ class _Running:
         self._job = job = master.job
         backend.trained = lambda name: has_trained(job, name)
         namespace = source.job.namespace
-        self._teller = Teller(api, namespace, source.about, job)
+        self._reporter = Reporter(api, namespace, source.about, job)
         naming = Naming(source.job.name, source.job.chief)
         self._follower = Follower(api, namespace, naming, job, master.scalings, backend) if source.followed else None
         self._reclaim = Reclaim(api, job, master.scalings, backend)
@@ -168,7 +168,7 @@ class _Running:
             web = loop.create_task(serve_web(master, http, self._certs))
             beside = {
                 "its state is not kept in the ConfigMap": self._keeper.run(),
-                "there are no Events of the job": self._teller.run(),
+                "there are no Events of the job": self._reporter.run(),
                 "nodes are not watched": self._reclaim.watch(),
             }
             if self._follower is not None:
@@ -248,4 +248,4 @@ class _Running:
             await self._job.keep()
         except DeepRecError as error:
             log.error("%s", error)
-        await self._teller.flush(LAST_WORDS_SECONDS)
+        await self._reporter.flush(LAST_WORDS_SECONDS)

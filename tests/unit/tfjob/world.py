@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any
 
 from tfjob.model import names
+from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
 from tfjob.model.spec import TFJob
 from tfjob.model.times import stamp
-from tfjob.reconciling.actions import Actions, Deletion, Event
+from tfjob.reconciling.actions import Actions, Deletion
 from tfjob.reconciling.observed import Observed, Options
 from tfjob.reconciling.reconcile import reconcile
 

@@ -14,7 +14,7 @@ import pytest
 from deeprec_ext.aimaster.kubernetes.following import Follower, status_line
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reclaim import TAINTS, Reclaim
-from deeprec_ext.aimaster.kubernetes.reporting import LOST, Teller, tell
+from deeprec_ext.aimaster.kubernetes.reporting import LOST, Reporter, tell
 from deeprec_ext.aimaster.state.lock import Hold
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, FakeApi
 from tests.unit.aimaster.world import World, world
@@ -309,7 +309,7 @@ def test_what_is_told(type_: str, role: str, fields: dict[str, Any], told: tuple
 def test_scalings_and_failovers_are_events_of_the_tfjob(tmp_path: Path) -> None:
     async def test(scene: Scene) -> None:
         job = scene.it.master.job
-        teller = Teller(scene.api, NAMESPACE, {"kind": "TFJob", "name": "ctr", "uid": "u"}, job)  # type: ignore[arg-type]
+        teller = Reporter(scene.api, NAMESPACE, {"kind": "TFJob", "name": "ctr", "uid": "u"}, job)  # type: ignore[arg-type]
         telling = asyncio.ensure_future(teller.run())
         await scene.it.scale(ps=3)
         assert (await scene.it.ended()).outcome == "committed"
@@ -329,7 +329,7 @@ def test_scalings_and_failovers_are_events_of_the_tfjob(tmp_path: Path) -> None:
 def test_without_the_right_to_tell_nothing_else_suffers(tmp_path: Path) -> None:
     async def test(scene: Scene) -> None:
         scene.api.forbidden = {("create", "events")}
-        teller = Teller(scene.api, NAMESPACE, {"name": "ctr"}, scene.it.master.job)  # type: ignore[arg-type]
+        teller = Reporter(scene.api, NAMESPACE, {"name": "ctr"}, scene.it.master.job)  # type: ignore[arg-type]
         telling = asyncio.ensure_future(teller.run())
         await scene.it.scale(workers=2)
         await asyncio.wait_for(telling, 5)

@@ -17,24 +17,20 @@ from datetime import datetime, timezone
 from deeprec_ext.errors import DeepRecError
 from tfjob.api.client import Api
 from tfjob.model import names
+from tfjob.model.events import Event
 from tfjob.model.kinds import EVENTS, Manifest
-from tfjob.model.times import stamp
-from tfjob.reconciling.actions import Event
 from tfjob.reconciling.observed import name_of
 
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS, REMEMBERED = 3600.0, 10_000
-SOURCE = names.CONTROLLER
-MESSAGE_MAX = 1024
-"""Characters; the server takes no more."""
 
 SINGLE = 20
 """Of more objects at once one Event tells: a job of 1 000 pods must not cost 2 000 Events. (client-go keeps back what is more
 than 25 of one object, so Kubeflow's controller does not tell each of them either.)"""
 
 
-class Teller:
+class EventRecorder:
     """For one event loop. `writes` bounds requests at the same time, together with others'."""
 
     def __init__(self, api: Api, writes: asyncio.Semaphore) -> None:
@@ -57,10 +53,12 @@ class Teller:
         await asyncio.gather(*(self._write(job, event) for event in events))
 
     async def _write(self, job: Manifest, event: Event) -> None:
-        body = event_manifest(job, event, datetime.now(timezone.utc))
+        name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+        metadata = {"generateName": f"{name}.", "namespace": namespace}
+        body = event.manifest(metadata, about(job), names.CONTROLLER, datetime.now(timezone.utc))
         try:
             async with self._writes:
-                await self._api.create(EVENTS, job["metadata"]["namespace"], body)
+                await self._api.create(EVENTS, namespace, body)
         except DeepRecError as error:
             log.warning("the event %s of %s was not written: %s", event.reason, name_of(job), error)
 
@@ -74,18 +72,10 @@ def created_or_deleted(verb: str, kind: str, objects: Sequence[str]) -> tuple[Ev
     return (Event("Normal", reason, f"{what}s: {shown} and {len(objects) - SINGLE} more"),)
 
 
-def event_manifest(job: Manifest, event: Event, now: datetime) -> Manifest:
-    """A core/v1 Event about the job."""
+def about(job: Manifest) -> Manifest:
+    """The job, as an Event names it."""
     metadata = job["metadata"]
-    time_ = stamp(now)
     return {
-        "apiVersion": "v1", "kind": "Event",
-        "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
-        "involvedObject": {
-            "apiVersion": names.API_VERSION, "kind": names.KIND, "name": metadata["name"],
-            "namespace": metadata["namespace"], "uid": metadata.get("uid", ""),
-            "resourceVersion": metadata.get("resourceVersion", ""),
-        },
-        "type": event.type, "reason": event.reason, "message": event.message[:MESSAGE_MAX],
-        "source": {"component": SOURCE}, "firstTimestamp": time_, "lastTimestamp": time_, "count": 1,
+        "apiVersion": names.API_VERSION, "kind": names.KIND, "name": metadata["name"], "namespace": metadata["namespace"],
+        "uid": metadata.get("uid", ""), "resourceVersion": metadata.get("resourceVersion", ""),
     }  # fmt: skip
