@@ -46,8 +46,8 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     beside = arguments.mode == "beside-kubeflow"
     check(arguments, beside)
-    from tfjob.aimaster import Options
     from tfjob.operator.main import OperatorOptions, start
+    from tfjob.pods.aimaster import Options
 
     return start(
         OperatorOptions(

@@ -15,8 +15,8 @@ from deeprec_ext.errors import DeepRecError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
     from deeprec_ext.cli.cluster.documents import Document
-    from tfjob.aimaster import Options
     from tfjob.api.client import Api
+    from tfjob.pods.aimaster import Options
 
 ELASTIC = 'aimaster.deeprec.io/enabled: "true"'
 
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 def options_of(arguments: argparse.Namespace) -> Options:
     """Raises UsageError."""
     from deeprec_ext.cli.operator import read_overlay
-    from tfjob.aimaster import Options
+    from tfjob.pods.aimaster import Options
 
     if not arguments.no_operator:
         for flag in ("image", "package_image", "aimaster_overlay"):

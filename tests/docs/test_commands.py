@@ -16,7 +16,7 @@ import yaml
 from deeprec_ext.cli.main import COMMANDS, build_parser
 from deeprec_ext.launch.events import parse_events
 from tests.docs.reading import ROOT, CommandLine, blocks, command_lines, name, pages
-from tfjob.annotations import parse as parse_annotations
+from tfjob.model.annotations import parse as parse_annotations
 from tfjob.model.spec import TFJob
 
 LINES = command_lines()

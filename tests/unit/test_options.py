@@ -17,8 +17,9 @@ from deeprec_ext.launch.plan import aimaster_command
 from deeprec_ext.options import BOTH, JobSpec, all_rows, option, read_specification, rows, specification
 from tests.docs.test_options import settings_page
 from tests.unit.tfjob.world import ELASTIC, manifest
-from tfjob import aimaster, annotations
+from tfjob.model import annotations
 from tfjob.model.spec import InvalidError, TFJob
+from tfjob.pods import aimaster
 
 PREFIX = "aimaster.deeprec.io/"
 

@@ -1,5 +1,5 @@
-"""The contract, pure: a TFJob (`spec`), how everything of it is called (`names`), its `conditions`, and how the API writes
-things: `kinds` of objects, `events`, `times`, `quantities`.
+"""The contract, pure: a TFJob (`spec`), how everything of it is called (`names`), the `annotations` that make it elastic, its
+`conditions`, and how the API writes things: `kinds` of objects, `events`, `times`, `quantities`.
 
 Of a manifest that somebody has written, `templates` says whether the server would make pods of it, and `unknown` which keys
 nobody reads.

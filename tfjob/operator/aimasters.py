@@ -12,13 +12,12 @@ import logging
 from collections.abc import Sequence
 
 from deeprec_ext.errors import UsageError
-from tfjob import aimaster
-from tfjob.annotations import Elastic
 from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
 from tfjob.model import names
+from tfjob.model.annotations import Elastic
 from tfjob.model.kinds import Manifest, Resource, resource_of
 from tfjob.model.spec import TFJob
-from tfjob.pods import certificates
+from tfjob.pods import aimaster, certificates
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from deeprec_ext.errors import DeepRecError, UsageError
-from tfjob.annotations import Elastic
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
 from tfjob.api.watching import changes
 from tfjob.model import names
+from tfjob.model.annotations import Elastic
 from tfjob.model.events import Event
 from tfjob.model.kinds import PODS, SERVICES, TFJOBS, Manifest, Resource
 from tfjob.operator.informer import Informer, Key, name_of, version_of

@@ -16,7 +16,6 @@ from typing import Any
 
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.printable import LineFormatter
-from tfjob.aimaster import Options as AIMasterOptions
 from tfjob.api.client import IN_CLUSTER_NAMESPACE, Api, ApiError, NotFoundError
 from tfjob.model import names
 from tfjob.model.kinds import TFJOBS
@@ -26,6 +25,7 @@ from tfjob.operator.leader import Leader
 from tfjob.operator.own_image import own_image
 from tfjob.operator.web import serve
 from tfjob.operator.webhook import Webhook, WebhookOptions
+from tfjob.pods.aimaster import Options as AIMasterOptions
 from tfjob.pods.gang import resource as pod_groups_of
 from tfjob.reconciling import beside
 from tfjob.reconciling.observed import Options

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfjob.annotations import Elastic
+from tfjob.model.annotations import Elastic
 from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
 

@@ -15,9 +15,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tfjob.annotations import OURS, SIZES_OF_PODS, Elastic, started_with
-from tfjob.annotations import parse as parse_annotations
 from tfjob.model import names
+from tfjob.model.annotations import OURS, SIZES_OF_PODS, Elastic, started_with
+from tfjob.model.annotations import parse as parse_annotations
 from tfjob.model.kinds import Manifest
 from tfjob.model.spec import InvalidError, TFJob, check_manager
 from tfjob.model.templates import check as check_templates

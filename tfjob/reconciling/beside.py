@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from tfjob.annotations import Elastic
-from tfjob.annotations import parse as parse_annotations
+from tfjob.model.annotations import Elastic
+from tfjob.model.annotations import parse as parse_annotations
 from tfjob.model.conditions import INVALID, is_finished, reason_of
 from tfjob.model.events import Event
 from tfjob.model.spec import InvalidError, TFJob

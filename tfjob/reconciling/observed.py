@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from tfjob.annotations import Elastic
 from tfjob.model import names
+from tfjob.model.annotations import Elastic
 from tfjob.model.kinds import Manifest
 from tfjob.model.spec import ReplicaSpec, TFJob
 from tfjob.model.times import parse_time

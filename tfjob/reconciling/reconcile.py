@@ -12,9 +12,9 @@ from __future__ import annotations
 import dataclasses
 from datetime import datetime
 
-from tfjob.annotations import Elastic, is_elastic, started_with
-from tfjob.annotations import parse as parse_annotations
 from tfjob.model import names
+from tfjob.model.annotations import Elastic, is_elastic, started_with
+from tfjob.model.annotations import parse as parse_annotations
 from tfjob.model.conditions import (
     CREATED,
     FAILED,

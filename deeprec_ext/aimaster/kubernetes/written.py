@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from deeprec_ext.aimaster.kubernetes.making import Factory
 from deeprec_ext.errors import UsageError
-from tfjob.aimaster import config_map_reference
-from tfjob.annotations import Elastic
-from tfjob.annotations import parse as parse_annotations
 from tfjob.api.client import Api
 from tfjob.api.finding import written
 from tfjob.model import names
+from tfjob.model.annotations import Elastic
+from tfjob.model.annotations import parse as parse_annotations
 from tfjob.model.kinds import CONFIG_MAPS, TFJOBS, Manifest
 from tfjob.model.spec import TFJob
 from tfjob.pods import injection, replica
+from tfjob.pods.aimaster import config_map_reference
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ import sys
 from deeprec_ext.cli.cluster import kept
 from deeprec_ext.cli.cluster.documents import Document
 from deeprec_ext.errors import DeepRecError, UsageError
-from tfjob import aimaster
-from tfjob.aimaster import Options
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
 from tfjob.api.finding import Found, aimaster_pod, has_crd, written
 from tfjob.model import names
 from tfjob.model.kinds import CONFIG_MAPS, PODS, TFJOBS, Manifest, Resource, resource_of
 from tfjob.model.spec import TFJob
 from tfjob.operator.aimasters import AIMasters
+from tfjob.pods import aimaster
+from tfjob.pods.aimaster import Options
 
 INVALID = 422
 SAMPLE_UID = "00000000-0000-0000-0000-000000000000"

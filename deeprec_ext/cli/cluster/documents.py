@@ -10,15 +10,15 @@ from typing import Any
 
 from deeprec_ext import yamlfiles
 from deeprec_ext.errors import UsageError
-from tfjob.aimaster import Options, specification
-from tfjob.annotations import Elastic
-from tfjob.annotations import parse as parse_annotations
 from tfjob.model import names
+from tfjob.model.annotations import Elastic
+from tfjob.model.annotations import parse as parse_annotations
 from tfjob.model.kinds import Manifest
 from tfjob.model.names import NAME_MAX
 from tfjob.model.spec import InvalidError, TFJob, check_manager
 from tfjob.model.templates import check as check_templates
 from tfjob.model.unknown import unknown_keys
+from tfjob.pods.aimaster import Options, specification
 
 LETTERS, SUFFIX = "bcdfghjklmnpqrstvwxz2456789", 5
 """Of which the server makes names: nothing that could be read as a word or mistaken for another letter."""

@@ -10,12 +10,12 @@ from deeprec_ext.aimaster.kubernetes.written import Source, make_factory
 from deeprec_ext.cli.cluster.documents import Document
 from deeprec_ext.options import Sizes, rows
 from deeprec_ext.units import counted, format_bytes
-from tfjob.aimaster import Options, config_map_reference
-from tfjob.aimaster import pod as aimaster_pod
-from tfjob.annotations import Elastic
 from tfjob.model import names
+from tfjob.model.annotations import Elastic
 from tfjob.model.kinds import Manifest
 from tfjob.pods import replica
+from tfjob.pods.aimaster import Options, config_map_reference
+from tfjob.pods.aimaster import pod as aimaster_pod
 from tfjob.pods.tf_config import VARIABLE
 from tfjob.pods.tf_config import tf_config as config_of
 

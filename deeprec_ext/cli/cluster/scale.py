@@ -12,10 +12,10 @@ from deeprec_ext.cli.cluster.forwarding import explain, forward, running_aimaste
 from deeprec_ext.cli.cluster.target import words_again
 from deeprec_ext.cli.jobs import print_json
 from deeprec_ext.errors import UsageError
-from tfjob.annotations import parse as parse_annotations
 from tfjob.api.client import Api, ForbiddenError
 from tfjob.api.finding import Found, find, when
 from tfjob.model import names
+from tfjob.model.annotations import parse as parse_annotations
 from tfjob.model.kinds import EVENTS, TFJOBS
 
 LOOK_SECONDS = 1.0

@@ -25,9 +25,9 @@ from tests.unit.tfjob_manifests.building import (
 )
 from tests.unit.tfjob_manifests.pods import tfjob
 from tests.unit.tfjob_manifests.schema import errors, pod_spec, violations
-from tfjob import aimaster, annotations
+from tfjob.model import annotations
 from tfjob.model.spec import TFJob
-from tfjob.pods import certificates, rights
+from tfjob.pods import aimaster, certificates, rights
 
 COMPONENTS = sorted(path.parent for path in MANIFESTS.glob("components/*/kustomization.yaml"))
 VALUES = yaml.safe_load((MANIFESTS / "chart" / "values.yaml").read_text())

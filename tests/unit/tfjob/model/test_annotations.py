@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.tfjob.world import ELASTIC, manifest
-from tfjob.annotations import Elastic, known, parse
+from tfjob.model.annotations import Elastic, known, parse
 from tfjob.model.spec import InvalidError, TFJob
 
 PREFIX = "aimaster.deeprec.io/"

@@ -12,13 +12,13 @@ import pytest
 from benchmarks.operator import TFJOB
 from deeprec_ext.errors import UsageError
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, FakeApi
-from tfjob import annotations
-from tfjob.aimaster import Options
-from tfjob.annotations import Elastic
 from tfjob.api.client import NotFoundError
+from tfjob.model import annotations
+from tfjob.model.annotations import Elastic
 from tfjob.model.kinds import PODS, SECRETS, Manifest
 from tfjob.model.spec import TFJob
 from tfjob.operator.aimasters import BUDGETS, AIMasters
+from tfjob.pods.aimaster import Options
 
 JOB: Manifest = {**TFJOB, "metadata": {
     "name": "job", "namespace": NAMESPACE, "uid": "uid-1", "annotations": {"aimaster.deeprec.io/enabled": "true"},

@@ -16,9 +16,9 @@ from deeprec_ext.aimaster.main import parse as parse_command
 from deeprec_ext.options import JobSpec
 from tests.unit.tfjob_manifests.pods import tfjob
 from tests.unit.tfjob_manifests.schema import errors, pod_spec, violations
-from tfjob import aimaster, annotations
+from tfjob.model import annotations
 from tfjob.model.spec import InvalidError, TFJob
-from tfjob.pods import certificates
+from tfjob.pods import aimaster, certificates
 
 IMAGE = "example/deeprec-ext:1"
 FILES = {"ca.pem": b"ca", "aimaster.pem": b"certificate", "aimaster-key.pem": b"key"}

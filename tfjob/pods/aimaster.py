@@ -13,16 +13,14 @@ from dataclasses import dataclass, field
 from deeprec_ext import env
 from deeprec_ext.options import Sizes, rows
 from deeprec_ext.options import specification as written
-from tfjob.annotations import Elastic
 from tfjob.model import names
+from tfjob.model.annotations import Elastic
 from tfjob.model.kinds import Manifest
 from tfjob.model.quantities import parse_quantity
 from tfjob.model.spec import InvalidError, TFJob
 from tfjob.pods import certificates, protection, rights
 from tfjob.pods.merging import merged
 from tfjob.pods.restricted import container_context, pod_context
-
-"""Of the ConfigMap that stands for the TFJob where there is no operator."""
 
 STATE = "/var/lib/deeprec-ext"
 
