@@ -18,7 +18,7 @@ AUTOLOAD = "_autoload"
 PYTHON_PATH_FILE = "python_path"
 """Beside our sitecustomize.py: what the image itself has as PYTHONPATH, which ours in the pod's environment replaces."""
 
-_MASTER_SIDE = ("aimaster", "launch", "cli", "yamlfiles.py")
+_MASTER_SIDE = ("aimaster", "launch", "cli", "yamlfiles.py", "webserver.py")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
