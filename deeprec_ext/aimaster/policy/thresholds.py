@@ -37,12 +37,8 @@ class Policy:
         "from this predicted gain (share) on, one window is enough: no usual noise looks like it, and a second window "
         "would cost its time at the wrong size",
     )  # fmt: skip
-    windows_per_size: int = _setting(
-        12, 2, 1000, "newest windows of one size that count; more say the same again",
-    )  # fmt: skip
-    sizes_max: int = _setting(
-        16, 2, 200, "newest sizes that count; bounds what is recorded and fitted",
-    )  # fmt: skip
+    windows_per_size: int = _setting(12, 2, 1000, "newest windows of one size that count; more say the same again")
+    sizes_max: int = _setting(16, 2, 200, "newest sizes that count; bounds what is recorded and fitted")
     spread_max: float = _setting(
         0.3, 0.02, 2.0,
         "relative scatter of the windows at the present size (robust standard deviation) beyond which throughput is "
@@ -128,15 +124,11 @@ class Policy:
     disturbance: float = _setting(
         0.1, 0.0, 1.0, "share of throughput that a change takes while pods start and slots are copied",
     )  # fmt: skip
-    bytes_per_second: float = _setting(
-        100e6, 1.0, 1e15, "speed at which slots move, until a move was seen",
-    )  # fmt: skip
+    bytes_per_second: float = _setting(100e6, 1.0, 1e15, "speed at which slots move, until a move was seen")
 
     # ---------------------------------------------------------------------------------------------- calm
 
-    up_cooldown_seconds: float = _setting(
-        15.0, 0.0, 1e6, "no growth so soon after a change: queues and caches settle",
-    )  # fmt: skip
+    up_cooldown_seconds: float = _setting(15.0, 0.0, 1e6, "no growth so soon after a change: queues and caches settle")
     down_cooldown_seconds: float = _setting(
         60.0, 0.0, 1e6, "no shrinking so soon after a change; a lull is not the end of demand",
     )  # fmt: skip
@@ -150,9 +142,7 @@ class Policy:
         "changes of direction of one role within an hour, then it is left alone until the hour is over: this bounds "
         "flapping whatever is measured",
     )  # fmt: skip
-    changes_per_hour: int = _setting(
-        16, 1, 1000, "changes made for throughput or cost within an hour",
-    )  # fmt: skip
+    changes_per_hour: int = _setting(16, 1, 1000, "changes made for throughput or cost within an hour")
     manual_seconds: float = _setting(
         1800.0, 0.0, 1e7,
         "after a scaling by hand the counts are the user's for so long; lost or reclaimed pods are still replaced and "
@@ -174,25 +164,17 @@ class Policy:
     straggler_seconds: float = _setting(
         120.0, 0.0, 1e6, "age from which a process is compared with others: caches fill, graphs are optimised",
     )  # fmt: skip
-    hung_seconds: float = _setting(
-        120.0, 1.0, 1e6, "a trainer of this age that makes no step while others do is hung",
-    )  # fmt: skip
+    hung_seconds: float = _setting(120.0, 1.0, 1e6, "a trainer of this age that makes no step while others do is hung")
     slow_ps_factor: float = _setting(
         2.0, 1.05, 100.0,
         "a PS that is busy so many times as long per CPU second as the median PS sits on a host that is short of CPU",
     )  # fmt: skip
-    busy_share: float = _setting(
-        0.7, 0.05, 1.0, "share of time from which a PS counts as the bottleneck",
-    )  # fmt: skip
+    busy_share: float = _setting(0.7, 0.05, 1.0, "share of time from which a PS counts as the bottleneck")
     starved_share: float = _setting(
         0.5, 0.05, 1.0, "share of time trainers wait for input from which more PS cannot help",
     )  # fmt: skip
-    imbalance: float = _setting(
-        1.25, 1.01, 100.0, "load of the busiest PS ÷ mean from which slots are rebalanced",
-    )  # fmt: skip
-    rebalance_gain: float = _setting(
-        0.1, 0.0, 1.0, "share by which a rebalance must lower the load of the busiest PS",
-    )  # fmt: skip
+    imbalance: float = _setting(1.25, 1.01, 100.0, "load of the busiest PS ÷ mean from which slots are rebalanced")
+    rebalance_gain: float = _setting(0.1, 0.0, 1.0, "share by which a rebalance must lower the load of the busiest PS")
 
     # ---------------------------------------------------------------------------------------------- CPU and memory
 
@@ -213,9 +195,7 @@ class Policy:
     memory_headroom: float = _setting(
         1.2, 1.0, 10.0, "memory requested ÷ the largest process of the role, growth to come included",
     )  # fmt: skip
-    shrink_below: float = _setting(
-        0.85, 0.05, 1.0, "a request shrinks only when less than this share of it is needed",
-    )  # fmt: skip
+    shrink_below: float = _setting(0.85, 0.05, 1.0, "a request shrinks only when less than this share of it is needed")
     memory_factor: float = _setting(
         1.5, 1.05, 10.0, "memory after an out-of-memory kill ÷ before: the need is not known, only that it is more",
     )  # fmt: skip
@@ -228,9 +208,7 @@ class Policy:
     memory_age_seconds: float = _setting(
         60.0, 0.0, 1e6, "growth is not projected from younger processes: they are still loading",
     )  # fmt: skip
-    process_bytes: int = _setting(
-        400 << 20, 0, 1 << 50, "memory of a PS without variables: TensorFlow itself",
-    )  # fmt: skip
+    process_bytes: int = _setting(400 << 20, 0, 1 << 50, "memory of a PS without variables: TensorFlow itself")
 
 
 NAMES: Mapping[str, dataclasses.Field[Any]] = {field.name: field for field in dataclasses.fields(Policy)}
