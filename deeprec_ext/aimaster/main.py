@@ -7,13 +7,14 @@ import asyncio
 import dataclasses
 import logging
 import resource
-import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from deeprec_ext import env
 from deeprec_ext.aimaster.core.extras import parse_address, require
+from deeprec_ext.aimaster.hosting import EXIT_FAILED, EXIT_USAGE, Hosted
 from deeprec_ext.aimaster.pods.backend import LauncherBackend
 from deeprec_ext.aimaster.rebuilding import opening, rebuild_if_lost
 from deeprec_ext.aimaster.rpc.server import AIMaster
@@ -23,8 +24,6 @@ from deeprec_ext.printable import LineFormatter, printable
 from deeprec_ext.rundir import files_private
 
 log = logging.getLogger("deeprec_ext.aimaster")
-EXIT_FAILED, EXIT_USAGE = 1, 2
-WEB_STOP_SECONDS = 5.0
 _SPECIFICATION = env.PREFIX + env.SPECIFICATION
 
 
@@ -83,19 +82,6 @@ def raise_file_limit() -> None:
             log.warning("the limit of open files stays at %d: %s", soft, error)
 
 
-async def serve_web(master: AIMaster, address: str | None, certs: str | None) -> None:
-    """Metrics and dashboard, until cancelled. Whatever happens there is no reason to end the AIMaster."""
-    if not address:
-        return
-    try:
-        from deeprec_ext.aimaster.dashboard.http import HttpServer
-
-        await HttpServer(master.job, master.scalings, address, certs).run()
-    except Exception:
-        log.exception("metrics and dashboard are not served")
-        master.job.event("warning", text="metrics and dashboard are not served; see the log of the AIMaster")
-
-
 async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
     """Until a signal, a newer AIMaster, or an error; returns the exit code."""
     spec.workdir.mkdir(parents=True, exist_ok=True)
@@ -112,22 +98,24 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
         return AIMaster(spec, backend, options.certs)
 
     master = await opening.opened(spec, options.certs, options.listen, begin)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    port = await master.start(options.listen)
-    log.info("AIMaster %d of job %s listens at port %d", master.job.incarnation, spec.name, port)
-    web = loop.create_task(serve_web(master, options.http, options.certs))
-    waits = [loop.create_task(event.wait()) for event in (stop, master.job.stale, master.broken)]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for task in (*waits, web):
-        task.cancel()
-    await asyncio.wait([web], timeout=WEB_STOP_SECONDS)
-    if master.job.stale.is_set():
-        log.error("agents know a newer AIMaster than %d: this one is stale and ends", master.job.incarnation)
-    await master.stop()
-    return 0 if stop.is_set() else EXIT_FAILED
+    host = Hosted(master)
+    await host.begin(options.listen, options.http, options.certs)
+    await host.until_over()
+    await host.close()
+    return 0 if host.stopped else EXIT_FAILED
+
+
+async def serve_tfjob(options: argparse.Namespace, spec: JobSpec) -> int:
+    """In a pod of the TFJob's cluster, with packages that others do not need."""
+    from deeprec_ext.aimaster.kubernetes import running
+
+    return await running.serve(options, spec)
+
+
+BACKENDS: Mapping[str, Callable[[argparse.Namespace, JobSpec], Coroutine[Any, Any, int]]] = {
+    "launcher": serve, "tfjob": serve_tfjob,
+}  # fmt: skip
+"""Where pods come from, by the flag that says so. Each serves with a `pods.backend.PodBackend` of its own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -143,11 +131,8 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         options, spec = parse(arguments)
         raise_file_limit()
-        if options.tfjob:
-            from deeprec_ext.aimaster.kubernetes import running
-
-            return asyncio.run(running.serve(options, spec))
-        return asyncio.run(serve(options, spec))
+        chosen = next(serve for flag, serve in BACKENDS.items() if getattr(options, flag) is not None)
+        return asyncio.run(chosen(options, spec))
     except UsageError as error:
         print(f"aimaster: {printable(str(error))}", file=sys.stderr)
         return EXIT_USAGE

@@ -16,13 +16,13 @@ import dataclasses
 import logging
 import os
 import secrets
-import signal
 import socket
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from deeprec_ext.aimaster.core.records import Requests
+from deeprec_ext.aimaster.hosting import EXIT_FAILED, EXIT_USAGE, Hosted
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.backend import SIGTERM_EXIT_CODE, KubernetesBackend
 from deeprec_ext.aimaster.kubernetes.describing import occupy
@@ -37,7 +37,6 @@ from deeprec_ext.aimaster.kubernetes.replicas import Replicas, ReplicasMaker
 from deeprec_ext.aimaster.kubernetes.reporting import Reporter
 from deeprec_ext.aimaster.kubernetes.snapshot import Snapshot, SnapshotError
 from deeprec_ext.aimaster.kubernetes.written import Source, find, make_factory
-from deeprec_ext.aimaster.main import EXIT_FAILED, EXIT_USAGE, WEB_STOP_SECONDS, serve_web
 from deeprec_ext.aimaster.rebuilding import opening
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.aimaster.state.lock import Hold
@@ -153,19 +152,14 @@ class _Running:
         maker.wants = lambda name: (record := members.record(name)) is not None and record.wanted
 
     async def run(self, listen: str, http: str | None) -> int:
-        master, job, loop = self._master, self._job, asyncio.get_running_loop()
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        host, loop = Hosted(self._master), asyncio.get_running_loop()
         tasks: list[asyncio.Future[Any]] = []
         try:
-            await self._keeper.claim(job)
+            await self._keeper.claim(self._job)
             await self._take_sizes()
             await self._backend.begin()
-            port = await master.start(listen)
-            log.info("AIMaster %d of job %s listens at port %d", job.incarnation, self._spec.name, port)
+            await host.begin(listen, http, self._certs)
             ending = loop.create_task(self._ending.run())
-            web = loop.create_task(serve_web(master, http, self._certs))
             beside = {
                 "its state is not kept in the ConfigMap": self._keeper.run(),
                 "there are no Events of the job": self._reporter.run(),
@@ -174,18 +168,12 @@ class _Running:
             if self._follower is not None:
                 beside["the TFJob is not followed"] = self._follower.watch()
                 beside["the TFJob does not say what runs"] = self._follower.report()
-            tasks += [web, *(loop.create_task(self._beside(what, work)) for what, work in beside.items())]
-            waits = [loop.create_task(event.wait()) for event in (stop, job.stale, master.broken)]
-            tasks += [ending, *waits]
-            await asyncio.wait([ending, *waits], return_when=asyncio.FIRST_COMPLETED)
-            return await self._leave(ending, stopped=stop.is_set())
+            tasks += [ending, *(loop.create_task(self._beside(what, work)) for what, work in beside.items())]
+            await host.until_over(ending)
+            return await self._leave(ending, stopped=host.stopped)
         finally:
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks, timeout=WEB_STOP_SECONDS)
             self._reclaim.close()
-            await master.stop()
+            await host.close(*tasks)
 
     async def _take_sizes(self) -> None:
         """What the roles were given by an earlier AIMaster."""
@@ -211,7 +199,6 @@ class _Running:
             ending.cancel()
             await asyncio.wait([ending])
             if job.stale.is_set():
-                log.error("a newer AIMaster than %d exists: this one is stale and ends", job.incarnation)
                 return EXIT_FAILED
             if self._master.failure is not None:
                 job.event("broken", reason=str(self._master.failure))
