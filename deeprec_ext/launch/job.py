@@ -38,8 +38,7 @@ from deeprec_ext.launch.roles.guard import Guard
 from deeprec_ext.launch.roles.isolation import open_network, remove_socket, socket_for
 from deeprec_ext.launch.roles.local import LocalRunner
 from deeprec_ext.launch.roles.registry import RUNNERS
-from deeprec_ext.launch.roles.runner import Command
-from deeprec_ext.launch.roles.runner import Job as About
+from deeprec_ext.launch.roles.runner import Command, JobOutline
 from deeprec_ext.launch.roles.service import LauncherService
 from deeprec_ext.launch.roles.supervisor import Pod, Pods
 from deeprec_ext.launch.script import Progress, Script
@@ -110,7 +109,7 @@ class Job:
         self._began = time.monotonic()
         self._started = 0.0  # Unix seconds, as described
         self._guard = Guard()
-        about = About(plan.job, plan.directory.path, plan.requests, plan.backend_arguments)
+        about = JobOutline(plan.job, plan.directory.path, plan.requests, plan.backend_arguments)
         self._runner = RUNNERS[plan.backend](about, self._guard)
         isolate = "off" if self._runner.elsewhere else plan.isolate
         self._network, self._namespace = open_network(isolate, plan.aimaster_port)

@@ -17,7 +17,7 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.resources import Requests, Resources
 from deeprec_ext.launch.roles.guard import Guard
 from deeprec_ext.launch.roles.printing import Printing
-from deeprec_ext.launch.roles.runner import Command, Job
+from deeprec_ext.launch.roles.runner import Command, JobOutline
 from deeprec_ext.launch.roles.slurm import SlurmJob, SlurmRunner
 from tests.slurm.test_slurm import jobs
 
@@ -47,7 +47,7 @@ def with_roles(directory: Path, scenario: Callable[[Roles], Awaitable[None]], *a
     async def run() -> None:
         guard = Guard()
         requests = Requests(worker=Resources(memory_bytes=memory))
-        runner = SlurmRunner(Job("test", directory, requests, arguments), guard)
+        runner = SlurmRunner(JobOutline("test", directory, requests, arguments), guard)
         try:
             await runner.begin()
             await scenario(Roles(directory, runner))

@@ -11,7 +11,7 @@ from deeprec_ext.launch.roles.containers import open_containers
 from deeprec_ext.launch.roles.guard import Guard
 from deeprec_ext.launch.roles.printing import Printing
 from deeprec_ext.launch.roles.process import Process
-from deeprec_ext.launch.roles.runner import Command, Job
+from deeprec_ext.launch.roles.runner import Command, JobOutline
 from deeprec_ext.units import format_bytes
 
 
@@ -20,7 +20,7 @@ class LocalRunner:
 
     elsewhere, host = False, HOST
 
-    def __init__(self, job: Job, guard: Guard) -> None:
+    def __init__(self, job: JobOutline, guard: Guard) -> None:
         self._guard = guard
         self._containers = open_containers(job.requests)
         for path in self._containers.paths:

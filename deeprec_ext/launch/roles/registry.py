@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from deeprec_ext.launch.roles.guard import Guard
 from deeprec_ext.launch.roles.local import LocalRunner
-from deeprec_ext.launch.roles.runner import Job, Runner
+from deeprec_ext.launch.roles.runner import JobOutline, Runner
 from deeprec_ext.launch.roles.slurm import SlurmRunner
 
 LOCAL = "local"
-RUNNERS: Mapping[str, Callable[[Job, Guard], Runner]] = {LOCAL: LocalRunner, "slurm": SlurmRunner}
+RUNNERS: Mapping[str, Callable[[JobOutline, Guard], Runner]] = {LOCAL: LocalRunner, "slurm": SlurmRunner}

@@ -28,7 +28,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobOutline:
     """What a runner knows of the job."""
 
     name: str

@@ -35,7 +35,7 @@ from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.launch.resources import Resources, check
 from deeprec_ext.launch.roles.guard import Guard
 from deeprec_ext.launch.roles.printing import Printing
-from deeprec_ext.launch.roles.runner import Command, Job, marker
+from deeprec_ext.launch.roles.runner import Command, JobOutline, marker
 from deeprec_ext.printable import printable
 from deeprec_ext.units import format_bytes
 
@@ -223,7 +223,7 @@ class SlurmRunner:
 
     elsewhere = True
 
-    def __init__(self, job: Job, guard: Guard) -> None:
+    def __init__(self, job: JobOutline, guard: Guard) -> None:
         """Raises UsageError where there is no Slurm, or an argument is none."""
         missing = [name for name in ("sbatch", "squeue", "scancel", "sinfo") if shutil.which(name) is None]
         if missing:

@@ -16,10 +16,10 @@ from deeprec_ext.launch.resources import Requests
 from deeprec_ext.launch.roles import supervisor as module
 from deeprec_ext.launch.roles.guard import Guard
 from deeprec_ext.launch.roles.local import LocalRunner
-from deeprec_ext.launch.roles.runner import Command, Job
+from deeprec_ext.launch.roles.runner import Command, JobOutline
 from deeprec_ext.launch.roles.supervisor import Pod, Pods
 
-ABOUT = Job("test", Path(), Requests())
+ABOUT = JobOutline("test", Path(), Requests())
 
 
 def test_a_watcher_that_comes_while_a_pod_is_being_started_is_not_told_that_it_has_exited(tmp_path: Path) -> None:

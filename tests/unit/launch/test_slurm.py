@@ -16,7 +16,7 @@ from deeprec_ext.launch.resources import Requests, Resources
 from deeprec_ext.launch.roles import slurm as module
 from deeprec_ext.launch.roles.guard import Guard
 from deeprec_ext.launch.roles.printing import Printing
-from deeprec_ext.launch.roles.runner import Command, Job
+from deeprec_ext.launch.roles.runner import Command, JobOutline
 from deeprec_ext.launch.roles.slurm import SlurmRunner, Told, address_towards, clean, past, role_argument
 
 
@@ -74,7 +74,7 @@ def test_where_there_is_no_slurm_a_run_says_what_is_missing(tmp_path: Path, monk
     monkeypatch.setenv("PATH", str(tmp_path))
     guard = Guard()
     with pytest.raises(UsageError, match="sbatch, squeue, scancel, sinfo is not on the PATH"):
-        SlurmRunner(Job("job", tmp_path, Requests()), guard)
+        SlurmRunner(JobOutline("job", tmp_path, Requests()), guard)
     guard.close()
 
 
@@ -102,7 +102,9 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def with_runner(directory: Path, scenario: Callable[[SlurmRunner], Awaitable[None]], *arguments: str) -> None:
     async def run() -> None:
         guard = Guard()
-        runner = SlurmRunner(Job("job", directory, Requests(Resources(1.5, 1 << 30), Resources()), arguments), guard)
+        runner = SlurmRunner(
+            JobOutline("job", directory, Requests(Resources(1.5, 1 << 30), Resources()), arguments), guard
+        )
         await runner.begin()
         try:
             await scenario(runner)
