@@ -27,7 +27,7 @@ from deeprec_ext.aimaster.store.storefile import TRANSACTIONS
 from deeprec_ext.decoding import built
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
-KEEPERS = 3
+REPLICAS = 3
 """PS that keep a copy: the memory of all may die with their processes, of three hardly at once."""
 
 SECONDS = 5.0
@@ -99,7 +99,7 @@ class ReplicatedState:
     def __init__(self, job: JobState, ledger: Ledger) -> None:
         self._job, self._ledger = job, ledger
         self._numbers = itertools.count(job.incarnation * 1_000_000_000)
-        self._sent: dict[tuple[str, int], dict[str, bytes]] = {}  # (keeper, its stream) -> key -> digest
+        self._sent: dict[tuple[str, int], dict[str, bytes]] = {}  # (holder, its stream) -> key -> digest
 
     def remember(self) -> list[pb.Remember]:
         """What is to be kept, as it is now."""
@@ -127,20 +127,20 @@ class ReplicatedState:
         digests = {key: hashlib.blake2b(value, digest_size=16).digest() for key, value in values.items()}
         number, known = next(self._numbers), self._sent
         self._sent = {}
-        for keeper in self._keepers():
-            place = keeper.incarnation, keeper.outbox.generation
+        for holder in self._holders():
+            place = holder.incarnation, holder.outbox.generation
             before = known.get(place, {})
             self._sent[place] = digests
             for key in digests.keys() | before.keys():
                 if digests.get(key) != before.get(key):
                     value = pb.Remember(key=key, number=number, value=values.get(key, b""))
                     message = pb.MasterMessage(aimaster_incarnation=self._job.incarnation, remember=value)
-                    keeper.outbox.put(message, f"remember {key}")
+                    holder.outbox.put(message, f"remember {key}")
 
-    def _keepers(self) -> list[Member]:
+    def _holders(self) -> list[Member]:
         found = []
         for ps in sorted(self._job.cluster.ps, key=lambda ps: ps.task):
             member = self._job.members.get(ps.name)
             if member is not None and member.admitted and member.incarnation == ps.incarnation:
                 found.append(member)
-        return found[:KEEPERS]
+        return found[:REPLICAS]

@@ -67,7 +67,7 @@ class Ledger:
         self._unused: dict[str, Position] = {}  # restored, of datasets that nobody has declared yet
         if unused := job.store.blob(UNUSED_KEY):
             self._unused = positions.unpack(unused)
-        self._recalled = RebuiltDatasets(job.store)
+        self._rebuilt = RebuiltDatasets(job.store)
         self._tables_packed: dict[str, bytes] = {}
         self._answers: list[tuple[Member, pb.DataReply]] = []
         self._flushing: asyncio.TimerHandle | None = None
@@ -155,7 +155,7 @@ class Ledger:
         self._datasets[dataset.name] = dataset
         self._job.event("dataset", member.name, dataset=dataset.name, files=len(declared.files), epochs=declared.epochs,
                         shuffle=declared.shuffle, purpose=declared.purpose or "train")  # fmt: skip
-        if (sources := self._recalled.take(dataset.name)) is not None:
+        if (sources := self._rebuilt.take(dataset.name)) is not None:
             whole = rebuild(dataset, sources)
             self._job.event("ledger_recalled", dataset=dataset.name, leases=whole, trained=dataset.visits.trained,
                             repeated=dataset.repeated)  # fmt: skip
@@ -243,7 +243,7 @@ class Ledger:
                 self._tables.save(dataset)
             if self._saved_lease != self._numbers.last:
                 self._tables.save_numbers(self._numbers)
-            self._recalled.save()
+            self._rebuilt.save()
             self._remember()
         for dataset in changed:
             dataset.saved()
@@ -316,7 +316,7 @@ class Ledger:
     def position(self) -> bytes:
         """What is trained for sure, of all datasets that are trained on; for checkpoints and backups. Never empty."""
         trained = {name: dataset.position() for name, dataset in self._datasets.items() if dataset.trains}
-        return positions.pack({**self._recalled.positions(), **self._unused, **trained})
+        return positions.pack({**self._rebuilt.positions(), **self._unused, **trained})
 
     def rewind(self, position: bytes) -> None:
         """The model was restored from a checkpoint or backup with this position: what was trained since is forgotten.
@@ -330,7 +330,7 @@ class Ledger:
         except PositionError as error:
             job.event("warning", text=f"{error}; all data is trained again")
             found = {}
-        self._recalled.clear()
+        self._rebuilt.clear()
         trained, now = [dataset for dataset in self._datasets.values() if dataset.trains], job.clock.monotonic()
         for dataset in trained:
             before = dataset.visits.trained
@@ -368,7 +368,7 @@ class Ledger:
         if not incarnation:
             return
         now = self._job.clock.monotonic()
-        self._recalled.release(incarnation)
+        self._rebuilt.release(incarnation)
         self._job.replicate_soon()  # who goes takes its knowledge along
         for dataset in self._datasets.values():
             count = dataset.release(incarnation, now, clean=clean)
@@ -381,7 +381,7 @@ class Ledger:
         kept = set(incarnations)
         held = {
             one for dataset in self._datasets.values() for one in dataset.visits.holders()
-        } | self._recalled.holders()
+        } | self._rebuilt.holders()
         for incarnation in sorted(held - kept):
             self.release(incarnation, "it did not come back after the AIMaster's restart")
 
@@ -426,7 +426,7 @@ class Ledger:
 
     def replica(self) -> dict[str, bytes]:
         """What a few PS keep for an AIMaster that has lost its store: see `rebuild`."""
-        replicas, tables = self._recalled.replicas(), self._recalled.tables()
+        replicas, tables = self._rebuilt.replicas(), self._rebuilt.tables()
         for name, dataset in self._datasets.items():
             if dataset.trains:
                 replicas[name] = replica_of(dataset)

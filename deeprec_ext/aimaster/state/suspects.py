@@ -7,7 +7,7 @@ job, changes no wish and counts against nobody else. It stays so until its proce
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from deeprec_ext.aimaster.core.clock import Clock
@@ -85,13 +85,9 @@ class Suspects:
 
     def note(self, member: Member, what: str) -> None:
         before = self._all.get(member.name)
-        if before is not None and before.incarnation == member.incarnation:
-            offences = before.offences + 1
-            one = Suspect(member.name, member.incarnation, before.what, offences, before.time)
-        else:
-            offences = 1
-            one = Suspect(member.name, member.incarnation, what, offences, self._clock.wall())
-        self._all[member.name] = one
+        if before is None or before.incarnation != member.incarnation:
+            before = Suspect(member.name, member.incarnation, what, 0, self._clock.wall())
+        self._all[member.name] = replace(before, offences=(offences := before.offences + 1))
         self.distrusted(member.name)
         if not _is_power(offences):
             return
