@@ -189,8 +189,8 @@ def test_an_annotated_job_is_prepared_and_gets_an_aimaster_and_others_stay(opera
         made = await create(api, namespace, job())
         assert {one["restartPolicy"] for one in made["spec"]["tfReplicaSpecs"].values()} == {"OnFailure"}
         pod = await has_aimaster(api, namespace, "job")
-        (told,) = pod["spec"]["containers"][0]["env"]
-        assert not read_specification(told["value"]).own_pods
+        (given,) = pod["spec"]["containers"][0]["env"]
+        assert not read_specification(given["value"]).own_pods
         assert "instead of what was written for PS (Never)" in await told(api, namespace, "job", "RestartPolicyChanged")
         rules = (await api.get(ROLES, namespace, "job-aimaster"))["rules"]
         assert not [one for one in rules if "create" in one["verbs"] and {"pods", "services"} & set(one["resources"])]
