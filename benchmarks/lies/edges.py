@@ -1,4 +1,4 @@
-"""Messages with each field of the protocol at its edges, from the descriptors and the table of ranges. Seeded."""
+"""Messages with each field of the protocol at its edges, from the descriptors and their ranges. Seeded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The border: whether a message is within the table of `ranges`. Pure, and quick: only fields that are set are looked at."""
+"""The border: whether a message is within the ranges of the protocol. Pure and quick: only fields that are set are seen."""
 
 from __future__ import annotations
 
@@ -12,13 +12,39 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from deeprec_ext.proto import ranges
 
 VALUE_CHARACTERS = 40
 """Of a wrong value, in a message about it."""
 
 WHOLE, REAL, TEXT, BYTES, FLAG, ENUM, PART = "int", "real", "text", "bytes", "flag", "one-of", "message"
-ANY, FINITE = "any", "finite"
+ANY = "any"
+
+NAMED: dict[str, float] = {
+    "AIMASTER": 2**31 - 1,  # starts of one job's AIMaster; ids of commands begin with it
+    "ANY": 2**63 - 1,
+    "BYTES": 2**50,  # 1 PiB: sums over 8 000 of them stay below 2^63
+    "COUNT": 2**40,
+    "EPOCH": 2**53,  # of views; numbers of cuts, of scalings, of events
+    "FILES": 1_000_000,
+    "INDEX": 999_999,  # of a role
+    "INT32": 2**31 - 1,
+    "LINE": 4_000,  # one line of text
+    "LONG": 1_000_000,  # text of many lines
+    "MANY": 100_000,
+    "MEMBERS": 10_000,
+    "MESSAGE": 64 * 2**20,  # what one message may hold
+    "NAME": 2_000,
+    "PATH": 8_192,
+    "RATE": 1e12,
+    "RECORDS": 2**50,  # of one file or dataset
+    "SECONDS": 1e10,  # 300 years
+    "SHARDS": 8_000_000,  # of one file, and damaged records of one shard: more do not fit into a message
+    "SLOT": 2**16,
+    "STEP": 2**53,  # exact in a double
+    "TASK": 2**30,  # one for each start of a PS
+    "TIME": 1e12,  # Unix seconds
+}
+"""The limits that several fields have."""
 
 _TYPES = {
     FieldDescriptor.TYPE_DOUBLE: REAL, FieldDescriptor.TYPE_FLOAT: REAL, FieldDescriptor.TYPE_BOOL: FLAG,
@@ -68,38 +94,34 @@ def is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-def read_table(text: str) -> dict[str, dict[str, Range]]:
-    """Message → field → range. Raises ValueError for a line that cannot be read, and for one that is there twice."""
-    found: dict[str, dict[str, Range]] = {}
-    fields: dict[str, Range] = {}
-    for line in filter(str.strip, text.splitlines()):
-        if not line.startswith(" "):
-            if line in found:
-                raise ValueError(f"{line} is in the table twice")
-            fields = found[line] = {}
-            continue
-        match = re.fullmatch(r"  (\w+) +(?:map\((\w+) (\w+)\)|([\w-]+))(?:\*(\w+))? +(\S+) +(.+)", line)
-        if match is None or match[1] in fields:
-            raise ValueError(f"a line of the table cannot be read: {line}")
-        fields[match[1]] = _range(match)
-    return found
-
-
-def _range(match: re.Match[str]) -> Range:
-    _, key, of_map, kind, many, limits, unit = match.groups()
-    low, high = -math.inf, math.inf
-    if ".." in limits:
-        low, high = (_number(one) for one in limits.split(".."))
+def read_range(text: str, kind: str, *, many: bool = False) -> Range:
+    """What the protocol says of a field of this kind. Raises ValueError, KeyError: none, or none that can be read."""
+    match = re.fullmatch(r"(?:\*(\w+) ?)?(?:key (\w+) ?)?(?:(any|finite)|(\S+)\.\.(\S+) (.+)|(\w+))?", text)
+    if match is None:
+        raise ValueError(f"this range cannot be read: {text}")
+    most, key, word, low, high, unit, length = match.groups()
+    if kind in (TEXT, BYTES):
+        low, high, unit = "0", length or ("NAME" if kind == TEXT else ""), "characters" if kind == TEXT else "bytes"
+    if (kind in (WHOLE, BYTES) and not high) or (kind == REAL and not (high or word)) or many != bool(most):
+        raise ValueError(f"there is no range, or no number of a list, in {text!r}")
     return Range(
-        of_map or kind, int(_number(many)) if many else 0, low, high, unit.strip(), limits == ANY,
-        int(_number(key)) if key else 0,
+        kind, int(_number(most)) if most else 0, _number(low) if low else -math.inf, _number(high) if high else math.inf,
+        unit or "", word == ANY, int(_number(key)) if key else 0,
     )  # fmt: skip
 
 
+def _range_of(field: FieldDescriptor) -> Range:
+    text, many = field.GetOptions().Extensions[pb.range], field.label == field.LABEL_REPEATED
+    try:
+        return read_range(text, type_of(field), many=many)
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{field.full_name}: {error}") from error
+
+
 def _number(word: str) -> float:
-    """Names of `ranges.NAMED`, and numbers as they stand; whole ones exactly."""
+    """One of `NAMED`, or a number as it stands; whole ones exactly."""
     sign, name = (-1, word[1:]) if word.startswith("-") else (1, word)
-    value = ranges.NAMED[name] if name in ranges.NAMED else int(name)
+    value = NAMED[name] if name in NAMED else int(name)
     return sign * value
 
 
@@ -107,7 +129,12 @@ def _plain(number: float) -> str:
     return f"{number:g}" if isinstance(number, float) and abs(number) >= 1e9 else f"{int(number)}"
 
 
-TABLE: Mapping[str, Mapping[str, Range]] = read_table(ranges.TABLE)
+TABLE: Mapping[str, Mapping[str, Range]] = {
+    name: {field.name: _range_of(field) for field in message.fields}
+    for name, message in pb.DESCRIPTOR.message_types_by_name.items()
+}
+"""Message → field → range."""
+
 PREFIX = pb.DESCRIPTOR.package + "."
 
 

@@ -1,3 +1,4 @@
+from google.protobuf import descriptor_pb2 as _descriptor_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -18,6 +19,8 @@ PS: Role
 CHIEF: Role
 WORKER: Role
 EVALUATOR: Role
+RANGE_FIELD_NUMBER: _ClassVar[int]
+range: _descriptor.FieldDescriptor
 
 class PsMember(_message.Message):
     __slots__ = ("task", "name", "address", "incarnation")

@@ -15,7 +15,7 @@ from deeprec_ext.backup.manifest import DataFile
 from deeprec_ext.decoding import built
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from deeprec_ext.proto.ranges import NAMED
+from deeprec_ext.proto.bounds import NAMED
 
 TEXT_MAX = 200
 

@@ -1,6 +1,6 @@
 """The border: nothing passes that is out of its range, no secret comes further, and no error of a handler ends the AIMaster.
 
-One interceptor for unary calls and streams. A message is compared with the table of `proto.ranges`; one that is out of it ends
+One interceptor for unary calls and streams. A message is compared with the ranges of its fields; one that is out of it ends
 that call or stream with INVALID_ARGUMENT, and its sender is named to whoever keeps the suspects. The incarnation in what passes
 is replaced by its public form: behind the border nobody knows what an agent could be impersonated with.
 """

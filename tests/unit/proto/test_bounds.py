@@ -1,4 +1,4 @@
-"""The border's table has every field of the protocol, and each field's edges are held. Generated from the descriptors."""
+"""The border has a range for every field of the protocol, and each field's edges are held. Generated from the descriptors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from benchmarks.lies import edges as lies
 from deeprec_ext.proto import bounds
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from deeprec_ext.proto.bounds import ENUM, FLAG, PART, REAL, TEXT, WHOLE, Range
+from deeprec_ext.proto.bounds import BYTES, ENUM, FLAG, PART, REAL, TEXT, WHOLE, Range
 
 LIST_TRIED = 200_000
 """Lists that may be longer are tried at their bound by one test only: memory."""
@@ -156,10 +156,14 @@ def test_a_metric_of_a_model_that_has_diverged_is_no_lie() -> None:
     assert bounds.check(pb.Heartbeat(step_seconds=math.nan)) is not None
 
 
-def test_a_table_with_a_line_that_cannot_be_read_is_refused() -> None:
-    for text in ("A\n  x int 0..1", "A\nA", "A\n  x int 0..1 n\n  x int 0..1 n", "A\n  x int 0..NOBODY n"):
-        with pytest.raises((ValueError, KeyError)):
-            bounds.read_table(text)
+@pytest.mark.parametrize(("text", "kind", "many"), [
+    ("", WHOLE, False), ("", REAL, False), ("", BYTES, False), ("finite", WHOLE, False), ("0..1", WHOLE, False),
+    ("0..NOBODY n", WHOLE, False), ("NOBODY", TEXT, False), ("0..1 n", WHOLE, True), ("*5 0..1 n", WHOLE, False),
+    ("*5 key", TEXT, True),
+])  # fmt: skip
+def test_a_field_without_a_range_or_with_one_that_cannot_be_read_is_refused(text: str, kind: str, many: bool) -> None:
+    with pytest.raises((ValueError, KeyError)):
+        bounds.read_range(text, kind, many=many)
 
 
 def test_a_shard_of_which_every_record_is_damaged_can_be_told() -> None:
