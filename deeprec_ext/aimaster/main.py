@@ -46,7 +46,12 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         help="serve metrics (/metrics), /healthz and the dashboard there; port 0: any free one",
     )
     parser.add_argument("--resume", action="store_true", help="the run was stopped: start all its roles anew")
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        raise UsageError(
+            f"{' '.join(unknown)[:200]}: no flag of this release, whose AIMaster takes one specification (--spec). Who has "
+            "started it is of another one: give launcher or operator and the AIMaster's image the same"
+        )
     if options.tfjob:
         require("kubernetes", "--tfjob")
         if not all(options.tfjob.partition("/")):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from deeprec_ext import env, options
+from deeprec_ext.aimaster import main as aimaster_main
 from deeprec_ext.bounds import MOST
 from deeprec_ext.cli import run
 from deeprec_ext.errors import UsageError
@@ -189,3 +190,9 @@ def test_what_could_not_be_read_is_not_written() -> None:
         specification([("colour", "red")], name="j")
     with pytest.raises(AssertionError):
         specification((), name="j", colour="red")
+
+
+def test_an_aimaster_that_another_release_has_started_with_flags_says_what_to_do():
+    before = ("--job", "j", "--tfjob", "a/b", "--listen", "0.0.0.0:1", "--workdir", "/w", "--ps", "2", "--slots", "8")
+    with pytest.raises(UsageError, match=r"--job j --ps 2 --slots 8: no flag of this release.*image the same"):
+        aimaster_main.parse(before)

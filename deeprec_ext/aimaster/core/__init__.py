@@ -1,1 +1,1 @@
-"""What every room uses and that uses none of them: records and names (`facts`), time, signals, reading of what was stored."""
+"""What every room uses and that uses none of them: records and names (`records`), time, signals, reading of what was stored."""

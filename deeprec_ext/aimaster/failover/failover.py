@@ -180,9 +180,7 @@ class Failover:
 
     async def _fetch(self, lost: tuple[str, ...]) -> bool:
         """Training stands still until all lost PS are replaced, by PS that pull the copies of what was on them. False: there
-
         are no copies (any more), and something older is to be restored. True also when all is to be looked at again, as when
-
         the replacement has died while it fetched."""
         job, began = self._job, self._job.clock.monotonic()
         tasks = [ps.task for ps in job.cluster.ps if ps.name in lost]
@@ -218,7 +216,6 @@ class Failover:
 
     async def _call_off(self, names: Iterable[str]) -> bool:
         """Before anything else is written on these PS: what they were told to pull or to restore has ended. False: some
-
         did not say so and have been killed."""
         late = await fetching.call_off(self._job, names)
         for name in late:
@@ -247,7 +244,6 @@ class Failover:
 
     async def _restore(self, lost: tuple[str, ...], hopeful: bool, use_disk: bool = True) -> None:
         """Training stands still until all lost PS are replaced; then the next generation begins. Returns early when more
-
         is lost meanwhile, or, if `hopeful`, somebody tells of copies after all: then everything is looked at again."""
         job, lease = self._job, self._job.settings.lease_seconds
         tasks = [ps.task for ps in job.cluster.ps if ps.name in lost]
