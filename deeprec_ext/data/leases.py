@@ -82,6 +82,7 @@ class Leases:
         self._failed_shards: set[int] = set()
         self._given_up: set[int] = set()
         self._rates: deque[tuple[float, int]] = deque()
+        self._fastest = 0.0  # of all half seconds
         self._trained = TrainedVisits()
         self._trained_records = 0  # since the last rewind
         self._told_beyond = self._told_handed = 0
@@ -210,7 +211,7 @@ class Leases:
         if self._declare:
             request.declare.CopyFrom(self.declaration)
         request.rewinds, request.replayed_records = self._rewinds, self.replayed
-        request.records_per_second = self._rate(now)
+        request.records_per_second, request.composed_seconds = max(self._rate(now), self._fastest), now
         request.beyond_records = self._told_beyond = self.beyond
         del request.progress[:]
         request.progress.extend(self._owed.values())
@@ -301,9 +302,13 @@ class Leases:
 
     def _rate(self, now: float) -> float:
         """Records a second, trained of late."""
+        trained = self.total_trained + self.beyond
         if not self._rates or now - self._rates[-1][0] >= REPORT_SECONDS:
-            self._rates.append((now, self.total_trained + self.beyond))
+            if self._rates:
+                then, before = self._rates[-1]
+                self._fastest = max(self._fastest, (trained - before) / (now - then))
+            self._rates.append((now, trained))
             while now - self._rates[0][0] > RATE_WINDOW_SECONDS:
                 self._rates.popleft()
         then, before = self._rates[0]
-        return max(0, self.total_trained + self.beyond - before) / (now - then) if now > then else 0.0
+        return max(0, trained - before) / (now - then) if now > then else 0.0

@@ -565,7 +565,7 @@ class Scanned(_message.Message):
     def __init__(self, lease: _Optional[int] = ..., begins: _Optional[_Iterable[int]] = ..., records: _Optional[_Iterable[int]] = ..., end_byte: _Optional[int] = ...) -> None: ...
 
 class DataRequest(_message.Message):
-    __slots__ = ("sequence", "dataset", "declare", "progress", "returned", "failed", "scanned", "want", "replayed_records", "records_per_second", "rewinds", "beyond_records", "handed_records")
+    __slots__ = ("sequence", "dataset", "declare", "progress", "returned", "failed", "scanned", "want", "replayed_records", "records_per_second", "rewinds", "beyond_records", "handed_records", "composed_seconds")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     DECLARE_FIELD_NUMBER: _ClassVar[int]
@@ -579,6 +579,7 @@ class DataRequest(_message.Message):
     REWINDS_FIELD_NUMBER: _ClassVar[int]
     BEYOND_RECORDS_FIELD_NUMBER: _ClassVar[int]
     HANDED_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    COMPOSED_SECONDS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     dataset: str
     declare: Dataset
@@ -592,7 +593,8 @@ class DataRequest(_message.Message):
     rewinds: int
     beyond_records: int
     handed_records: int
-    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., declare: _Optional[_Union[Dataset, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[LeaseProgress, _Mapping]]] = ..., returned: _Optional[_Iterable[int]] = ..., failed: _Optional[_Iterable[_Union[LeaseFailure, _Mapping]]] = ..., scanned: _Optional[_Iterable[_Union[Scanned, _Mapping]]] = ..., want: _Optional[int] = ..., replayed_records: _Optional[int] = ..., records_per_second: _Optional[float] = ..., rewinds: _Optional[int] = ..., beyond_records: _Optional[int] = ..., handed_records: _Optional[int] = ...) -> None: ...
+    composed_seconds: float
+    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., declare: _Optional[_Union[Dataset, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[LeaseProgress, _Mapping]]] = ..., returned: _Optional[_Iterable[int]] = ..., failed: _Optional[_Iterable[_Union[LeaseFailure, _Mapping]]] = ..., scanned: _Optional[_Iterable[_Union[Scanned, _Mapping]]] = ..., want: _Optional[int] = ..., replayed_records: _Optional[int] = ..., records_per_second: _Optional[float] = ..., rewinds: _Optional[int] = ..., beyond_records: _Optional[int] = ..., handed_records: _Optional[int] = ..., composed_seconds: _Optional[float] = ...) -> None: ...
 
 class DataReply(_message.Message):
     __slots__ = ("sequence", "dataset", "state", "leases", "fenced", "error", "rewinds", "retry_seconds", "complete")

@@ -79,7 +79,8 @@ def test_training_goes_on_and_every_record_is_trained(begin, tmp_path):
         summary["steps"] >= RECORDS * EPOCHS // data_ledger.shards.BATCH
         and times.sum() <= RECORDS * EPOCHS + summary["data"]["repeated"]
     )
-    assert summary["data"]["repeated"] <= RECORDS * EPOCHS // 10, (summary["data"], job.events("ledger_recalled"))
+    told = f"{summary['data']} {job.events('ledger_recalled')} {job.events('ledger_rewound')} {job.events('leases_returned')}"
+    assert summary["data"]["repeated"] <= RECORDS * EPOCHS // 10, told
     restarted = {name for name, counts in summary["roles"].items() if counts["restarted"]}
     assert restarted == {"aimaster"} and not summary["failures"], summary
 

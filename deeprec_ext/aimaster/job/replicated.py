@@ -114,8 +114,8 @@ class ReplicatedState:
                 await asyncio.wait({waiting}, timeout=SECONDS)
             finally:
                 waiting.cancel()
-            self._job.unreplicated.clear()
-            if self._job.cluster.live:
+            if self._job.cluster.live:  # else it stays noted: what was decided before must not wait for the next time
+                self._job.unreplicated.clear()
                 self.send()
             await asyncio.sleep(PAUSE_SECONDS)
 

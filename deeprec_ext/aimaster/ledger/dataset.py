@@ -145,7 +145,8 @@ class Dataset:
             held = sum(visit.records for visit in self.visits.held(incarnation))
             holder = self.holders[incarnation] = Holder(incarnation, given=held + self.replayed.get(incarnation, 0))
         beyond = holder.beyond
-        holder.asked_at, holder.waiting, holder.beyond = now, False, request.beyond_records
+        holder.asked(now, request.composed_seconds)
+        holder.waiting, holder.beyond = False, request.beyond_records
         holder.handed = max(0, request.handed_records) if request.HasField("handed_records") else None
         if request.records_per_second > holder.rate_max:
             holder.rate_max = request.records_per_second

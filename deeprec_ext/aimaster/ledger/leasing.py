@@ -15,7 +15,10 @@ ACKNOWLEDGE_SECONDS = 1.0
 """Progress comes about every half second; so much of it may have been under way when the process died."""
 
 MESSAGE_SECONDS = 0.25
-"""How long its last request may have been on its way."""
+"""How long its quickest request may have been on its way."""
+
+LATE_SECONDS_MAX = 60.0
+"""... and its last one longer than that: what it says of its clock is believed so far."""
 
 RATE_FACTOR = 4.0
 """A process trains at most so many times faster than it ever reported."""
@@ -26,7 +29,7 @@ class Holder:
     """One incarnation."""
 
     incarnation: str
-    asked_at: float = 0.0  # monotonic, of its last request
+    asked_at: float = 0.0  # monotonic, when its last request was made, as far as can be told from here
     rate_max: float = 0.0  # records a second; the highest it reported
     sequence: int = 0  # the highest it used with this AIMaster
     given: int = 0  # records it has had in its hands, as far as this AIMaster knows
@@ -39,6 +42,16 @@ class Holder:
     )
     forgets_before: int = 0  # what it trained in views before this one was forgotten in part, also what it tells late
     waiting: bool = False  # it asked, there was nothing, and it is told when there is
+    clock_behind: float = math.inf  # its clock against ours, by the quickest of its requests
+
+    def asked(self, now: float, composed: float = 0.0) -> None:
+        """A request has come. It trains on while one is on its way: on a busy machine for seconds, by how much later than the
+        quickest one it came after it was made (`composed`, by its own clock; 0: it does not say)."""
+        late = 0.0
+        if composed > 0:
+            self.clock_behind = min(self.clock_behind, now - composed)
+            late = min(LATE_SECONDS_MAX, now - composed - self.clock_behind)
+        self.asked_at = now - late
 
     def maybe_trained(self, held_records: int, now: float, rate_of_others: float = 0.0) -> int:
         """Bound of the records it trained after its last acknowledgement: at most what it held.

@@ -51,3 +51,17 @@ def test_a_process_tells_what_it_holds_and_what_it_has_trained() -> None:
     leases.receive(pb.DataReply(rewinds=1, state=pb.DataReply.MORE), 2.0)
     known = leases.tell()
     assert not known.held and not known.trained and not known.trained_records and known.rewinds == 1
+
+
+def test_a_process_tells_how_fast_it_was_in_its_fastest_half_second_and_when_it_says_so() -> None:
+    leases = Leases(pb.Dataset(name="train", shard_records=1000), 1.0, 10)
+    leases.registered(1)
+    told = []
+    for now, done in ((0.0, 0), (1.0, 10), (2.0, 20), (2.5, 520), (3.5, 530)):
+        leases.trained(5, done)
+        request = leases.request(now)
+        assert request is not None and request.composed_seconds == now
+        told.append(request.records_per_second)
+        given_ = [lease(5, 0, 1000)] if not now else []
+        leases.receive(pb.DataReply(sequence=request.sequence, state=pb.DataReply.MORE, leases=given_), now)
+    assert told == [0.0, 10.0, 10.0, 1000.0, 1000.0], "a mean over ten seconds would hide it"

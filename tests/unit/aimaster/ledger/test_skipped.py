@@ -8,7 +8,7 @@ import pytest
 
 from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger import report
-from deeprec_ext.aimaster.ledger.leasing import MESSAGE_SECONDS, RATE_FACTOR, Holder
+from deeprec_ext.aimaster.ledger.leasing import LATE_SECONDS_MAX, MESSAGE_SECONDS, RATE_FACTOR, Holder
 from deeprec_ext.aimaster.ledger.rebuild import DatasetSources, rebuild, replica_of
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.ledger.books import Book, index_range
@@ -96,6 +96,21 @@ def test_who_dies_has_trained_what_it_had_given_to_steps_and_what_it_could_do_si
     first = Holder("b", asked_at=10.0, handed=128)
     assert first.maybe_trained(23_503, now=10.0, rate_of_others=400.0) == 128 + RATE_FACTOR * 400 * MESSAGE_SECONDS
     assert first.maybe_trained(23_503, now=10.0) == 23_503, "nobody's speed is known"
+
+
+def test_a_request_that_was_long_on_its_way_is_as_old_as_it_was_when_it_was_made() -> None:
+    worker = Holder("a", rate_max=100.0, handed=0)
+    worker.asked(now=1000.0, composed=50.0)  # the clocks have nothing to do with each other
+    assert worker.asked_at == 1000.0
+    worker.asked(now=1013.0, composed=60.0)
+    assert worker.asked_at == 1010.0, "it came three seconds later after it was made than the one before"
+    assert worker.maybe_trained(100_000, now=1013.0) == RATE_FACTOR * 100 * (3 + MESSAGE_SECONDS)
+    worker.asked(now=1013.5, composed=63.4)
+    assert worker.asked_at == pytest.approx(1013.4)
+    worker.asked(now=1020.0, composed=1e-6)
+    assert worker.asked_at == 1020.0 - LATE_SECONDS_MAX, "a clock that goes backwards is not believed for ever"
+    worker.asked(now=1021.0)
+    assert worker.asked_at == 1021.0
 
 
 def test_repeated_has_a_lower_bound_of_what_was_surely_trained(path: Path) -> None:
