@@ -23,7 +23,7 @@ def built(kind: type[T], values: Any, where: str = "", *, newer: bool = False, m
 
     Args:
         where: what the values are, for messages.
-        newer: fields that the class does not have are left out: a later version may have written them.
+        newer: fields that the classes do not have are left out: a later version may have written them.
         measured: numbers may have a fraction where an int is due, and need not be finite.
     """
     if not isinstance(values, dict):
@@ -33,7 +33,7 @@ def built(kind: type[T], values: Any, where: str = "", *, newer: bool = False, m
     given = {}
     for name, value in values.items():
         if name in readers:
-            given[name] = _read(readers[name], value, f"{before}{name}", measured)
+            given[name] = _read(readers[name], value, f"{before}{name}", newer, measured)
         elif not newer:
             raise TypeError(f"{kind.__name__} has no {before}{name:.{SHOWN}}")
     return kind(**given)
@@ -62,16 +62,16 @@ def _type(written: str, module: Any) -> _Type:
     return _Type(written, (dict,) if part else _PLAIN.get(bare, ()), part, optional=bare != written)
 
 
-def _read(wanted: _Type, value: Any, place: str, measured: bool) -> Any:
+def _read(wanted: _Type, value: Any, place: str, newer: bool, measured: bool) -> Any:
     if value is None and wanted.optional:
         return None
     kinds = _PLAIN["float"] if measured and wanted.kinds == _PLAIN["int"] else wanted.kinds
     if kinds and (not isinstance(value, kinds) or isinstance(value, bool) != (kinds == _PLAIN["bool"])):
         raise TypeError(f"{place} is {value!r:.{SHOWN}}, no {wanted.written}")
     if wanted.part is not None:
-        return built(wanted.part, value, place, measured=measured)
+        return built(wanted.part, value, place, newer=newer, measured=measured)
     if wanted.each is not None:
-        return tuple([_read(wanted.each, one, place, measured) for one in value])
+        return tuple([_read(wanted.each, one, place, newer, measured) for one in value])
     if isinstance(value, float) and not measured and not math.isfinite(value):
         raise ValueError(f"{place} is {value}")
     return value

@@ -104,8 +104,6 @@ class Option:
 
     def said(self, text: str) -> str:
         """As `--setting` takes it, of what its own flag was given. Raises UsageError."""
-        if self.words and text not in self.words:
-            raise UsageError(f"--{self.key} {text[:DIGITS]}: write {one_of(self.words)}")
         try:
             return written(parse_duration(text) if self.unit == "seconds" else text)
         except ValueError as error:
@@ -115,6 +113,9 @@ class Option:
         """To a command. Its destination is `key`; None, or False: not given."""
         if self.type is bool:
             parser.add_argument(f"--{self.key}", action="store_true", help=self.help)
+            return
+        if self.words:
+            parser.add_argument(f"--{self.key}", choices=self.words, help=self.help)
             return
         counts = {int: whole, float: real}.get(self.type) if self.unit not in ("seconds", "bytes", "cores") else None
         metavar = _METAVARS.get(self.unit, "N" if self.unit else "WHAT")

@@ -1,20 +1,42 @@
 """A web application served on the event loop that is there: the AIMaster's page, the operator's probes and webhook. Of the
 extras `dashboard` and `kubernetes`.
+
+Clients may be many, slow or hostile: connections are few, from the moment on that they are there; one that stands still is
+cut, also in the middle of its TLS handshake; headers and bodies have a largest size.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import socket
 import ssl
 from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
+from starlette.requests import Request
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+log = logging.getLogger(__name__)
+
+REQUESTS_MAX = 64
+"""Above it the answer is 503."""
+
+CONNECTIONS_MORE = 32
+"""Above the requests and these, connections are cut: others in the process need the files, too."""
 
 HEADERS_MAX_BYTES = 16 << 10
 KEEP_ALIVE_SECONDS = 10
+
+PATIENCE_SECONDS = 15.0
+"""How long a client may take for its handshake, to send its request, or stop reading the answer, before it is cut."""
+
+LOOK_SECONDS = 5.0
+AGAIN_SECONDS = 1.0
+"""Where no connection can be accepted: there is no file left."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -31,18 +53,30 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def serve(app: ASGIApp, listener: socket.socket, *, tls: ssl.SSLContext | None = None, **options: Any) -> None:
+async def body_of(request: Request, most_bytes: int) -> bytes | None:
+    """None: it is longer than that."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most_bytes:
+            return None
+    return bytes(body)
+
+
+async def serve(
+    app: ASGIApp, listener: socket.socket, *, tls: ssl.SSLContext | None = None, requests_max: int = REQUESTS_MAX
+) -> None:
     """Until cancelled; then no connection is left. Raises OSError where the server stops by itself.
 
     Args:
         tls: serves HTTPS; a certificate that is loaded into it later is that of connections to come.
-        options: of `uvicorn.Config`.
+        requests_max: at a time; see `REQUESTS_MAX`.
     """
-    given: dict[str, Any] = {"http": "h11", "backlog": 64, **options}
     config = uvicorn.Config(
-        app, ws="none", lifespan="off", loop="none", log_config=None, log_level="error", access_log=False,
-        server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=1,
-        h11_max_incomplete_event_size=HEADERS_MAX_BYTES, **given,
+        app, http=PatientProtocol, ws="none", lifespan="off", loop="none", log_config=None, log_level="error",
+        access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=1, h11_max_incomplete_event_size=HEADERS_MAX_BYTES, limit_concurrency=requests_max,
+        backlog=requests_max,
     )  # fmt: skip
     config.load()
     config.ssl = tls
@@ -51,20 +85,102 @@ async def serve(app: ASGIApp, listener: socket.socket, *, tls: ssl.SSLContext | 
         await server.serve([listener])
         raise OSError("the server has stopped by itself")
     finally:
-        server.cut()
+        await server.cut()
 
 
 class Server(uvicorn.Server):
+    """Accepts by itself: uvicorn does not know of a connection before its handshake has ended."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._connections_max = (config.limit_concurrency or REQUESTS_MAX) + CONNECTIONS_MORE
+        self._begun: dict[asyncio.Task[None], asyncio.Protocol] = {}
+        self._accepting: asyncio.Task[None] | None = None
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """They are the process's."""
         yield
 
-    def cut(self) -> None:
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        assert sockets is not None
+        (listener,) = sockets
+        listener.listen(self.config.backlog)
+        self.servers = []
+        self._accepting = asyncio.get_running_loop().create_task(self._accept(listener))
+        self._accepting.add_done_callback(self._ended)
+        self.started = True
+
+    def _ended(self, _: object) -> None:
+        self.should_exit = True
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except ConnectionError:  # it was gone before it was accepted
+                continue
+            except OSError as error:
+                log.warning("a web server cannot accept connections: %s", error)
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
+            if len({*self._begun.values(), *self.server_state.connections}) >= self._connections_max:
+                connection.close()
+            else:
+                protocol = PatientProtocol(self.config, self.server_state, self.lifespan.state)
+                task = loop.create_task(self._begin(connection, protocol))
+                self._begun[task] = protocol
+                task.add_done_callback(self._begun.pop)
+            await asyncio.sleep(0)  # whoever comes in crowds must not keep the others waiting
+
+    async def _begin(self, connection: socket.socket, protocol: asyncio.Protocol) -> None:
+        tls = self.config.ssl
+        patience = PATIENCE_SECONDS if tls is not None else None
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(lambda: protocol, connection, ssl=tls, ssl_handshake_timeout=patience)
+        except OSError as error:  # TLS errors are, too
+            log.debug("a connection did not come about: %s", error)
+
+    async def cut(self) -> None:
         """Ends every connection at once."""
-        for server in getattr(self, "servers", []):
-            server.close()
+        ending = [*self._begun, *([self._accepting] if self._accepting is not None else [])]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
-        for task in list(self.server_state.tasks):
-            task.cancel()
+        for request in list(self.server_state.tasks):
+            request.cancel()
+
+
+class PatientProtocol(H11Protocol):
+    """Cuts who does not finish the request, or stops reading the answer; uvicorn waits for those for ever."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._waited, self._seen = 0.0, self.cycle
+        self._look = self.loop.call_later(LOOK_SECONDS, self._looks)
+
+    def _looks(self) -> None:
+        if self.transport.is_closing():
+            self.transport.abort()  # what is left in the buffer waits for the client, too
+            return
+        stands = self._stands_still() and self._seen is self.cycle  # else it has asked once more, and was answered
+        self._waited, self._seen = self._waited + LOOK_SECONDS if stands else 0.0, self.cycle
+        if self._waited >= PATIENCE_SECONDS:
+            self.transport.abort()
+            return
+        self._look = self.loop.call_later(LOOK_SECONDS, self._looks)
+
+    def _stands_still(self) -> bool:
+        """Whether it is the client that everything waits for."""
+        if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
+            return True
+        return self.flow.write_paused
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if (look := getattr(self, "_look", None)) is not None:
+            look.cancel()

@@ -34,7 +34,9 @@ REFUSED = "TensorFlow refused a step by the number of its request"
 
 def environment() -> dict[str, str]:
     """Of the launcher: nothing of another job in it, and a traceback for a process that crashes."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TF_CONFIG", "DEEPREC_"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("TF_CONFIG", "TF_GRPC_", "DEEPREC_"))
+    }
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
 
 

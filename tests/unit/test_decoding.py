@@ -72,6 +72,11 @@ def test_what_is_no_record_is_refused(text):
 
 def test_a_later_version_may_have_more_fields():
     assert built(Whole, {**GOOD, "colour": 1}, newer=True).number == 3
+    part = {"name": "a", "colour": 1}
+    found = built(Whole, {**GOOD, "part": part, "parts": [part, part]}, newer=True)
+    assert (found.part, found.parts) == (Part("a"), (Part("a"), Part("a")))
+    with pytest.raises(TypeError, match=r"it\.part\.name is 3, no str"):
+        built(Whole, {**GOOD, "part": {**part, "name": 3}}, "it", newer=True)
 
 
 def test_what_was_measured_may_be_any_number():

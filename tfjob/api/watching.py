@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.retries import Sleep, pauses
@@ -15,12 +16,15 @@ log = logging.getLogger(__name__)
 
 LISTED = "LISTED"
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.5, 10.0
-"""Between two watches: doubled while nothing comes."""
+"""After an error, and where watches end at once with nothing new, from the second on: doubled while nothing comes."""
+
+AT_ONCE_SECONDS = 1.0
+"""A watch that was over sooner was not ended by the server's own limit, which is minutes."""
 
 
 async def changes(
     api: Api, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "",
-    sleep: Sleep = asyncio.sleep, forbidden_ends: bool = True,
+    sleep: Sleep = asyncio.sleep, clock: Callable[[], float] = time.monotonic, forbidden_ends: bool = True,
 ) -> AsyncIterator[tuple[str, list[Manifest] | Manifest]]:  # fmt: skip
     """("LISTED", all objects) first, and again where changes may have been missed; ("ADDED" | "MODIFIED" | "DELETED", object).
 
@@ -29,22 +33,30 @@ async def changes(
 
     Everything else is tried again.
     """
-    version, waits = "", pauses(PAUSE_SECONDS, PAUSE_MAX_SECONDS)
+    version, nothing, waits = "", 0, pauses(PAUSE_SECONDS, PAUSE_MAX_SECONDS)
     while True:
+        began, news, failed = clock(), False, False
         try:
             if not version:
                 found, version = await api.list_all(resource, namespace, labels=labels, fields=fields)
                 yield LISTED, found
+                began = clock()
             async for kind, one in api.watch(resource, namespace, version, labels=labels, fields=fields):
-                version, waits = one["metadata"]["resourceVersion"], pauses(PAUSE_SECONDS, PAUSE_MAX_SECONDS)
+                news = news or one["metadata"]["resourceVersion"] != version
+                version = one["metadata"]["resourceVersion"]
                 if kind != "BOOKMARK":
                     yield kind, one
         except ExpiredError:
             version = ""
-            continue
         except (UnreachableError, ApiError) as error:
             if forbidden_ends and isinstance(error, ForbiddenError):
                 raise
             level = logging.ERROR if isinstance(error, ForbiddenError) else logging.WARNING
             log.log(level, "%s cannot be watched: %s; trying again", resource.plural, error)
-        await sleep(next(waits))
+            failed = True
+        if news or (not failed and clock() - began >= AT_ONCE_SECONDS):
+            nothing, waits = 0, pauses(PAUSE_SECONDS, PAUSE_MAX_SECONDS)
+        else:
+            nothing += 1
+        if failed or nothing > 1:
+            await sleep(next(waits))

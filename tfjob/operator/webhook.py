@@ -14,7 +14,7 @@ import json
 import logging
 import ssl
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,10 @@ CONFIGURATION = "deeprec-ext-operator"
 PATH = "/tfjobs"
 BODY_BYTES_MAX = 8 << 20
 """A TFJob has at most 1.5 MB, and a review has it twice at an update."""
+
+REQUESTS_MAX = 600
+"""Three API servers, each with the 200 changes that it makes at a time if nothing else is said. One that is refused here makes
+a job that is not elastic: `failurePolicy` is Ignore."""
 
 CHECK_SECONDS, AGAIN_SECONDS = 600.0, 5.0
 """How often the certificate and the server's knowledge of it are looked at, and after an error."""
@@ -107,7 +111,7 @@ class Webhook:
     # ------------------------------------------------------------------------------------------------ serving
 
     async def run(self) -> None:
-        """For ever. Raises UsageError when the port is taken."""
+        """For ever. Raises UsageError when the port is taken, and whatever ends the server or the care for its certificate."""
         from starlette.applications import Starlette
         from starlette.routing import Route
 
@@ -116,19 +120,21 @@ class Webhook:
         await self._until_done(self._refresh)
         app = Starlette(routes=[Route(PATH, self._mutate, methods=["POST"])])
         try:
-            with contextlib.closing(webserver.bind("0.0.0.0", self._options.port)) as listener:  # nosec B104 # a pod's own address
-                await asyncio.gather(webserver.serve(app, listener, tls=self._context), self._look_after())
+            listener = webserver.bind("0.0.0.0", self._options.port)  # nosec B104 # a pod's own address
         except OSError as error:
             raise UsageError(f"--webhook-port {self._options.port}: {error.strerror or error}; give another") from error
+        with contextlib.closing(listener):
+            serving = webserver.serve(app, listener, tls=self._context, requests_max=REQUESTS_MAX)
+            await _together(serving, self._look_after())
 
     async def _mutate(self, request: Request) -> Response:
         from starlette.responses import JSONResponse, PlainTextResponse
 
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > BODY_BYTES_MAX:
-                return PlainTextResponse(f"the body is longer than {BODY_BYTES_MAX} bytes\n", 413)
+        from deeprec_ext.webserver import body_of
+
+        body = await body_of(request, BODY_BYTES_MAX)
+        if body is None:
+            return PlainTextResponse(f"the body is longer than {BODY_BYTES_MAX} bytes\n", 413)
         try:
             return JSONResponse(self.answer(json.loads(body)))
         except (ValueError, RecursionError) as error:
@@ -185,6 +191,19 @@ class Webhook:
             await self._api.patch(CONFIGURATIONS, None, CONFIGURATION, {**version, "webhooks": wanted})
         except ConflictError:
             await self._announce()
+
+
+async def _together(*works: Coroutine[Any, Any, None]) -> None:
+    """Until one of them ends, and with it the others. Raises what it has raised."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
 
 
 def _request(body: Any) -> Manifest:

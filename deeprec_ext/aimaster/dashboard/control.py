@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from deeprec_ext.aimaster.scaling.queue import QueueFullError, ScalingQueue
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.webserver import body_of
 
 BODY_MAX = 4_096
 REASON = "by hand, from the dashboard"
@@ -41,7 +42,7 @@ async def scale(request: Request, scalings: ScalingQueue, token: str) -> Respons
         return _refused("the page is read-only: open it with the URL that `deeprec-ext status` shows", 403)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return _refused("the body must be application/json", 415)
-    body = await _body(request)
+    body = await body_of(request, BODY_MAX)
     if body is None:
         return _refused(f"the body is longer than {BODY_MAX} bytes", 413)
     try:
@@ -60,16 +61,6 @@ async def scale(request: Request, scalings: ScalingQueue, token: str) -> Respons
         return _refused(str(error), 409)
     plan: Any = json.loads(reply.plan_json) if reply.plan_json else None
     return JSONResponse({"scaling_id": reply.scaling_id, "message": reply.message, "plan": plan})
-
-
-async def _body(request: Request) -> bytes | None:
-    """None: too long."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_MAX:
-            return None
-    return body
 
 
 def _refused(error: str, code: int) -> JSONResponse:

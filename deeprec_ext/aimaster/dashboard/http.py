@@ -1,8 +1,7 @@
 """The AIMaster's web server: `/metrics` for Prometheus, `/healthz`, and the dashboard. Only with `--http`.
 
-It runs on the job's event loop and never ends it: when it fails, that is a warning and it is started again. Clients may be
-many, slow or hostile: connections are few, one that stands still is cut, and a page that takes long is made in a thread, once
-for all who ask.
+It runs on the job's event loop and never ends it: when it fails, that is a warning and it is started again. A page that takes
+long is made in a thread, once for all who ask; what clients may take is `webserver`'s.
 """
 
 from __future__ import annotations
@@ -15,13 +14,11 @@ import socket
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from deeprec_ext import webserver
 from deeprec_ext.aimaster.core.extras import parse_address
@@ -35,13 +32,6 @@ from deeprec_ext.security.tokens import read_token
 
 log = logging.getLogger(__name__)
 
-REQUESTS_MAX, CONNECTIONS_MAX = 64, 96
-"""Above the first the answer is 503, above the second connections are cut: agents need the files, too."""
-
-PATIENCE_SECONDS = 15.0
-"""How long a client may take to send its request, or stop reading the answer, before it is cut."""
-
-LOOK_SECONDS = 5.0
 PAGE_SECONDS = 1.0
 """How long a page of metrics stays good: who asks meanwhile gets the same."""
 
@@ -90,9 +80,8 @@ class HttpServer:
         self._job.dashboard = self.url()
         log.info("the web page is at %s", self._job.dashboard)
         self._warned = False
-        limits: dict[str, Any] = {"limit_concurrency": REQUESTS_MAX, "backlog": REQUESTS_MAX}
         try:
-            await webserver.serve(self._app, listener, http=PatientProtocol, **limits)
+            await webserver.serve(self._app, listener)
         finally:
             self._job.dashboard = ""
 
@@ -148,39 +137,6 @@ async def _chunks(page: bytes) -> AsyncIterator[bytes]:
     """So that a slow client keeps one chunk in memory, not a copy of the page."""
     for begin in range(0, len(page), CHUNK_BYTES):
         yield page[begin : begin + CHUNK_BYTES]
-
-
-class PatientProtocol(H11Protocol):
-    """Cuts who is too many, does not finish the request, or stops reading the answer; uvicorn waits for those for ever."""
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._waited = 0.0
-        if len(self.connections) > CONNECTIONS_MAX:
-            transport.abort()
-            return
-        self._look = self.loop.call_later(LOOK_SECONDS, self._looks)
-
-    def _looks(self) -> None:
-        if self.transport.is_closing():
-            self.transport.abort()  # what is left in the buffer waits for the client, too
-            return
-        self._waited = self._waited + LOOK_SECONDS if self._stands_still() else 0.0
-        if self._waited >= PATIENCE_SECONDS:
-            self.transport.abort()
-            return
-        self._look = self.loop.call_later(LOOK_SECONDS, self._looks)
-
-    def _stands_still(self) -> bool:
-        """Whether it is the client that everything waits for."""
-        if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
-            return True
-        return self.flow.write_paused
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if (look := getattr(self, "_look", None)) is not None:
-            look.cancel()
 
 
 def ipaddress_is_any(host: str) -> bool:

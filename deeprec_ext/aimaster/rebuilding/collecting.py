@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
 import grpc
@@ -196,17 +197,14 @@ class _Admin(rpc.AdminServicer):
             slots=len(view.slot_map), step=max(claim.known.step for claim in claims),
         )  # fmt: skip
 
-    async def Scale(self, request: pb.ScaleRequest, context: Any) -> pb.ScaleReply:
+    async def _later(self, request: Any, context: Any) -> NoReturn:
         await _not_now(context)
 
-    async def Events(self, request: pb.EventsRequest, context: Any) -> None:
-        await _not_now(context)
+    Scale = Hold = Decisions = Graph = Series = Finish = _later
 
-    async def Graph(self, request: pb.CatalogueRequest, context: Any) -> pb.GraphReply:
+    async def Events(self, request: pb.EventsRequest, context: Any) -> AsyncIterator[pb.Event]:
         await _not_now(context)
-
-    async def Finish(self, request: pb.FinishRequest, context: Any) -> pb.FinishReply:
-        await _not_now(context)
+        yield pb.Event()  # never: it makes this a stream
 
 
 async def _not_now(context: Any) -> NoReturn:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from deeprec_ext.errors import DeepRecError, one_line
+from deeprec_ext.errors import one_line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -47,12 +47,11 @@ def answered(ack: Ack, command_id: int, what: str, work: Work, told: tuple[type[
 
 
 def carry_out(table: Table, command: pb.Command, who: str, ack: Ack, told: tuple[type[Exception], ...] = ()) -> None:
-    """By the table, whose functions may raise."""
+    """By the table, whose functions may raise. A command that is not in it is one of a later release."""
     kind = str(command.WhichOneof("command"))
-
-    def work() -> Mapping[str, Any] | None:
-        if kind not in table:
-            raise DeepRecError(f"{who} does not know the command {kind!r}")
-        return table[kind](command)
-
-    answered(ack, command.id, f"command {kind}", work, told)
+    if kind not in table:
+        error = f"{who} does not know the command {kind!r}"
+        log.warning("%s", error)
+        ack(command.id, error)
+        return
+    answered(ack, command.id, f"command {kind}", lambda: table[kind](command), told)

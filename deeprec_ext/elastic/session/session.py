@@ -201,7 +201,8 @@ class ElasticSession(DivertedSession):
             try:
                 result = self._run_on_ps(call) if facts.remote else self._run_here(call)
             except (ExchangedError, tf.errors.OutOfRangeError, *LOST, *STALE) as error:
-                self._follow(call, error)
+                if not self._made_again(call, error):
+                    raise
                 continue
             if result is not _AGAIN:
                 return result
@@ -213,8 +214,8 @@ class ElasticSession(DivertedSession):
                 return _AGAIN
             placed, made_for = self._take_present(call)
             assert made_for is not None
-            call.followed = (*LOST, *STALE)
             gone = partial(self._host.dead, made_for)
+            call.followed = (*LOST, *STALE)
             try:
                 self._open(placed, gone)
                 self._before(placed, call)
@@ -225,6 +226,7 @@ class ElasticSession(DivertedSession):
             except (tf.errors.OutOfRangeError, *LOST, *STALE) as error:
                 if not self._iterators.interrupted(call.facts, error):
                     raise
+                call.followed = ()
                 self._iterators.start_again(placed, call.facts)
                 return _AGAIN
 
@@ -233,10 +235,10 @@ class ElasticSession(DivertedSession):
         assert self._host is not None
         placed, made_for = self._take_present(call)
         if not placed.opened and made_for is not None:
-            call.followed = LOST
             with self._host.gate.passing():
+                call.followed = LOST
                 self._open(placed, partial(self._host.dead, made_for))
-            call.followed = ()
+                call.followed = ()
         self._before(placed, call)
         return self._execute(call, placed, None)
 
@@ -247,14 +249,12 @@ class ElasticSession(DivertedSession):
 
     # -- what follows when a run has failed
 
-    def _follow(self, call: _Call, error: Exception) -> None:
-        """Returns where the run is to be made again, and raises the error where it is the script's."""
+    def _made_again(self, call: _Call, error: Exception) -> bool:
+        """Whether the run is to be made again; else the error is the script's. It is not raised here: an error for which a
+        frame of its own traceback has a name lives until the next garbage collection, and the session with it."""
         if not isinstance(error, (ExchangedError, tf.errors.OutOfRangeError, *call.followed)):
-            raise error
-        for errors, again in self._OUTCOMES:
-            if isinstance(error, errors) and again(self, call, error):
-                return
-        raise error
+            return False
+        return any(isinstance(error, errors) and again(self, call, error) for errors, again in self._OUTCOMES)
 
     def _exchanged(self, call: _Call, error: Exception) -> bool:
         if self.closed or call.placed is self.pool.present:

@@ -121,9 +121,10 @@ class Tracing:
 
     @property
     def spacing_seconds(self) -> float:
-        """Between two traced steps, so that what they cost more than others keeps to the budget."""
-        mean = statistics.fmean(self._costs) if self._costs else 0.0
-        return max(self.seconds, mean / self.budget)
+        """Between two traced steps, so that what they cost more than others keeps to the budget. Without one none is traced,
+        but one may have been before it was taken away."""
+        mean, budget = statistics.fmean(self._costs) if self._costs else 0.0, self.budget
+        return max(self.seconds, mean / budget) if budget > 0 else self.seconds
 
     # -- the sampler's thread
 

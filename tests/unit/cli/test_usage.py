@@ -24,6 +24,11 @@ def _elsewhere(tmp_path, monkeypatch):
 RUN = ["--", "python", "train.py"]
 
 
+def chosen(flag: str, given: str, *choices: str) -> str:
+    """argparse's own words for a choice that is none."""
+    return f"argument {flag}: invalid choice: {given!r} (choose from {', '.join(map(repr, choices))})"
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
@@ -37,6 +42,10 @@ RUN = ["--", "python", "train.py"]
         (["run", "--workdir", "train.py/run", *RUN], "cannot be made (Not a directory); choose another"),
         (["run", "--unknown", *RUN], "unrecognized"),
         (["run", "--ps", "two", *RUN], "--ps"),
+        (["run", "--backend", "zzz", *RUN], chosen("--backend", "zzz", "local", "slurm")),
+        (["run", "--layout", "zzz", *RUN], chosen("--layout", "zzz", "auto", "chief", "workers", "master", "worker0")),
+        (["run", "--objective", "best", *RUN], chosen("--objective", "best", "fastest", "cheapest", "deadline")),
+        (["run", "--bad-records", "Skip", *RUN], chosen("--bad-records", "Skip", "fail", "skip")),
         (["run", "--backup", "tape", *RUN], "--backup tape: write off, peer"),
         (["run", "--backup", "disk=", *RUN], "--backup disk="),
         (["status", "nowhere"], "no such run directory"),

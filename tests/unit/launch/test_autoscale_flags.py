@@ -53,12 +53,9 @@ def test_a_deadline_is_an_objective(tmp_path):
     [
         (("--objective", "fastest"), "add --autoscale"),
         (("--deadline", "2h"), "add --autoscale"),
-        (("--autoscale", "--objective", "best"), "--objective best: write fastest, cheapest or deadline"),
         (("--autoscale", "--objective", "deadline"), "belong together"),
         (("--autoscale", "--objective", "cheapest", "--deadline", "2h"), "belong together"),
         (("--autoscale", "--deadline", "soon"), "--deadline: 'soon' is no duration"),
-        (("--bad-records", "Skip"), "--bad-records Skip: write fail or skip"),
-        (("--layout", "worker1"), "--layout worker1: write auto, chief, workers, master or worker0"),
     ],
 )
 def test_contradictions_are_refused(tmp_path, arguments, what):

@@ -16,7 +16,7 @@ import pytest
 from deeprec_ext import webserver
 from deeprec_ext.aimaster.core import extras
 from deeprec_ext.aimaster.dashboard import http
-from deeprec_ext.aimaster.dashboard.http import CONNECTIONS_MAX, HttpServer
+from deeprec_ext.aimaster.dashboard.http import HttpServer
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.main import main, parse
 from deeprec_ext.aimaster.reporting import exporting
@@ -202,69 +202,6 @@ def test_a_page_that_is_asked_for_at_the_end_of_the_job_leaves_no_traceback(
 
     play(test)
     assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")], caplog.text
-
-
-def test_who_does_not_send_or_does_not_read_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(http, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(http, "exposition", lambda facts: bytes(64 << 20))
-
-    async def test() -> None:
-        async with serving(tmp_path) as (job, _):
-            silent, _w1 = await asyncio.open_connection("127.0.0.1", port(job))
-            half, w2 = await asyncio.open_connection("127.0.0.1", port(job))
-            w2.write(b"GET /metrics HTTP/1.1\r\nHost: loc")
-            assert (
-                await asyncio.wait_for(silent.read(), SECONDS) == b""
-                and await asyncio.wait_for(half.read(), SECONDS) == b""
-            )
-            deaf = socket.create_connection(("127.0.0.1", port(job)), SECONDS)
-            deaf.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            await asyncio.sleep(1.0)
-            deaf.settimeout(SECONDS)
-            received = await asyncio.to_thread(_read_all, deaf)
-            assert received < 64 << 20
-            assert (await ask(job, "/healthz"))[0] == 200
-
-    play(test)
-
-
-def _read_all(connection: socket.socket) -> int:
-    count = 0
-    with contextlib.suppress(ConnectionResetError), connection:
-        while data := connection.recv(1 << 20):
-            count += len(data)
-    return count
-
-
-def test_more_connections_than_allowed_are_cut_and_the_server_lives(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with serving(tmp_path) as (job, _):
-            held = [await asyncio.open_connection("127.0.0.1", port(job)) for _ in range(CONNECTIONS_MAX + 20)]
-            with contextlib.suppress(ConnectionError):
-                assert await asyncio.wait_for(held[-1][0].read(), SECONDS) == b""
-            for _, writer in held:
-                writer.close()
-
-            async def again() -> bool:
-                with contextlib.suppress(ConnectionError, IndexError):
-                    return (await ask(job, "/healthz"))[0] == 200
-                return False
-
-            while not await again():
-                await asyncio.sleep(0.02)
-
-    play(test)
-
-
-def test_headers_without_end_are_refused(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with serving(tmp_path) as (job, _):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port(job))
-            writer.write(b"GET / HTTP/1.1\r\n" + b"X: " + b"y" * 100_000)
-            assert (await asyncio.wait_for(reader.read(), SECONDS)).startswith(b"HTTP/1.1 4")
-
-    play(test)
 
 
 def arguments(*more: str) -> list[str]:

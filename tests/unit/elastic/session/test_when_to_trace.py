@@ -175,6 +175,22 @@ def test_zero_means_no_traces(monkeypatch, setting):
     assert not one.host.jobs
 
 
+def test_a_budget_that_is_taken_away_while_a_trace_waits_loses_neither_it_nor_later_ones(monkeypatch):
+    """Another AIMaster's settings may say so at any moment."""
+    one = Deciding(monkeypatch)
+    probe = one.settle()
+    one.later(1)
+    one.tracing._record(Recorded(b"", {}, seconds=0.03, ordinary_seconds=0.02))
+    one.tracing.budget = 0.0
+    assert one.tracing.take() is not None and one.tracing.spacing_seconds == 30.0
+    probe.armed = False
+    one.later(600)
+    assert probe.arms == 1
+    one.tracing.budget = 0.001
+    one.later(1)
+    assert probe.arms == 2
+
+
 def test_traces_become_rarer_where_they_cost_more_than_the_budget(monkeypatch):
     one = Deciding(monkeypatch)
     probe = one.settle()

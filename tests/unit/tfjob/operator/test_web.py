@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from deeprec_ext import webserver
 from deeprec_ext.errors import UsageError
 from tfjob.operator import web
 
@@ -71,6 +72,24 @@ def test_it_is_ready_when_it_leads_or_waits_has_seen_all_and_serves_its_webhook(
             assert await status("/readyz") == 200
 
         await served(free_port(), talk, one, hook)
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_who_does_not_finish_a_request_is_cut(free_port, monkeypatch):
+    monkeypatch.setattr(webserver, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(webserver, "PATIENCE_SECONDS", 0.2)
+
+    async def scenario() -> None:
+        port = free_port()
+
+        async def talk(status: Callable[[str], Awaitable[int]]) -> None:
+            assert await status("/healthz") == 200
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: loc")
+            assert await reader.read() == b""
+
+        await served(port, talk, controller())
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

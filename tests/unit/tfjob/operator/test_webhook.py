@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime
 import json
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from deeprec_ext import webserver
+from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.ports import free_port
 from tests.unit.aimaster.kubernetes.fake_api import FakeApi
 from tests.unit.tfjob_manifests.pods import tfjob
@@ -114,6 +118,95 @@ def test_operators_share_one_certificate_and_say_nothing_twice() -> None:
         assert len([one for one in api.calls if one[0] not in ("get", "list")]) == before
 
     play(scenario)
+
+
+async def _until_it_ends(webhook: Webhook, running: asyncio.Future[None]) -> None:
+    """Nothing of it may be left: neither a task nor a listener."""
+    with contextlib.suppress(Exception):
+        await asyncio.wait_for(asyncio.shield(running), 20)
+    await asyncio.sleep(0)
+    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    assert left == [], left
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", webhook._options.port)
+
+
+@pytest.mark.parametrize("which", ["server", "certificate"])
+def test_when_the_server_or_the_care_for_its_certificate_fails_the_other_ends_and_the_error_comes_out(
+    which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        api, port, broken = FakeApi(), free_port(), asyncio.Event()
+        api.put(CONFIGURATIONS, configuration())
+        webhook = Webhook(api, WebhookOptions(port, NAMESPACE, "https://127.0.0.1:1/tfjobs"))  # type: ignore[arg-type]
+        serve = webserver.serve
+
+        async def fails() -> None:
+            await webhook.serving.wait()
+            await broken.wait()
+            raise KeyError("odd")
+
+        async def ends(*given: Any, **how: Any) -> None:
+            serving = asyncio.ensure_future(serve(*given, **how))
+            try:
+                await fails()
+            finally:
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+
+        if which == "server":
+            monkeypatch.setattr(webserver, "serve", ends)
+        else:
+            announce = webhook._announce
+
+            async def look_after() -> None:
+                await announce()
+                webhook.serving.set()
+                await fails()
+
+            monkeypatch.setattr(webhook, "_look_after", look_after)
+        running = asyncio.ensure_future(webhook.run())
+        await asyncio.wait_for(webhook.serving.wait(), 20)
+        broken.set()
+        await _until_it_ends(webhook, running)
+        assert repr(running.exception()) == "KeyError('odd')"
+
+    asyncio.run(main())
+
+
+def test_who_does_not_begin_its_handshake_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webserver, "PATIENCE_SECONDS", 0.2)
+
+    async def scenario(api: FakeApi, webhook: Webhook, port: int) -> None:
+        reader, _ = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+
+    play(scenario)
+
+
+def test_a_disk_that_is_full_is_not_told_as_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        api = FakeApi()
+        webhook = Webhook(api, WebhookOptions(free_port(), NAMESPACE))  # type: ignore[arg-type]
+
+        async def full() -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(webhook, "_look_after", full)
+        with pytest.raises(OSError, match="No space left"):
+            await webhook.run()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_port_that_is_taken_is_one_line_with_the_flag() -> None:
+    async def main(port: int) -> None:
+        await Webhook(FakeApi(), WebhookOptions(port, NAMESPACE)).run()  # type: ignore[arg-type]
+
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=rf"--webhook-port {port}: Address already in use; give another"):
+            asyncio.run(asyncio.wait_for(main(port), 20))
 
 
 def ensured(api: FakeApi, now: datetime.datetime, hosts: tuple[str, ...] = ("a.svc",)) -> certificates.Files:
