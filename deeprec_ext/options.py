@@ -409,7 +409,7 @@ def read_specification(text: str) -> JobSpec:
         raise _wrong(f"no JSON: {str(error)[:200]}") from None
     if not isinstance(found, dict) or not isinstance(found.get("settings", {}), dict):
         raise _wrong("it must be an object, and its `settings` another")
-    version, by, settings = found.pop("version", None), found.pop("by", "another version"), found.pop("settings", {})
+    version, by, settings = found.pop("version", None), found.pop("by", "of another version"), found.pop("settings", {})
     if version != SPECIFICATION_VERSION:
         raise _other(by, f"it is of version {version!r:.40}, not {SPECIFICATION_VERSION}")
     given = _checked(Settings, settings, by)

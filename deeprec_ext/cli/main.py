@@ -1,14 +1,15 @@
-"""Entry point. Exit codes: 0 done, 1 the job failed, 2 bad usage; an error is one line on stderr that says what to do."""
+"""Entry point. Exit codes: 0 done, 1 the job failed, 2 bad usage, 130 Ctrl-C. An error is one line on stderr: what to do."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import importlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.printable import LineFormatter, SafeStream, behind, printable
@@ -19,6 +20,9 @@ COMMANDS = (
 )  # fmt: skip
 KUBECTL = ("submit", "status", "scale", "plan", "decisions", "report", "logs", "graph")
 """Commands of `kubectl deeprec`: those about TFJobs."""
+
+NOT_LOOKED_AT = (errno.EACCES, errno.ENAMETOOLONG)
+"""What pathlib raises where it is only asked whether there is such a file: nobody can say. The error has the file's name."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,17 +47,24 @@ def build_parser(prog: str = "deeprec-ext", names: Sequence[str] = COMMANDS) -> 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
-    return _run(build_parser().parse_args(words))
+    return _run(lambda: build_parser().parse_args(words))
 
 
 def kubectl(words: Sequence[str] | None = None) -> int:
     """`kubectl deeprec …` (the executable `kubectl-deeprec`): JOB is a TFJob, by default in the kubeconfig's namespace."""
-    arguments = build_parser("kubectl deeprec", KUBECTL).parse_args(words)
-    arguments.kubectl = True
-    return _run(arguments)
+
+    def parsed() -> argparse.Namespace:
+        return build_parser("kubectl deeprec", KUBECTL).parse_args(words, argparse.Namespace(kubectl=True))
+
+    return _run(parsed)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(parsed: Callable[[], argparse.Namespace]) -> int:
+    try:
+        arguments = parsed()
+    except KeyboardInterrupt:  # all commands are imported first, which takes a second
+        print("deeprec-ext: stopped before anything was started", file=sys.stderr)
+        return 130
     handler = _Stderr()
     handler.setFormatter(LineFormatter("deeprec-ext: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -77,6 +88,10 @@ def _outcome(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:  # `deeprec-ext logs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in NOT_LOOKED_AT or not error.filename:
+            raise
+        return _fail(UsageError(f"{os.fsdecode(error.filename)}: {error.strerror}; give another"), 2)
 
 
 class _Stderr(logging.Handler):

@@ -98,6 +98,12 @@ def test_the_house_is_on_one_page():
     assert tops - shown - {one.split("/")[0] for one in shown} == set(), "rooms that the page does not name"
 
 
+def test_the_page_names_every_file_that_is_in_no_room():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    alone = {path.name for path in (ROOT / "deeprec_ext").glob("*.py")} - {"__init__.py"}
+    assert alone - set(re.findall(r"`(\w+\.py)`", page)) == set()
+
+
 def test_no_text_cites_a_design_that_is_not_here():
     cited = re.compile(r"\bDESIGN\b|\bsection \d+ of the design\b")
     texts = [*pages(), *house.files(), *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]

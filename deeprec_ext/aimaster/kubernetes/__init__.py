@@ -2,7 +2,7 @@
 
 - `written`: where the job is written down, and how a role's pod is made from it;
 - `naming`, `reading`: pure, between the AIMaster's names and pods, and from a pod's manifest to what has become of it;
-- `making`, `kept`, `backend`: the pods as `aimaster.backend.PodBackend` has them, made again when they are lost;
+- `making`, `kept`, `backend`: the pods as `aimaster.pods.backend.PodBackend` has them, made again when they are lost;
 - `replicas`: the same beside Kubeflow, whose operator makes the pods;
 - `reclaim`: notices that a node is about to go;
 - `snapshot`, `keeping`: what survives the AIMaster's own pod, in a ConfigMap;

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import importlib
 import json
+import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
 from deeprec_ext.cli.logs import last_lines
-from deeprec_ext.cli.main import COMMANDS, main
+from deeprec_ext.cli.main import COMMANDS, kubectl, main
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.rundir import RunDirectory
 from tests.unit.cli.usage import check_refused
@@ -60,6 +64,51 @@ def test_bad_usage_is_one_line_and_exit_2(words, part, capsys, tmp_path):
     before = sorted(tmp_path.iterdir())
     check_refused(words, part, capsys)
     assert sorted(tmp_path.iterdir()) == before
+
+
+LONG = "x" * 300  # a file name has 255 bytes at the most
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "--dry-run", "--workdir", LONG, *RUN],
+        ["status", LONG],
+        ["report", LONG],
+        ["scale", LONG, "--ps", "2"],
+        ["simulate", LONG],
+        ["plan", "--replay", LONG],
+    ],
+)
+def test_a_name_that_is_too_long_is_bad_usage(words, capsys):
+    check_refused(words, "File name too long", capsys)
+
+
+def test_a_directory_that_nobody_may_look_into_is_bad_usage(tmp_path, capsys, monkeypatch):
+    """Tests run as root, too, who may: so the operating system is asked, and its answer is another."""
+    real = os.stat
+
+    def stat(path, *more, **named):
+        if str(path).endswith("of-others/run"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *more, **named)
+
+    monkeypatch.setattr(os, "stat", stat)
+    check_refused(["status", str(tmp_path / "of-others" / "run")], "of-others/run: Permission denied", capsys)
+    with pytest.raises(IsADirectoryError):  # no word of the user's: an error of ours, with where it was
+        monkeypatch.setattr(os, "stat", partial(_raised, IsADirectoryError(errno.EISDIR, "Is a directory", "x")))
+        main(["status", str(tmp_path / "of-others" / "run")])
+
+
+@pytest.mark.parametrize("command", [main, kubectl])
+def test_ctrl_c_before_the_command_has_begun_is_one_line(command, capsys, monkeypatch):
+    monkeypatch.setattr(importlib, "import_module", partial(_raised, KeyboardInterrupt()))
+    assert command(["status", "run"]) == 130
+    assert capsys.readouterr().err == "deeprec-ext: stopped before anything was started\n"
+
+
+def _raised(error, *_, **__):
+    raise error
 
 
 def test_a_dry_run_says_what_would_start_and_starts_nothing(capsys, tmp_path):

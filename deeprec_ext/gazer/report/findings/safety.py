@@ -19,7 +19,7 @@ UNPROTECTED_SECONDS = 60.0
 """First copies of peer backups take seconds; if they are not there after so much training, something is wrong."""
 
 BACK = "is back after it was lost"
-"""In the reason of a scaling that gives a PS slots again (`aimaster.scalings`)."""
+"""In the reason of a scaling that gives a PS slots again (`aimaster.scaling.queue`)."""
 
 BACKUP_GAP_FACTOR = 3.0
 """Two disk backups, or a disk backup and the end, further apart than so many intervals."""
