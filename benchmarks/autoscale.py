@@ -37,7 +37,7 @@ import psutil
 from benchmarks.job import Job, end_on_signals, running, say
 from benchmarks.sizes import SCRIPT, SHAPES, Rig, Shape, rig
 from benchmarks.stock import steps
-from deeprec_ext.aimaster.policy.observed import Size
+from deeprec_ext.autoscaler.observe.observed import Size
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import open_channel, server_name

@@ -17,10 +17,10 @@ errors of ours without that are told too.
 
 Each row has two baselines fitted to the same windows: `linear` (throughput per core of the trainers is what it was) and
 `optimus` (step time linear in 1, 1/worker CPU, w/(p·PS CPU), w, p; non-negative least squares: Peng et al., EuroSys '18,
-section 3.2, with CPU). The simulator's job model (`deeprec_ext/aimaster/simulator/calibration.py`) is fitted to the same
+section 3.2, with CPU). The simulator's job model (`deeprec_ext/simulator/calibration.py`) is fitted to the same
 windows, and its error told.
 
-Memory. `deeprec_ext.aimaster.estimator.memory_model` says from the variable catalogue what the fullest PS will need;
+Memory. `deeprec_ext.autoscaler.model.memory_model` says from the variable catalogue what the fullest PS will need;
 compared with the resident memory of the real process after a minute of training.
 """
 
@@ -41,10 +41,10 @@ import psutil
 
 from benchmarks.job import end_on_signals, running, say
 from benchmarks.sizes import SCRIPT, SHAPES, Measured, Shape, rig, sizes
-from deeprec_ext.aimaster.estimator.memory_model import Layout, for_count
-from deeprec_ext.aimaster.estimator.throughput import fit
-from deeprec_ext.aimaster.policy.observed import Size, Window
-from deeprec_ext.aimaster.simulator.calibration import fit_windows
+from deeprec_ext.autoscaler.model.memory_model import Layout, for_count
+from deeprec_ext.autoscaler.model.throughput import fit
+from deeprec_ext.autoscaler.observe.observed import Size, Window
+from deeprec_ext.simulator.calibration import fit_windows
 
 COUNTS = (5, 8, 12)
 DRAWS = 20

@@ -31,7 +31,7 @@ def contracts() -> list[dict[str, Any]]:
 
 
 def short(module: str) -> str:
-    return module.replace("deeprec_ext.", "").replace("tfjob.", "")
+    return module.replace("deeprec_ext.", "").replace("tfjob.", "").replace(".", "/")
 
 
 def is_there(module: str) -> bool:

@@ -28,7 +28,7 @@ from benchmarks import speed
 from benchmarks.job import Job, running
 from benchmarks.stock import steps
 from benchmarks.stock.cluster import ROOT
-from deeprec_ext.aimaster.policy.observed import Size
+from deeprec_ext.autoscaler.observe.observed import Size
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import open_channel, server_name

@@ -13,8 +13,8 @@ from deeprec_ext.cli.jobs import add_job, no_directory, print_json
 from deeprec_ext.units import format_seconds
 
 if TYPE_CHECKING:
-    from deeprec_ext.aimaster.policy.decision import Decision
-    from deeprec_ext.aimaster.policy.record import Entry, Outcome
+    from deeprec_ext.autoscaler.policy.decision import Decision
+    from deeprec_ext.autoscaler.policy.record import Entry, Outcome
 
 WIDTH = 160
 
@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from deeprec_ext.aimaster.policy.record import read
+    from deeprec_ext.autoscaler.policy.record import read
 
     if (code := on_cluster("decisions", arguments)) is not None:
         return code
@@ -89,7 +89,7 @@ def table(entries: Sequence[Told]) -> Any:
 
 def what(decision: Decision) -> str:
     """`scale to 2 PS, 3 workers`, `replace worker-1`, `keep`."""
-    from deeprec_ext.aimaster.policy.limits import describe
+    from deeprec_ext.autoscaler.policy.limits import describe
 
     if decision.action in ("scale", "resize", "start"):
         return f"{decision.action} {'at' if decision.action == 'start' else 'to'} {describe(decision.size)}"

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deeprec_ext.aimaster.policy.limits import describe
+from deeprec_ext.autoscaler.policy.limits import describe
 from deeprec_ext.cli.cluster.target import add_options, cluster_of, on_cluster
 from deeprec_ext.cli.decisions import predicted, what
 from deeprec_ext.cli.jobs import directory_of, print_json, require_running
@@ -29,9 +29,9 @@ from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.units import format_seconds
 
 if TYPE_CHECKING:
-    from deeprec_ext.aimaster.policy.decision import Decision
-    from deeprec_ext.aimaster.policy.replay import Replayed
-    from deeprec_ext.aimaster.policy.thresholds import Policy
+    from deeprec_ext.autoscaler.policy.decision import Decision
+    from deeprec_ext.autoscaler.policy.replay import Replayed
+    from deeprec_ext.autoscaler.policy.thresholds import Policy
 
 _SHOWN_MAX = 20
 """Differences shown in full."""
@@ -56,7 +56,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from deeprec_ext.aimaster.policy.thresholds import parse
+    from deeprec_ext.autoscaler.policy.thresholds import parse
 
     given = [bool(arguments.words), arguments.replay is not None, arguments.policy]
     if sum(given) != 1:
@@ -104,15 +104,15 @@ def running(directory: RunDirectory, policy: Policy | None, as_json: bool) -> in
 
 
 async def _preview(directory: RunDirectory) -> Decision:
-    from deeprec_ext.aimaster.policy.decision import Decision
+    from deeprec_ext.autoscaler.policy.decision import Decision
 
     async with JobClient.of(directory) as client:
         return Decision.from_json(await client.preview())
 
 
 def _from_record(path: Path, policy: Policy) -> tuple[Decision, str]:
-    from deeprec_ext.aimaster.policy.decide import decide
-    from deeprec_ext.aimaster.policy.record import latest
+    from deeprec_ext.autoscaler.policy.decide import decide
+    from deeprec_ext.autoscaler.policy.record import latest
 
     entry = latest(path)
     return decide(entry.observed, policy), f"{format_seconds(max(0.0, time.time() - entry.at))} ago, as recorded"
@@ -138,8 +138,8 @@ def print_decision(decision: Decision, source: str) -> None:
 
 def replayed(path: Path, policy: Policy | None, as_json: bool) -> int:
     """1 when a decision comes out differently with the policy it was made with; another policy may decide as it likes."""
-    from deeprec_ext.aimaster.policy.record import read
-    from deeprec_ext.aimaster.policy.replay import replay
+    from deeprec_ext.autoscaler.policy.record import read
+    from deeprec_ext.autoscaler.policy.replay import replay
 
     results = replay(read(path), policy)
     other = [one for one in results if not one.same]
@@ -185,7 +185,7 @@ def _print_replayed(results: Sequence[Replayed], other: Sequence[Replayed], anot
 
 
 def show_policy(policy: Policy, as_json: bool) -> int:
-    from deeprec_ext.aimaster.policy.thresholds import describe
+    from deeprec_ext.autoscaler.policy.thresholds import describe
 
     lines = describe(policy)
     if as_json:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from deeprec_ext.aimaster.core.extras import require
-from deeprec_ext.aimaster.estimator.start import describe
-from deeprec_ext.aimaster.policy.limits import contradiction
+from deeprec_ext.autoscaler.history.start import describe
+from deeprec_ext.autoscaler.policy.limits import contradiction
 from deeprec_ext.bounds import whole
 from deeprec_ext.cli.display import make_display
 from deeprec_ext.cli.ending import print_result

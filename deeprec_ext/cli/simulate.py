@@ -15,9 +15,9 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.units import format_seconds
 
 if TYPE_CHECKING:
-    from deeprec_ext.aimaster.simulator.results import Comparison, Figures
-    from deeprec_ext.aimaster.simulator.simulation import Ended
     from deeprec_ext.cli.console import Console
+    from deeprec_ext.simulator.results import Comparison, Figures
+    from deeprec_ext.simulator.simulation import Ended
 
 _TOLD_SECONDS = 2.0
 """Between two lines of progress."""
@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from deeprec_ext.aimaster.core.extras import require
-    from deeprec_ext.aimaster.policy.thresholds import parse
+    from deeprec_ext.autoscaler.policy.thresholds import parse
 
     require("autoscale", "simulate")
     policy = parse(arguments.changes)
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             print(fitted.describe())
     if trace is not None:
-        from deeprec_ext.aimaster.simulator.results import compare
+        from deeprec_ext.simulator.results import compare
 
         if fitted is not None:
             trace = fitted.in_place_of_models(trace)
@@ -81,14 +81,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _load(name: str) -> Any:
-    from deeprec_ext.aimaster.simulator import trace
-    from deeprec_ext.aimaster.simulator.traces import shipped
+    from deeprec_ext.simulator import trace
+    from deeprec_ext.simulator.traces import shipped
 
     return trace.load(shipped(name) if not Path(name).exists() and shipped(name).exists() else Path(name))
 
 
 def _fit(paths: list[Path]) -> Any:
-    from deeprec_ext.aimaster.simulator.calibration import fit_runs
+    from deeprec_ext.simulator.calibration import fit_runs
 
     return fit_runs(paths)
 
@@ -157,7 +157,7 @@ _LINES: tuple[tuple[str, Callable[[Figures], str]], ...] = (
 def show_jobs(ended: list[Ended]) -> None:
     from rich.table import Table
 
-    from deeprec_ext.aimaster.policy.limits import describe
+    from deeprec_ext.autoscaler.policy.limits import describe
 
     table = Table(box=None, header_style="dim")
     for title in ("job", "objective", "took", "decisions", "losses", "started with", "ended with"):

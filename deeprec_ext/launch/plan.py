@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deeprec_ext import env
-from deeprec_ext.aimaster.estimator.start import Start
+from deeprec_ext.autoscaler.history.start import Start
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.environment import aimaster_environment, role_environment
 from deeprec_ext.launch.events import ScriptedEvent

@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from deeprec_ext.aimaster.backups.copies import Copies
 from deeprec_ext.aimaster.backups.holders import TICK_SECONDS, Holders
 from deeprec_ext.aimaster.core.records import parse_name
-from deeprec_ext.aimaster.estimator.memory_model import HOLDER_ROOM, Layout, of_holder
 from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.metrics.collector import MetricsCollector
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.aimaster.state.shared import JobState
+from deeprec_ext.autoscaler.model.memory_model import HOLDER_ROOM, Layout, of_holder
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)

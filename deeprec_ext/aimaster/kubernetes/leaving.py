@@ -47,7 +47,7 @@ async def gather(workdir: Path) -> dict[str, str]:
 
 def decisions(workdir: Path) -> str:
     """The newest that changed something, without their observations, as JSON; empty where nothing was recorded."""
-    from deeprec_ext.aimaster.policy.record import NAME, read
+    from deeprec_ext.autoscaler.policy.record import NAME, read
 
     if not (workdir / NAME).exists():
         return ""

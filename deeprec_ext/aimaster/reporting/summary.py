@@ -12,12 +12,12 @@ from typing import Any
 from deeprec_ext.aimaster.core.records import Failure, Scaling, parse_name
 from deeprec_ext.aimaster.job.notices import KEY, notices_of
 from deeprec_ext.aimaster.ledger import report
-from deeprec_ext.aimaster.policy.record import predictions
 from deeprec_ext.aimaster.reporting.ended import counts_of, outcome_of
 from deeprec_ext.aimaster.state.suspects import KEY as SUSPECTS
 from deeprec_ext.aimaster.state.suspects import suspects_of
 from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.autoscaler.policy.record import predictions
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import grpc
 import grpc.aio
 
-from deeprec_ext.aimaster.autoscaling import Autoscaler
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.reporting.reply import status
 from deeprec_ext.aimaster.rpc.service import refuse
 from deeprec_ext.aimaster.scaling.queue import QueueFullError, ScalingQueue
+from deeprec_ext.autoscaler.loop import Autoscaler
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc

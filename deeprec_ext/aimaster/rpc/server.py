@@ -11,7 +11,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
-from deeprec_ext.aimaster.autoscaling import make_autoscaler
 from deeprec_ext.aimaster.core.clock import Clock
 from deeprec_ext.aimaster.failover.failover import Failover
 from deeprec_ext.aimaster.failover.failures import Failures
@@ -30,6 +29,7 @@ from deeprec_ext.aimaster.rpc.service import AgentsService, agents_handlers
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.aimaster.store.storefile import AGAIN_SECONDS
+from deeprec_ext.autoscaler.loop import make_autoscaler
 from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc

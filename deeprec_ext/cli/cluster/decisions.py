@@ -25,8 +25,8 @@ async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str
 
 def show_kept(text: str, as_json: bool) -> None:
     """Raises UsageError for what is no record."""
-    from deeprec_ext.aimaster.policy.decision import Decision
-    from deeprec_ext.aimaster.policy.record import Outcome
+    from deeprec_ext.autoscaler.policy.decision import Decision
+    from deeprec_ext.autoscaler.policy.record import Outcome
 
     try:
         values: list[dict[str, Any]] = json.loads(text)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from deeprec_ext.aimaster.estimator.finished import LIMITS, finished_job
-from deeprec_ext.aimaster.estimator.history import History, default_path
-from deeprec_ext.aimaster.estimator.start import Start, first_size
-from deeprec_ext.aimaster.policy import observed
+from deeprec_ext.autoscaler.history.finished import LIMITS, finished_job
+from deeprec_ext.autoscaler.history.history import History, default_path
+from deeprec_ext.autoscaler.history.start import Start, first_size
+from deeprec_ext.autoscaler.observe import observed
 from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.resources import Ceilings, Requests
 

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from deeprec_ext.aimaster.policy import record
-from deeprec_ext.aimaster.policy.decision import Decision, Prediction
-from deeprec_ext.aimaster.policy.observed import Size
-from deeprec_ext.aimaster.policy.record import Entry, Outcome, Record
+from deeprec_ext.autoscaler.observe.observed import Size
+from deeprec_ext.autoscaler.policy import record
+from deeprec_ext.autoscaler.policy.decision import Decision, Prediction
+from deeprec_ext.autoscaler.policy.record import Entry, Outcome, Record
 from deeprec_ext.cli.decisions import came_of, predicted, what
 from deeprec_ext.cli.main import main
-from tests.unit.aimaster.policy.jobs import POLICY, recorded_job, seen
+from tests.unit.autoscaler.policy.jobs import POLICY, recorded_job, seen
 
 SIZE = Size(2, 3)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.policy import record
-from deeprec_ext.aimaster.policy.thresholds import NAMES
+from deeprec_ext.autoscaler.policy import record
+from deeprec_ext.autoscaler.policy.thresholds import NAMES
 from deeprec_ext.cli.main import main
-from tests.unit.aimaster.policy.jobs import recorded_job
+from tests.unit.autoscaler.policy.jobs import recorded_job
 from tests.unit.cli.usage import check_refused
 
 

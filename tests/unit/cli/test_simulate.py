@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.simulator.traces import shipped
 from deeprec_ext.cli.main import main
 from deeprec_ext.cli.simulate import _load
-from tests.unit.aimaster.policy.jobs import recorded_job
+from deeprec_ext.simulator.traces import shipped
+from tests.unit.autoscaler.policy.jobs import recorded_job
 from tests.unit.cli.usage import check_refused
 
 TRACE = """

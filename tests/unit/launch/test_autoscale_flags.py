@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
-from deeprec_ext.aimaster.autoscaling.observing import limits_of
 from deeprec_ext.aimaster.main import parse
+from deeprec_ext.autoscaler.loop.observing import limits_of
 from deeprec_ext.cli.run import add_arguments, make_plan
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.plan import aimaster_command

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deeprec_ext.aimaster.estimator.history import History, HistoryError
 from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.autoscaler.history.history import History, HistoryError
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.launch.limits import resolve_limits
 from deeprec_ext.launch.records.history import estimate, history_path, remember

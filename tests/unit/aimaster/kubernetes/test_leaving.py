@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.kubernetes import keeping, leaving
-from deeprec_ext.aimaster.policy.decision import Decision
-from deeprec_ext.aimaster.policy.observed import Size
-from deeprec_ext.aimaster.policy.record import Record
-from tests.unit.aimaster.policy.jobs import POLICY, seen
+from deeprec_ext.autoscaler.observe.observed import Size
+from deeprec_ext.autoscaler.policy.decision import Decision
+from deeprec_ext.autoscaler.policy.record import Record
+from tests.unit.autoscaler.policy.jobs import POLICY, seen
 
 
 def recorded(directory: Path, count: int, reason: str = "faster") -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.core.records import Failure, Scaling
-from deeprec_ext.aimaster.policy.record import NAME, VERSION
 from deeprec_ext.aimaster.reporting.ended import outcome_of
 from deeprec_ext.aimaster.reporting.summary import summarize, summarize_directory
 from deeprec_ext.aimaster.scaling.machine import State
 from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.autoscaler.policy.record import NAME, VERSION
 
 
 @pytest.mark.parametrize(

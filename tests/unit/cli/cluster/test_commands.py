@@ -201,7 +201,7 @@ def test_the_summary_of_an_earlier_job_of_the_name_is_not_shown(
 def test_report_and_decisions_of_an_ended_job_are_those_that_were_kept(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from deeprec_ext.aimaster.policy.decision import Decision, Size
+    from deeprec_ext.autoscaler.policy.decision import Decision, Size
 
     decision = json.loads(
         Decision(number=3, time=9.0, action="scale", size=Size(ps=3, workers=2), reason="faster").to_json()

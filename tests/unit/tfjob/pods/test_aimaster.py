@@ -11,8 +11,8 @@ from unittest import mock
 
 import pytest
 
-from deeprec_ext.aimaster.autoscaling.observing import limits_of
 from deeprec_ext.aimaster.main import parse as parse_command
+from deeprec_ext.autoscaler.loop.observing import limits_of
 from deeprec_ext.options import JobSpec
 from tests.unit.tfjob_manifests.pods import tfjob
 from tests.unit.tfjob_manifests.schema import errors, pod_spec, violations

@@ -1,0 +1,51 @@
+"""What a model is like, in numbers from which follows what a job needs: from the variable catalogue and from traces. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from deeprec_ext.aimaster.placement.slots import slot_bytes
+from deeprec_ext.autoscaler.observe.observed import Model
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+FLOPS_PER_WEIGHT = 6.0
+"""Of one example: a multiplication and an addition forward, and twice as much backward."""
+
+
+def model_of(
+    catalogue: pb.Catalogue, *, slots: int = 0, batch_size: float = 0.0, traces: Sequence[pb.Trace] = ()
+) -> Model:
+    """Args:
+    slots: S; 0: as many as the catalogue names.
+    batch_size: examples per step of one trainer; 0: not known.
+    traces: of single steps; none: look-ups are not known.
+    """
+    variables = catalogue.variables
+    slots = slots or 1 + max((variable.slot for variable in variables), default=0)
+    tables = [variable for variable in variables if variable.update == pb.Variable.ROWS]
+    dense = [variable for variable in variables if variable.update != pb.Variable.ROWS]
+    lookups = [float(sum(slot.lookup_rows for slot in trace.slots)) for trace in traces]
+    return Model(
+        table_bytes=sum(variable.bytes for variable in tables), dense_bytes=sum(variable.bytes for variable in dense),
+        fields=len(_whole(trained(tables))), batch_size=batch_size,
+        lookups_per_step=statistics.median(lookups) if lookups else 0.0,
+        flops_per_example=FLOPS_PER_WEIGHT * sum(math.prod(v.shape) for v in trained(dense) if len(v.shape) > 1),
+        largest_slot_bytes=max(slot_bytes(variables, slots), default=0),
+    )  # fmt: skip
+
+
+def trained(variables: Sequence[pb.Variable]) -> list[pb.Variable]:
+    """Without optimizer slots, which are called like their variable, and more: `w` has `w/Adagrad`, `w/Adam_1`."""
+    names = {_name(variable) for variable in variables}
+    return [variable for variable in variables if _name(variable).rpartition("/")[0] not in names]
+
+
+def _name(variable: pb.Variable) -> str:
+    return variable.saved_name or variable.name
+
+
+def _whole(variables: Sequence[pb.Variable]) -> set[str]:
+    """Parts of a partitioned table are one table."""
+    return {_name(variable) for variable in variables}

@@ -1,0 +1,169 @@
+"""What the history keeps of a job that has ended, read from its run directory: time series, catalogue, traces.
+
+The series know everything that is needed: how many PS and trainers there were, what each used and was held to. So every job
+teaches something, also one whose sizes were chosen by hand.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.autoscaler.history.features import model_of
+from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.observe.observed import Size, Window
+from deeprec_ext.gazer.series import Series
+from deeprec_ext.gazer.series_lines import Line
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+SETTLE_SECONDS = 10.0
+"""After a change of size, and at the start: caches are cold and sessions new."""
+
+WINDOW_SECONDS_MIN = 10.0
+"""What a size had for less says nothing."""
+
+POINTS_MAX = 2000
+TRACES_MAX = 20
+
+_JOB = ("ps", "workers", "examples_per_second", "steps_per_second")
+_PROCESS = ("cpu_cores", "cpu_limit_cores", "rss_bytes", "working_set_bytes", "memory_limit_bytes")
+
+LIMITS = {"ps_cpu": "cpu_limit_cores", "worker_cpu": "cpu_limit_cores", "ps_memory_bytes": "memory_limit_bytes",
+          "worker_memory_bytes": "memory_limit_bytes"}  # fmt: skip
+"""Field of Size -> the metric of a process that tells it."""
+
+Values = Mapping[str, Line]
+"""Of one subject, by metric."""
+
+
+def finished_job(
+    workdir: Path, *, script: str, status: str, seconds: float, finished: float, limited: frozenset[str] = frozenset(),
+    backups: bool = True,
+) -> Finished | None:  # fmt: skip
+    """None when the job never trained. Raises StoreError, sqlite3.Error.
+
+    Args:
+        workdir: run directory, with `aimaster.db`.
+        script: what tells jobs of one script from others.
+        seconds, finished: duration, and Unix seconds of the end.
+        limited: what was requested, of LIMITS. What a process sees of other limits is what it shares with others.
+        backups: whether peer backups were on.
+    """
+    store = Store(workdir / "aimaster.db", read_only=True)
+    try:
+        series = Series(store)
+        names = [name for name in series.subjects() if name.startswith(("ps-", "chief-", "worker-"))]
+        lines: dict[str, dict[str, Line]] = {}
+        for line in series.query(["job", *names], sorted({*_JOB, *_PROCESS}), points=POINTS_MAX):
+            lines.setdefault(line.subject, {})[line.metric] = line
+        traces = [trace for _, _, trace in series.traces()[-TRACES_MAX:]]
+        try:
+            catalogue = pb.Catalogue.FromString(store.blob("catalogue"))
+        except DecodeError:
+            catalogue = pb.Catalogue()
+        steps, examples, slots = int(store.get("step", 0)), store.examples(), int(store.get("slots", 0))
+    finally:
+        store.close()
+    if not steps or not examples:
+        return None
+    batch = examples / steps
+    ps, trainers = _of(lines, "ps-"), _of(lines, "chief-", "worker-")
+    return Finished(
+        script=script, finished=finished, status=status, seconds=round(seconds, 3),
+        model=model_of(catalogue, slots=slots, batch_size=batch, traces=traces),
+        windows=tuple(windows_of(lines.get("job", {}), ps, trainers, batch, limited)),
+        ps_memory_bytes=_highest(ps), worker_memory_bytes=_highest(trainers), examples=examples, backups=backups,
+    )  # fmt: skip
+
+
+def windows_of(
+    job: Values, ps: Mapping[str, Values], trainers: Mapping[str, Values], batch: float, limited: frozenset[str]
+) -> list[Window]:
+    """One per size that the job had for a while, undisturbed: means over all of that time.
+
+    Args:
+        job: lines of the subject `job`.
+        ps, trainers: lines of each process.
+        batch: examples per step.
+    """
+    speed, counts, workers = job.get("examples_per_second"), job.get("ps"), job.get("workers")
+    if speed is None or counts is None or workers is None or not speed.times:
+        return []
+    begin, found = speed.times[0], dict[Size, list[tuple[float, float, Window]]]()
+    settled, before, last = begin + SETTLE_SECONDS, (0.0, 0.0), begin
+    for time, rate in zip(speed.times, speed.means):
+        now = _at(counts, time), _at(workers, time)
+        if now != before:
+            settled, before = time + SETTLE_SECONDS, now
+        length, last = time - last, time
+        whole = all(math.isfinite(value) and value >= 1 and value == round(value) for value in now)
+        if time < settled or not whole or not rate > 0:
+            continue
+        used, served = _cpu(trainers, time), _cpu(ps, time)
+        limits = {
+            name: _limit(ps if name.startswith("ps_") else trainers, metric, time) if name in limited else 0.0
+            for name, metric in LIMITS.items()
+        }
+        size = Size(
+            round(now[0]), round(now[1]) - 1, limits["ps_cpu"], limits["worker_cpu"], int(limits["ps_memory_bytes"]),
+            int(limits["worker_memory_bytes"]),
+        )  # fmt: skip
+        window = Window(time - begin, length, size, rate, batch, trainer_cpu_cores=used / now[1], ps_cpu_cores=served)
+        found.setdefault(size, []).append((time, length, window))
+    return [
+        merged for rows in found.values() if (merged := _merge([row[2] for row in rows])).seconds >= WINDOW_SECONDS_MIN
+    ]
+
+
+def _merge(windows: Sequence[Window]) -> Window:
+    """Medians: a backup or a checkpoint now and then is part of no size."""
+    first = windows[0]
+    return Window(
+        round(first.start, 3), round(sum(window.seconds for window in windows), 3), first.size,
+        round(statistics.median(window.examples_per_second for window in windows), 3), first.examples_per_step,
+        trainer_cpu_cores=round(statistics.median(window.trainer_cpu_cores for window in windows), 5),
+        ps_cpu_cores=round(statistics.median(window.ps_cpu_cores for window in windows), 5),
+    )  # fmt: skip
+
+
+def _of(lines: Mapping[str, Values], *prefixes: str) -> dict[str, Values]:
+    return {name: values for name, values in lines.items() if name.startswith(prefixes)}
+
+
+def _at(line: Line | None, time: float) -> float:
+    """The value of the interval that ends then, or last before; NaN where there is none."""
+    place = bisect.bisect_right(line.times, time + 1e-3) - 1 if line is not None else -1
+    return line.means[place] if line is not None and place >= 0 else math.nan
+
+
+def _cpu(processes: Mapping[str, Values], time: float) -> float:
+    """Of all that live at this moment, in cores."""
+    used = [_alive(values.get("cpu_cores"), time) for values in processes.values()]
+    return sum(value for value in used if value > 0)
+
+
+def _alive(line: Line | None, time: float) -> float:
+    """The value, unless the line ended before: the process has left."""
+    if line is None or not line.times or line.times[-1] < time - SETTLE_SECONDS or line.times[0] > time + 1e-3:
+        return 0.0
+    return _at(line, time)
+
+
+def _limit(processes: Mapping[str, Values], metric: str, time: float) -> float:
+    """The lowest limit of those that live and have one; 0: none has."""
+    limits = [_alive(values.get(metric), time) for values in processes.values()]
+    return min((round(value, 4) for value in limits if value > 0), default=0.0)
+
+
+def _highest(processes: Mapping[str, Values]) -> int:
+    highest = [
+        value for values in processes.values() for metric in ("working_set_bytes", "rss_bytes")
+        if (line := values.get(metric)) is not None for value in line.highest if math.isfinite(value)
+    ]  # fmt: skip
+    return int(max(highest, default=0))

@@ -1,0 +1,265 @@
+"""Decision 0: the size a job starts with, from jobs that have finished. Pure.
+
+Jobs like this one (of the same script, or whose model has features like these) say what a step will cost: a ridge regression
+over the logarithms of the features, weighted by likeness. With few jobs it is their mean, with many it follows the features.
+What a step costs and the formula of `formula.py` give the throughput of every size; the smallest size from which nothing
+brings much more is where to start. Little confidence, little start: a job that starts too small is scaled up soon, one that
+starts too large has taken from others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.model.formula import NAMES
+from deeprec_ext.autoscaler.model.memory_model import even_share, of_holder_of
+from deeprec_ext.autoscaler.model.throughput import ThroughputModel, fit
+from deeprec_ext.autoscaler.observe.observed import Limits, Model, Size
+from deeprec_ext.units import counted, format_bytes
+
+FEATURES = ("table_bytes", "dense_bytes", "fields", "batch_size", "lookups_per_step", "flops_per_example")
+COSTS = ("fixed", "compute", "serve")
+"""Coefficients that follow from the model. The others are means."""
+
+LIKENESS = 1.5
+"""Jobs whose features differ by this factor of two (so 2.8 times) count 60 %, by twice as much 14 %."""
+
+STRANGER = 0.5
+"""Weight of a job of another script, beside its likeness."""
+
+SIMILAR_MAX = 30
+"""Jobs that are looked at: the most alike."""
+
+WEIGHT_MIN = 0.3
+"""All similar jobs together; with less it is as if there were none."""
+
+MARGINAL_GAIN = 0.05
+"""What one more PS or worker (or a tenth more) must bring at least."""
+
+TRUSTED = 0.6
+"""Confidence from which the whole estimated size is taken; below, a part of the way to it."""
+
+HEADROOM = 1.25
+"""Memory that is requested, of what will be used."""
+
+CPU_HEADROOM = 1.2
+
+SMALL_CPU = 1.0
+"""Cores of a pod of which nothing is known, where one must be named."""
+
+WORKER_BYTES = 1 << 30
+"""Memory of a trainer of which nothing is known, beside its dense variables."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """`confidence`: 0 to 1. `jobs`: how many similar ones it rests on. `examples_per_second`: expected; 0: nobody knows."""
+
+    size: Size
+    confidence: float
+    reason: str
+    jobs: int = 0
+    examples_per_second: float = 0.0
+
+
+def first_size(
+    model: Model, limits: Limits, history: Sequence[Finished], *, script: str = "", requests: Size | None = None,
+    backups: bool = True,
+) -> Start:  # fmt: skip
+    """Args:
+    model: what is known of the user's model; zeros where nothing is.
+    history: finished jobs.
+    script: as in `Finished`.
+    requests: CPU and memory that the user has named (0: not); its counts are ignored.
+    """
+    given = requests or Size(1, 0)
+    similar = _similar(model, history, script)
+    least = _least_ps(model, limits, given, backups)
+    small = _sized(Size(least, limits.min_workers), model, limits, given, similar, backups)
+    weight = sum(weight for weight, _, _ in similar)
+    if weight < WEIGHT_MIN:
+        why = "no job like it has finished yet" if history else "no job has finished yet"
+        memory = f"; its variables need {least} PS" if least > limits.min_ps else ""
+        return Start(small, 0.1, f"{why}, so it starts small{memory}")
+    learned = _learned(model, similar)
+    best = _sized(_walk(learned, small, limits), model, limits, given, similar, backups)
+    confidence = _confidence(similar, weight)
+    size = _part_of_the_way(small, best, confidence)
+    like = "job" if len(similar) == 1 else "jobs"
+    part = "" if size == best else f"; the way to {best.ps} PS and {counted(best.workers, 'worker')} is gone in part"
+    reason = f"{len(similar)} {like} like it, confidence {confidence:.0%}{part}"
+    return Start(size, confidence, reason, len(similar), learned.predict(size))
+
+
+# ------------------------------------------------------------------------------------------------ similar jobs
+
+Similar = list[tuple[float, Finished, ThroughputModel]]
+"""Weight, job, what its windows teach; the most alike first."""
+
+
+def likeness(model: Model, script: str, job: Finished) -> float:
+    """0 to 1. Features that are unknown on either side say nothing; without any, only the same script is alike."""
+    same = bool(script) and script == job.script
+    pairs = [(getattr(model, name), getattr(job.model, name)) for name in FEATURES]
+    differences = [math.log2(here / there) for here, there in pairs if here > 0 and there > 0]
+    if not differences:
+        return 1.0 if same else 0.0
+    distance = math.sqrt(statistics.fmean(one * one for one in differences))
+    return math.exp(-((distance / LIKENESS) ** 2) / 2) * (1.0 if same else STRANGER)
+
+
+def _similar(model: Model, history: Sequence[Finished], script: str) -> Similar:
+    weighed = [(likeness(model, script, job), number, job) for number, job in enumerate(history) if job.windows]
+    weighed = sorted((one for one in weighed if one[0] > 0.05), key=lambda one: (-one[0], one[1]))[:SIMILAR_MAX]
+    found = []
+    for weight, _, job in weighed:
+        learned = fit(job.windows)
+        if learned is not None:
+            found.append((weight, job, learned))
+    return found
+
+
+def _learned(model: Model, similar: Similar) -> ThroughputModel:
+    """What the similar jobs say of this one."""
+    means = [_mean(similar, [learned.coefficients[index] for _, _, learned in similar]) for index in range(len(NAMES))]
+    known = [
+        name
+        for name in FEATURES
+        if getattr(model, name) > 0 and all(getattr(job.model, name) > 0 for _, job, _ in similar)
+    ]
+    if len(similar) > 1 and known:
+        for name, value in zip(COSTS, _regressed(model, similar, known)):
+            means[NAMES.index(name)] = value
+    batch = model.batch_size or _mean(similar, [learned.batch for _, _, learned in similar])
+    return ThroughputModel(tuple(means), batch, 0, 0.0, ())
+
+
+def _regressed(model: Model, similar: Similar, known: Sequence[str]) -> list[float]:
+    """The costs, by a ridge regression of their logarithms."""
+    import numpy as np
+    from sklearn.linear_model import Ridge
+
+    here = np.array([[math.log(getattr(model, name)) for name in known]])
+    there = np.array([[math.log(getattr(job.model, name)) for name in known] for _, job, _ in similar])
+    costs = np.array(
+        [[max(learned.coefficients[NAMES.index(name)], 1e-7) for name in COSTS] for _, _, learned in similar]
+    )
+    ridge = Ridge(alpha=1.0).fit(there, np.log(costs), sample_weight=[weight for weight, _, _ in similar])
+    low, high = np.log(costs.min(0)) - 1.0, np.log(costs.max(0)) + 1.0  # no further than 2.7 times beyond what was seen
+    return [float(value) for value in np.exp(np.clip(ridge.predict(here)[0], low, high))]
+
+
+def _mean(similar: Similar, values: Sequence[float]) -> float:
+    return sum(weight * value for (weight, _, _), value in zip(similar, values)) / sum(
+        weight for weight, _, _ in similar
+    )
+
+
+def _confidence(similar: Similar, weight: float) -> float:
+    """More with every similar job, less with the error of what each of them teaches."""
+    errors = [learned.mape_holdout if learned.mape_holdout is not None else 0.2 for _, _, learned in similar]
+    return max(0.0, 1.0 - 2 * _mean(similar, errors)) * weight / (weight + 0.5)
+
+
+# ------------------------------------------------------------------------------------------------ the size
+
+
+def _walk(learned: ThroughputModel, size: Size, limits: Limits) -> Size:
+    """Adds what brings most per pod, as long as it brings enough."""
+    for _ in range(200):
+        here, best, best_gain = learned.predict(size), size, MARGINAL_GAIN
+        for larger in _larger(size, limits):
+            pods = larger.ps + larger.workers - size.ps - size.workers
+            gain = (learned.predict(larger) / here - 1) / pods * _step(max(size.ps, size.workers))
+            if gain > best_gain:
+                best, best_gain = larger, gain
+        if best == size:
+            return size
+        size = best
+    return size
+
+
+def _larger(size: Size, limits: Limits) -> Iterator[Size]:
+    more_ps, more_workers = size.ps + _step(size.ps), size.workers + _step(size.workers)
+    for ps, workers in ((size.ps, more_workers), (more_ps, size.workers), (more_ps, more_workers)):
+        larger = dataclasses.replace(size, ps=min(ps, limits.max_ps), workers=min(workers, limits.max_workers))
+        quota = limits.total_cpu <= 0 or larger.cpu <= limits.total_cpu
+        room = limits.total_memory_bytes <= 0 or larger.memory_bytes <= limits.total_memory_bytes
+        if larger != size and quota and room:
+            yield larger
+
+
+def _step(count: int) -> int:
+    return max(1, count // 10)
+
+
+def _part_of_the_way(small: Size, best: Size, confidence: float) -> Size:
+    share = min(1.0, confidence / TRUSTED)
+
+    def between(low: int, high: int) -> int:
+        return low + round(share * (high - low))
+
+    return dataclasses.replace(best, ps=between(small.ps, best.ps), workers=between(small.workers, best.workers))
+
+
+def _least_ps(model: Model, limits: Limits, given: Size, backups: bool) -> int:
+    """PS that the variables need, each with the memory that one may have."""
+    room = given.ps_memory_bytes or limits.max_ps_memory_bytes
+    for count in range(limits.min_ps, max(limits.min_ps, limits.max_ps) + 1):
+        if not room or HEADROOM * even_share(model, count, backups) <= room:
+            return count
+    return max(limits.min_ps, limits.max_ps)
+
+
+def _sized(size: Size, model: Model, limits: Limits, given: Size, similar: Similar, backups: bool) -> Size:
+    """With what each pod requests: as the user said; else as similar jobs needed, where requests can be made at all."""
+    wanted = {
+        "ps_cpu": _used(similar, "ps_cpu_cores"), "worker_cpu": _used(similar, "trainer_cpu_cores"),
+        "ps_memory_bytes": HEADROOM * even_share(model, size.ps, backups),
+        "worker_memory_bytes": HEADROOM * _trainer(size, model, similar, backups),
+    }  # fmt: skip
+    chosen = {}
+    for name, value in wanted.items():
+        most = getattr(limits, f"max_{name}")
+        needed = getattr(given, name) or (value if limits.resizable else 0)
+        chosen[name] = min(needed, most) if most else needed
+    for name in ("ps_memory_bytes", "worker_memory_bytes"):
+        chosen[name] = math.ceil(chosen[name] / (16 << 20)) * (16 << 20)
+    return Size(
+        size.ps, size.workers, round(chosen["ps_cpu"], 2), round(chosen["worker_cpu"], 2), int(chosen["ps_memory_bytes"]),
+        int(chosen["worker_memory_bytes"]),
+    )  # fmt: skip
+
+
+def _trainer(size: Size, model: Model, similar: Similar, backups: bool) -> float:
+    """Bytes of a trainer. Each may have to keep the copies of a single PS; those of a job that had one have done so."""
+    holds = backups and size.ps == 1
+    fresh = WORKER_BYTES + 4 * model.dense_bytes + (of_holder_of(model) if holds else 0)
+    return max((_needed(job, holds) for _, job, _ in similar), default=fresh)
+
+
+def _needed(job: Finished, holds: bool) -> int:
+    held = job.backups and any(window.size.ps == 1 for window in job.windows)
+    return job.worker_memory_bytes + (of_holder_of(job.model) if holds and not held else 0)
+
+
+def _used(similar: Similar, name: str) -> float:
+    """Cores that one pod used in its busiest window."""
+    used = []
+    for weight, job, _ in similar:
+        each = [getattr(w, name) / (w.size.ps if name.startswith("ps_") else 1) for w in job.windows]
+        if weight > 0 and max(each) > 0:
+            used.append(max(each))
+    return max(0.1, CPU_HEADROOM * statistics.median(used)) if used else SMALL_CPU
+
+
+def describe(start: Start) -> str:
+    """One line for people."""
+    size = start.size
+    memory = f", {format_bytes(size.ps_memory_bytes)} per PS" if size.ps_memory_bytes else ""
+    return f"{size.ps} PS and {counted(size.workers, 'worker')}{memory}: {start.reason}"

@@ -1,0 +1,292 @@
+"""The autoscaler: looks at the job, asks the policy, records, carries out through scalings, and writes down what came of it.
+
+It owns no mechanism: a decision becomes ordinary scalings (and resizes), which roll back by themselves when they fail. A
+request by hand goes the same way and always counts; while it is under way, or the user holds, nothing is decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from deeprec_ext.aimaster.core.records import Scaling, parse_name
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.scaling.queue import ScalingQueue
+from deeprec_ext.aimaster.scaling.requests import present
+from deeprec_ext.aimaster.state.lock import Hold
+from deeprec_ext.autoscaler.loop.observing import Latest, memory_of, observe, size_of
+from deeprec_ext.autoscaler.observe.growth import Growth
+from deeprec_ext.autoscaler.observe.observed import Observed, Size
+from deeprec_ext.autoscaler.observe.windows import Windows
+from deeprec_ext.autoscaler.policy.decision import Decision
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+KEEP_RECORDED_SECONDS = 300.0
+"""Decisions to change nothing are recorded so often, and whenever the one before changed something."""
+
+REPLACED_MAX = 24
+"""Replacements of one decision: the queue of scalings has room for them, and for requests by hand."""
+
+
+class Record(Protocol):
+    """Where decisions are written down."""
+
+    def add(self, observed: Observed, decision: Decision) -> None: ...
+
+    def outcome(self, number: int, outcome: str, reason: str, examples_per_second: float) -> None: ...
+
+    def tell(self, after: int, limit: int) -> list[str]: ...
+
+    next_number: int
+
+
+@dataclass
+class _Pending:
+    """A decision whose scalings have not all ended, or whose effect is not measured yet."""
+
+    decision: Decision
+    scalings: list[int]
+    ended_at: float | None = None  # seconds since the start of the job
+    outcome: str = ""
+    reason: str = ""
+
+
+class Autoscaler:
+    """`run` for ever. `decide` is pure; the record is what `plan --replay` reads."""
+
+    def __init__(
+        self, job: Job, scalings: ScalingQueue, resize: Callable[[str, float, int], Awaitable[None]], latest: Latest,
+        decide: Callable[[Observed], Decision], record: Record, *, resizes_in_place: bool = True,
+    ) -> None:  # fmt: skip
+        """`resizes_in_place`: else `resize` says how pods to come are, and those that are there are replaced."""
+        self._job, self._scalings, self._resize, self._latest = job, scalings, resize, latest
+        self._resizes_in_place = resizes_in_place
+        self._decide, self._record = decide, record
+        self._growth = Growth()
+        self._windows = Windows(seconds=job.settings.window_seconds)
+        self._pending: _Pending | None = None
+        self._last_change = True  # a first `keep` is recorded: it says why nothing happens
+        self._kept_at = float("-inf")
+        self.latest_decision: Decision | None = None
+
+    def start(self) -> Size:
+        """Decision 0: the size of the first view. It is made once; an AIMaster that comes back to it makes it again."""
+        job = self._job
+        size = Size(job.spec.ps, job.spec.workers, **dataclasses.asdict(job.requests))
+        observed = dataclasses.replace(self.observed(), number=0, size=size, start=job.spec.start)
+        decision = self._decide(observed)
+        if self._record.next_number == 0:
+            self._record.add(observed, decision)
+            self._tell(decision)
+        return decision.size
+
+    # ------------------------------------------------------------------------------------------------ the loop
+
+    async def run(self) -> None:
+        due = 0.0
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._look()
+            self._follow_up()
+            now, measured = self._now(), self._windows.fresh()
+            if (measured or now >= due) and self._job.cluster.live and not self._job.ending:
+                due = now + self._job.settings.decide_seconds
+                try:
+                    await self.decide_now()
+                except Exception:  # training goes on without decisions; the next look may fare better
+                    log.exception("the autoscaler could not decide")
+
+    def _now(self) -> float:
+        return max(0.0, self._job.clock.wall() - self._job.started)
+
+    def _look(self) -> None:
+        """One tick for the windows and the growth of memory."""
+        job = self._job
+        self._growth.observe(
+            self._now(),
+            {
+                m.incarnation: memory_of(m, self._latest(m.name))
+                for m in job.members
+                if m.admitted and not job.trainer_backups.copying(m.name)  # that it fills up now says nothing of later
+            },
+        )
+        trainers = job.members.trainers().values()
+        ps = [self._latest(name).get("busy_share", 0.0) for name in job.members.wanted(pb.PS)]
+        waiting = [self._latest(member.name).get("input_wait_share", 0.0) for member in trainers]
+        self._windows.observe(
+            self._now(), size_of(job), {m.incarnation: m.heartbeat.examples for m in trainers}, quiet=self._quiet(),
+            preparing=any(member.heartbeat.preparing for member in trainers),
+            busy_share=max(ps, default=0.0), input_wait_share=sum(waiting) / len(waiting) if waiting else 0.0,
+            trainer_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in trainers},
+            ps_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in job.members if m.role == pb.PS},
+        )  # fmt: skip
+
+    def _quiet(self) -> bool:
+        """Every process of the present size trains, and nothing else is going on."""
+        job = self._job
+        if not job.quiet(Hold.MARKS, Hold.SCALING):
+            return False
+        trainers = job.members.trainers()
+        wanted = [*job.members.wanted(pb.CHIEF), *job.members.wanted(pb.WORKER)]
+        return all(name in trainers and _only_trains(trainers[name].heartbeat) for name in wanted)
+
+    def _ending(self) -> bool:
+        """Whether a trainer's script has ended well: the others will. Nobody is missing, and nobody is to come."""
+        members = self._job.members
+        ended = {record.name for record in members.records.values() if record.state == "exited"}
+        ended |= {member.name for member in members if member.said_goodbye and member.exit_code == 0}
+        return any(members.records[name].wanted and parse_name(name)[0] in (pb.CHIEF, pb.WORKER) for name in ended)
+
+    # ------------------------------------------------------------------------------------------------ deciding
+
+    def observed(self) -> Observed:
+        return observe(
+            self._job, self._scalings, number=self._record.next_number, windows=self._windows.all(), latest=self._latest,
+            growth=self._growth, hold=self._job.held,
+        )  # fmt: skip
+
+    async def preview(self) -> Decision:
+        """What would be decided now; nothing is done or recorded."""
+        return await asyncio.to_thread(self._decide, self.observed())
+
+    async def recorded(self, after: int, limit: int) -> list[str]:
+        """The first `limit` decisions with a number above `after`, as JSON: {"at", "decision", "outcome" or null}."""
+        return await asyncio.to_thread(self._record.tell, after, limit)
+
+    async def decide_now(self) -> Decision | None:
+        """One look; None while the last decision is still being carried out."""
+        if (self._pending is not None and self._pending.ended_at is None) or self._ending():
+            return None
+        observed = self.observed()
+        decision = await asyncio.to_thread(self._decide, observed)
+        self.latest_decision = decision
+        if decision.action == "keep":
+            if self._last_change or self._now() - self._kept_at >= KEEP_RECORDED_SECONDS:
+                self._last_change, self._kept_at = False, self._now()
+                self._record.add(observed, decision)
+            return decision
+        if self._scalings.running is not None or self._scalings.queue:
+            return None  # somebody was quicker while we thought
+        self._conclude()
+        self._record.add(observed, decision)
+        self._last_change = True
+        self._tell(decision)
+        await self._carry_out(decision)
+        return decision
+
+    def _tell(self, decision: Decision) -> None:
+        """As an event: what the dashboard shows; the record beside it has the rest."""
+        predicted = decision.prediction
+        self._job.event(
+            "decision", number=decision.number, action=decision.action, reason=decision.reason, ps=decision.size.ps,
+            workers=decision.size.workers, before=round(predicted.before, 1),
+            predicted=round(predicted.examples_per_second, 1),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------ carrying out
+
+    async def _carry_out(self, decision: Decision) -> None:
+        pending = _Pending(decision, [])
+        self._pending = pending
+        try:
+            resized = await self._resize_roles(decision)
+            requests = _requests(decision, size_of(self._job))
+            if not self._resizes_in_place:
+                requests += self._replacements(decision, resized)
+            for request, weights in requests:
+                reply = await self._scalings.request(request, decision=decision.number, weights=weights)
+                if reply.scaling_id:
+                    pending.scalings.append(reply.scaling_id)
+        except DeepRecError as error:
+            pending.outcome, pending.reason = "refused", str(error)
+            self._job.event("decision_refused", number=decision.number, reason=str(error))
+        if not pending.scalings:
+            pending.ended_at = self._now()
+            pending.outcome = pending.outcome or "committed"
+
+    async def _resize_roles(self, decision: Decision) -> list[str]:
+        """CPU and memory per pod, where they differ from what is requested now; which roles. Raises UsageError."""
+        job, size, resized = self._job, decision.size, []
+        for role in ("ps", "worker"):
+            names = f"{role}_cpu", f"{role}_memory_bytes"
+            cpu, memory = wanted = tuple(getattr(size, name) for name in names)
+            if wanted == tuple(getattr(job.requests, name) for name in names):
+                continue
+            began, reason = job.clock.wall(), f"decision {decision.number}: {decision.reason}"
+            try:
+                await self._resize(role, cpu, memory)
+            except DeepRecError as error:
+                self._scalings.resized(role, decision.number, reason, began, "refused", str(error))
+                raise
+            job.set_requests(dataclasses.replace(job.requests, **dict(zip(names, wanted))))
+            self._scalings.resized(role, decision.number, reason, began, "committed")
+            resized.append(role)
+        return resized
+
+    def _replacements(self, decision: Decision, roles: list[str]) -> list[tuple[pb.ScaleRequest, tuple[float, ...]]]:
+        """One by one, PS before workers. The chief, and what is too much for the queue, take the new size when they end."""
+        reason = f"decision {decision.number}: {decision.reason}"
+        names = [
+            *(present(self._job, pb.PS)[: decision.size.ps] if "ps" in roles else ()),
+            *(present(self._job, pb.WORKER)[: decision.size.workers] if "worker" in roles else ()),
+        ]
+        return [(pb.ScaleRequest(replace=name, reason=reason), ()) for name in names[:REPLACED_MAX]]
+
+    def _follow_up(self) -> None:
+        """Notes how the scalings of the last decision ended, and what throughput came of it."""
+        pending = self._pending
+        if pending is None:
+            return
+        if pending.ended_at is None:
+            ended = {one.id: one for one in self._scalings.records() if one.id in pending.scalings and one.outcome}
+            if len(ended) == len(pending.scalings):
+                pending.ended_at = self._now()
+                pending.outcome, pending.reason = _together([ended[number] for number in pending.scalings])
+            return
+        if any(window.start >= pending.ended_at for window in self._windows.all()):
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """The last decision's outcome, with the newest window since it was carried out (0: none was measured)."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        after = [w for w in self._windows.all() if pending.ended_at is not None and w.start >= pending.ended_at]
+        rate = after[-1].examples_per_second if after else 0.0
+        self._record.outcome(pending.decision.number, pending.outcome, pending.reason, rate)
+
+
+def _only_trains(heartbeat: pb.Heartbeat) -> bool:
+    return heartbeat.training and heartbeat.step_epoch > 0
+
+
+def _requests(decision: Decision, present: Size) -> list[tuple[pb.ScaleRequest, tuple[float, ...]]]:
+    """The scalings that lead from the present size to the decided one, PS first: workers load them."""
+    reason = f"decision {decision.number}: {decision.reason}"
+    if decision.action == "rebalance":
+        return [(pb.ScaleRequest(rebalance=True, reason=reason), decision.slot_weights)]
+    if decision.action == "replace":
+        return [(pb.ScaleRequest(replace=decision.replace, reason=reason), ())]
+    requests = []
+    if decision.size.ps != present.ps:
+        requests.append((pb.ScaleRequest(ps=decision.size.ps, reason=reason), decision.slot_weights))
+    if decision.size.workers != present.workers:
+        requests.append((pb.ScaleRequest(workers=decision.size.workers, reason=reason), ()))
+    return requests
+
+
+def _together(scalings: list[Scaling]) -> tuple[str, str]:
+    """The worst outcome of several, with its reason."""
+    for outcome in ("rolled_back", "refused"):
+        for one in scalings:
+            if one.outcome == outcome:
+                return outcome, one.reason
+    return "committed", ""

@@ -1,0 +1,1 @@
+"""Models: memory from the catalogue, throughput by non-negative least squares."""

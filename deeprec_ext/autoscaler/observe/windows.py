@@ -1,0 +1,145 @@
+"""Throughput in windows: stretches of time in which the size of the job did not change and nothing disturbed it. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from deeprec_ext.autoscaler.observe.observed import Size, Window
+
+KEPT = 400
+"""Windows remembered: a day of ten-second windows would teach no more than the newest of each size."""
+
+PER_SIZE = 30
+"""Of one size: the newest; so many say all there is to say about it, and sizes long past are not crowded out."""
+
+PATIENCE_SECONDS = 20.0
+"""So long nothing is measured while trainers prepare sessions; then a window that says so is better than none."""
+
+SHORTEST = 0.5
+"""A window that was cut off is kept if it is at least this share of a whole one."""
+
+
+@dataclass
+class _Open:
+    start: float
+    size: Size
+    examples: float = 0
+    steps: float = 0
+    busy: float = 0.0
+    waiting: float = 0.0
+    trainer_cpu: float = 0.0  # core seconds
+    ps_cpu: float = 0.0
+    preparing: bool = False
+    ticks: int = 0
+    last: float = 0.0  # of the newest tick
+
+
+@dataclass
+class Windows:
+    """Fed at every tick of the autoscaler.
+
+    Args:
+      seconds: length of a window.
+      settle_seconds: how long after a change of size or a disturbance nothing counts: sessions warm up, queues fill.
+    """
+
+    seconds: float = 10.0
+    settle_seconds: float = 3.0
+    closed: deque[Window] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _open: _Open | None = None
+    _size: Size | None = None
+    _settled_at: float = 0.0
+    _measured_at: float = 0.0  # a window of this size was closed, or it was not quiet
+    _examples: dict[str, float] = field(default_factory=dict)
+    _steps: dict[str, float] = field(default_factory=dict)
+    _trainer_cpu: dict[str, float] = field(default_factory=dict)
+    _ps_cpu: dict[str, float] = field(default_factory=dict)
+    _fresh: bool = False
+
+    def observe(
+        self, now: float, size: Size, examples: Mapping[str, int], *, quiet: bool, steps: Mapping[str, int] | None = None,
+        busy_share: float = 0.0, input_wait_share: float = 0.0, trainer_cpu: Mapping[str, float] | None = None,
+        ps_cpu: Mapping[str, float] | None = None, preparing: bool = False,
+    ) -> None:  # fmt: skip
+        """One tick.
+
+        Args:
+          now: seconds since the start of the job.
+          size: of the job at present.
+          examples: total so far of each incarnation that trains; one that leaves takes its total with it.
+          quiet: no scaling, no failure, and every trainer of this size trains.
+          steps: totals in the same way, for the examples per step.
+          trainer_cpu, ps_cpu: core seconds so far, in the same way.
+          preparing: a trainer builds sessions beside: nothing counts, unless that lasts longer than our patience.
+          busy_share: of the busiest PS; input_wait_share: mean over trainers.
+        """
+        gained = _gain(self._examples, examples)
+        stepped = _gain(self._steps, steps or {})
+        trained_for, served_for = _gain(self._trainer_cpu, trainer_cpu or {}), _gain(self._ps_cpu, ps_cpu or {})
+        if not quiet or size != self._size:
+            self._measured_at = now
+        if not quiet or size != self._size or (preparing and now - self._measured_at < PATIENCE_SECONDS):
+            self._cut()
+            self._size, self._settled_at = size, now + self.settle_seconds
+            return
+        if now < self._settled_at:
+            return
+        if self._open is None:
+            self._open = _Open(now, size)
+            return  # what was gained until now belongs to no window
+        window = self._open
+        window.examples += gained
+        window.steps += stepped
+        window.trainer_cpu += trained_for
+        window.ps_cpu += served_for
+        window.busy += busy_share
+        window.waiting += input_wait_share
+        window.preparing |= preparing
+        window.ticks += 1
+        window.last = now
+        if now - window.start >= self.seconds:
+            self._close(window)
+            self._open = _Open(now, size)
+
+    def fresh(self) -> bool:
+        """Whether a window has been closed since this was asked last."""
+        fresh, self._fresh = self._fresh, False
+        return fresh
+
+    def all(self) -> tuple[Window, ...]:
+        """Oldest first."""
+        return tuple(self.closed)
+
+    def _cut(self) -> None:
+        """A change interrupts the window; a long piece of it still counts (it was quiet until the last tick)."""
+        window, self._open = self._open, None
+        if window is not None and window.ticks > 0 and window.last - window.start >= SHORTEST * self.seconds:
+            self._close(window)
+
+    def _close(self, window: _Open) -> None:
+        elapsed = window.last - window.start
+        self._fresh, self._measured_at = True, window.last
+        self.closed.append(
+            Window(
+                start=round(window.start, 3), seconds=round(elapsed, 3), size=window.size,
+                examples_per_second=round(window.examples / elapsed, 3),
+                examples_per_step=round(window.examples / window.steps, 3) if window.steps else 0.0,
+                ps_busy_share=round(window.busy / window.ticks, 4),
+                input_wait_share=round(window.waiting / window.ticks, 4),
+                trainer_cpu_cores=0.0 if window.preparing else round(window.trainer_cpu / elapsed / window.size.trainers, 5),
+                ps_cpu_cores=round(window.ps_cpu / elapsed, 5), preparing=window.preparing,
+            )
+        )  # fmt: skip
+        same = [one for one in self.closed if one.size == window.size]
+        if len(same) > PER_SIZE:
+            self.closed.remove(same[0])
+
+
+def _gain(known: dict[str, float], totals: Mapping[str, float]) -> float:
+    """What was added since the last tick; a newcomer counts from its first word on. Updates `known`."""
+    gained = sum(max(0, total - known[who]) for who, total in totals.items() if who in known)
+    known.clear()
+    known.update(totals)
+    return gained

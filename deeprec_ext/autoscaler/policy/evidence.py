@@ -1,0 +1,284 @@
+"""What rules look at: an observation made sane, with what follows from it, computed at first use and once."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from deeprec_ext.autoscaler.model import throughput
+from deeprec_ext.autoscaler.observe.observed import Change, Observed, RoleUse, Size, Window
+from deeprec_ext.autoscaler.policy.sane import sane
+from deeprec_ext.autoscaler.policy.thresholds import Policy
+
+HOUR = 3600.0
+UNKNOWN_SPREAD = 0.1
+"""Relative scatter of windows that is assumed until some size has two."""
+
+HOPE = 2.0
+"""A hoped gain is at most so many times the predicted one."""
+
+FULL = 0.95
+"""Share of its CPU that a role can use at most, as a mean."""
+
+Key = tuple[int, int, float, float]
+
+
+def key_of(size: Size) -> Key:
+    """What throughput depends on: memory makes nothing faster."""
+    return size.ps, size.workers, size.ps_cpu, size.worker_cpu
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Throughput that was seen at one size."""
+
+    rate: float  # examples per second, median over the windows
+    spread: float  # relative robust standard deviation of one window
+    windows: int
+
+
+def measure(windows: Sequence[Window]) -> Measured:
+    rates = [window.examples_per_second for window in windows]
+    middle = statistics.median(rates)
+    deviation = statistics.median(abs(rate - middle) for rate in rates)
+    # with few windows the median deviation is mostly too small; the mean deviation is not robust, but never 0 by chance
+    few = statistics.fmean(abs(rate - middle) for rate in rates) if len(rates) < 5 else 0.0
+    return Measured(middle, max(1.4826 * deviation, 1.2533 * few) / middle, len(rates))
+
+
+def newest(windows: Sequence[Window], per_size: int, sizes: int) -> tuple[Window, ...]:
+    """The newest `per_size` windows of each of the `sizes` sizes seen last, in their order.
+
+    Those in which trainers prepared sessions beside count where a size has no others.
+    """
+    clear = {key_of(window.size) for window in windows if not window.preparing}
+    counts: dict[Key, int] = {}
+    kept: list[Window] = []
+    for window in reversed(windows):
+        key = key_of(window.size)
+        if window.preparing and key in clear:
+            continue
+        count = counts.get(key, 0)
+        if count < per_size and (count or len(counts) < sizes):
+            counts[key] = count + 1
+            kept.append(window)
+    return tuple(reversed(kept))
+
+
+class Evidence:
+    """Args: raw: an observation as it was recorded."""
+
+    def __init__(self, raw: Observed, policy: Policy) -> None:
+        self.raw, self.policy = raw, policy
+        self.observed = sane(raw)
+        self.size, self.limits, self.now = raw.size, raw.limits, self.observed.time
+
+    # ------------------------------------------------------------------------------------------------ throughput
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        return newest(self.observed.windows, self.policy.windows_per_size, self.policy.sizes_max)
+
+    @cached_property
+    def measured(self) -> dict[Key, Measured]:
+        """By size: what was measured there."""
+        grouped: dict[Key, list[Window]] = {}
+        for window in self.windows:
+            grouped.setdefault(key_of(window.size), []).append(window)
+        return {key: measure(windows) for key, windows in grouped.items()}
+
+    @cached_property
+    def changed_at(self) -> float:
+        """Since when the job has been as it is: the last change of counts or requests, or window of another size."""
+        ends = [change.time for change in self.observed.changes if change.outcome == "committed"]
+        here = key_of(self.size)
+        ends += [window.start for window in self.windows if key_of(window.size) != here]
+        return min(max(ends, default=0.0), self.now)
+
+    @property
+    def stake(self) -> float:
+        """Factor on the gain and saving that a change must bring: a size that has proved itself is not left for little."""
+        settled = self.now - self.changed_at >= self.policy.settled_seconds
+        return self.policy.settled_factor if settled else 1.0
+
+    @cached_property
+    def present(self) -> Measured | None:
+        """Throughput at the present size since it has it; None: not measured yet."""
+        here = key_of(self.size)
+        mine = [w for w in self.windows if key_of(w.size) == here and w.start >= self.changed_at - 1e-3]
+        return measure(mine) if mine else None
+
+    @property
+    def rate(self) -> float:
+        """Examples per second now; 0: not known."""
+        return self.present.rate if self.present is not None else 0.0
+
+    @cached_property
+    def model(self) -> throughput.ThroughputModel | None:
+        """None: there is nothing to learn from, or no fit."""
+        try:
+            return throughput.fit(self.windows)
+        except (ValueError, ArithmeticError, RuntimeError):  # numbers of absurd sizes; the solver gives up
+            return None
+
+    @property
+    def confidence(self) -> float:
+        return self.model.confidence if self.model is not None else 0.0
+
+    def modelled(self, size: Size) -> float:
+        """The model's throughput at a size, in proportion to what is measured now. 0: nothing is known."""
+        if self.model is None or not self.rate:
+            return 0.0
+        result = self._scale * self.model.predict(size)
+        return min(result, self.capacity(size)) if math.isfinite(result) else 0.0
+
+    def hoped(self, size: Size) -> float:
+        """The same, with the benefit of the doubt for a size that was not tried: a predicted gain may be twice as large."""
+        likely = self.modelled(size)
+        if self.model is None or likely <= self.rate or key_of(size) in self.measured:
+            return likely
+        most = min(self._scale * self.model.optimistic(size), self.rate + HOPE * (likely - self.rate))
+        return min(max(likely, most), self.capacity(size)) if math.isfinite(most) else likely
+
+    def capacity(self, size: Size) -> float:
+        """Throughput at which the CPU of the PS, or of the trainers, would be used up: no size trains faster.
+
+        By what an example costs now (the utilisation law); infinite where use or requests are not known.
+        """
+        ps, worker = self._per_core
+        if size.ps == 1 < self.size.ps and self.observed.backups:
+            ps = math.inf  # it has no peer to back up to, which may be half of what PS do now
+        return FULL * min(
+            size.ps * (size.ps_cpu or math.inf) * ps, size.trainers * (size.worker_cpu or math.inf) * worker
+        )
+
+    @cached_property
+    def _per_core(self) -> tuple[float, float]:
+        """Examples per second and core of PS, of trainers; infinite where it is not known. The busiest process counts."""
+        found = []
+        for role in ("ps", "worker"):
+            used = [use.cpu_cores for use in self.of_role(role)]
+            known = used and min(used) > 0 and getattr(self.size, f"{role}_cpu") > 0 and self.rate > 0
+            found.append(self.rate / (max(used) * len(used)) if known else math.inf)
+        return found[0], found[1]
+
+    @cached_property
+    def _scale(self) -> float:
+        here = self.model.predict(self.size) if self.model is not None else 0.0
+        return self.rate / here if here > 0 else 0.0
+
+    def expected(self, size: Size) -> float:
+        """What was measured at a size, and the model's throughput where nothing was."""
+        if key_of(size) == key_of(self.size):
+            return self.rate
+        found = self.measured.get(key_of(size))
+        return found.rate if found is not None and found.windows >= self.policy.windows_min else self.modelled(size)
+
+    def error(self, size: Size) -> float:
+        """Relative standard error of the comparison of a size with the present one."""
+        here = self._error(self.present) if self.present is not None else 1.0
+        found = self.measured.get(key_of(size))
+        return math.hypot(here, self._error(found) if found is not None and found is not self.present else 0.0)
+
+    def _error(self, measured: Measured) -> float:
+        """Relative standard error of a measured rate. Two windows may agree by chance: what other sizes scatter counts too."""
+        return max(measured.spread if measured.windows > 1 else 0.0, self._usual_spread) / math.sqrt(measured.windows)
+
+    @cached_property
+    def _usual_spread(self) -> float:
+        known = [one.spread for one in self.measured.values() if one.windows > 1]
+        return statistics.median(known) if known else UNKNOWN_SPREAD
+
+    def exhausted(self, dimension: int) -> bool:
+        """Whether growth in one dimension alone (index of a key) has been tried and has brought next to nothing."""
+        return self._exhausted[dimension]
+
+    @cached_property
+    def _exhausted(self) -> tuple[bool, ...]:
+        return tuple(self._is_exhausted(dimension) for dimension in range(4))
+
+    def _is_exhausted(self, dimension: int) -> bool:
+        here = key_of(self.size)
+        others = here[:dimension] + here[dimension + 1 :]
+        lower = [
+            (key[dimension], measured) for key, measured in sorted(self.measured.items())
+            if key[dimension] < here[dimension] and key[:dimension] + key[dimension + 1 :] == others
+        ]  # fmt: skip
+        if not lower or not self.rate:
+            return False
+        _, before = lower[-1]
+        sure = math.hypot(self._error(before), self._error(self.present) if self.present is not None else 1.0)
+        return self.rate / before.rate - 1 + sure < self.policy.marginal_gain
+
+    # ------------------------------------------------------------------------------------------------ the work ahead
+
+    @cached_property
+    def examples_left(self) -> float:
+        """0: the end is not known."""
+        progress = self.observed.progress
+        return float(max(0, progress.total - progress.done)) if progress.total > 0 else 0.0
+
+    @property
+    def end_known(self) -> bool:
+        return self.observed.progress.total > 0
+
+    @cached_property
+    def seconds_left(self) -> float:
+        """At the present throughput. Without a known end a job is taken to go on for as long as it has gone on."""
+        if self.end_known and self.rate:
+            return self.examples_left / self.rate
+        return min(self.policy.horizon_seconds, max(self.now, self.policy.horizon_seconds / 4))
+
+    @property
+    def share_left(self) -> float:
+        """Of the job's whole time; where the end is not known, of the time it is looked at over, the past included."""
+        past = self.now if self.end_known else min(self.now, self.policy.horizon_seconds)
+        return self.seconds_left / max(1e-9, past + self.seconds_left)
+
+    # ------------------------------------------------------------------------------------------------ processes
+
+    @cached_property
+    def ps(self) -> tuple[RoleUse, ...]:
+        return tuple(role for role in self.observed.roles if role.name.startswith("ps-"))
+
+    @cached_property
+    def trainers(self) -> tuple[RoleUse, ...]:
+        return tuple(role for role in self.observed.roles if role.name.startswith(("chief-", "master-", "worker-")))
+
+    def of_role(self, role: str) -> tuple[RoleUse, ...]:
+        return self.ps if role == "ps" else self.trainers
+
+    @cached_property
+    def starved(self) -> float:
+        """Share of time that trainers wait for input, on average; by the processes, else by the newest window."""
+        if self.trainers:
+            return statistics.fmean(min(1.0, role.input_wait_share) for role in self.trainers)
+        return self.windows[-1].input_wait_share if self.windows else 0.0
+
+    def pressed(self, role: str) -> bool:
+        """Whether a role's CPU limit binds: one of its processes is throttled, or uses nearly all it may."""
+        return role in self._pressed
+
+    @cached_property
+    def _pressed(self) -> frozenset[str]:
+        return frozenset(role for role in ("ps", "worker") if any(map(self._is_pressed, self.of_role(role))))
+
+    def _is_pressed(self, use: RoleUse) -> bool:
+        nearly_all = use.cpu_limit_cores > 0 and use.cpu_cores >= 0.9 * use.cpu_limit_cores
+        return nearly_all or use.throttled_share >= self.policy.throttled_share
+
+    # ------------------------------------------------------------------------------------------------ the past
+
+    def past(self, *, seconds: float = math.inf, role: str = "", outcome: str = "committed") -> list[Change]:
+        """Changes that ended within the last `seconds`, oldest first."""
+        return [
+            change for change in self.observed.changes
+            if change.outcome == outcome and self.now - change.time <= seconds and role in ("", change.role)
+        ]  # fmt: skip
+
+    def with_size(self, **changes: float) -> Size:
+        return dataclasses.replace(self.size, **changes)  # type: ignore[arg-type]

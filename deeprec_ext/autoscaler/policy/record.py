@@ -1,0 +1,278 @@
+"""`DIR/decisions.jsonl`: every decision with what it was made from, and what came of it. Replayed, shown, tried again.
+
+One JSON object a line, of two kinds:
+
+    {"version": 1, "kind": "decision", "at": …, "observation": {…}, "policy": {…}, "decision": {…}}
+    {"version": 1, "kind": "outcome", "number": 3, "outcome": "committed", "reason": "", "examples_per_second_after": 812.4}
+
+`at` (Unix seconds) is for people; no decision depends on it. A line is written with one write and a newline at its end: a
+reader takes a last line without one for torn and leaves it out, a writer cuts it off before it appends. Other lines that are
+no JSON are an error, as is another version. The file is bounded: beyond `BYTES_MAX` it becomes `decisions.1.jsonl` (the one
+that had that name is dropped) and begins anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import json
+import logging
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deeprec_ext.autoscaler.observe.observed import Observed
+from deeprec_ext.autoscaler.policy import thresholds
+from deeprec_ext.autoscaler.policy.decision import Decision
+from deeprec_ext.autoscaler.policy.evidence import newest
+from deeprec_ext.autoscaler.policy.sane import sane_window
+from deeprec_ext.autoscaler.policy.thresholds import Policy
+from deeprec_ext.decoding import built
+from deeprec_ext.errors import UsageError
+
+log = logging.getLogger(__name__)
+VERSION = 1
+NAME, FORMER = "decisions.jsonl", "decisions.1.jsonl"
+LINE_BYTES_MAX = 8 << 20
+"""Of one line; an observation of 5 000 processes has about 3 MB. A longer one is not recorded."""
+WAITING_BYTES_MAX = 2 * LINE_BYTES_MAX
+"""Of lines that could not be written yet."""
+BYTES_MAX = 64 << 20
+"""Of the file: about 1 000 decisions of a job of 100 processes."""
+EVENTS_MAX = 200
+"""Changes and losses recorded with one observation; the policy looks back an hour."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a decision."""
+
+    number: int
+    outcome: str  # committed, rolled_back, refused
+    reason: str = ""
+    examples_per_second_after: float = 0.0  # of the newest window after it; 0: not measured
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One decision as recorded."""
+
+    at: float  # Unix seconds
+    observed: Observed
+    policy: Policy
+    decision: Decision
+    outcome: Outcome | None = None
+
+
+def digest(observed: Observed) -> str:
+    """Of an observation: equal for equal ones."""
+    return hashlib.sha256(observed.to_json().encode()).hexdigest()[:16]
+
+
+def bounded(observed: Observed, policy: Policy) -> Observed:
+    """The part of an observation that the policy looks at: the same decision comes from it."""
+    windows = sorted((one for one in observed.windows if sane_window(one)), key=lambda window: window.start)
+    return dataclasses.replace(
+        observed, windows=newest(windows, policy.windows_per_size, policy.sizes_max),
+        changes=tuple(sorted(observed.changes, key=lambda one: one.time))[-EVENTS_MAX:],
+        losses=tuple(sorted(observed.losses, key=lambda one: one.time))[-EVENTS_MAX:],
+    )  # fmt: skip
+
+
+class Record:
+    """The writer. Raises OSError when it cannot begin; what cannot be written later waits for the next line, bounded."""
+
+    def __init__(self, directory: Path, policy: Policy, wall: Callable[[], float] = time.time) -> None:
+        self._path, self._former = directory / NAME, directory / FORMER
+        self._policy, self._wall = policy, wall
+        self._waiting: deque[bytes] = deque()
+        self._failing = False
+        _cut_torn_line(self._path)
+        last = [number for path in (self._path, self._former) if (number := _last_number(path)) is not None]
+        self.next_number: int = 1 + max(last, default=-1)
+
+    def add(self, observed: Observed, decision: Decision) -> None:
+        observed = bounded(observed, self._policy)
+        decision = dataclasses.replace(decision, inputs=digest(observed))
+        self._append({
+            "kind": "decision", "at": round(self._wall(), 3), "observation": json.loads(observed.to_json()),
+            "policy": thresholds.to_values(self._policy), "decision": json.loads(decision.to_json()),
+        })  # fmt: skip
+        self.next_number = max(self.next_number, decision.number + 1)
+
+    def outcome(self, number: int, outcome: str, reason: str, examples_per_second: float) -> None:
+        rate = examples_per_second if math.isfinite(examples_per_second) else 0.0
+        self._append({"kind": "outcome", **dataclasses.asdict(Outcome(number, outcome, reason[:1000], rate))})
+
+    def tell(self, after: int, limit: int) -> list[str]:
+        """The first `limit` decisions with a number above `after`, as JSON: {"at", "decision", "outcome" or null}."""
+        entries = [entry for entry in _read(self._path.parent) if entry.decision.number > after]
+        return [
+            json.dumps({
+                "at": entry.at, "decision": json.loads(entry.decision.to_json()),
+                "outcome": dataclasses.asdict(entry.outcome) if entry.outcome is not None else None,
+            })
+            for entry in entries[:limit]
+        ]  # fmt: skip
+
+    def _append(self, values: dict[str, Any]) -> None:
+        line = json.dumps({"version": VERSION, **values}, separators=(",", ":")).encode() + b"\n"
+        if len(line) > LINE_BYTES_MAX:
+            return
+        self._waiting.append(line)
+        while sum(map(len, self._waiting)) > WAITING_BYTES_MAX:
+            self._waiting.popleft()  # history: what is decided is in the store
+        try:
+            while self._waiting:
+                self._write(self._waiting[0])
+                self._waiting.popleft()
+            self._failing = False
+        except OSError as error:
+            if not self._failing:
+                log.error("%s cannot be written: %s; decisions wait there", self._path, error)
+            self._failing = True
+
+    def _write(self, line: bytes) -> None:
+        """Raises OSError; then nothing of it is written."""
+        if self._path.exists() and self._path.stat().st_size + len(line) > BYTES_MAX:
+            self._path.replace(self._former)
+        with self._path.open("ab", buffering=0) as file:
+            size = file.tell()
+            if file.write(line) < len(line):  # the disk is full
+                file.truncate(size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+
+
+# ---------------------------------------------------------------------------------------------------------- reading
+
+
+def read(directory: Path) -> list[Entry]:
+    """All decisions of a job, oldest first, each with its outcome.
+
+    Raises UsageError: nothing was recorded, another version, or damaged (not only torn at the end).
+    """
+    if not (directory / NAME).exists() and not (directory / FORMER).exists():
+        raise UsageError(f"{directory}: no decisions were recorded in it (no {NAME}); run with --autoscale")
+    return _read(directory)
+
+
+def _read(directory: Path) -> list[Entry]:
+    """Empty, where nothing was recorded."""
+    entries: list[Entry] = []
+    outcomes: dict[int, Outcome] = {}
+    for path in (directory / FORMER, directory / NAME):
+        for number, line in enumerate(_lines(path), 1):
+            try:
+                if line["kind"] == "outcome":
+                    found = _outcome(line)
+                    outcomes[found.number] = found
+                else:
+                    entries.append(_entry(line))
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                raise UsageError(f"{path}, line {number}: is damaged ({error!r})") from None
+            except UsageError as error:
+                raise UsageError(f"{path}, line {number}: {error}") from None
+    return [dataclasses.replace(entry, outcome=outcomes.get(entry.decision.number)) for entry in entries]
+
+
+def predictions(directory: Path) -> list[tuple[float, float]]:
+    """(examples per second predicted, measured after) of each change that was made and measured. Raises UsageError: damaged."""
+    predicted: dict[int, float] = {}
+    measured: dict[int, float] = {}
+    for path in (directory / FORMER, directory / NAME):
+        for number, line in enumerate(_lines(path), 1):
+            try:
+                if line["kind"] == "outcome":
+                    found = _outcome(line)
+                    if found.outcome == "committed":
+                        measured[found.number] = found.examples_per_second_after
+                elif line["decision"]["action"] not in ("keep", "start"):
+                    rate = float(line["decision"]["prediction"]["examples_per_second"])
+                    predicted[int(line["decision"]["number"])] = rate
+            except (KeyError, TypeError, ValueError) as error:
+                raise UsageError(f"{path}, line {number}: is damaged ({error!r})") from None
+    return [(predicted[number], rate) for number, rate in sorted(measured.items())
+            if predicted.get(number, 0.0) > 0 and rate > 0 and math.isfinite(predicted[number] + rate)]  # fmt: skip
+
+
+def latest(directory: Path) -> Entry:
+    """The newest decision with its observation. Raises UsageError."""
+    entries = read(directory)
+    if not entries:
+        raise UsageError(f"{directory}: no decision was recorded yet")
+    return entries[-1]
+
+
+def _entry(line: dict[str, Any]) -> Entry:
+    observed, decision = Observed.from_values(line["observation"]), built(Decision, line["decision"], "decision")
+    return Entry(float(line["at"]), observed, thresholds.from_values(line["policy"]), decision)
+
+
+def _outcome(line: dict[str, Any]) -> Outcome:
+    return built(Outcome, {name: line[name] for name in ("number", "outcome", "reason", "examples_per_second_after")})
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a file, without a torn last one. Raises UsageError."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        number = 0
+        while raw := file.readline(LINE_BYTES_MAX + 1):
+            number += 1
+            if not raw.endswith(b"\n"):
+                if len(raw) > LINE_BYTES_MAX:
+                    raise UsageError(f"{path}, line {number}: is longer than {LINE_BYTES_MAX} bytes")
+                return
+            yield _parsed(raw, f"{path}, line {number}")
+
+
+def _parsed(raw: bytes, where: str) -> dict[str, Any]:
+    try:
+        line = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{where}: is no JSON; the file is damaged") from None
+    if not isinstance(line, dict) or line.get("kind") not in ("decision", "outcome"):
+        raise UsageError(f"{where}: is no record of a decision")
+    if line.get("version") != VERSION:
+        raise UsageError(f"{where}: has version {line.get('version')}, known is {VERSION}: use another deeprec-ext")
+    decision = line.get("decision")
+    if line["kind"] == "decision" and not (isinstance(decision, dict) and isinstance(decision.get("number"), int)):
+        raise UsageError(f"{where}: is damaged (a decision without a number)")
+    return line
+
+
+def _last_number(path: Path) -> int | None:
+    """Of the newest decision in a file; None without one. A damaged line is no reason not to write the next."""
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 2 * LINE_BYTES_MAX))
+        lines = file.read().split(b"\n")
+    for raw in reversed(lines):
+        try:
+            line = _parsed(raw, path.name)
+        except UsageError:
+            continue
+        if line["kind"] == "decision":
+            return int(line["decision"]["number"])
+    return None
+
+
+def _cut_torn_line(path: Path) -> None:
+    """What a killed writer left behind a last newline."""
+    if not path.exists() or not path.stat().st_size:
+        return
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - LINE_BYTES_MAX - 1)
+        file.seek(start)
+        tail = file.read()
+        if not tail.endswith(b"\n"):
+            file.truncate(start + tail.rfind(b"\n") + 1)

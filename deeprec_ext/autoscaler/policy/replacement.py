@@ -1,0 +1,123 @@
+"""A new process for one whose host goes away, that hangs, or that is slower than the others for long."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from deeprec_ext.autoscaler.policy import cost, hysteresis
+from deeprec_ext.autoscaler.policy.decision import Answer, Proposal, Remark
+from deeprec_ext.autoscaler.policy.evidence import HOUR, Evidence
+from deeprec_ext.autoscaler.policy.memory import role_of
+from deeprec_ext.units import format_seconds
+
+OTHERS_MIN = 2
+"""A process is compared with at least so many others: of two nobody knows which one is the odd one."""
+
+DEVIATIONS = 4.0
+"""And must be so many robust standard deviations off, where the others scatter much."""
+
+SHARE_PER_HOUR = 0.1
+"""Of the processes that are replaced for slowness within an hour, at least 2: when many are slow, the reason is another."""
+
+
+def reclaimed(evidence: Evidence) -> Answer:
+    """A process whose host is about to be taken away moves while it can."""
+    for name in sorted(evidence.observed.reclaimed):
+        if not name.startswith(("ps-", "worker-")):
+            continue  # the chief cannot be replaced while it lives; its replacement attaches to the model
+        if why := hysteresis.failed(evidence, role_of(name), ("replace",)):
+            return Remark(f"{name} will lose its host; {why}", grave=True)
+        return Proposal("replace", evidence.size, f"{name} will lose its host: a new process takes over before", name)
+    return None
+
+
+def hung(evidence: Evidence) -> Answer:
+    """A worker that makes no step while the others do."""
+    policy = evidence.policy
+    for use in evidence.trainers:
+        waits = use.input_wait_share >= policy.starved_share  # for data, which a new process would wait for too
+        if (
+            use.steps_per_second > 0
+            or use.age_seconds < policy.hung_seconds
+            or waits
+            or not use.name.startswith("worker-")
+        ):
+            continue
+        others = [other.steps_per_second for other in evidence.trainers if other.name != use.name]
+        if len(others) >= OTHERS_MIN and statistics.median(others) > 0:
+            why = f"{use.name} makes no step, the others {statistics.median(others):.2g} a second"
+            return _replace(evidence, use.name, why, share=1 / len(evidence.trainers))
+    return None
+
+
+def straggler(evidence: Evidence) -> Answer:
+    """The slowest worker, if it is slow by far, and has been for minutes."""
+    policy = evidence.policy
+    grown = [use for use in evidence.trainers if use.age_seconds >= policy.straggler_seconds and use.step_seconds > 0]
+    workers = [use for use in grown if use.name.startswith("worker-") and use.input_wait_share < policy.starved_share]
+    for use in sorted(workers, key=lambda use: (-use.step_seconds, use.name))[:1]:
+        others = [other.step_seconds for other in grown if other.name != use.name]
+        lasting = use.step_seconds_lasting or use.step_seconds
+        if not _far_off(min(use.step_seconds, lasting), others, policy.straggler_factor):
+            return None
+        middle = statistics.median(others)
+        why = (
+            f"a step of {use.name} takes {format_seconds(use.step_seconds)}, {use.step_seconds / middle:.1f} times as long as "
+            f"the median trainer's, and has for minutes"
+        )
+        return _replace(evidence, use.name, why, share=(1 - middle / use.step_seconds) / len(evidence.trainers))
+    return None
+
+
+def slow_ps(evidence: Evidence) -> Answer:
+    """A PS that is busy for much longer per CPU second than the others: its host is short of CPU."""
+    policy = evidence.policy
+    working = [use for use in evidence.ps if use.cpu_cores > 0.01 and use.busy_share > 0]
+    per_core = {use.name: use.busy_share / use.cpu_cores for use in working}
+    for use in sorted(working, key=lambda use: (-per_core[use.name], use.name))[:1]:
+        others = [ratio for name, ratio in per_core.items() if name != use.name]
+        at_its_limit = use.throttled_share >= policy.throttled_share  # more CPU helps, another host does not
+        if (
+            use.busy_share < policy.busy_share
+            or at_its_limit
+            or use.busy_share < max(one.busy_share for one in working)
+        ):
+            return None
+        if 0 < use.age_seconds < policy.straggler_seconds or not _far_off(
+            per_core[use.name], others, policy.slow_ps_factor
+        ):
+            return None
+        times = per_core[use.name] / statistics.median(others)
+        why = f"{use.name} is busy {use.busy_share:.0%} of the time, for {times:.1f} times as long per CPU second as other PS"
+        return _replace(evidence, use.name, why, share=min(0.5, use.busy_share * (1 - 1 / times)))
+    return None
+
+
+def _far_off(value: float, others: Sequence[float], factor: float) -> bool:
+    if len(others) < OTHERS_MIN:
+        return False
+    middle = statistics.median(others)
+    deviation = 1.4826 * statistics.median(abs(other - middle) for other in others)
+    return value > factor * middle and value > middle + DEVIATIONS * deviation
+
+
+def _replace(evidence: Evidence, name: str, why: str, share: float) -> Answer:
+    """Args: share: of the job's throughput that a sound process in its place would add."""
+    role, policy = role_of(name), evidence.policy
+    if wait := hysteresis.failed(evidence, role, ("replace",)):
+        return Remark(f"{why}; {wait}")
+    recent = [one for one in evidence.past(seconds=HOUR) if one.kind == "replace" and not one.manual]
+    if len(recent) >= max(2, int(SHARE_PER_HOUR * len(evidence.observed.roles))):
+        return Remark(f"{why}; {len(recent)} were replaced within the hour already")
+    since = evidence.now - max((one.time for one in recent), default=-HOUR)
+    if since < policy.up_cooldown_seconds:
+        return Remark(f"{why}; the last replacement was {format_seconds(since)} ago")
+    left = evidence.seconds_left - cost.duration(evidence, role)
+    lost = cost.duration(evidence, role) / max(1, len(evidence.trainers))  # the new process costs as much as an old one
+    if role == "ps":
+        seconds, pause = cost.of_ps_change(evidence, 0.0)
+        lost = pause + policy.disturbance * seconds
+    if share * left < policy.payback * lost:
+        return Remark(f"{why}; replacing it would not pay in the {format_seconds(max(0.0, left))} that are left")
+    return Proposal("replace", evidence.size, f"{why}: a new process in its place", name)

@@ -1,0 +1,227 @@
+"""The size for throughput or cost: finds the best one, and says why the job goes there, or why not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from deeprec_ext.autoscaler.observe.observed import Size
+from deeprec_ext.autoscaler.policy import cost, hysteresis
+from deeprec_ext.autoscaler.policy.decision import Answer, Keep, Proposal, Remark
+from deeprec_ext.autoscaler.policy.evidence import Evidence, key_of
+from deeprec_ext.autoscaler.policy.limits import describe, fits, nearest
+from deeprec_ext.autoscaler.policy.search import Found, Search, limits_reached, towards
+from deeprec_ext.units import format_seconds
+
+EXPLORED_MIN = 3
+"""Counts that must have been tried before the model says how they act on each other."""
+
+CERTAIN = 4
+"""Sizes from which the model is taken as it is: before, sizes not tried have the benefit of the doubt."""
+
+EXPLORE_CHANGES = 10
+"""A job that lasts for less than so many changes does not try things out."""
+
+LARGE = 8
+"""Trainers from which a quarter fewer are tried rather than one more."""
+
+
+def outside(evidence: Evidence) -> Answer:
+    """A size outside of the limits is brought within, whoever chose it."""
+    size, limits = evidence.size, evidence.limits
+    if fits(size, limits):
+        return None
+    within = nearest(size, limits)
+    for role in ("ps", "worker"):
+        if why := hysteresis.failed(evidence, role, ("scale-up", "scale-down", "resize")):
+            return Keep(f"{describe(size)} is outside of the limits; {why}")
+    action = "resize" if (within.ps, within.workers) == (size.ps, size.workers) else "scale"
+    return Proposal(action, within, f"{describe(size)} is outside of the limits: {describe(within)} is within")
+
+
+def measured(evidence: Evidence) -> Answer:
+    """Without throughput at the present size, or with one that is all noise, nothing more is decided."""
+    policy, present = evidence.policy, evidence.present
+    if present is None:
+        since = format_seconds(max(0.0, evidence.now - evidence.changed_at))
+        return Keep(f"no throughput was measured yet at {describe(evidence.size)}, which the job has had for {since}")
+    if present.windows > 1 and present.spread > policy.spread_max:
+        return Keep(
+            f"throughput is noise: {present.windows} windows of the same size scatter by {present.spread:.0%}, and no "
+            f"decision is better than a wild one"
+        )
+    return None
+
+
+def calm(evidence: Evidence) -> Answer:
+    """Nothing is worked out that must not be done."""
+    why = hysteresis.any_change(evidence)
+    return Keep(f"{evidence.rate:.4g} examples/s at {describe(evidence.size)}; {why}") if why else None
+
+
+def throughput(evidence: Evidence) -> Answer:
+    """Goes to the best size for the objective, or a step towards it."""
+    policy, model = evidence.policy, evidence.model
+    if model is None or evidence.present is None:
+        return Remark("there is no throughput model yet")
+    certain = len(evidence.measured) >= CERTAIN
+    search = Search(evidence, hopeful=not certain)
+    found = search.best()
+    if key_of(found.size) == key_of(evidence.size):
+        return _explore(evidence, search) or _stay(evidence, search, found)
+    answer = _step(evidence, search, found, sure=certain)
+    if isinstance(answer, Proposal) and certain:  # what follows is dear, and only asked of a change
+        error = model.mape_holdout
+        if error is not None and error > policy.error_max:
+            return Remark(f"the throughput model is off by {error:.0%} at sizes it was not shown: it is not followed")
+        if model.confidence < policy.confidence_full:
+            answer = _step(evidence, search, found, sure=False)
+    return answer
+
+
+# ------------------------------------------------------------------------------------------------------- internals
+
+
+def _step(evidence: Evidence, search: Search, found: Found, sure: bool) -> Answer:
+    """The step towards the best size, or why it is not made."""
+    size = towards(evidence, search, found.size, sure)
+    if size == evidence.size:
+        return Remark(f"{describe(found.size)} would be better, but no step towards it is allowed")
+    if why := _too_little(evidence, search, size, found):
+        return _explore(evidence, search) or Remark(why)
+    if why := _must_wait(evidence, search, size):
+        return Remark(why)
+    return _proposal(evidence, search, size, found)
+
+
+def _gain(evidence: Evidence, search: Search, size: Size) -> tuple[float, float]:
+    """(gain in throughput, saving of cost), as shares; by what was measured where something was."""
+    rate = evidence.expected(size)
+    return rate / evidence.rate - 1, 1 - search.price(size) / search.price(evidence.size)
+
+
+def _said(evidence: Evidence, search: Search, size: Size) -> str:
+    gain, saving = _gain(evidence, search, size)
+    return f"{describe(size)} is predicted to train {gain:+.0%}" + (f" and to save {saving:.0%}" if saving > 0 else "")
+
+
+def _share(evidence: Evidence, search: Search, size: Size) -> float:
+    """What going to a size is worth: share of throughput gained, or of cost saved."""
+    gain, saving = _gain(evidence, search, size)
+    if saving > 0:
+        return _worth_of_saving(evidence, gain, saving)
+    return gain if key_of(size) in evidence.measured else search.rate(size) / evidence.rate - 1
+
+
+def _too_little(evidence: Evidence, search: Search, size: Size, found: Found) -> str:
+    """Whether it is not worth a change; empty if it is."""
+    policy = evidence.policy
+    gain, saving = _gain(evidence, search, size)
+    if saving > 0 and key_of(size) in evidence.measured:
+        lost = max(0.0, 1 - search.rate(size) / evidence.rate) + policy.marginal_loss
+        if -gain > lost:
+            return f"{describe(size)} was tried: it trains {gain:+.0%}"
+    needed = policy.saving_min if saving > 0 else policy.gain_min
+    needed *= 0.0 if found.shortfall and saving <= 0 else evidence.stake
+    if _share(evidence, search, size) * evidence.share_left < needed:
+        left, verb = format_seconds(evidence.seconds_left), "save" if saving > 0 else "bring"
+        return (
+            f"{_said(evidence, search, size)} for the {left} that are left; a change must {verb} {needed:.0%} of it all"
+        )
+    return ""
+
+
+def _must_wait(evidence: Evidence, search: Search, size: Size) -> str:
+    """Why a change that is worth it is not made now; empty if it is."""
+    policy, share = evidence.policy, _share(evidence, search, size)
+    _, saving = _gain(evidence, search, size)
+    what = _said(evidence, search, size)
+    noise = policy.noise_factor * evidence.error(size)
+    if share < noise:
+        return f"{what}, which is within the noise of {noise:.0%}"
+    if not _windows_enough(evidence, 0.0 if saving > 0 else share):
+        return f"{what}; one more window is awaited"
+    if why := hysteresis.blocked(evidence, size):
+        return f"{what}; {why}"
+    if not cost.pays(evidence, share if saving > 0 else share / (1 + share), cost.of_change(evidence, size)):
+        return f"{what}; the change would not pay in the {format_seconds(evidence.seconds_left)} that are left"
+    return ""
+
+
+def _worth_of_saving(evidence: Evidence, gain: float, saving: float) -> float:
+    """What a saving is worth: of the cost per second where time is free, else of the cost per example."""
+    if evidence.observed.objective == "deadline":
+        return saving
+    return 1 - (1 - saving) / max(0.01, 1 + gain)
+
+
+def _windows_enough(evidence: Evidence, gain: float) -> bool:
+    count = evidence.present.windows if evidence.present is not None else 0
+    return count >= evidence.policy.windows_min or (count > 0 and gain >= evidence.policy.obvious_gain)
+
+
+def _explore(evidence: Evidence, search: Search) -> Answer:
+    """Where few sizes were tried, one step in one dimension, to learn what the model cannot know."""
+    policy, size = evidence.policy, evidence.size
+    tried = {key[:2] for key in evidence.measured}
+    changed = sum(
+        change.kind in hysteresis.COUNTS for change in evidence.past()
+    )  # windows are forgotten, these are not
+    if max(len(tried), 1 + changed) >= EXPLORED_MIN or not _windows_enough(evidence, 0.0):
+        return None
+    if evidence.observed.objective != "fastest" or evidence.seconds_left < EXPLORE_CHANGES * policy.change_seconds:
+        return None
+    for option in _options(evidence):
+        new = (option.ps, option.workers) not in tried and option != size
+        allowed = search.allowed(option) if new else None
+        if allowed is not None and not hysteresis.blocked(evidence, allowed):
+            return Proposal(
+                "scale", allowed, f"only {len(tried)} size{'s were' if len(tried) > 1 else ' was'} tried so far: "
+                f"{describe(allowed)} is tried, one step, to learn what it changes",
+            )  # fmt: skip
+    return None
+
+
+def _options(evidence: Evidence) -> tuple[Size, ...]:
+    """What to try. A small job might be too small; of a large one a quarter might be too much, which costs most to leave."""
+    size, limits = evidence.size, evidence.limits
+    fewer = max(limits.min_workers, size.trainers - max(1, size.trainers // 4) - 1)
+    fewer_ps = max(1, limits.min_ps, size.ps - max(1, size.ps // 4))
+    more = (dataclasses.replace(size, workers=size.workers + 1), dataclasses.replace(size, ps=size.ps + 1))
+    less = (dataclasses.replace(size, workers=fewer), dataclasses.replace(size, ps=fewer_ps))
+    if size.trainers >= LARGE:
+        return less
+    return more[::-1] if any(use.busy_share >= evidence.policy.busy_share for use in evidence.ps) else more
+
+
+def _stay(evidence: Evidence, search: Search, found: Found) -> Answer:
+    size, objective = evidence.size, evidence.observed.objective
+    text = f"{describe(size)} is the best size known for the objective {objective}, at {evidence.rate:.4g} examples/s"
+    if evidence.starved >= evidence.policy.starved_share:
+        text += f"; trainers wait for input {evidence.starved:.0%} of the time, which more PS would not change"
+    if found.shortfall:
+        text += f"; the deadline cannot be met, it will be {format_seconds(found.shortfall)} late"
+    return Remark(text)
+
+
+def _proposal(evidence: Evidence, search: Search, size: Size, found: Found) -> Proposal:
+    gain, saving = _gain(evidence, search, size)
+    observed, model = evidence.observed, evidence.model
+    why = f"{evidence.rate:.4g} examples/s at {describe(evidence.size)}; {describe(size)} is predicted to train {gain:+.0%}"
+    why += f" for {abs(saving):.0%} {'less' if saving > 0 else 'more'} cost"
+    if key_of(size) != key_of(found.size):
+        why += f", a step towards {describe(found.size)}"
+    if observed.objective == "cheapest":
+        why += ", the best throughput per cost within its margin" if key_of(size) == key_of(found.size) else ""
+    if found.shortfall:
+        why += f"; the deadline cannot be met, at best it will be {format_seconds(found.shortfall)} late"
+    elif observed.objective == "deadline" and evidence.end_known:
+        left = observed.deadline_seconds - evidence.now
+        why += f"; {evidence.examples_left:.4g} examples are to be trained in {format_seconds(max(0.0, left))}"
+    elif observed.objective == "deadline":
+        why += "; where the job ends is not known, so the fastest size is taken"
+    if reached := limits_reached(size, evidence.limits):
+        why += f"; {reached} is reached"
+    error = f"{model.mape_holdout:.0%}" if model is not None and model.mape_holdout is not None else "not known yet"
+    why += f" (windows: {len(evidence.windows)}, sizes: {len(evidence.measured)}, held-out error {error})"
+    action = "resize" if (size.ps, size.workers) == (evidence.size.ps, evidence.size.workers) else "scale"
+    return Proposal(action, size, why)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from deeprec_ext.autoscaler.history.features import model_of, trained
+from deeprec_ext.autoscaler.observe.observed import Model
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+ROWS, DENSE = pb.Variable.ROWS, pb.Variable.DENSE
+
+
+def variable(name: str, shape: list[int], update: int, slot: int = 0, saved: str = "") -> pb.Variable:
+    size = 4
+    for length in shape:
+        size *= length
+    return pb.Variable(name=name, shape=shape, update=update, slot=slot, bytes=size, saved_name=saved)
+
+
+CATALOGUE = pb.Catalogue(
+    variables=[
+        variable("a", [1000, 8], ROWS, 0), variable("a/Adagrad", [1000, 8], ROWS, 0),
+        variable("b/part_0", [500, 8], ROWS, 1, "b"), variable("b/part_1", [500, 8], ROWS, 2, "b"),
+        variable("b/part_0/Adagrad", [500, 8], ROWS, 1, "b/Adagrad"),
+        variable("dense/kernel", [16, 4], DENSE, 1), variable("dense/kernel/Adam", [16, 4], DENSE, 1),
+        variable("dense/kernel/Adam_1", [16, 4], DENSE, 1), variable("dense/bias", [4], DENSE, 2),
+        variable("global_step", [], DENSE, 0),
+    ]
+)  # fmt: skip
+
+
+def test_a_model_is_described_by_its_catalogue():
+    model = model_of(CATALOGUE, batch_size=128.0)
+    assert model.table_bytes == 4 * 8 * (1000 + 1000 + 3 * 500)
+    assert model.dense_bytes == 4 * (3 * 64 + 4 + 1)
+    assert model.fields == 2  # a, and b in two parts
+    assert model.flops_per_example == 6 * 64  # optimizer slots and biases compute nothing
+    assert model.largest_slot_bytes == 64_000 + 4
+    assert (model.batch_size, model.lookups_per_step) == (128.0, 0.0)
+
+
+def test_lookups_are_the_median_of_traced_steps():
+    traces = [
+        pb.Trace(slots=[pb.SlotUse(slot=0, lookup_rows=rows), pb.SlotUse(slot=1, lookup_rows=5)])
+        for rows in (10, 20, 90)
+    ]
+    assert model_of(CATALOGUE, traces=traces).lookups_per_step == 25.0
+
+
+def test_what_is_called_like_a_variable_and_more_is_its_optimizer_slot():
+    names = {one.name for one in trained(list(CATALOGUE.variables))}
+    assert names == {"a", "b/part_0", "b/part_1", "dense/kernel", "dense/bias", "global_step"}
+
+
+def test_an_empty_catalogue_describes_nothing():
+    assert model_of(pb.Catalogue()) == Model()

@@ -1,0 +1,187 @@
+"""The first size: from no jobs, from some, from strange ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.history.start import describe, first_size, likeness
+from deeprec_ext.autoscaler.model import formula
+from deeprec_ext.autoscaler.observe.observed import Limits, Model, Size, Window
+
+GIB = 1 << 30
+ROOT = Path(__file__).resolve().parents[4]
+LIMITS = Limits(min_ps=1, max_ps=8, min_workers=0, max_workers=16)
+MODEL = Model(10**9, 10**6, 26, 512.0, 26_000.0, 1e6)
+
+
+def truth(model: Model) -> tuple[float, ...]:
+    """A step costs CPU in proportion to the batch and to the look-ups."""
+    compute, serve = 2e-4 * model.batch_size, 1e-6 * model.lookups_per_step
+    return (0.005, compute, 0.0, 0.0, serve, 0.0, 0.001, 0.0, 0.0, 5.0)
+
+
+def finished(
+    model: Model = MODEL, script: str = "train.py", noise: float = 0.02, seed: int = 0, number: int = 0
+) -> Finished:
+    """A job that has had ten sizes."""
+    chance, c, windows = random.Random(seed), truth(model), []
+    for ps, workers in ((1, 0), (1, 1), (1, 3), (2, 3), (2, 5), (3, 7), (4, 7), (4, 11), (2, 7), (1, 7)):
+        seconds = formula.step_seconds(c, ps, workers + 1, 1.0, 1.0)
+        rate = (workers + 1) * model.batch_size / seconds * chance.lognormvariate(0, noise)
+        windows.append(
+            Window(
+                0.0, 60.0, Size(ps, workers, 1.0, 1.0), rate, model.batch_size,
+                trainer_cpu_cores=formula.trainer_cores(c, ps, seconds),
+                ps_cpu_cores=formula.ps_cores(c, ps, workers + 1, seconds),
+            )
+        )  # fmt: skip
+    return Finished(script, 1000.0 + number, "succeeded", 600.0, model, tuple(windows), 2 * GIB, 3 * GIB, 10**6)
+
+
+def best_size(model: Model) -> tuple[int, int]:
+    """What brings 95 % of what can be had, by the truth, with the fewest pods."""
+
+    def rate(ps: int, workers: int) -> float:
+        return (workers + 1) / formula.step_seconds(truth(model), ps, workers + 1, 1.0, 1.0)
+
+    sizes = [(ps, workers) for ps in range(1, 9) for workers in range(17)]
+    most = max(rate(*size) for size in sizes)
+    return min((size for size in sizes if rate(*size) > 0.9 * most), key=sum)
+
+
+def test_without_history_a_job_starts_small_and_says_so():
+    start = first_size(MODEL, LIMITS, [])
+    assert start.size == Size(1, 0)
+    assert start.confidence <= 0.1
+    assert "no job has finished yet" in start.reason
+    assert first_size(Model(), dataclasses.replace(LIMITS, min_ps=2, min_workers=3), []).size == Size(2, 3)
+
+
+def test_variables_that_need_more_ps_get_them_also_without_history():
+    limits = dataclasses.replace(LIMITS, max_ps_memory_bytes=2 * GIB)
+    start = first_size(Model(table_bytes=6 * GIB, dense_bytes=0), limits, [], backups=False)
+    assert start.size.ps > 4
+    assert "variables need" in start.reason
+    with_backups = first_size(Model(table_bytes=6 * GIB), limits, [])
+    assert with_backups.size.ps == 8  # as many as may be
+
+
+def test_jobs_of_the_same_kind_say_where_to_start():
+    history = [finished(seed=seed, number=seed) for seed in range(6)]
+    start = first_size(MODEL, LIMITS, history, script="train.py")
+    ps, workers = best_size(MODEL)
+    assert start.confidence > 0.6
+    assert start.jobs == 6
+    assert abs(start.size.ps - ps) <= 1
+    assert abs(start.size.workers - workers) <= 3
+    rate = (
+        start.size.trainers * 512.0 / formula.step_seconds(truth(MODEL), start.size.ps, start.size.trainers, 1.0, 1.0)
+    )
+    assert start.examples_per_second == pytest.approx(rate, rel=0.15)
+
+
+def test_little_confidence_little_start():
+    sure = first_size(MODEL, LIMITS, [finished(seed=seed) for seed in range(6)], script="train.py")
+    unsure = first_size(MODEL, LIMITS, [finished(script="other.py")], script="train.py")
+    assert unsure.confidence < sure.confidence
+    assert 0 < unsure.size.workers < sure.size.workers
+    assert "in part" in unsure.reason
+
+
+def test_a_model_between_others_costs_what_lies_between():
+    """Look-ups decide how many PS; the regression sees that they do."""
+    models = [dataclasses.replace(MODEL, lookups_per_step=lookups, fields=round(lookups / 1000))
+              for lookups in (10_000.0, 20_000.0, 40_000.0, 80_000.0)]  # fmt: skip
+    history = [finished(model, seed=seed, script="x.py") for model in models for seed in (1, 2)]
+    few = first_size(dataclasses.replace(MODEL, lookups_per_step=14_000.0, fields=14), LIMITS, history, script="x.py")
+    many = first_size(dataclasses.replace(MODEL, lookups_per_step=60_000.0, fields=60), LIMITS, history, script="x.py")
+    assert few.size.ps < many.size.ps
+    assert few.examples_per_second > 1.2 * many.examples_per_second
+
+
+def test_jobs_of_nothing_alike_do_not_count():
+    huge = dataclasses.replace(MODEL, table_bytes=10**15, batch_size=5e6, lookups_per_step=1e9, flops_per_example=1e12)
+    start = first_size(MODEL, LIMITS, [finished(huge, script="other.py")] * 5, script="train.py")
+    assert start.size == Size(1, 0)
+    assert "no job like it" in start.reason
+
+
+def test_without_features_only_the_same_script_is_alike():
+    assert likeness(Model(), "train.py", finished()) == 1.0
+    assert likeness(Model(), "other.py", finished()) == 0.0
+    assert likeness(Model(), "", finished(script="")) == 0.0
+    assert likeness(MODEL, "train.py", finished()) == 1.0
+    assert 0 < likeness(MODEL, "other.py", finished()) < 1.0
+    farther = dataclasses.replace(MODEL, table_bytes=8 * MODEL.table_bytes)
+    assert likeness(farther, "train.py", finished()) < 1.0
+    assert first_size(Model(), LIMITS, [finished(seed=seed) for seed in range(4)], script="train.py").size.workers > 0
+
+
+def test_limits_are_never_left():
+    history = [finished(seed=seed) for seed in range(6)]
+    tight = Limits(2, 3, 1, 4, total_cpu=5.0)
+    requests = Size(1, 0, 1.0, 1.0)
+    size = first_size(MODEL, tight, history, script="train.py", requests=requests).size
+    assert 2 <= size.ps <= 3
+    assert 1 <= size.workers <= 4
+    assert size.cpu <= 5.0
+    assert (size.ps_cpu, size.worker_cpu) == (1.0, 1.0)
+
+
+def test_a_trainer_beside_a_single_ps_gets_memory_for_its_copies():
+    cloud = dataclasses.replace(LIMITS, resizable=True, max_ps=1)
+    with_copies, without = (first_size(MODEL, cloud, [], backups=backups).size for backups in (True, False))
+    assert with_copies.worker_memory_bytes - without.worker_memory_bytes > MODEL.table_bytes
+    two = dataclasses.replace(LIMITS, resizable=True, min_ps=2, max_ps=2)
+    assert first_size(MODEL, two, []).size.worker_memory_bytes == without.worker_memory_bytes
+    # A job that had one PS for a while has shown what that takes; one that never had has not.
+    had = finished()
+    never = dataclasses.replace(had, windows=tuple(window for window in had.windows if window.size.ps > 1))
+    bytes_of = {len(job.windows): first_size(MODEL, cloud, [job], script="train.py").size.worker_memory_bytes
+                for job in (had, never)}  # fmt: skip
+    assert bytes_of[len(never.windows)] - bytes_of[len(had.windows)] > MODEL.table_bytes
+
+
+def test_requests_are_made_where_they_can_be_and_are_not_named_otherwise():
+    history = [finished(seed=seed) for seed in range(3)]
+    assert first_size(MODEL, LIMITS, history, script="train.py").size.cpu == 0
+    cloud = dataclasses.replace(LIMITS, resizable=True, max_worker_memory_bytes=3 * GIB)
+    size = first_size(MODEL, cloud, history, script="train.py").size
+    assert 0.5 < size.worker_cpu <= 1.2
+    assert size.ps_memory_bytes > 10**9 / size.ps
+    assert size.worker_memory_bytes == 3 * GIB  # history says more, the limit says less
+    fresh = first_size(MODEL, cloud, []).size
+    assert (fresh.ps_cpu, fresh.worker_cpu) == (1.0, 1.0)
+    assert fresh.ps_memory_bytes > 10**9
+
+
+def test_jobs_without_windows_teach_nothing_and_do_no_harm():
+    empty = dataclasses.replace(finished(), windows=())
+    broken = dataclasses.replace(finished(), windows=(Window(0, 1, Size(1, 1), 0.0),))
+    assert first_size(MODEL, LIMITS, [empty, broken], script="train.py").size == Size(1, 0)
+
+
+def test_the_start_is_described_in_one_line():
+    text = describe(first_size(MODEL, LIMITS, [finished(seed=seed) for seed in range(6)], script="train.py"))
+    assert "PS and" in text and "confidence" in text and "\n" not in text
+
+
+def test_scientific_libraries_are_imported_on_first_use_only():
+    code = (
+        "import sys\n"
+        "from deeprec_ext.autoscaler.history import finished, history, start\n"
+        "from deeprec_ext.autoscaler.model import memory_model, throughput\n"
+        "from deeprec_ext.autoscaler.observe.observed import Limits, Model\n"
+        "start.first_size(Model(), Limits(), [])\n"
+        "assert throughput.fit([]) is None\n"
+        "print([name for name in ('numpy', 'scipy', 'sklearn', 'tensorflow') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.stdout == "[]\n", done.stderr

@@ -1,0 +1,276 @@
+"""The autoscaler on a real AIMaster with agents that pretend; what it decides is scripted here."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from deeprec_ext.autoscaler.loop import autoscaler as module
+from deeprec_ext.autoscaler.loop.autoscaler import Autoscaler
+from deeprec_ext.autoscaler.observe.observed import Observed
+from deeprec_ext.autoscaler.policy.decision import Decision
+from deeprec_ext.errors import UsageError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tests.unit.aimaster.world import SETTINGS, SLOT_BYTES, World, world
+
+
+class Script:
+    """Decides what it was told to, one after the other, then to keep; remembers what it saw and what was recorded."""
+
+    def __init__(self, *steps: Callable[[Observed], Decision]) -> None:
+        self.steps = list(steps)
+        self.seen: list[Observed] = []
+        self.added: list[tuple[Observed, Decision]] = []
+        self.outcomes: list[tuple[int, str, str, float]] = []
+
+    def decide(self, observed: Observed) -> Decision:
+        self.seen.append(observed)
+        if self.steps and observed.windows and not observed.hold and not observed.busy:
+            return self.steps.pop(0)(observed)
+        return Decision(observed.number, observed.time, "keep", observed.size, "nothing to do")
+
+    def add(self, observed: Observed, decision: Decision) -> None:
+        self.added.append((observed, decision))
+
+    def outcome(self, number: int, outcome: str, reason: str, examples_per_second: float) -> None:
+        self.outcomes.append((number, outcome, reason, examples_per_second))
+
+    def tell(self, after: int, limit: int) -> list[str]:
+        return [decision.to_json() for _, decision in self.added if decision.number > after][:limit]
+
+    @property
+    def next_number(self) -> int:
+        return len(self.added) + 1
+
+
+def scale(action: str = "scale", **size: int) -> Callable[[Observed], Decision]:
+    return lambda seen: Decision(
+        seen.number, seen.time, action, dataclasses.replace(seen.size, **size), "more is faster"
+    )
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TICK_SECONDS", 0.02)
+
+
+def play(
+    tmp_path: Path, script: Script, scenario: Callable[[World, Autoscaler], Awaitable[None]], *, in_place: bool = True,
+    changed: dict[str, object] | None = None, **spec: object,
+) -> None:  # fmt: skip
+    settings = dataclasses.replace(SETTINGS, decide_seconds=0.05, window_seconds=0.3, **(changed or {}))
+
+    async def main() -> None:
+        async with world(tmp_path, settings=settings, **spec) as it:
+            scaler = Autoscaler(
+                it.master.job, it.master.scalings, it.backend.resize, lambda subject: {}, script.decide, script,
+                resizes_in_place=in_place,
+            )  # fmt: skip
+            scaler._windows.settle_seconds = 0.1
+            running = asyncio.get_running_loop().create_task(scaler.run())
+            try:
+                await scenario(it, scaler)
+            finally:
+                running.cancel()
+
+    asyncio.run(main())
+
+
+def test_a_decision_becomes_scalings_and_its_outcome_is_measured(tmp_path: Path) -> None:
+    script = Script(scale(ps=3, workers=2))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(script.outcomes))
+        assert len(it.master.job.cluster.ps) == 3 and len(it.master.job.view().workers) == 3
+        observed, decision = next((seen, made) for seen, made in script.added if made.action == "scale")
+        assert {one.decision for one in it.master.job.store.scalings()} == {decision.number}
+        number, outcome, reason, rate = script.outcomes[0]
+        assert (number, outcome, reason) == (decision.number, "committed", "") and rate > 0
+        assert (observed.size.ps, observed.size.workers, decision.size.ps) == (2, 1, 3)
+        assert Observed.from_json(observed.to_json()) == observed
+
+    play(tmp_path, script, scenario, ps=2)
+
+
+def test_windows_reach_the_policy_and_none_is_of_a_time_of_change(tmp_path: Path) -> None:
+    script = Script(scale(workers=2))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: len({w.size for seen in script.seen for w in seen.windows}) == 2)
+        rates = {w.size.workers: w.examples_per_second for w in script.seen[-1].windows}
+        assert rates[1] > 0 and rates[2] > 0
+
+    play(tmp_path, script, scenario)
+
+
+def test_no_window_is_of_a_time_in_which_a_trainer_builds_sessions(tmp_path: Path) -> None:
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(scaler._windows.closed))
+        chief = it.agent("chief-0")
+        chief.preparing = True
+        await it.until(lambda: it.master.job.members.trainers()["chief-0"].heartbeat.preparing)
+        await it.until(lambda: scaler._windows._open is None)
+        chief.preparing = False
+        await it.until(lambda: scaler._windows._open is not None)
+
+    play(tmp_path, script, scenario)
+
+
+def test_the_copies_of_a_single_ps_reach_the_policy_with_the_trainer_that_keeps_them(tmp_path: Path) -> None:
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        chief = it.agent("chief-0")
+        chief.mute.add("report")
+        await it.until(lambda: "guard" in chief.told)
+        await asyncio.sleep(0.2)
+        assert chief.incarnation not in scaler._growth._points, "it fills up now"
+        assert it.agent("worker-0").incarnation in scaler._growth._points
+        assert script.seen[-1].copies_bytes == it.master.job.trainer_backups.needed_bytes > 8 * SLOT_BYTES
+        assert not any(use.copies_bytes for use in script.seen[-1].roles)
+        await chief.say(backup=pb.BackupReport(guard=chief.command("guard").guard.id, slots=range(8), age_seconds=0.01))
+        await it.until(lambda: any(use.copies_bytes for use in script.seen[-1].roles))
+        assert {use.name: use.copies_bytes for use in script.seen[-1].roles} == {
+            "ps-0": 0, "chief-0": 8 * SLOT_BYTES, "worker-0": 0
+        }  # fmt: skip
+        await it.until(lambda: chief.incarnation in scaler._growth._points)
+
+    play(tmp_path, script, scenario, ps=1, changed={"peer_backup": "auto", "peer_backup_seconds": 0.2})
+
+
+@pytest.mark.parametrize("changed", [{"peer_backup_holder": "off"}, {"peer_backup": "off"}])
+def test_where_no_trainer_keeps_copies_none_is_planned_for(tmp_path: Path, changed: dict[str, object]) -> None:
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(script.seen))
+        assert not script.seen[-1].copies_bytes
+
+    play(tmp_path, script, scenario, ps=1, changed={"peer_backup": "auto", **changed})
+
+
+def test_nothing_is_decided_while_the_user_holds(tmp_path: Path) -> None:
+    script = Script(scale(workers=3))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        it.master.job.hold(True, "quiet hours")
+        await it.until(lambda: any(seen.hold for seen in script.seen))
+        before = len(script.seen)
+        await it.until(lambda: len(script.seen) > before + 3)
+        assert script.steps and not it.master.job.store.scalings()
+        it.master.job.hold(False, "")
+        await it.until(lambda: bool(script.outcomes))
+
+    play(tmp_path, script, scenario)
+
+
+def test_what_the_job_refuses_is_an_outcome_and_not_an_error(tmp_path: Path) -> None:
+    script = Script(scale(ps=99))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(script.outcomes))
+        _, outcome, reason, _ = script.outcomes[0]
+        assert outcome == "refused" and "99 PS" in reason
+
+    play(tmp_path, script, scenario)
+
+
+def test_a_policy_that_fails_leaves_the_job_alone(tmp_path: Path) -> None:
+    def explode(seen: Observed) -> Decision:
+        raise ValueError("no")
+
+    script = Script(explode, scale(workers=2))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(script.outcomes))
+        assert script.outcomes[0][1] == "committed"
+
+    play(tmp_path, script, scenario)
+
+
+def test_other_limits_go_to_the_backend_and_into_the_next_observation(tmp_path: Path) -> None:
+    script = Script(scale("resize", ps_memory_bytes=2 << 30))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(script.outcomes))
+        assert it.backend.resized == [("ps", 0.0, 2 << 30)]
+        assert script.outcomes[0][1] == "committed"
+        await it.until(lambda: script.seen[-1].size.ps_memory_bytes == 2 << 30)
+        change = script.seen[-1].changes[-1]  # what the policy remembers its own resizes by
+        number = next(decision.number for _, decision in script.added if decision.action == "resize")
+        assert (change.kind, change.role, change.outcome, change.decision) == ("resize", "ps", "committed", number)
+        assert not change.manual
+
+    play(tmp_path, script, scenario)
+
+
+def test_where_pods_keep_their_size_they_are_replaced_one_after_the_other(tmp_path: Path) -> None:
+    script = Script(scale("resize", ps_memory_bytes=2 << 30))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(script.outcomes), 12.0)
+        assert it.backend.resized == [("ps", 0.0, 2 << 30)] and script.outcomes[0][1] == "committed"
+        done = [(one.kind, one.replace, one.outcome) for one in it.master.job.store.scalings()]
+        assert done == [
+            ("resize", "", "committed"), ("replace", "ps-0", "committed"), ("replace", "ps-1", "committed"),
+        ]  # fmt: skip
+        members = it.master.job.members
+        assert members.wanted(pb.WORKER) == ["worker-0"] and not {"ps-0", "ps-1"} <= set(members.wanted(pb.PS))
+
+    play(tmp_path, script, scenario, in_place=False)
+
+
+def test_limits_that_the_backend_refuses_are_no_limits_and_the_policy_is_told(tmp_path: Path) -> None:
+    script = Script(scale("resize", worker_memory_bytes=1 << 30))
+
+    async def refuse(name: str, cpu: float, memory_bytes: int) -> None:
+        raise UsageError("more is in use")
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        scaler._resize = refuse
+        await it.until(lambda: bool(script.seen and script.seen[-1].changes))
+        change = script.seen[-1].changes[-1]
+        assert (change.kind, change.role, change.outcome) == ("resize", "worker", "refused")
+        assert script.seen[-1].size.worker_memory_bytes == 0
+        await it.until(lambda: bool(script.outcomes))
+        assert script.outcomes[0][1:3] == ("refused", "more is in use")
+
+    play(tmp_path, script, scenario)
+
+
+def test_a_request_by_hand_is_seen_as_such(tmp_path: Path) -> None:
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.scale(workers=2)
+        await it.ended()
+        await it.until(lambda: bool(script.seen and script.seen[-1].changes))
+        assert [change.manual for change in script.seen[-1].changes] == [True]
+
+    play(tmp_path, script, scenario)
+
+
+def test_a_whole_aimaster_with_autoscale_starts_decides_records_and_tells(tmp_path: Path) -> None:
+    """The real policy: it may do what it likes, but decision 0 is there, what it says can be read, and it obeys limits."""
+    settings = dataclasses.replace(SETTINGS, autoscale=True, decide_seconds=0.05, window_seconds=0.2)
+
+    async def main() -> None:
+        async with world(tmp_path, settings=settings, ps=1, workers=0, max_ps=2, max_workers=1) as it:
+            scaler = it.master.autoscaler
+            assert scaler is not None
+            entries = [json.loads(line) for line in await scaler.recorded(-1, 10)]
+            assert entries[0]["decision"]["number"] == 0 and entries[0]["decision"]["action"] == "start"
+            preview = await scaler.preview()
+            assert preview.reason and 1 <= preview.size.ps <= 2 and 0 <= preview.size.workers <= 1
+            assert (await it.status()).autoscale == "on"
+            it.master.job.hold(True, "test")
+            await it.until(lambda: scaler.latest_decision is not None and "held" in scaler.latest_decision.reason)
+
+    asyncio.run(main())

@@ -1,0 +1,134 @@
+"""Windows of throughput: what belongs to one, and what to none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deeprec_ext.autoscaler.observe.observed import Size
+from deeprec_ext.autoscaler.observe.windows import KEPT, PATIENCE_SECONDS, PER_SIZE, Windows
+
+ONE, TWO = Size(1, 1), Size(2, 1)
+
+
+def feed(windows, *, start, stop, size, rate, quiet=True, who="a", base=0, preparing=False):
+    """One tick a second; returns the total at the end."""
+    total = base
+    for now in range(start, stop):
+        windows.observe(float(now), size, {who: total}, quiet=quiet, steps={who: total // 10}, preparing=preparing)
+        total += rate
+    return total
+
+
+def test_a_steady_job_gives_windows_of_its_rate():
+    windows = Windows(seconds=5.0, settle_seconds=2.0)
+    feed(windows, start=0, stop=30, size=ONE, rate=100)
+    assert len(windows.all()) == 5
+    assert {window.examples_per_second for window in windows.all()} == {100.0}
+    assert {window.examples_per_step for window in windows.all()} == {10.0}
+    assert windows.all()[0].start == 2.0
+
+
+def test_nothing_counts_while_the_job_settles_after_a_change_of_size():
+    windows = Windows(seconds=5.0, settle_seconds=3.0)
+    total = feed(windows, start=0, stop=11, size=ONE, rate=100)
+    feed(windows, start=11, stop=30, size=TWO, rate=300, base=total)
+    of_two = [window for window in windows.all() if window.size == TWO]
+    assert of_two and {window.examples_per_second for window in of_two} == {300.0}
+    assert of_two[0].start == 14.0
+
+
+def test_a_disturbance_ends_the_window_and_starts_the_wait_again():
+    windows = Windows(seconds=5.0, settle_seconds=2.0)
+    total = feed(windows, start=0, stop=8, size=ONE, rate=100)
+    total = feed(windows, start=8, stop=12, size=ONE, rate=1, quiet=False, base=total)
+    feed(windows, start=12, stop=25, size=ONE, rate=100, base=total)
+    assert {window.examples_per_second for window in windows.all()} == {100.0}
+    assert not any(8 < window.start < 13 for window in windows.all())
+
+
+def test_a_time_in_which_sessions_are_prepared_counts_only_where_there_is_nothing_else_for_long():
+    windows = Windows(seconds=5.0, settle_seconds=2.0)
+    total = feed(windows, start=0, stop=8, size=ONE, rate=100)
+    total = feed(windows, start=8, stop=26, size=ONE, rate=10, base=total, preparing=True)
+    assert [window.preparing for window in windows.all()] == [False]  # it lasts, but there was a clear one not long ago
+    feed(windows, start=26, stop=40, size=ONE, rate=10, base=total, preparing=True)
+    clear, doubtful = windows.all()
+    assert (clear.preparing, clear.examples_per_second) == (False, 100.0)
+    assert (doubtful.preparing, doubtful.examples_per_second) == (True, 10.0) and doubtful.start >= 7 + PATIENCE_SECONDS
+
+
+def test_what_trainers_use_while_they_prepare_is_not_what_a_step_takes():
+    windows = Windows(seconds=5.0, settle_seconds=2.0)
+    for now in range(40):
+        windows.observe(
+            float(now), TWO, {"a": 100 * now}, quiet=True, trainer_cpu={"a": 0.5 * now}, ps_cpu={"p": 0.25 * now},
+            preparing=True,
+        )  # fmt: skip
+    assert windows.all() and all(one.preparing and one.trainer_cpu_cores == 0.0 for one in windows.all())
+    assert windows.all()[0].ps_cpu_cores == pytest.approx(0.25)
+    gaps = [after.start - before.start for before, after in zip(windows.all(), windows.all()[1:])]
+    assert all(gap >= PATIENCE_SECONDS for gap in gaps)
+
+
+def test_a_long_piece_before_a_change_counts_until_its_last_tick():
+    windows = Windows(seconds=10.0, settle_seconds=0.0)
+    feed(windows, start=0, stop=8, size=ONE, rate=100)
+    windows.observe(9.0, TWO, {"a": 800}, quiet=True)
+    (window,) = windows.all()
+    assert (window.seconds, window.examples_per_second) == (6.0, 100.0)
+
+
+def test_a_short_piece_before_a_change_is_no_window():
+    windows = Windows(seconds=10.0, settle_seconds=0.0)
+    feed(windows, start=0, stop=4, size=ONE, rate=100)
+    windows.observe(4.0, TWO, {"a": 400}, quiet=True)
+    assert windows.all() == ()
+
+
+def test_a_worker_that_comes_or_goes_does_not_count_with_its_whole_total():
+    windows = Windows(seconds=5.0, settle_seconds=0.0)
+    for now in range(12):
+        examples = {"a": 100 * now}
+        if 3 <= now < 9:
+            examples["late"] = 1_000_000 + 50 * now
+        windows.observe(float(now), ONE, examples, quiet=True)
+    assert max(window.examples_per_second for window in windows.all()) <= 150.0
+
+
+def test_the_newest_of_each_size_are_kept():
+    windows = Windows(seconds=1.0, settle_seconds=0.0)
+    feed(windows, start=0, stop=200, size=ONE, rate=1)
+    assert len(windows.all()) == PER_SIZE
+    assert windows.all()[-1].start > 150
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0, 100), st.sampled_from([ONE, TWO]), st.dictionaries(st.sampled_from("abc"), st.integers(0, 10**9)),
+            st.booleans(),
+        ),
+        max_size=200,
+    )
+)  # fmt: skip
+def test_whatever_comes_rates_are_not_negative_and_memory_is_bounded(ticks):
+    windows, now = Windows(seconds=3.0, settle_seconds=1.0), 0.0
+    for step, size, totals, quiet in ticks:
+        now += step
+        windows.observe(now, size, totals, quiet=quiet)
+    assert len(windows.all()) <= KEPT
+    assert all(window.examples_per_second >= 0 and window.seconds > 0 for window in windows.all())
+
+
+def test_a_window_says_what_cpu_a_trainer_and_all_ps_used():
+    windows = Windows(seconds=4.0, settle_seconds=0.0)
+    for now in range(7):
+        windows.observe(
+            float(now), TWO, {"a": 100 * now}, quiet=True, trainer_cpu={"a": 0.5 * now, "b": 0.3 * now, "c": 0.1 * now},
+            ps_cpu={"p": 0.25 * now, "q": 0.5 * now},
+        )  # fmt: skip
+    (window,) = windows.all()
+    assert window.trainer_cpu_cores == pytest.approx(0.9 / TWO.trainers)
+    assert window.ps_cpu_cores == pytest.approx(0.75)
