@@ -1,7 +1,10 @@
 """Records from what was stored or told: data like any other, of which a record is made only where every field has its type.
 
 By the types as they are written in the class (`float | None`, `tuple[Part, ...]`), of which Python 3.9 cannot evaluate all.
-Values stay as they were stored, an int in a float's place too: digests of what was recorded hold.
+Values stay as they were stored, an int in a float's place too.
+
+A class whose records outlive releases says what they lack: `ABSENT`, name → value of fields that were not always written, and
+`GONE`, names that are written no more.
 """
 
 from __future__ import annotations
@@ -30,11 +33,11 @@ def built(kind: type[T], values: Any, where: str = "", *, newer: bool = False, m
         raise TypeError(f"{where or 'this'} is {values!r:.{SHOWN}}, no {kind.__name__}")
     of_kind: Any = kind
     readers, before = _fields(of_kind), where and f"{where}."
-    given = {}
+    given, gone = dict(getattr(kind, "ABSENT", {})), getattr(kind, "GONE", ())
     for name, value in values.items():
         if name in readers:
             given[name] = _read(readers[name], value, f"{before}{name}", newer, measured)
-        elif not newer:
+        elif not newer and name not in gone:
             raise TypeError(f"{kind.__name__} has no {before}{name:.{SHOWN}}")
     return kind(**given)
 

@@ -93,29 +93,31 @@ def of_tfjob(arguments: argparse.Namespace) -> int:
 def running(directory: RunDirectory, policy: Policy | None, as_json: bool) -> int:
     """With the job's own policy the AIMaster is asked; with another one the newest recorded observation is decided anew."""
     if policy is None:
-        decision, source = asyncio.run(_preview(require_running(directory))), "now"
+        (decision, observation), source = asyncio.run(_preview(require_running(directory))), "now"
     else:
-        decision, source = _from_record(directory.path, policy)
+        decision, observation, source = _from_record(directory.path, policy)
     if as_json:
-        print_json({"observed": source, **json.loads(decision.to_json())})
+        print_json({"observed": source, **json.loads(decision.to_json()), "observation": json.loads(observation)})
     else:
         print_decision(decision, source)
     return 0
 
 
-async def _preview(directory: RunDirectory) -> Decision:
+async def _preview(directory: RunDirectory) -> tuple[Decision, str]:
     from deeprec_ext.autoscaler.policy.decision import Decision
 
     async with JobClient.of(directory) as client:
-        return Decision.from_json(await client.preview())
+        decision, observation = await client.preview()
+        return Decision.from_json(decision), observation
 
 
-def _from_record(path: Path, policy: Policy) -> tuple[Decision, str]:
+def _from_record(path: Path, policy: Policy) -> tuple[Decision, str, str]:
     from deeprec_ext.autoscaler.policy.decide import decide
     from deeprec_ext.autoscaler.policy.record import latest
 
     entry = latest(path)
-    return decide(entry.observed, policy), f"{format_seconds(max(0.0, time.time() - entry.at))} ago, as recorded"
+    ago = f"{format_seconds(max(0.0, time.time() - entry.at))} ago, as recorded"
+    return decide(entry.observed, policy), entry.observed.to_json(), ago
 
 
 def print_decision(decision: Decision, source: str) -> None:

@@ -67,13 +67,14 @@ class JobClient:
         except grpc.aio.AioRpcError as error:
             raise self._ours(error) from error
 
-    async def preview(self, timeout_seconds: float = 20.0) -> str:
-        """What the autoscaler would decide now, as JSON of a Decision. Nothing is done."""
+    async def preview(self, timeout_seconds: float = 20.0) -> tuple[str, str]:
+        """What the autoscaler would decide now, and from what: JSON of a Decision and of an Observed. Nothing is done."""
         try:
             reply = await self._admin.Decisions(pb2.DecisionsRequest(preview=True), timeout=timeout_seconds)
         except grpc.aio.AioRpcError as error:
             raise self._ours(error) from error
-        return str(reply.decisions[0])
+        decision, observed = reply.decisions
+        return decision, observed
 
     async def graph(self, timeout_seconds: float = 10.0) -> pb2.GraphReply:
         try:

@@ -134,10 +134,10 @@ def _recorded(job: SimulatedJob, change: Change, old: Size, time: float, pause: 
 
     def record(kind: str, role: str, before: int, after: int) -> observed.Change:
         moved, paused = (int(change.bytes), pause) if role == "ps" and change.fits else (0, 0.0)
-        times = round(seconds, 3), paused
         return observed.Change(
-            round(time, 3), kind, role, before, after, outcome, *times, moved, decision=decision.number
-        )
+            round(time, 3), kind, role, before, after, outcome, round(seconds, 3), paused, moved, manual=False,
+            decision=decision.number,
+        )  # fmt: skip
 
     if decision.action == "replace":
         role = "ps" if decision.replace.startswith("ps-") else "worker"

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from deeprec_ext.autoscaler.observe import building
 from deeprec_ext.autoscaler.observe.observed import Model, Observed, Progress, RoleUse, SlotUse
 from deeprec_ext.simulator.simulated_job import Pod, SimulatedJob
-
-CHANGES_KEPT = 40
-"""As `autoscaler/loop/observing.py` has it."""
 
 
 def observe(job: SimulatedJob, number: int, now: float, busy: bool = False) -> Observed:
     """Times are counted from the start of the job."""
-    since = now - job.started
+    return building.observation(
+        number=number, time=now - job.started, size=job.size, limits=job.work.limits, objective=job.work.objective,
+        deadline_seconds=job.work.deadline_seconds, model=model(job), windows=job.windows, roles=roles(job, now),
+        slots=slots(job), changes=job.changes, losses=job.losses, progress=Progress(int(job.done), int(job.work.examples)),
+        backups=job.model.backups, copies_bytes=0, hold=False, busy=busy, reclaimed=job.reclaimed,
+    )  # fmt: skip
+
+
+def model(job: SimulatedJob) -> Model:
+    """All of it is tables, in slots of equal bytes; no simulated trainer keeps copies of a single PS."""
     variables = job.model.variable_bytes + job.model.variable_growth * job.done
-    return Observed(
-        number=number, time=round(since, 3), size=job.size, limits=job.work.limits, objective=job.work.objective,
-        deadline_seconds=job.work.deadline_seconds,
-        model=Model(table_bytes=int(variables), batch_size=job.model.batch, largest_slot_bytes=int(variables / job.slots)),
-        windows=tuple(job.windows), roles=roles(job, now), slots=slots(job), changes=tuple(job.changes[-CHANGES_KEPT:]),
-        losses=tuple(job.losses[-CHANGES_KEPT:]), progress=Progress(int(job.done), int(job.work.examples)),
-        backups=job.model.backups, busy=busy, reclaimed=tuple(sorted(job.reclaimed)),
+    return Model(
+        table_bytes=int(variables), dense_bytes=0, fields=0, batch_size=job.model.batch, lookups_per_step=0.0,
+        flops_per_example=0.0, largest_slot_bytes=int(variables / job.slots),
     )  # fmt: skip
 
 
@@ -30,9 +33,10 @@ def roles(job: SimulatedJob, now: float) -> tuple[RoleUse, ...]:
     size, model, pace = job.size, job.model, job.pace
     found = []
     held = size.ps_cpu > 0 and size.ps_cpu < model.ps_parallelism
-    alike = RoleUse(
-        "", cpu_limit_cores=size.ps_cpu, working_set_bytes=int(job.ps_memory()), memory_limit_bytes=size.ps_memory_bytes,
-        memory_slope_bytes_per_second=job.memory_growth(),
+    alike = building.ps_use(
+        name="", cpu_cores=0.0, cpu_limit_cores=size.ps_cpu, working_set_bytes=int(job.ps_memory()),
+        memory_limit_bytes=size.ps_memory_bytes, memory_slope_bytes_per_second=job.memory_growth(), throttled_share=0.0,
+        busy_share=0.0, age_seconds=0.0,
     )  # fmt: skip
     for pod, cores, busy in zip(working(job.ps, now), pace.ps_cores, pace.ps_busy):
         found.append(
@@ -42,9 +46,11 @@ def roles(job: SimulatedJob, now: float) -> tuple[RoleUse, ...]:
             )
         )  # fmt: skip
     request, held = size.worker_cpu, 0 < size.worker_cpu < model.parallelism
-    alike = RoleUse(
-        "", cpu_limit_cores=request, working_set_bytes=int(model.worker_bytes), memory_limit_bytes=size.worker_memory_bytes,
-        throttled_share=round(pace.compute_share, 4) if held else 0.0,
+    alike = building.trainer_use(
+        name="", cpu_cores=0.0, cpu_limit_cores=request, working_set_bytes=int(model.worker_bytes),
+        memory_limit_bytes=size.worker_memory_bytes, memory_slope_bytes_per_second=0.0,
+        throttled_share=round(pace.compute_share, 4) if held else 0.0, step_seconds=0.0, step_seconds_lasting=0.0,
+        steps_per_second=0.0, stepless_seconds=0.0, input_wait_share=0.0, age_seconds=0.0, copies_bytes=0,
     )  # fmt: skip
     reading = job.luck.reading
     for pod, cores, step in zip(working(job.trainers, now), pace.trainer_cores, pace.step_seconds):

@@ -171,7 +171,8 @@ class SimulatedJob:
             self.windows.append(
                 Window(
                     round(start, 3), WINDOW_SECONDS, self.size, round(self.rate * share, 3), self.model.batch, busy,
-                    trainer_cpu_cores=round(trainer * share, 5), ps_cpu_cores=round(served * share, 5),
+                    input_wait_share=0.0, trainer_cpu_cores=round(trainer * share, 5),
+                    ps_cpu_cores=round(served * share, 5), preparing=False,
                 )
             )  # fmt: skip
         self.quiet_since = end

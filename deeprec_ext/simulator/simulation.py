@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deeprec_ext.autoscaler.observe.observed import Loss, Observed, Size
+from deeprec_ext.autoscaler.observe.building import before_the_start
+from deeprec_ext.autoscaler.observe.observed import Loss, Size
 from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.autoscaler.policy.thresholds import Policy
@@ -112,7 +113,11 @@ class Simulation:
         if self._policy is None:
             return None
         size = self._sizes.get(work.name, work.start)
-        return decide(Observed(0, 0.0, size, work.limits, work.objective, work.deadline_seconds), self._policy)
+        observed = before_the_start(
+            size=size, limits=work.limits, objective=work.objective, deadline_seconds=work.deadline_seconds,
+            backups=work.model.backups, start="",
+        )  # fmt: skip
+        return decide(observed, self._policy)
 
     def _on_started(self, entry: Running, _: Any) -> None:
         for pod in (*entry.job.ps, *entry.job.trainers):

@@ -17,6 +17,7 @@ import grpc
 import psutil
 import pytest
 
+from deeprec_ext.autoscaler.observe.observed import Observed
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import open_channel, server_name
@@ -194,6 +195,11 @@ class RealJob:
         except grpc.RpcError:
             return None
 
+    def observed(self) -> Observed:
+        """What the autoscaler sees at this moment. Raises grpc.RpcError without one."""
+        reply = self._admin().Decisions(pb.DecisionsRequest(preview=True), timeout=30)
+        return Observed.from_json(reply.decisions[1])
+
     def catalogue(self) -> pb.Catalogue:
         """The variables of the model."""
         return self._admin().Graph(pb.CatalogueRequest(), timeout=10).catalogue
@@ -245,6 +251,10 @@ class RealJob:
     def ask(self, **request: Any) -> pb.ScaleReply:
         """Raises grpc.RpcError when it is refused."""
         return self._admin().Scale(pb.ScaleRequest(**request), timeout=10)
+
+    def hold(self, held: bool) -> None:
+        """The user's veto on the autoscaler."""
+        self._admin().Hold(pb.HoldRequest(hold=held, reason="a test"), timeout=10)
 
     def scaling(self, identifier: int) -> pb.ScalingStatus | None:
         status = self.status()

@@ -165,3 +165,4 @@ class Failure:
     stale_records: int = 0  # promotion, holder: records acknowledged since then
     steps_missing: int = 0  # promotion, holder: global steps made since then
     pause_seconds: tuple[float, ...] = ()  # of a PS: how long trainers stood still, the longest first
+    memory_limit_bytes: int = 0  # that it had: of its container, else as requested; 0: none

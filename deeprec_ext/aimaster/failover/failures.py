@@ -92,10 +92,19 @@ class Failures:
             last = member.seen if member.stream_lost is None or cause == "hung" else member.stream_lost
             died = min(now, last)
         known = min(now, max(died, self._trouble.pop(task, (now, now))[0]))
-        failure = self._job.store.save_failure(Failure(0, name, cause, clock.wall() - (now - died), known - died))
+        failure = self._job.store.save_failure(
+            Failure(
+                0, name, cause, clock.wall() - (now - died), known - died, memory_limit_bytes=self._memory_limit(name)
+            )
+        )
         self._job.event("failure", name, cause=cause, detected_seconds=round(known - died, 3))
         if len(self._open) < OPEN_MAX:
             self._open.append(_Open(failure, self._job.members.step, member.incarnation if member else "", died))
+
+    def _memory_limit(self, name: str) -> int:
+        job = self._job
+        request = job.requests.ps_memory_bytes if parse_name(name)[0] == pb.PS else job.requests.worker_memory_bytes
+        return int(job.metrics.latest(name).get("memory_limit_bytes", 0)) or request
 
     def _change(self, entry: _Open, **changes: Any) -> Failure:
         entry.failure = self._job.store.save_failure(dataclasses.replace(entry.failure, **changes))

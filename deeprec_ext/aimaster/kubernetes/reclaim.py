@@ -70,14 +70,22 @@ class Reclaim:
         keys = [taint.get("key", "") for taint in (node.get("spec") or {}).get("taints") or []]
         taint = next((key for key in TAINTS if key in keys), "")
         if kind == "DELETED" or not taint:
-            self._going.pop(name, None)
+            if self._going.pop(name, "") and kind != "DELETED":
+                for role in self._cluster.pods_on(name):
+                    self._job.reclaimed.pop(role, None)
         elif self._going.get(name) != taint:
             self._going[name] = taint
             for role in self._cluster.pods_on(name):
                 self.notice(role, f"node {name} has the taint {taint}")
 
     def notice(self, name: str, why: str) -> None:
-        """This pod is about to go. Once per pod while it is being answered."""
+        """This pod is about to go. Once per pod while it is being answered.
+
+        The autoscaler is told, too: where a replacement fails, it asks for the next one.
+        """
+        member = self._job.members.get(name)
+        if member is not None and self._job.spec.own_pods:
+            self._job.reclaimed[name] = member.incarnation
         if name not in self._answering:
             task = asyncio.get_running_loop().create_task(self._answer(name, why))
             self._answering[name] = task

@@ -58,6 +58,8 @@ class Member:
     allowance: Allowance = field(default_factory=Allowance)
     slowed: bool = False  # it has said more than is taken from one process, and that was told
     worked_at: float | None = None  # monotonic, of the last heartbeat that told of work
+    began: float | None = None  # monotonic: a PS was admitted, a trainer had made a step; None: not yet
+    stepped: float | None = None  # monotonic, of the last heartbeat that told of a step
     examples: Count = field(default_factory=lambda: Count(EXAMPLES_PER_SECOND_MAX))
     known_epoch: int = 0
     resident: frozenset[int] = frozenset()  # slots that a PS held whole when it registered
@@ -73,6 +75,14 @@ class Member:
     @property
     def is_trainer(self) -> bool:
         return self.role in TRAINERS
+
+    def age_seconds(self, now: float) -> float:
+        """Since it began to work, as far as this AIMaster has seen it; 0: it does not yet."""
+        return max(0.0, now - self.began) if self.began is not None else 0.0
+
+    def stepless_seconds(self, now: float) -> float:
+        """Since a trainer made its last step; 0 where it has no session to make steps in."""
+        return max(0.0, now - self.stepped) if self.stepped is not None and self.heartbeat.training else 0.0
 
     def is_busy(self, now: float) -> bool:
         """Whether it does something, be it no training. A chief that talks does: its disk may be slow, and it is believed."""
@@ -187,6 +197,8 @@ class Members:
     def admit(self, member: Member) -> None:
         member.admitted = True
         member.seen = self._clock.monotonic()
+        if member.role == pb.PS and member.began is None:
+            member.began = member.seen
         record = self.records[member.name]
         if record.state != "running" or record.task != member.task:
             self.update(member.name, state="running" if record.wanted else "leaving", task=member.task)
@@ -214,9 +226,13 @@ class Members:
         member.seen = member.heartbeat_at = now
         if member.role == pb.PS:
             heartbeat = self._of_ps(member, heartbeat)
-        member.heartbeat = heartbeat
+        before, member.heartbeat = member.heartbeat, heartbeat
         if heartbeat.training:
             self.trained.add(member.name)
+            if member.began is None:
+                member.began = now
+            if not before.training or (heartbeat.step, heartbeat.examples) != (before.step, before.examples):
+                member.stepped = now
         if member.is_trainer:
             if heartbeat.step:
                 self.reached(heartbeat.step, member)
@@ -285,6 +301,8 @@ class Members:
             member.seen += seconds
             if member.outstays is not None:
                 member.outstays += seconds
+            if member.stepped is not None:
+                member.stepped += seconds
 
     def flush(self) -> None:
         """Writes what heartbeats told since the last time, in one transaction."""

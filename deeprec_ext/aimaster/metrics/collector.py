@@ -20,6 +20,7 @@ from itertools import islice
 
 from deeprec_ext.aimaster.ledger import Ledger
 from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.aimaster.metrics.lasting import Lasting
 from deeprec_ext.aimaster.metrics.questions import Reading, to_reply
 from deeprec_ext.aimaster.metrics.tally import Tally
 from deeprec_ext.aimaster.metrics.totals import Totals
@@ -54,6 +55,7 @@ class _Seen:
     process: pb.ProcessSample | None = None
     values: dict[str, float] = field(default_factory=dict)
     touched: dict[int, float] = field(default_factory=dict)  # slot -> rows per second
+    steps: Lasting = field(default_factory=Lasting)
     troubles: int = 0
 
 
@@ -102,6 +104,8 @@ class MetricsCollector:
         if member.is_trainer:
             if report.HasField("steps"):
                 seen.values.update(values.step_values(report.steps, seconds))
+                if "step_seconds" in seen.values:
+                    seen.steps.add(now, seen.values["step_seconds"])
                 self.ignored += not self.totals.setdefault(member.name, Totals()).add(report.steps)
             for trace in islice(report.traces, TRACES_PER_REPORT):
                 self._take(member.name, trace)
@@ -158,6 +162,13 @@ class MetricsCollector:
             return self._own[1] if self._own is not None else None
         seen, member = self._seen.get(name), self._job.members.get(name)
         return seen.process if seen and member is not None and seen.incarnation == member.incarnation else None
+
+    def lasting_step_seconds(self, name: str) -> float:
+        """Of the present incarnation, the median over the last minutes; 0: it has not been here for so long."""
+        seen, member = self._seen.get(name), self._job.members.get(name)
+        if seen is None or member is None or seen.incarnation != member.incarnation:
+            return 0.0
+        return seen.steps.median(self._job.clock.monotonic())
 
     # ------------------------------------------------------------------------------------------------ what follows
 

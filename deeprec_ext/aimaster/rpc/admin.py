@@ -44,7 +44,8 @@ class AdminService(rpc.AdminServicer):
         if self._autoscaler is None:
             await refuse(context, UsageError("this job decides nothing: it runs without --autoscale"))
         if request.preview:
-            return pb.DecisionsReply(decisions=[(await self._autoscaler.preview()).to_json()])
+            decision, observed = await self._autoscaler.preview()
+            return pb.DecisionsReply(decisions=[decision.to_json(), observed.to_json()])
         limit = min(request.limit or DECISIONS_DEFAULT, DECISIONS_MAX)
         return pb.DecisionsReply(decisions=await self._autoscaler.recorded(request.after, limit))
 

@@ -74,6 +74,7 @@ class JobState:
         self.suspects = Suspects(self.members, store, self.clock, self.event)
         self.members.doubted = self.suspects.note
         self.dashboard = ""  # URL of the web page, while it is served
+        self.reclaimed: dict[str, str] = {}  # name → incarnation of whose host will be taken away (where that is told)
         self.stale: asyncio.Event = asyncio.Event()  # a newer AIMaster exists: end
         self.unreplicated = (
             asyncio.Event()

@@ -15,8 +15,8 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from deeprec_ext.aimaster.store.store import Store
-from deeprec_ext.autoscaler.history.features import model_of
 from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.observe.features import model_of
 from deeprec_ext.autoscaler.observe.observed import Size, Window
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.gazer.series_lines import Line
@@ -114,7 +114,10 @@ def windows_of(
             round(now[0]), round(now[1]) - 1, limits["ps_cpu"], limits["worker_cpu"], int(limits["ps_memory_bytes"]),
             int(limits["worker_memory_bytes"]),
         )  # fmt: skip
-        window = Window(time - begin, length, size, rate, batch, trainer_cpu_cores=used / now[1], ps_cpu_cores=served)
+        window = Window(
+            time - begin, length, size, rate, batch, ps_busy_share=0.0, input_wait_share=0.0,
+            trainer_cpu_cores=used / now[1], ps_cpu_cores=served, preparing=False,
+        )  # fmt: skip
         found.setdefault(size, []).append((time, length, window))
     return [
         merged for rows in found.values() if (merged := _merge([row[2] for row in rows])).seconds >= WINDOW_SECONDS_MIN
@@ -127,6 +130,7 @@ def _merge(windows: Sequence[Window]) -> Window:
     return Window(
         round(first.start, 3), round(sum(window.seconds for window in windows), 3), first.size,
         round(statistics.median(window.examples_per_second for window in windows), 3), first.examples_per_step,
+        ps_busy_share=0.0, input_wait_share=0.0, preparing=False,
         trainer_cpu_cores=round(statistics.median(window.trainer_cpu_cores for window in windows), 5),
         ps_cpu_cores=round(statistics.median(window.ps_cpu_cores for window in windows), 5),
     )  # fmt: skip

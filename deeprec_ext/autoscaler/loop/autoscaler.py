@@ -18,7 +18,8 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.scaling.requests import present
 from deeprec_ext.aimaster.state.lock import Hold
-from deeprec_ext.autoscaler.loop.observing import Latest, memory_of, observe, size_of
+from deeprec_ext.autoscaler.loop.observing import Latest, examples_per_step, limits_of, memory_of, observe, size_of
+from deeprec_ext.autoscaler.observe import building
 from deeprec_ext.autoscaler.observe.growth import Growth
 from deeprec_ext.autoscaler.observe.observed import Observed, Size
 from deeprec_ext.autoscaler.observe.windows import Windows
@@ -81,7 +82,10 @@ class Autoscaler:
         """Decision 0: the size of the first view. It is made once; an AIMaster that comes back to it makes it again."""
         job = self._job
         size = Size(job.spec.ps, job.spec.workers, **dataclasses.asdict(job.requests))
-        observed = dataclasses.replace(self.observed(), number=0, size=size, start=job.spec.start)
+        observed = building.before_the_start(
+            size=size, limits=limits_of(job.spec), objective=job.settings.objective,
+            deadline_seconds=job.settings.deadline_seconds, backups=job.choices.peer, start=job.spec.start,
+        )  # fmt: skip
         decision = self._decide(observed)
         if self._record.next_number == 0:
             self._record.add(observed, decision)
@@ -124,7 +128,8 @@ class Autoscaler:
         self._windows.observe(
             self._now(), size_of(job), {m.incarnation: m.heartbeat.examples for m in trainers}, quiet=self._quiet(),
             preparing=any(member.heartbeat.preparing for member in trainers),
-            busy_share=max(ps, default=0.0), input_wait_share=sum(waiting) / len(waiting) if waiting else 0.0,
+            examples_per_step=examples_per_step(trainers), busy_share=max(ps, default=0.0),
+            input_wait_share=sum(waiting) / len(waiting) if waiting else 0.0,
             trainer_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in trainers},
             ps_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in job.members if m.role == pb.PS},
         )  # fmt: skip
@@ -153,9 +158,10 @@ class Autoscaler:
             growth=self._growth, hold=self._job.held,
         )  # fmt: skip
 
-    async def preview(self) -> Decision:
-        """What would be decided now; nothing is done or recorded."""
-        return await asyncio.to_thread(self._decide, self.observed())
+    async def preview(self) -> tuple[Decision, Observed]:
+        """What would be decided now, and from what; nothing is done or recorded."""
+        observed = self.observed()
+        return await asyncio.to_thread(self._decide, observed), observed
 
     async def recorded(self, after: int, limit: int) -> list[str]:
         """The first `limit` decisions with a number above `after`, as JSON: {"at", "decision", "outcome" or null}."""

@@ -1,9 +1,9 @@
-"""What the autoscaler sees of the running job: an `Observed`, from the job's parts and Gazer's newest values."""
+"""What the autoscaler sees of the running job: measured by the job's parts and Gazer, put together by the one builder."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from deeprec_ext.aimaster.core.records import Failure, Requests, Scaling
@@ -12,12 +12,13 @@ from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.placement.slots import slot_bytes
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.scaling.requests import present
+from deeprec_ext.autoscaler.observe import building
+from deeprec_ext.autoscaler.observe.features import model_of
 from deeprec_ext.autoscaler.observe.growth import Growth
 from deeprec_ext.autoscaler.observe.observed import (
     Change,
     Limits,
     Loss,
-    Model,
     Observed,
     Progress,
     RoleUse,
@@ -32,9 +33,6 @@ TRACES_MIN = 3
 """Traced steps of a trainer, from which their median is no accident."""
 
 REQUESTS = tuple(field.name for field in dataclasses.fields(Requests))
-
-CHANGES_KEPT, LOSSES_KEPT = 40, 40
-"""The newest: what is older has no bearing on a decision."""
 
 
 class Latest(Protocol):
@@ -71,26 +69,32 @@ def observe(
     hold: bool,
 ) -> Observed:
     """Times are seconds since the start of the job."""
-    now = max(0.0, job.clock.wall() - job.started)
-    return Observed(
-        number=number, time=round(now, 3), size=size_of(job), limits=limits_of(job.spec),
-        objective=job.settings.objective, deadline_seconds=job.settings.deadline_seconds, model=model_of(job.catalogue),
-        windows=tuple(windows), roles=tuple(roles_of(job, latest, growth)), slots=tuple(slots_of(job, latest)),
-        changes=tuple(changes_of(scalings.records(), job.started))[-CHANGES_KEPT:],
-        losses=tuple(losses_of(job.store.failures(), job.started))[-LOSSES_KEPT:], progress=progress_of(job),
-        backups=job.choices.peer, copies_bytes=copies_of(job), hold=hold,
-        busy=scalings.running is not None or bool(scalings.queue),
+    return building.observation(
+        number=number, time=max(0.0, job.clock.wall() - job.started), size=size_of(job), limits=limits_of(job.spec),
+        objective=job.settings.objective, deadline_seconds=job.settings.deadline_seconds,
+        model=model_of(job.catalogue, slots=job.spec.slots, batch_size=examples_per_step(job.members.trainers().values())),
+        windows=windows, roles=roles_of(job, latest, growth), slots=slots_of(job, latest),
+        changes=changes_of(scalings.records(), job.started), losses=losses_of(job.store.failures(), job.started),
+        progress=progress_of(job), backups=job.choices.peer, copies_bytes=copies_of(job), hold=hold,
+        busy=scalings.running is not None or bool(scalings.queue), reclaimed=reclaimed_of(job),
     )  # fmt: skip
 
 
-def model_of(catalogue: pb.Catalogue) -> Model:
-    """Tables are what training updates by rows."""
-    tables = sum(v.bytes for v in catalogue.variables if v.update == pb.Variable.ROWS)
-    dense = sum(v.bytes for v in catalogue.variables if v.update != pb.Variable.ROWS)
-    slots = 1 + max((v.slot for v in catalogue.variables), default=0)
-    return Model(
-        table_bytes=tables, dense_bytes=dense, largest_slot_bytes=max(slot_bytes(catalogue.variables, slots), default=0)
-    )
+def examples_per_step(trainers: Iterable[Member]) -> float:
+    """Of one trainer, the mean over those that make steps; 0: not known."""
+    beats = [member.heartbeat for member in trainers if member.heartbeat.steps_per_second > 0]
+    known = [beat.examples_per_second / beat.steps_per_second for beat in beats if beat.examples_per_second > 0]
+    return sum(known) / len(known) if known else 0.0
+
+
+def reclaimed_of(job: Job) -> list[str]:
+    """Who was told to lose its host, and is still there to be replaced."""
+    there = {member.name: member.incarnation for member in job.members if not member.said_goodbye}
+    return [
+        name
+        for name, incarnation in job.reclaimed.items()
+        if there.get(name) == incarnation and job.members.records[name].wanted
+    ]
 
 
 def copies_of(job: Job) -> int:
@@ -100,30 +104,35 @@ def copies_of(job: Job) -> int:
 
 def roles_of(job: Job, latest: Latest, growth: Growth) -> list[RoleUse]:
     """PS and trainers that take part, by name."""
-    found, traced = [], job.metrics.ps_traces() >= TRACES_MIN
-    for member in sorted(job.members, key=lambda member: member.name):
-        if member.role == pb.EVALUATOR or not member.admitted or member.said_goodbye:
-            continue
-        values = latest(member.name)
-        found.append(
-            RoleUse(
-                name=member.name,
-                cpu_cores=values.get("cpu_cores", member.cpu_percent / 100),
-                cpu_limit_cores=values.get("cpu_limit_cores", 0.0),
-                working_set_bytes=memory_of(member, values),
-                memory_limit_bytes=int(values.get("memory_limit_bytes", 0)),
-                memory_slope_bytes_per_second=growth.slope(member.incarnation),
-                throttled_share=values.get("throttled_share", 0.0),
-                step_seconds=values.get("step_seconds", member.heartbeat.step_seconds),
-                steps_per_second=member.heartbeat.steps_per_second,
-                input_wait_share=values.get("input_wait_share", 0.0),
-                busy_share=values.get("busy_share", 0.0) if traced else 0.0,
-                age_seconds=member.heartbeat.step_age_seconds,
-                oom_kills=int(values.get("oom_kills", 0)),
-                copies_bytes=job.trainer_backups.bytes_with(member.name),
-            )
-        )
-    return found
+    traced = job.metrics.ps_traces() >= TRACES_MIN
+    taking_part = [
+        member for member in job.members if member.role != pb.EVALUATOR and member.admitted and not member.said_goodbye
+    ]
+    return [
+        _use(job, member, latest(member.name), growth.slope(member.incarnation), traced)
+        for member in sorted(taking_part, key=lambda member: member.name)
+    ]
+
+
+def _use(job: Job, member: Member, values: Mapping[str, float], slope: float, traced: bool) -> RoleUse:
+    now, beat = job.clock.monotonic(), member.heartbeat
+    cpu_cores, limit = values.get("cpu_cores", member.cpu_percent / 100), values.get("cpu_limit_cores", 0.0)
+    memory, memory_limit = memory_of(member, values), int(values.get("memory_limit_bytes", 0))
+    throttled, age = values.get("throttled_share", 0.0), member.age_seconds(now)
+    if member.role == pb.PS:
+        return building.ps_use(
+            name=member.name, cpu_cores=cpu_cores, cpu_limit_cores=limit, working_set_bytes=memory,
+            memory_limit_bytes=memory_limit, memory_slope_bytes_per_second=slope, throttled_share=throttled,
+            busy_share=values.get("busy_share", 0.0) if traced else 0.0, age_seconds=age,
+        )  # fmt: skip
+    return building.trainer_use(
+        name=member.name, cpu_cores=cpu_cores, cpu_limit_cores=limit, working_set_bytes=memory,
+        memory_limit_bytes=memory_limit, memory_slope_bytes_per_second=slope, throttled_share=throttled,
+        step_seconds=values.get("step_seconds", beat.step_seconds),
+        step_seconds_lasting=job.metrics.lasting_step_seconds(member.name), steps_per_second=beat.steps_per_second,
+        stepless_seconds=member.stepless_seconds(now), input_wait_share=values.get("input_wait_share", 0.0),
+        age_seconds=age, copies_bytes=job.trainer_backups.bytes_with(member.name),
+    )  # fmt: skip
 
 
 def memory_of(member: Member, values: Mapping[str, float]) -> int:
@@ -157,7 +166,7 @@ def changes_of(scalings: Sequence[Scaling], started: float) -> list[Change]:
 
 
 def losses_of(failures: Sequence[Failure], started: float) -> list[Loss]:
-    return [Loss(round(one.died - started, 3), one.name, one.cause) for one in failures]
+    return [Loss(round(one.died - started, 3), one.name, one.cause, one.memory_limit_bytes) for one in failures]
 
 
 def progress_of(job: Job) -> Progress:

@@ -93,10 +93,10 @@ class ThroughputModel:
 
 
 def usable(windows: Iterable[Window]) -> list[Window]:
-    """Those a model can learn from: undisturbed, and with numbers that can be."""
+    """Those a model can learn from: with numbers that can be."""
     return [
         window for window in windows
-        if not window.disturbed and window.seconds > 0 and window.size.ps > 0 and window.size.workers >= 0
+        if window.seconds > 0 and window.size.ps > 0 and window.size.workers >= 0
         and min(window.size.ps_cpu, window.size.worker_cpu) >= 0
         and math.isfinite(window.size.cpu) and 1 / MOST < window.examples_per_second < MOST
     ]  # fmt: skip

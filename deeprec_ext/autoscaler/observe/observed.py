@@ -2,20 +2,24 @@
 
 Times are seconds since the start of the job. Workers are counted as on the command line, beside the chief; whoever computes
 throughput needs `Size.trainers`. A CPU or memory of 0 means: no request was made and none is known.
+
+What is measured has no default: who observes (`building.py`, for a job and a simulated one) says every value, and a field
+that nobody fills is an error at once. `ABSENT` is for records alone: what one says that was written before a field was.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from deeprec_ext.decoding import SHOWN, built
 from deeprec_ext.errors import UsageError
 
-VERSION = 1
-"""Of the recorded form. Another major form is refused by name."""
+VERSION, READABLE = 2, (1, 2)
+"""Of the recorded form; another one is refused by name. 1: fields had defaults, `ABSENT` by now."""
 
 
 @dataclass(frozen=True)
@@ -63,53 +67,72 @@ class Limits:
 
 @dataclass(frozen=True)
 class Window:
-    """Throughput over a stretch of time in which the size did not change."""
+    """Throughput over a stretch of time in which the size did not change and nothing disturbed it."""
+
+    ABSENT: ClassVar[Mapping[str, Any]] = {
+        "examples_per_step": 0.0, "ps_busy_share": 0.0, "input_wait_share": 0.0, "trainer_cpu_cores": 0.0,
+        "ps_cpu_cores": 0.0, "preparing": False,
+    }  # fmt: skip
+    GONE: ClassVar[tuple[str, ...]] = ("disturbed",)
 
     start: float
     seconds: float
     size: Size
     examples_per_second: float
-    examples_per_step: float = 0.0
-    ps_busy_share: float = 0.0  # of the busiest PS
-    input_wait_share: float = 0.0  # mean over trainers
-    disturbed: bool = False  # a scaling, a failure or the start falls into it
-    trainer_cpu_cores: float = 0.0  # used, mean over trainers; 0: not known
-    ps_cpu_cores: float = 0.0  # used, sum over PS; 0: not known
-    preparing: bool = False  # a trainer built sessions meanwhile: it may be faster without
+    examples_per_step: float  # of one trainer; 0: not known
+    ps_busy_share: float  # of the busiest PS; 0: not measured
+    input_wait_share: float  # mean over trainers
+    trainer_cpu_cores: float  # used, mean over trainers; 0: not known
+    ps_cpu_cores: float  # used, sum over PS; 0: not known
+    preparing: bool  # a trainer built sessions meanwhile: it may be faster without
 
 
 @dataclass(frozen=True)
 class RoleUse:
     """The recent use of one process, means over the last minute or so."""
 
+    ABSENT: ClassVar[Mapping[str, Any]] = {
+        "cpu_cores": 0.0, "cpu_limit_cores": 0.0, "working_set_bytes": 0, "memory_limit_bytes": 0,
+        "memory_slope_bytes_per_second": 0.0, "throttled_share": 0.0, "step_seconds": 0.0, "step_seconds_lasting": 0.0,
+        "steps_per_second": 0.0, "stepless_seconds": 0.0, "input_wait_share": 0.0, "busy_share": 0.0, "age_seconds": 0.0,
+        "copies_bytes": 0,
+    }  # fmt: skip
+    GONE: ClassVar[tuple[str, ...]] = ("oom_kills",)
+
     name: str
-    cpu_cores: float = 0.0
-    cpu_limit_cores: float = 0.0
-    working_set_bytes: int = 0
-    memory_limit_bytes: int = 0
-    memory_slope_bytes_per_second: float = 0.0
-    throttled_share: float = 0.0
-    step_seconds: float = 0.0  # trainers: median
-    step_seconds_lasting: float = 0.0  # trainers: median over the last five minutes or so; 0: not measured
-    steps_per_second: float = 0.0
-    input_wait_share: float = 0.0
-    busy_share: float = 0.0  # PS
-    age_seconds: float = 0.0  # since it began to work
-    oom_kills: int = 0
-    copies_bytes: int = 0  # trainers: complete copies of a single PS' variables, in the working set
+    cpu_cores: float
+    cpu_limit_cores: float  # 0: none
+    working_set_bytes: int
+    memory_limit_bytes: int  # 0: none
+    memory_slope_bytes_per_second: float
+    throttled_share: float
+    step_seconds: float  # trainers: median
+    step_seconds_lasting: float  # trainers: median over the last five minutes; 0: not measured for long enough
+    steps_per_second: float  # trainers
+    stepless_seconds: float  # trainers: since the last step
+    input_wait_share: float  # trainers
+    busy_share: float  # PS; 0: not measured
+    age_seconds: float  # since it began to work: a PS to serve, a trainer to make steps; 0: it does not yet
+    copies_bytes: int  # trainers: complete copies of a single PS' variables, in the working set
 
 
 @dataclass(frozen=True)
 class SlotUse:
+    ABSENT: ClassVar[Mapping[str, Any]] = {"bytes": 0, "load": 0.0}
+
     slot: int
     owner: str  # ps-1
-    bytes: int = 0
-    load: float = 0.0  # seconds of look-ups and updates per second; 0: not measured
+    bytes: int
+    load: float  # seconds of look-ups and updates per second; 0: not measured
 
 
 @dataclass(frozen=True)
 class Change:
     """One scaling that has ended, of ours or by hand."""
+
+    ABSENT: ClassVar[Mapping[str, Any]] = {
+        "seconds": 0.0, "pause_seconds": 0.0, "bytes_moved": 0, "manual": False, "decision": -1
+    }  # fmt: skip
 
     time: float
     kind: str  # scale-up, scale-down, rebalance, replace, resize
@@ -117,69 +140,87 @@ class Change:
     from_count: int
     to_count: int
     outcome: str  # committed, rolled_back, refused
-    seconds: float = 0.0
-    pause_seconds: float = 0.0
-    bytes_moved: int = 0
-    manual: bool = False
-    decision: int = -1  # number of the decision it came from
+    seconds: float
+    pause_seconds: float
+    bytes_moved: int
+    manual: bool
+    decision: int  # number of the decision it came from; -1: of none
 
 
 @dataclass(frozen=True)
 class Loss:
     """A process that died."""
 
+    ABSENT: ClassVar[Mapping[str, Any]] = {"memory_limit_bytes": 0}
+
     time: float
     name: str
     cause: str  # begins with killed, hung, oom, exited, evicted, preempted
-    memory_limit_bytes: int = 0
+    memory_limit_bytes: int  # that it had; 0: none
 
 
 @dataclass(frozen=True)
 class Progress:
     """How far the job is, in examples. 0: not known."""
 
-    done: int = 0
-    total: int = 0
+    ABSENT: ClassVar[Mapping[str, Any]] = {"done": 0, "total": 0}
+
+    done: int
+    total: int
 
 
 @dataclass(frozen=True)
 class Model:
-    """Facts of the user's model, from the variable catalogue and traces."""
+    """Facts of the user's model, from the variable catalogue and traces. 0: not known."""
 
-    table_bytes: int = 0
-    dense_bytes: int = 0
-    fields: int = 0
-    batch_size: float = 0.0
-    lookups_per_step: float = 0.0
-    flops_per_example: float = 0.0
-    largest_slot_bytes: int = 0
+    ABSENT: ClassVar[Mapping[str, Any]] = {
+        "table_bytes": 0, "dense_bytes": 0, "fields": 0, "batch_size": 0.0, "lookups_per_step": 0.0,
+        "flops_per_example": 0.0, "largest_slot_bytes": 0,
+    }  # fmt: skip
+
+    table_bytes: int
+    dense_bytes: int
+    fields: int
+    batch_size: float
+    lookups_per_step: float
+    flops_per_example: float
+    largest_slot_bytes: int
+
+    @classmethod
+    def unknown(cls) -> Model:
+        """Of a job of which nobody knows anything."""
+        return cls(**cls.ABSENT)
 
 
 @dataclass(frozen=True)
 class Observed:
     """Everything `decide` may know at one moment."""
 
+    ABSENT: ClassVar[Mapping[str, Any]] = {
+        "objective": "fastest", "deadline_seconds": 0.0, "model": Model.unknown(), "windows": (), "roles": (), "slots": (),
+        "changes": (), "losses": (), "progress": Progress(0, 0), "backups": True, "copies_bytes": 0, "hold": False,
+        "busy": False, "reclaimed": (), "start": "",
+    }  # fmt: skip
+
     number: int  # of the decision to be made; 0: before the start
     time: float
     size: Size
     limits: Limits
-    objective: str = "fastest"
-    deadline_seconds: float = 0.0  # since the start of the job; for the objective `deadline`
-    model: Model = field(default_factory=Model)
-    windows: tuple[Window, ...] = ()
-    roles: tuple[RoleUse, ...] = ()
-    slots: tuple[SlotUse, ...] = ()
-    changes: tuple[Change, ...] = ()
-    losses: tuple[Loss, ...] = ()
-    progress: Progress = field(default_factory=Progress)
-    backups: bool = True  # peer backups: every variable is held twice
-    copies_bytes: int = (
-        0  # memory of the trainer that keeps the copies, beside its own, when there is one PS; 0: none does
-    )
-    hold: bool = False  # the user does not want to be decided for
-    busy: bool = False  # a scaling is under way or queued
-    reclaimed: tuple[str, ...] = ()  # roles whose node will be taken away
-    start: str = ""  # decision 0: how the size was estimated; empty: it was given
+    objective: str
+    deadline_seconds: float  # since the start of the job; for the objective `deadline`
+    model: Model
+    windows: tuple[Window, ...]
+    roles: tuple[RoleUse, ...]
+    slots: tuple[SlotUse, ...]
+    changes: tuple[Change, ...]
+    losses: tuple[Loss, ...]
+    progress: Progress
+    backups: bool  # peer backups: every variable is held twice
+    copies_bytes: int  # memory of the trainer that keeps the copies, beside its own, when there is one PS; 0: none does
+    hold: bool  # the user does not want to be decided for
+    busy: bool  # a scaling is under way or queued
+    reclaimed: tuple[str, ...]  # roles whose host will be taken away
+    start: str  # decision 0: how the size was estimated; empty: it was given
 
     def to_json(self) -> str:
         """One line; equal values give equal bytes."""
@@ -203,7 +244,8 @@ class Observed:
         if not isinstance(values, dict) or "version" not in values:
             raise UsageError(f"this is no recorded observation ({values!r:.{SHOWN}})")
         version = values["version"]
-        if version != VERSION:
-            raise UsageError(f"the observation has version {version}, known is {VERSION}: use another deeprec-ext")
+        if version not in READABLE:
+            known = " and ".join(map(str, READABLE))
+            raise UsageError(f"the observation has version {version}, known are {known}: use another deeprec-ext")
         fields = {name: value for name, value in values.items() if name != "version"}
         return built(cls, fields, "observation", measured=True)

@@ -26,7 +26,8 @@ class _Open:
     start: float
     size: Size
     examples: float = 0
-    steps: float = 0
+    batches: float = 0.0  # examples per step, summed over ticks that know it
+    batch_ticks: int = 0
     busy: float = 0.0
     waiting: float = 0.0
     trainer_cpu: float = 0.0  # core seconds
@@ -53,15 +54,14 @@ class Windows:
     _settled_at: float = 0.0
     _measured_at: float = 0.0  # a window of this size was closed, or it was not quiet
     _examples: dict[str, float] = field(default_factory=dict)
-    _steps: dict[str, float] = field(default_factory=dict)
     _trainer_cpu: dict[str, float] = field(default_factory=dict)
     _ps_cpu: dict[str, float] = field(default_factory=dict)
     _fresh: bool = False
 
     def observe(
-        self, now: float, size: Size, examples: Mapping[str, int], *, quiet: bool, steps: Mapping[str, int] | None = None,
-        busy_share: float = 0.0, input_wait_share: float = 0.0, trainer_cpu: Mapping[str, float] | None = None,
-        ps_cpu: Mapping[str, float] | None = None, preparing: bool = False,
+        self, now: float, size: Size, examples: Mapping[str, int], *, quiet: bool, preparing: bool,
+        examples_per_step: float, busy_share: float, input_wait_share: float, trainer_cpu: Mapping[str, float],
+        ps_cpu: Mapping[str, float],
     ) -> None:  # fmt: skip
         """One tick.
 
@@ -70,14 +70,13 @@ class Windows:
           size: of the job at present.
           examples: total so far of each incarnation that trains; one that leaves takes its total with it.
           quiet: no scaling, no failure, and every trainer of this size trains.
-          steps: totals in the same way, for the examples per step.
-          trainer_cpu, ps_cpu: core seconds so far, in the same way.
+          examples_per_step: of one trainer; 0: not known.
+          trainer_cpu, ps_cpu: core seconds so far, in the same way as examples.
           preparing: a trainer builds sessions beside: nothing counts, unless that lasts longer than our patience.
           busy_share: of the busiest PS; input_wait_share: mean over trainers.
         """
         gained = _gain(self._examples, examples)
-        stepped = _gain(self._steps, steps or {})
-        trained_for, served_for = _gain(self._trainer_cpu, trainer_cpu or {}), _gain(self._ps_cpu, ps_cpu or {})
+        trained_for, served_for = _gain(self._trainer_cpu, trainer_cpu), _gain(self._ps_cpu, ps_cpu)
         if not quiet or size != self._size:
             self._measured_at = now
         if not quiet or size != self._size or (preparing and now - self._measured_at < PATIENCE_SECONDS):
@@ -91,7 +90,8 @@ class Windows:
             return  # what was gained until now belongs to no window
         window = self._open
         window.examples += gained
-        window.steps += stepped
+        window.batches += examples_per_step
+        window.batch_ticks += examples_per_step > 0
         window.trainer_cpu += trained_for
         window.ps_cpu += served_for
         window.busy += busy_share
@@ -125,7 +125,7 @@ class Windows:
             Window(
                 start=round(window.start, 3), seconds=round(elapsed, 3), size=window.size,
                 examples_per_second=round(window.examples / elapsed, 3),
-                examples_per_step=round(window.examples / window.steps, 3) if window.steps else 0.0,
+                examples_per_step=round(window.batches / window.batch_ticks, 3) if window.batch_ticks else 0.0,
                 ps_busy_share=round(window.busy / window.ticks, 4),
                 input_wait_share=round(window.waiting / window.ticks, 4),
                 trainer_cpu_cores=0.0 if window.preparing else round(window.trainer_cpu / elapsed / window.size.trainers, 5),

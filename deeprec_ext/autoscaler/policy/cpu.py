@@ -76,7 +76,7 @@ def _price(evidence: Evidence, size: Size) -> float:
 def _settled(evidence: Evidence, role: str) -> tuple[RoleUse, ...]:
     """The processes of a role if all are old enough to be judged by; else none."""
     uses = evidence.of_role(role)
-    young = any(0 < use.age_seconds < CPU_SETTLED_SECONDS for use in uses)
+    young = any(use.age_seconds < CPU_SETTLED_SECONDS for use in uses)
     return () if young or evidence.now - evidence.changed_at < CPU_SETTLED_SECONDS else uses
 
 

@@ -113,7 +113,7 @@ def homeless(evidence: Evidence) -> Answer:
     uses = evidence.of_role("worker")
     if evidence.size.ps != 1 or not evidence.limits.resizable or not uses or not all(u.working_set_bytes for u in uses):
         return None
-    if _fits_a_trainer(evidence) or any(0 < use.age_seconds < evidence.policy.memory_age_seconds for use in uses):
+    if _fits_a_trainer(evidence) or any(use.age_seconds < evidence.policy.memory_age_seconds for use in uses):
         return None
     need, had = trainer_with_copies(evidence) * evidence.policy.memory_headroom, request_of(evidence.size, "worker")
     what = f"no trainer has room for the copies of the single PS ({format_bytes(evidence.observed.copies_bytes)})"
@@ -140,7 +140,7 @@ def growing(evidence: Evidence) -> Answer:
         ahead = cost.duration(evidence, role) + policy.memory_margin_seconds
         for use in evidence.of_role(role):
             limit, slope = limit_of(evidence, use, role), use.memory_slope_bytes_per_second
-            if not limit or not use.working_set_bytes or 0 < use.age_seconds < policy.memory_age_seconds:
+            if not limit or not use.working_set_bytes or use.age_seconds < policy.memory_age_seconds:
                 continue
             room = policy.memory_full * limit - use.working_set_bytes
             seconds = room / slope if slope > 0 else math.inf

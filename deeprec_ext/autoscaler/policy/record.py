@@ -22,7 +22,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,12 +67,14 @@ class Entry:
     observed: Observed
     policy: Policy
     decision: Decision
+    inputs: str  # digest of the observation as it was written, which may be by another release
     outcome: Outcome | None = None
 
 
-def digest(observed: Observed) -> str:
-    """Of an observation: equal for equal ones."""
-    return hashlib.sha256(observed.to_json().encode()).hexdigest()[:16]
+def digest(observation: Mapping[str, Any]) -> str:
+    """Of the JSON of an observation: equal for equal ones."""
+    text = json.dumps(observation, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def bounded(observed: Observed, policy: Policy) -> Observed:
@@ -98,10 +100,10 @@ class Record:
         self.next_number: int = 1 + max(last, default=-1)
 
     def add(self, observed: Observed, decision: Decision) -> None:
-        observed = bounded(observed, self._policy)
-        decision = dataclasses.replace(decision, inputs=digest(observed))
+        observation = json.loads(bounded(observed, self._policy).to_json())
+        decision = dataclasses.replace(decision, inputs=digest(observation))
         self._append({
-            "kind": "decision", "at": round(self._wall(), 3), "observation": json.loads(observed.to_json()),
+            "kind": "decision", "at": round(self._wall(), 3), "observation": observation,
             "policy": thresholds.to_values(self._policy), "decision": json.loads(decision.to_json()),
         })  # fmt: skip
         self.next_number = max(self.next_number, decision.number + 1)
@@ -211,7 +213,8 @@ def latest(directory: Path) -> Entry:
 
 def _entry(line: dict[str, Any]) -> Entry:
     observed, decision = Observed.from_values(line["observation"]), built(Decision, line["decision"], "decision")
-    return Entry(float(line["at"]), observed, thresholds.from_values(line["policy"]), decision)
+    inputs = digest(line["observation"])
+    return Entry(float(line["at"]), observed, thresholds.from_values(line["policy"]), decision, inputs)
 
 
 def _outcome(line: dict[str, Any]) -> Outcome:

@@ -17,6 +17,9 @@ OTHERS_MIN = 2
 DEVIATIONS = 4.0
 """And must be so many robust standard deviations off, where the others scatter much."""
 
+HUNG_STEPS = 10
+"""A trainer that makes no step for fewer of the others' steps is slow, not hung."""
+
 SHARE_PER_HOUR = 0.1
 """Of the processes that are replaced for slowness within an hour, at least 2: when many are slow, the reason is another."""
 
@@ -37,16 +40,15 @@ def hung(evidence: Evidence) -> Answer:
     policy = evidence.policy
     for use in evidence.trainers:
         waits = use.input_wait_share >= policy.starved_share  # for data, which a new process would wait for too
-        if (
-            use.steps_per_second > 0
-            or use.age_seconds < policy.hung_seconds
-            or waits
-            or not use.name.startswith("worker-")
-        ):
+        if use.stepless_seconds < policy.hung_seconds or waits or not use.name.startswith("worker-"):
             continue
-        others = [other.steps_per_second for other in evidence.trainers if other.name != use.name]
-        if len(others) >= OTHERS_MIN and statistics.median(others) > 0:
-            why = f"{use.name} makes no step, the others {statistics.median(others):.2g} a second"
+        others = [other for other in evidence.trainers if other.name != use.name]
+        if len(others) < OTHERS_MIN:
+            continue
+        long = max(policy.hung_seconds, HUNG_STEPS * statistics.median(other.step_seconds for other in others))
+        if use.stepless_seconds >= long > 2 * statistics.median(other.stepless_seconds for other in others):
+            rate = statistics.median(other.steps_per_second for other in others)
+            why = f"{use.name} has made no step for {format_seconds(use.stepless_seconds)}, the others make {rate:.2g} a second"
             return _replace(evidence, use.name, why, share=1 / len(evidence.trainers))
     return None
 
@@ -58,8 +60,7 @@ def straggler(evidence: Evidence) -> Answer:
     workers = [use for use in grown if use.name.startswith("worker-") and use.input_wait_share < policy.starved_share]
     for use in sorted(workers, key=lambda use: (-use.step_seconds, use.name))[:1]:
         others = [other.step_seconds for other in grown if other.name != use.name]
-        lasting = use.step_seconds_lasting or use.step_seconds
-        if not _far_off(min(use.step_seconds, lasting), others, policy.straggler_factor):
+        if not _far_off(min(use.step_seconds, use.step_seconds_lasting), others, policy.straggler_factor):
             return None
         middle = statistics.median(others)
         why = (
@@ -84,7 +85,7 @@ def slow_ps(evidence: Evidence) -> Answer:
             or use.busy_share < max(one.busy_share for one in working)
         ):
             return None
-        if 0 < use.age_seconds < policy.straggler_seconds or not _far_off(
+        if use.age_seconds < policy.straggler_seconds or not _far_off(
             per_core[use.name], others, policy.slow_ps_factor
         ):
             return None

@@ -10,7 +10,7 @@ from typing import Any
 
 from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.decision import Decision
-from deeprec_ext.autoscaler.policy.record import Entry, digest
+from deeprec_ext.autoscaler.policy.record import Entry
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 
 
@@ -37,8 +37,7 @@ def replay(entries: Sequence[Entry], policy: Policy | None = None) -> list[Repla
     """Args: policy: instead of the one that was recorded with each decision."""
     found = []
     for entry in entries:
-        inputs = digest(entry.observed)
         decision = decide(entry.observed, policy if policy is not None else entry.policy)
-        damaged = inputs != entry.decision.inputs
-        found.append(Replayed(entry, dataclasses.replace(decision, inputs=inputs), damaged))
+        damaged = entry.inputs != entry.decision.inputs
+        found.append(Replayed(entry, dataclasses.replace(decision, inputs=entry.inputs), damaged))
     return found

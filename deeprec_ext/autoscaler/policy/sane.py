@@ -55,7 +55,7 @@ def sane_size(size: Size) -> bool:
 def sane_window(window: Window) -> bool:
     """Whether something can be learned from it."""
     return (
-        not window.disturbed and sane_number(window.start) and 0 < window.seconds <= HUGE
+        sane_number(window.start) and 0 < window.seconds <= HUGE
         and 0 < window.examples_per_second <= HUGE and sane_size(window.size)
     )  # fmt: skip
 

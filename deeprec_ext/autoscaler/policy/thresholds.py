@@ -164,7 +164,7 @@ class Policy:
     straggler_seconds: float = _setting(
         120.0, 0.0, 1e6, "age from which a process is compared with others: caches fill, graphs are optimised",
     )  # fmt: skip
-    hung_seconds: float = _setting(120.0, 1.0, 1e6, "a trainer of this age that makes no step while others do is hung")
+    hung_seconds: float = _setting(120.0, 1.0, 1e6, "a worker that makes no step for so long while others do is hung")
     slow_ps_factor: float = _setting(
         2.0, 1.05, 100.0,
         "a PS that is busy so many times as long per CPU second as the median PS sits on a host that is short of CPU",

@@ -40,7 +40,9 @@ def estimate(
         history = History(path, read_only=True)
         jobs = history.jobs()
         history.close()
-    return first_size(observed.Model(), bounds, jobs, script=script, requests=size_of(requests), backups=backups)
+    return first_size(
+        observed.Model.unknown(), bounds, jobs, script=script, requests=size_of(requests), backups=backups
+    )
 
 
 def bounds_of(limits: Limits, ceilings: Ceilings) -> observed.Limits:

@@ -116,8 +116,8 @@ def test_predicted():
     ],
 )
 def test_what_came_of_it(outcome, text):
-    assert came_of(Entry(0.0, seen(SIZE), POLICY, decision(), outcome)) == text
+    assert came_of(Entry(0.0, seen(SIZE), POLICY, decision(), "", outcome)) == text
 
 
 def test_of_a_decision_that_keeps_nothing_is_awaited():
-    assert came_of(Entry(0.0, seen(SIZE), POLICY, decision("keep"))) == ""
+    assert came_of(Entry(0.0, seen(SIZE), POLICY, decision("keep"), "")) == ""

@@ -12,6 +12,7 @@ from deeprec_ext.autoscaler.observe.observed import Size, Window
 from deeprec_ext.errors import UsageError
 from deeprec_ext.simulator.calibration import FITTED, fit_runs, fit_windows
 from deeprec_ext.simulator.job_model import JobModel, throughput
+from tests.unit.autoscaler.facts import fact
 from tests.unit.autoscaler.policy.jobs import recorded_job
 from tests.unit.simulator.tiny import mixed
 
@@ -29,7 +30,7 @@ UNSEEN = [Size(ps, workers, 2.0, cpu) for ps, workers, cpu in ((1, 6, 2.0), (3, 
 def made(sizes: list[Size], noise: float = 0.0, count: int = 5) -> list[Window]:
     chance = random.Random(7)
     return [
-        Window(10.0 * number, 10.0, size, throughput(KNOWN, size) * (1 + chance.gauss(0, noise)), KNOWN.batch)
+        fact(Window, 10.0 * number, 10.0, size, throughput(KNOWN, size) * (1 + chance.gauss(0, noise)), KNOWN.batch)
         for number, size in enumerate(size for size in sizes for _ in range(count))
     ]
 

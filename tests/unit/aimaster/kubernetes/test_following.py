@@ -16,6 +16,7 @@ from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reclaim import TAINTS, Reclaim
 from deeprec_ext.aimaster.kubernetes.reporting import LOST, Reporter, tell
 from deeprec_ext.aimaster.state.lock import Hold
+from deeprec_ext.autoscaler.loop.observing import reclaimed_of
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, FakeApi
 from tests.unit.aimaster.world import World, world
 from tfjob.model.kinds import EVENTS, NODES, TFJOBS
@@ -366,6 +367,35 @@ def test_pods_of_a_node_that_is_about_to_go_are_replaced_in_time(tmp_path: Path,
         rows = [row for row in job.store.events(0, 1000) if row[2] == "reclaimed"]
         told = {row[3]: json.loads(row[5])["answer"] for row in rows}
         assert told == {"ps-1": "it is replaced in time", "chief-0": "it is started again elsewhere when it has gone"}
+        watching.cancel()
+
+    play(tmp_path, test)
+
+
+def test_the_autoscaler_sees_whose_node_goes_and_that_it_stays_after_all(tmp_path: Path) -> None:
+    """It asks for a replacement where the first one failed; the successor under the same name is not meant."""
+
+    async def test(scene: Scene) -> None:
+        it, job, gate = scene.it, scene.it.master.job, asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            await gate.wait()
+
+        scene.cluster.nodes = {"ps-1": "spot", "ps-0": "steady"}
+        for name in ("spot", "steady"):
+            scene.api.put(NODES, node(name, "node.kubernetes.io/unschedulable"))
+        reclaim = Reclaim(scene.api, job, it.master.scalings, scene.cluster, sleep=sleep)  # type: ignore[arg-type]
+        watching = asyncio.ensure_future(reclaim.watch())
+        await it.until(lambda: scene.api.count("watch", NODES) == 1)
+        scene.api.change(NODES, "spot", node("spot", TAINTS[0]))
+        await it.until(lambda: reclaimed_of(job) == ["ps-1"])
+        scene.api.change(NODES, "spot", node("spot", "node.kubernetes.io/unschedulable"))
+        await it.until(lambda: reclaimed_of(job) == [])
+        scene.api.change(NODES, "spot", node("spot", TAINTS[0]))
+        await it.until(lambda: reclaimed_of(job) == ["ps-1"])
+        job.reclaimed["ps-1"] = "of the one before"
+        assert reclaimed_of(job) == []
+        reclaim.close()
         watching.cancel()
 
     play(tmp_path, test)

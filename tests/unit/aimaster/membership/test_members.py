@@ -63,6 +63,26 @@ def test_a_ps_is_silent_after_three_seconds_and_a_worker_after_thirty(members: M
     assert len(members.silent()) == 2
 
 
+def test_a_worker_that_hangs_is_seen_by_the_steps_it_does_not_make(members: Members, clock: HandClock) -> None:
+    """Its agent goes on talking, and the rate that it tells falls without ever being 0."""
+    ps, worker = arrive(members, "ps-0", "a"), arrive(members, "worker-0", "b")
+
+    def beat(seconds: float, **told: object) -> tuple[float, float]:
+        clock.now += seconds
+        members.beat(worker, pb.Heartbeat(**told))  # type: ignore[arg-type]
+        return worker.age_seconds(clock.now), worker.stepless_seconds(clock.now)
+
+    assert beat(50.0) == (0.0, 0.0)  # it builds its first session
+    assert beat(1.0, training=True, step=10) == (0.0, 0.0)
+    assert beat(5.0, training=True, step=12) == (5.0, 0.0)
+    assert beat(100.0, training=True, step=12, steps_per_second=0.02) == (105.0, 100.0)
+    members.forgive(60.0)  # the AIMaster stood still: it would not have heard of a step
+    assert beat(1.0, training=True, step=12)[1] == 41.0
+    assert beat(1.0, training=True, step=12, examples=64)[1] == 0.0
+    assert beat(500.0, step=12)[1] == 0.0  # its session is over: it saves, or evaluates
+    assert ps.age_seconds(clock.now) == 658.0 and ps.stepless_seconds(clock.now) == 0.0
+
+
 def test_a_heartbeat_and_a_stall_of_the_aimaster_itself_keep_it_alive(members: Members, clock: HandClock) -> None:
     member = arrive(members, "ps-0", "a")
     clock.now += 2.9

@@ -10,12 +10,13 @@ import pytest
 from deeprec_ext.autoscaler.history import history
 from deeprec_ext.autoscaler.history.history import Finished, History, HistoryError, default_path
 from deeprec_ext.autoscaler.observe.observed import Model, Size, Window
+from tests.unit.autoscaler.facts import fact
 
 
 def job(number: int = 0, windows: int = 2) -> Finished:
     return Finished(
-        "train", 1000.0 + number, "succeeded", 60.0, Model(table_bytes=5 * number, batch_size=64.0),
-        tuple(Window(10.0 * k, 10.0 + k, Size(1 + k, 2), 100.0 * k + 1, 64.0, ps_cpu_cores=0.5) for k in range(windows)),
+        "train", 1000.0 + number, "succeeded", 60.0, fact(Model, table_bytes=5 * number, batch_size=64.0),
+        tuple(fact(Window, 10.0 * k, 10.0 + k, Size(1 + k, 2), 100.0 * k + 1, 64.0, ps_cpu_cores=0.5) for k in range(windows)),
         1 << 30, 2 << 30, 10_000,
     )  # fmt: skip
 

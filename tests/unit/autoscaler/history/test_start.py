@@ -14,11 +14,12 @@ from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.start import describe, first_size, likeness
 from deeprec_ext.autoscaler.model import formula
 from deeprec_ext.autoscaler.observe.observed import Limits, Model, Size, Window
+from tests.unit.autoscaler.facts import fact
 
 GIB = 1 << 30
 ROOT = Path(__file__).resolve().parents[4]
 LIMITS = Limits(min_ps=1, max_ps=8, min_workers=0, max_workers=16)
-MODEL = Model(10**9, 10**6, 26, 512.0, 26_000.0, 1e6)
+MODEL = fact(Model, 10**9, 10**6, 26, 512.0, 26_000.0, 1e6)
 
 
 def truth(model: Model) -> tuple[float, ...]:
@@ -36,7 +37,7 @@ def finished(
         seconds = formula.step_seconds(c, ps, workers + 1, 1.0, 1.0)
         rate = (workers + 1) * model.batch_size / seconds * chance.lognormvariate(0, noise)
         windows.append(
-            Window(
+            fact(Window,
                 0.0, 60.0, Size(ps, workers, 1.0, 1.0), rate, model.batch_size,
                 trainer_cpu_cores=formula.trainer_cores(c, ps, seconds),
                 ps_cpu_cores=formula.ps_cores(c, ps, workers + 1, seconds),
@@ -61,15 +62,15 @@ def test_without_history_a_job_starts_small_and_says_so():
     assert start.size == Size(1, 0)
     assert start.confidence <= 0.1
     assert "no job has finished yet" in start.reason
-    assert first_size(Model(), dataclasses.replace(LIMITS, min_ps=2, min_workers=3), []).size == Size(2, 3)
+    assert first_size(Model.unknown(), dataclasses.replace(LIMITS, min_ps=2, min_workers=3), []).size == Size(2, 3)
 
 
 def test_variables_that_need_more_ps_get_them_also_without_history():
     limits = dataclasses.replace(LIMITS, max_ps_memory_bytes=2 * GIB)
-    start = first_size(Model(table_bytes=6 * GIB, dense_bytes=0), limits, [], backups=False)
+    start = first_size(fact(Model, table_bytes=6 * GIB, dense_bytes=0), limits, [], backups=False)
     assert start.size.ps > 4
     assert "variables need" in start.reason
-    with_backups = first_size(Model(table_bytes=6 * GIB), limits, [])
+    with_backups = first_size(fact(Model, table_bytes=6 * GIB), limits, [])
     assert with_backups.size.ps == 8  # as many as may be
 
 
@@ -114,14 +115,17 @@ def test_jobs_of_nothing_alike_do_not_count():
 
 
 def test_without_features_only_the_same_script_is_alike():
-    assert likeness(Model(), "train.py", finished()) == 1.0
-    assert likeness(Model(), "other.py", finished()) == 0.0
-    assert likeness(Model(), "", finished(script="")) == 0.0
+    assert likeness(Model.unknown(), "train.py", finished()) == 1.0
+    assert likeness(Model.unknown(), "other.py", finished()) == 0.0
+    assert likeness(Model.unknown(), "", finished(script="")) == 0.0
     assert likeness(MODEL, "train.py", finished()) == 1.0
     assert 0 < likeness(MODEL, "other.py", finished()) < 1.0
     farther = dataclasses.replace(MODEL, table_bytes=8 * MODEL.table_bytes)
     assert likeness(farther, "train.py", finished()) < 1.0
-    assert first_size(Model(), LIMITS, [finished(seed=seed) for seed in range(4)], script="train.py").size.workers > 0
+    assert (
+        first_size(Model.unknown(), LIMITS, [finished(seed=seed) for seed in range(4)], script="train.py").size.workers
+        > 0
+    )
 
 
 def test_limits_are_never_left():
@@ -164,7 +168,7 @@ def test_requests_are_made_where_they_can_be_and_are_not_named_otherwise():
 
 def test_jobs_without_windows_teach_nothing_and_do_no_harm():
     empty = dataclasses.replace(finished(), windows=())
-    broken = dataclasses.replace(finished(), windows=(Window(0, 1, Size(1, 1), 0.0),))
+    broken = dataclasses.replace(finished(), windows=(fact(Window, 0, 1, Size(1, 1), 0.0),))
     assert first_size(MODEL, LIMITS, [empty, broken], script="train.py").size == Size(1, 0)
 
 
@@ -179,7 +183,7 @@ def test_scientific_libraries_are_imported_on_first_use_only():
         "from deeprec_ext.autoscaler.history import finished, history, start\n"
         "from deeprec_ext.autoscaler.model import memory_model, throughput\n"
         "from deeprec_ext.autoscaler.observe.observed import Limits, Model\n"
-        "start.first_size(Model(), Limits(), [])\n"
+        "start.first_size(Model.unknown(), Limits(), [])\n"
         "assert throughput.fit([]) is None\n"
         "print([name for name in ('numpy', 'scipy', 'sklearn', 'tensorflow') if name in sys.modules])\n"
     )

@@ -14,6 +14,7 @@ from deeprec_ext.autoscaler.loop import autoscaler as module
 from deeprec_ext.autoscaler.loop.autoscaler import Autoscaler
 from deeprec_ext.autoscaler.observe.observed import Observed
 from deeprec_ext.autoscaler.policy.decision import Decision
+from deeprec_ext.autoscaler.policy.record import read
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, SLOT_BYTES, World, world
@@ -152,6 +153,7 @@ def test_where_no_trainer_keeps_copies_none_is_planned_for(tmp_path: Path, chang
     async def scenario(it: World, scaler: Autoscaler) -> None:
         await it.until(lambda: bool(script.seen))
         assert not script.seen[-1].copies_bytes
+        assert script.seen[-1].backups == (changed.get("peer_backup") != "off")
 
     play(tmp_path, script, scenario, ps=1, changed={"peer_backup": "auto", **changed})
 
@@ -262,12 +264,16 @@ def test_a_whole_aimaster_with_autoscale_starts_decides_records_and_tells(tmp_pa
     settings = dataclasses.replace(SETTINGS, autoscale=True, decide_seconds=0.05, window_seconds=0.2)
 
     async def main() -> None:
-        async with world(tmp_path, settings=settings, ps=1, workers=0, max_ps=2, max_workers=1) as it:
+        async with world(
+            tmp_path, settings=settings, ps=1, workers=0, max_ps=2, max_workers=1, start="as small as it gets"
+        ) as it:
+            assert read(it.master.job.spec.workdir)[0].observed.start == "as small as it gets"
             scaler = it.master.autoscaler
             assert scaler is not None
             entries = [json.loads(line) for line in await scaler.recorded(-1, 10)]
             assert entries[0]["decision"]["number"] == 0 and entries[0]["decision"]["action"] == "start"
-            preview = await scaler.preview()
+            preview, seen = await scaler.preview()
+            assert Observed.from_json(seen.to_json()) == seen and seen.size.ps >= 1
             assert preview.reason and 1 <= preview.size.ps <= 2 and 0 <= preview.size.workers <= 1
             assert (await it.status()).autoscale == "on"
             it.master.job.hold(True, "test")

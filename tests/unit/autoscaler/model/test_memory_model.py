@@ -8,6 +8,7 @@ from deeprec_ext.autoscaler.model import memory_model
 from deeprec_ext.autoscaler.model.memory_model import CHUNK_BYTES, PROCESS_BYTES, VARIABLE_BYTES, Layout, PsMemory
 from deeprec_ext.autoscaler.observe.observed import Model
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tests.unit.autoscaler.facts import fact
 
 ROWS, DENSE = pb.Variable.ROWS, pb.Variable.DENSE
 MB = 10**6
@@ -95,7 +96,7 @@ def test_an_empty_catalogue_is_a_process():
 
 
 def test_features_alone_give_a_share_that_falls_with_ps_but_not_below_the_largest_slot():
-    model = Model(table_bytes=900 * MB, dense_bytes=100 * MB, largest_slot_bytes=400 * MB)
+    model = fact(Model, table_bytes=900 * MB, dense_bytes=100 * MB, largest_slot_bytes=400 * MB)
     assert memory_model.even_share(model, 1, True) == PROCESS_BYTES + 1000 * MB
     assert memory_model.even_share(model, 2, False) == PROCESS_BYTES + 500 * MB
     assert (
@@ -109,6 +110,6 @@ def test_a_trainer_that_keeps_the_copies_of_a_single_ps_needs_all_its_variables_
     needed = memory_model.of_holder(LAYOUT)
     assert needed == 9 * MB + 8 + 10 * VARIABLE_BYTES + CHUNK_BYTES + 8 * MB // 10
     assert memory_model.of_holder(Layout.of(pb.Catalogue(), 8)) == 0
-    assert memory_model.of_holder_of(Model()) == 0
-    model = Model(table_bytes=8 * MB, dense_bytes=MB + 8)
+    assert memory_model.of_holder_of(Model.unknown()) == 0
+    model = fact(Model, table_bytes=8 * MB, dense_bytes=MB + 8)
     assert memory_model.of_holder_of(model) == needed - 10 * VARIABLE_BYTES

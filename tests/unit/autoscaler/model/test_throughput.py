@@ -16,6 +16,7 @@ from deeprec_ext.autoscaler.model import formula
 from deeprec_ext.autoscaler.model.fitting import GOOD, Point, _slopes, _System, solve
 from deeprec_ext.autoscaler.model.throughput import PREPARING_WEIGHT, ThroughputModel, fit, points_of, usable
 from deeprec_ext.autoscaler.observe.observed import Size, Window
+from tests.unit.autoscaler.facts import fact
 
 BATCH = 512.0
 #             fixed compute fan   idle  serve guard per_ps idle  shared sharpness
@@ -42,7 +43,7 @@ def window(
     """CPU as the kernel would measure it; all numbers scatter by `noise`."""
     luck = chance or random.Random(0)
     seconds = size.trainers * BATCH / rate(truth, size)
-    return Window(
+    return fact(Window,
         0.0, 10.0, size, rate(truth, size) * luck.lognormvariate(0, noise), BATCH,
         trainer_cpu_cores=cpu * formula.trainer_cores(truth, size.ps, seconds) * luck.lognormvariate(0, noise),
         ps_cpu_cores=cpu * formula.ps_cores(truth, size.ps, size.trainers, seconds) * luck.lognormvariate(0, noise),
@@ -146,10 +147,10 @@ def test_one_wrong_window_among_others_of_its_size_does_not_move_it_at_all():
     )
 
 
-def test_disturbed_windows_and_impossible_ones_are_left_out():
+def test_impossible_windows_are_left_out():
     good = window(TRUTH, Size(1, 1, 1, 1))
     bad = [
-        dataclasses.replace(good, disturbed=True), dataclasses.replace(good, examples_per_second=0.0),
+        dataclasses.replace(good, examples_per_second=0.0),
         dataclasses.replace(good, examples_per_second=math.nan), dataclasses.replace(good, examples_per_second=math.inf),
         dataclasses.replace(good, examples_per_second=-5.0), dataclasses.replace(good, seconds=0.0),
         dataclasses.replace(good, size=Size(0, 1)), dataclasses.replace(good, size=Size(1, -1)),
@@ -178,7 +179,8 @@ def test_two_sizes_alone_say_nothing_wild():
 def test_a_size_that_has_nothing_of_what_cost_time_is_not_infinitely_fast():
     """All the time is put down to the second PS, which a size with one has not."""
     model = fitted([
-        Window(0.0, 10.0, Size(2, 0), 2.0), Window(0.0, 10.0, Size(2, 37, 0.1), 124.0), Window(0.0, 10.0, Size(3, 0, 0.1), 1.0),
+        fact(Window, 0.0, 10.0, Size(2, 0), 2.0), fact(Window, 0.0, 10.0, Size(2, 37, 0.1), 124.0),
+        fact(Window, 0.0, 10.0, Size(3, 0, 0.1), 1.0),
     ])  # fmt: skip
     assert formula.step_seconds(model.coefficients, 1, 1, 1.0, 1.0) == 0.0
     assert 124.0 < model.predict(Size(1, 0)) < 1e6
@@ -196,7 +198,9 @@ def test_a_size_that_has_nothing_of_what_cost_time_is_not_infinitely_fast():
 @settings(max_examples=25, deadline=None)
 def test_whatever_was_measured_predictions_are_finite_and_positive(rows):
     windows = [
-        Window(0.0, 10.0, Size(ps, workers, ps_cpu, worker_cpu), speed, trainer_cpu_cores=used, ps_cpu_cores=served)
+        fact(
+            Window, 0.0, 10.0, Size(ps, workers, ps_cpu, worker_cpu), speed, trainer_cpu_cores=used, ps_cpu_cores=served
+        )
         for ps, workers, ps_cpu, worker_cpu, speed, used, served in rows
     ]
     model = fitted(windows)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from deeprec_ext.autoscaler.observe.observed import Size
 from deeprec_ext.autoscaler.observe.windows import KEPT, PATIENCE_SECONDS, PER_SIZE, Windows
+from tests.unit.autoscaler.facts import tick
 
 ONE, TWO = Size(1, 1), Size(2, 1)
 
@@ -16,7 +17,7 @@ def feed(windows, *, start, stop, size, rate, quiet=True, who="a", base=0, prepa
     """One tick a second; returns the total at the end."""
     total = base
     for now in range(start, stop):
-        windows.observe(float(now), size, {who: total}, quiet=quiet, steps={who: total // 10}, preparing=preparing)
+        tick(windows, float(now), size, {who: total}, quiet=quiet, examples_per_step=10.0, preparing=preparing)
         total += rate
     return total
 
@@ -62,8 +63,8 @@ def test_a_time_in_which_sessions_are_prepared_counts_only_where_there_is_nothin
 def test_what_trainers_use_while_they_prepare_is_not_what_a_step_takes():
     windows = Windows(seconds=5.0, settle_seconds=2.0)
     for now in range(40):
-        windows.observe(
-            float(now), TWO, {"a": 100 * now}, quiet=True, trainer_cpu={"a": 0.5 * now}, ps_cpu={"p": 0.25 * now},
+        tick(
+            windows, float(now), TWO, {"a": 100 * now}, trainer_cpu={"a": 0.5 * now}, ps_cpu={"p": 0.25 * now},
             preparing=True,
         )  # fmt: skip
     assert windows.all() and all(one.preparing and one.trainer_cpu_cores == 0.0 for one in windows.all())
@@ -75,7 +76,7 @@ def test_what_trainers_use_while_they_prepare_is_not_what_a_step_takes():
 def test_a_long_piece_before_a_change_counts_until_its_last_tick():
     windows = Windows(seconds=10.0, settle_seconds=0.0)
     feed(windows, start=0, stop=8, size=ONE, rate=100)
-    windows.observe(9.0, TWO, {"a": 800}, quiet=True)
+    tick(windows, 9.0, TWO, {"a": 800})
     (window,) = windows.all()
     assert (window.seconds, window.examples_per_second) == (6.0, 100.0)
 
@@ -83,7 +84,7 @@ def test_a_long_piece_before_a_change_counts_until_its_last_tick():
 def test_a_short_piece_before_a_change_is_no_window():
     windows = Windows(seconds=10.0, settle_seconds=0.0)
     feed(windows, start=0, stop=4, size=ONE, rate=100)
-    windows.observe(4.0, TWO, {"a": 400}, quiet=True)
+    tick(windows, 4.0, TWO, {"a": 400})
     assert windows.all() == ()
 
 
@@ -93,7 +94,7 @@ def test_a_worker_that_comes_or_goes_does_not_count_with_its_whole_total():
         examples = {"a": 100 * now}
         if 3 <= now < 9:
             examples["late"] = 1_000_000 + 50 * now
-        windows.observe(float(now), ONE, examples, quiet=True)
+        tick(windows, float(now), ONE, examples)
     assert max(window.examples_per_second for window in windows.all()) <= 150.0
 
 
@@ -117,7 +118,7 @@ def test_whatever_comes_rates_are_not_negative_and_memory_is_bounded(ticks):
     windows, now = Windows(seconds=3.0, settle_seconds=1.0), 0.0
     for step, size, totals, quiet in ticks:
         now += step
-        windows.observe(now, size, totals, quiet=quiet)
+        tick(windows, now, size, totals, quiet=quiet)
     assert len(windows.all()) <= KEPT
     assert all(window.examples_per_second >= 0 and window.seconds > 0 for window in windows.all())
 
@@ -125,8 +126,8 @@ def test_whatever_comes_rates_are_not_negative_and_memory_is_bounded(ticks):
 def test_a_window_says_what_cpu_a_trainer_and_all_ps_used():
     windows = Windows(seconds=4.0, settle_seconds=0.0)
     for now in range(7):
-        windows.observe(
-            float(now), TWO, {"a": 100 * now}, quiet=True, trainer_cpu={"a": 0.5 * now, "b": 0.3 * now, "c": 0.1 * now},
+        tick(
+            windows, float(now), TWO, {"a": 100 * now}, trainer_cpu={"a": 0.5 * now, "b": 0.3 * now, "c": 0.1 * now},
             ps_cpu={"p": 0.25 * now, "q": 0.5 * now},
         )  # fmt: skip
     (window,) = windows.all()

@@ -13,6 +13,7 @@ from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.autoscaler.policy.record import Record
 from deeprec_ext.autoscaler.policy.thresholds import Policy
+from tests.unit.autoscaler.facts import fact
 
 LIMITS = Limits(1, 8, 0, 16)
 POLICY = Policy()
@@ -21,14 +22,16 @@ KEPT_PER_SIZE = 30  # windows, as the autoscaler keeps them
 
 def windows(size: Size, rate: float, start: float, count: int = 3, scatter: float = 0.01, **more: Any) -> list[Window]:
     """Ten-second windows one after the other, alternately a little above and below the rate."""
-    return [Window(start + 10 * n, 10.0, size, rate * (1 + scatter * (-1) ** n), 100.0, **more) for n in range(count)]
+    return [
+        fact(Window, start + 10 * n, 10.0, size, rate * (1 + scatter * (-1) ** n), 100.0, **more) for n in range(count)
+    ]
 
 
 def seen(size: Size, rate: float = 1000.0, **more: Any) -> Observed:
     """A job that has had this size for half a minute, at this throughput."""
     given = {"number": 3, "time": 160.0, "limits": LIMITS, "windows": tuple(windows(size, rate, 120.0)),
              "progress": Progress(10**5, 10**8), **more}  # fmt: skip
-    return Observed(size=size, **given)
+    return fact(Observed, size=size, **given)
 
 
 def uses(size: Size, **of: dict[str, Any]) -> tuple[RoleUse, ...]:
@@ -37,9 +40,9 @@ def uses(size: Size, **of: dict[str, Any]) -> tuple[RoleUse, ...]:
     found = []
     for name in names:
         if name.startswith("ps-"):
-            use = RoleUse(name, 0.5, size.ps_cpu, 10**9, size.ps_memory_bytes, busy_share=0.3, age_seconds=600.0)
+            use = fact(RoleUse, name, 0.5, size.ps_cpu, 10**9, size.ps_memory_bytes, busy_share=0.3, age_seconds=600.0)
         else:
-            use = RoleUse(
+            use = fact(RoleUse,
                 name, 0.9, size.worker_cpu, 10**9, size.worker_memory_bytes, step_seconds=0.1, step_seconds_lasting=0.1,
                 steps_per_second=10.0, age_seconds=600.0,
             )  # fmt: skip
@@ -73,7 +76,7 @@ class Job:
         self.chance = random.Random(seed)
 
     def observed(self) -> Observed:
-        return Observed(
+        return fact(Observed,
             number=1 + self.looks, time=self.now, size=self.size, limits=self.limits, objective=self.objective,
             windows=tuple(self.windows), roles=uses(self.size), changes=tuple(self.changes[-40:]),
             progress=Progress(int(self.done), self.total),
@@ -83,7 +86,7 @@ class Job:
         until = self.now + seconds
         while self.now < until:
             rate = self.rate(self.size, self.now)
-            self.windows.append(Window(self.now, 10.0, self.size, rate, 100.0))
+            self.windows.append(fact(Window, self.now, 10.0, self.size, rate, 100.0))
             same = [window for window in self.windows if window.size == self.size]
             if len(same) > KEPT_PER_SIZE:
                 self.windows.remove(same[0])
@@ -115,7 +118,7 @@ class Job:
 
     def record(self, kind: str, role: str, before: int, after: int, outcome: str, decision: Decision) -> None:
         self.changes.append(
-            Change(self.now, kind, role, before, after, outcome, self.delay, 0.5, decision=decision.number)
+            fact(Change, self.now, kind, role, before, after, outcome, self.delay, 0.5, decision=decision.number)
         )
 
     def flips(self, since: float = 0.0) -> int:

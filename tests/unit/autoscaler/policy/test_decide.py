@@ -12,6 +12,7 @@ from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.decision import Proposal
 from deeprec_ext.autoscaler.policy.evidence import Evidence
 from deeprec_ext.autoscaler.policy.memory import ps_memory, with_memory_for
+from tests.unit.autoscaler.facts import fact
 from tests.unit.autoscaler.policy.jobs import LIMITS, POLICY, seen, uses, windows
 
 SIZE = Size(2, 3, 1.0, 1.0, 1 << 30, 1 << 30)
@@ -51,7 +52,7 @@ def test_a_size_that_is_none_is_left_alone():
 
 
 def test_noise_is_not_answered():
-    wild = tuple(Window(100.0 + 10 * n, 10.0, SIZE, rate, 100.0) for n, rate in enumerate((100, 3000, 700, 9000)))
+    wild = tuple(fact(Window, 100.0 + 10 * n, 10.0, SIZE, rate, 100.0) for n, rate in enumerate((100, 3000, 700, 9000)))
     decision = decide(seen(SIZE, windows=wild), POLICY)
     assert decision.action == "keep" and "noise" in decision.reason
 
@@ -73,7 +74,7 @@ def test_a_size_outside_of_the_limits_is_brought_within():
 
 
 def killed(name: str = "ps-1", time: float = 150.0) -> dict:
-    return {"losses": (Loss(time, name, "oom: killed by the kernel", 1 << 30),)}
+    return {"losses": (fact(Loss, time, name, "oom: killed by the kernel", 1 << 30),)}
 
 
 def test_a_ps_killed_for_lack_of_memory_gets_more():
@@ -88,7 +89,7 @@ def test_where_requests_cannot_be_changed_more_ps_share_the_slots():
 
 
 def test_a_kill_is_answered_once():
-    resized = Change(155.0, "resize", "ps", 2, 2, "committed")
+    resized = fact(Change, 155.0, "resize", "ps", 2, 2, "committed")
     decision = decide(seen(SIZE, limits=RESIZABLE, changes=(resized,), **killed()), POLICY)
     assert "lack of memory" not in decision.reason
 
@@ -168,20 +169,22 @@ def test_fewer_ps_are_not_taken_where_they_would_lack_memory():
 
 
 def test_a_role_whose_host_is_reclaimed_is_replaced_even_when_a_size_was_set_by_hand():
-    by_hand = Change(150.0, "scale-up", "ps", 1, 2, "committed", manual=True)
+    by_hand = fact(Change, 150.0, "scale-up", "ps", 1, 2, "committed", manual=True)
     decision = decide(seen(SIZE, reclaimed=("worker-2",), changes=(by_hand,)), POLICY)
     assert (decision.action, decision.replace) == ("replace", "worker-2")
     assert decide(seen(SIZE, reclaimed=("chief-0",)), POLICY).action != "replace"
 
 
 def test_a_failed_replacement_waits_before_it_is_tried_again():
-    failed = Change(150.0, "replace", "worker", 3, 3, "rolled_back")
+    failed = fact(Change, 150.0, "replace", "worker", 3, 3, "rolled_back")
     decision = decide(seen(SIZE, reclaimed=("worker-2",), changes=(failed,)), POLICY)
     assert decision.action != "replace" and "rolled back; the next try is in" in decision.reason
     assert decide(seen(SIZE, time=215.0, reclaimed=("worker-2",), changes=(failed,)), POLICY).action == "replace"
 
 
 SLOW = {"step_seconds": 0.3, "step_seconds_lasting": 0.3, "steps_per_second": 3.3}
+
+HUNG = {"stepless_seconds": 130.0, "steps_per_second": 0.0023}  # the rate falls, and never to 0
 
 
 @pytest.mark.parametrize(
@@ -192,8 +195,10 @@ SLOW = {"step_seconds": 0.3, "step_seconds_lasting": 0.3, "steps_per_second": 3.
         ({**SLOW, "step_seconds": 0.1}, False),  # not any more
         ({**SLOW, "age_seconds": 30.0}, False),  # just started
         ({**SLOW, "input_wait_share": 0.8}, False),  # it waits for data
-        ({"steps_per_second": 0.0, "step_seconds": 0.0}, True),  # hung
-        ({"steps_per_second": 0.0, "step_seconds": 0.0, "input_wait_share": 1.0}, False),
+        ({**SLOW, "step_seconds_lasting": 0.0}, False),  # for how long nobody knows
+        (HUNG, True),
+        ({**HUNG, "stepless_seconds": 60.0}, False),
+        ({**HUNG, "input_wait_share": 1.0}, False),
         ({}, False),
     ],
 )
@@ -203,6 +208,13 @@ def test_a_worker_that_is_slow_for_long_is_replaced(use, replaced):
     assert not replaced or (decision.replace == "worker-1" and "worker-1" in decision.reason)
 
 
+def test_nobody_hangs_where_all_stand_still_or_steps_are_long():
+    everybody = dict.fromkeys(("chief_0", "worker_0", "worker_1", "worker_2"), HUNG)
+    assert decide(seen(SIZE, roles=uses(SIZE, **everybody)), POLICY).action != "replace"
+    long = {name: {"step_seconds": 20.0, "step_seconds_lasting": 20.0} for name in ("chief_0", "worker_0", "worker_2")}
+    assert decide(seen(SIZE, roles=uses(SIZE, worker_1=HUNG, **long)), POLICY).action != "replace"
+
+
 def test_a_straggler_is_left_where_replacing_it_would_not_pay():
     near = Progress(10**8 - 38_000, 10**8)  # 38 seconds
     decision = decide(seen(SIZE, roles=uses(SIZE, worker_1=SLOW), progress=near), POLICY)
@@ -210,7 +222,7 @@ def test_a_straggler_is_left_where_replacing_it_would_not_pay():
 
 
 def test_when_many_are_slow_only_a_few_are_replaced_within_an_hour():
-    done = changes(*(Change(time, "replace", "worker", 3, 3, "committed") for time in (60.0, 120.0)))
+    done = changes(*(fact(Change, time, "replace", "worker", 3, 3, "committed") for time in (60.0, 120.0)))
     decision = decide(seen(SIZE, roles=uses(SIZE, worker_1=SLOW), changes=done), POLICY)
     assert decision.action != "replace"
 
@@ -233,7 +245,7 @@ def test_a_ps_on_a_host_short_of_cpu_is_replaced():
 
 
 def test_a_scaling_by_hand_is_left_alone_for_its_time():
-    by_hand = Change(100.0, "scale-down", "worker", 9, 3, "committed", manual=True)
+    by_hand = fact(Change, 100.0, "scale-down", "worker", 9, 3, "committed", manual=True)
     now = decide(seen(SIZE, changes=(by_hand,)), POLICY)
     assert now.action == "keep" and "by hand" in now.reason
     later = 100.0 + POLICY.manual_seconds + 1
@@ -243,7 +255,7 @@ def test_a_scaling_by_hand_is_left_alone_for_its_time():
 
 def test_growth_that_was_rolled_back_waits_longer_each_time():
     def after(count: int, seconds: float) -> str:
-        row = tuple(Change(100.0 + n, "scale-up", "worker", 3, 6, "rolled_back") for n in range(count))
+        row = tuple(fact(Change, 100.0 + n, "scale-up", "worker", 3, 6, "rolled_back") for n in range(count))
         now = row[-1].time + seconds
         return decide(
             seen(SIZE, time=now, windows=tuple(windows(SIZE, 1000.0, now - 40.0)), changes=row), POLICY

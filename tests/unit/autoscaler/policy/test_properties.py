@@ -56,15 +56,16 @@ def _observed(wild: bool) -> st.SearchStrategy[Observed]:
         limits = st.one_of(limits, limits, odd)
     role = st.builds(
         RoleUse, names, number, number, amounts, amounts, number, number, number, number, number, number, number, number,
-        st.integers(0, 3),
+        number, amounts,
     )  # fmt: skip
     change = st.builds(
         Change, time, st.sampled_from(["scale-up", "scale-down", "rebalance", "replace", "resize", "?"]),
         st.sampled_from(["ps", "worker", ""]), st.integers(0, 9), st.integers(0, 9),
         st.sampled_from(["committed", "rolled_back", "refused", ""]), number, number, amounts, st.booleans(),
+        st.integers(-1, 9),
     )  # fmt: skip
     causes = st.sampled_from(["oom", "oom: cgroup", "killed", "hung", "preempted", ""])
-    window = st.builds(Window, time, number, size, number, number, number, number, st.booleans(), number, number)
+    window = st.builds(Window, time, number, size, number, number, number, number, number, number, st.booleans())
     slot = st.builds(SlotUse, st.integers(0, 12) if not wild else counts, names, amounts, number)
     return st.builds(
         Observed, st.integers(1, 99) if not wild else st.integers(-1, 99), time, size, limits,
@@ -73,7 +74,7 @@ def _observed(wild: bool) -> st.SearchStrategy[Observed]:
         st.lists(window, max_size=8).map(tuple), st.lists(role, max_size=8).map(tuple), st.lists(slot, max_size=8).map(tuple),
         st.lists(change, max_size=6).map(tuple), st.lists(st.builds(Loss, time, names, causes, amounts), max_size=3).map(tuple),
         st.builds(Progress, amounts, amounts), st.booleans(), amounts, st.sampled_from([False, False, False, True]),
-        st.sampled_from([False, False, False, True]), st.lists(names, max_size=2).map(tuple),
+        st.sampled_from([False, False, False, True]), st.lists(names, max_size=2).map(tuple), st.just(""),
     )  # fmt: skip
 
 

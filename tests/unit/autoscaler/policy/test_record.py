@@ -18,6 +18,7 @@ from deeprec_ext.autoscaler.policy.record import Outcome, Record, bounded, diges
 from deeprec_ext.autoscaler.policy.replay import replay
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.errors import UsageError
+from tests.unit.autoscaler.facts import fact
 from tests.unit.autoscaler.policy.jobs import POLICY, Job, recorded_job, saturating, seen, windows
 
 SIZE = Size(1, 1)
@@ -50,7 +51,7 @@ def test_what_is_written_is_read(tmp_path):
     assert entry.at == 1234.568
     assert entry.observed == observed
     assert entry.policy == POLICY
-    assert entry.decision == dataclasses.replace(decision, inputs=digest(observed))
+    assert entry.decision == dataclasses.replace(decision, inputs=digest(json.loads(observed.to_json())))
     assert entry.outcome is None
     assert latest(tmp_path) == entry
 
@@ -67,9 +68,9 @@ def test_an_outcome_is_joined_to_its_decision(tmp_path):
 
 
 def test_what_the_policy_does_not_look_at_is_not_recorded(tmp_path):
-    many = windows(SIZE, 1000.0, 0.0, count=200) + windows(Size(2, 1), 1500.0, 2000.0, disturbed=True)
-    changes = tuple(Change(float(n), "scale-up", "worker", 1, 2, "committed") for n in range(300))
-    losses = tuple(Loss(float(n), "worker-0", "killed") for n in range(300))
+    many = windows(SIZE, 1000.0, 0.0, count=200) + windows(Size(2, 1), math.nan, 2000.0)
+    changes = tuple(fact(Change, float(n), "scale-up", "worker", 1, 2, "committed") for n in range(300))
+    losses = tuple(fact(Loss, float(n), "worker-0", "killed") for n in range(300))
     observed = seen(SIZE, windows=tuple(many), time=5000.0, changes=changes, losses=losses)
     writer = Record(tmp_path, POLICY)
     writer.add(observed, decide(observed, POLICY))
@@ -291,13 +292,37 @@ def test_the_recorded_part_of_an_observation_gives_the_same_decision(tmp_path):
 
 def test_a_changed_observation_is_called_damaged(tmp_path):
     recorded_job(tmp_path)
-    entries = read(tmp_path)
-    entry = entries[2]
-    other = dataclasses.replace(entry, observed=dataclasses.replace(entry.observed, time=entry.observed.time + 1))
-    results = replay([entries[0], other, entries[3]])
+    written = lines(tmp_path)
+    (second,) = (one for one in written if one["kind"] == "decision" and one["decision"]["number"] == 2)
+    second["observation"]["time"] += 1
+    (tmp_path / record.NAME).write_text("".join(json.dumps(one) + "\n" for one in written))
+    results = replay(read(tmp_path)[:3])
     assert [one.damaged for one in results] == [False, True, False]
     assert [one.same for one in results] == [True, False, True]
     assert "inputs" in results[1].differences
+
+
+def test_what_an_older_release_has_recorded_is_read_replayed_and_not_called_damaged(tmp_path):
+    """It wrote what is gone, and not what has come since."""
+    recorded_job(tmp_path)
+    written = lines(tmp_path)
+    for line in written:
+        if line["kind"] == "decision":
+            older(line["observation"])
+            line["decision"]["inputs"] = digest(line["observation"])
+    (tmp_path / record.NAME).write_text("".join(json.dumps(one) + "\n" for one in written))
+    results = replay(read(tmp_path))
+    assert len(results) > 5 and all(one.same for one in results)
+
+
+def older(observation: dict) -> None:
+    """As version 1 had it."""
+    observation["version"] = 1
+    for window in observation["windows"]:
+        window["disturbed"] = False
+    for use in observation["roles"]:
+        use["oom_kills"] = 0
+        del use["stepless_seconds"]
 
 
 def test_a_changed_decision_is_another_but_not_damaged(tmp_path):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from deeprec_ext.autoscaler.history.features import model_of, trained
+from deeprec_ext.autoscaler.observe.features import model_of, trained
 from deeprec_ext.autoscaler.observe.observed import Model
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -50,4 +50,4 @@ def test_what_is_called_like_a_variable_and_more_is_its_optimizer_slot():
 
 
 def test_an_empty_catalogue_describes_nothing():
-    assert model_of(pb.Catalogue()) == Model()
+    assert model_of(pb.Catalogue()) == Model.unknown()

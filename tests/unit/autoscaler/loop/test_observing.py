@@ -1,0 +1,50 @@
+"""What the loop hands to the builder, under a clock that is moved by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deeprec_ext.aimaster.failover.failures import Failures
+from deeprec_ext.autoscaler.loop.observing import observe
+from deeprec_ext.autoscaler.observe.growth import Growth
+from deeprec_ext.autoscaler.observe.observed import Observed
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tests.unit.aimaster.collected import HandClock, flush, make_job, make_scalings, report_everything, steps, tell
+
+
+def test_what_processes_tell_for_minutes_reaches_the_policy(tmp_path: Path) -> None:
+    clock = HandClock()
+    job = make_job(tmp_path, clock, worker_memory_bytes=3 << 30)
+
+    def look() -> Observed:
+        return observe(
+            job, make_scalings(job), number=3, windows=(), latest=job.metrics.latest, growth=Growth(), hold=False
+        )
+
+    def use(name: str):
+        return next(use for use in look().roles if use.name == name)
+
+    report_everything(job)
+    for count in range(70):
+        for name, rate in (("chief-0", 10.0), ("worker-0", 4.0)):
+            tell(job, name, **steps(rate))
+            beat = pb.Heartbeat(training=True, step=count + 1, steps_per_second=rate, examples_per_second=64 * rate)
+            job.members.beat(job.members.get(name), beat)
+        flush(job, clock)
+        if count == 30:
+            assert use("worker-0").step_seconds == 0.25 and use("worker-0").step_seconds_lasting == 0.0
+    assert (use("worker-0").step_seconds_lasting, use("chief-0").step_seconds_lasting) == (0.25, 0.1)
+    assert use("worker-0").stepless_seconds == 2.0 and use("worker-0").age_seconds == pytest.approx(140.0)
+    assert use("ps-0").age_seconds == pytest.approx(140.0) and use("ps-0").stepless_seconds == 0.0
+    assert look().model.batch_size == 64.0
+
+    report_everything(job)
+    flush(job, clock)
+    Failures(job).add("worker-0", "killed", job.members.get("worker-0"))
+    assert [loss.memory_limit_bytes for loss in look().losses] == [2 * 10**9]  # of its container
+    job.members.drop("worker-0", "killed")
+    flush(job, clock, 60.0)
+    Failures(job).add("worker-0", "killed", None)
+    assert look().losses[-1].memory_limit_bytes == 3 << 30  # as requested
