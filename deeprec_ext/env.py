@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 PREFIX = "DEEPREC_EXT_"
 SPECIFICATION = "SPECIFICATION"
+HISTORY_DATABASE = "HISTORY_DATABASE"
 SERVER_DEFAULTS = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 """Of a PS, unless its environment says otherwise. With oneDNN, TensorFlow takes memory from a pool that gives nothing back:
 after a checkpoint, which copies every table, a PS had one and a half times what it needs. Nothing that runs there is faster
@@ -19,6 +20,11 @@ with it."""
 
 def _get(name: str, default: str = "") -> str:
     return os.environ.get(PREFIX + name, default)
+
+
+def history_database() -> str:
+    """URL of the history service's database; it may have a password in it, which is nobody's to see among the arguments."""
+    return _get(HISTORY_DATABASE)
 
 
 def aimaster_address() -> str | None:

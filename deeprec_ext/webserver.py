@@ -1,5 +1,5 @@
-"""A web application served on the event loop that is there: the AIMaster's page, the operator's probes and webhook. Of the
-extras `dashboard` and `kubernetes`.
+"""A web application served on the event loop that is there: the AIMaster's page, the operator's probes and webhook, the history
+of jobs. Of the extras `dashboard`, `kubernetes` and `history`.
 
 Clients may be many, slow or hostile: connections are few, from the moment on that they are there; one that stands still is
 cut, also in the middle of its TLS handshake; headers and bodies have a largest size.
@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import uvicorn
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.types import ASGIApp
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 log = logging.getLogger(__name__)
@@ -37,6 +41,9 @@ PATIENCE_SECONDS = 15.0
 LOOK_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
 """Where no connection can be accepted: there is no file left."""
+
+PEER_CERTIFICATE = "peer_certificate"
+"""In `request.state`, over TLS: what `SSLSocket.getpeercert` says of the client; None: it has shown none."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -161,6 +168,7 @@ class PatientProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._waited, self._seen = 0.0, self.cycle
+        self.app_state = {**self.app_state, PEER_CERTIFICATE: transport.get_extra_info("peercert")}
         self._look = self.loop.call_later(LOOK_SECONDS, self._looks)
 
     def _looks(self) -> None:
@@ -184,3 +192,87 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
         if (look := getattr(self, "_look", None)) is not None:
             look.cancel()
+
+
+# ---------------------------------------------------------------------------------- what every answer has in common
+
+HEADERS = {
+    # Everything comes from here; nothing is written into the page, loaded from elsewhere, or shown in a frame.
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",  # the address may have the token in it
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Safe:
+    """ASGI middleware around all routes.
+
+    Args:
+        whose: process it is, for messages.
+        headers: that go with every answer, beside what the route itself gives.
+    """
+
+    def __init__(self, app: ASGIApp, whose: str, headers: Mapping[str, str] = HEADERS) -> None:
+        self._app, self._whose, self._headers = app, whose, headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal began
+            if message["type"] == "http.response.start":
+                began = True
+                headers = MutableHeaders(scope=message)
+                for name, value in self._headers.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        if not host_is_ours(scope):
+            refusal = JSONResponse({"error": "this address is not the page's"}, 403)
+            await refusal(scope, receive, send_with_headers)
+            return
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except HTTPException as error:
+            await JSONResponse({"error": error.detail}, error.status_code)(scope, receive, send_with_headers)
+        except asyncio.CancelledError:
+            return  # the server is being stopped, and this is the whole of its task: not worth a traceback in the log
+        except (asyncio.TimeoutError, OSError):
+            raise  # the client: the server closes the connection
+        except Exception:
+            log.exception("%s could not answer %s", self._whose, scope.get("path"))
+            if began:
+                raise
+            answer = JSONResponse({"error": f"internal error; see the log of {self._whose}"}, 500)
+            await answer(scope, receive, send_with_headers)
+
+
+def host_is_ours(scope: Scope) -> bool:
+    """Against DNS rebinding: who reaches us at a loopback address must have asked for one by name.
+
+    Otherwise a page from anywhere could read us through the user's browser, under a name that leads to 127.0.0.1.
+    """
+    server = scope.get("server")
+    try:
+        loopback = server is not None and ipaddress.ip_address(server[0]).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        return True
+    host = Headers(scope=scope).get("host", "")
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    name = name.strip("[]").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

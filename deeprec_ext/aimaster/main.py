@@ -45,6 +45,10 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         metavar="HOST:PORT",
         help="serve metrics (/metrics), /healthz and the dashboard there; port 0: any free one",
     )
+    parser.add_argument(
+        "--history", metavar="HOST:PORT", help="with --tfjob: the history of the cluster's jobs is served there"
+    )
+    parser.add_argument("--history-certs", metavar="DIR", type=Path, help="the certificates with which it is asked")
     parser.add_argument("--resume", action="store_true", help="the run was stopped: start all its roles anew")
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -56,6 +60,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         require("kubernetes", "--tfjob")
         if not all(options.tfjob.partition("/")):
             raise UsageError(f"--tfjob {options.tfjob}: write NAMESPACE/NAME")
+    if options.history and not (options.tfjob and options.history_certs):
+        raise UsageError("--history: goes with --tfjob and --history-certs; on one machine the launcher asks")
     if options.http:
         require("dashboard", "--http")
         parse_address(options.http)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from deeprec_ext.cli.cluster.target import on_cluster
-from deeprec_ext.cli.jobs import add_job, no_directory, print_json
+from deeprec_ext.cli.job import add_job, no_directory, print_json
 from deeprec_ext.units import format_seconds
 
 if TYPE_CHECKING:

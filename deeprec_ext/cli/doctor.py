@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from deeprec_ext.cli import checks
-from deeprec_ext.cli.jobs import print_json
+from deeprec_ext.cli.job import print_json
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 

@@ -17,7 +17,7 @@ from deeprec_ext.cli import placement
 from deeprec_ext.cli.cluster.target import on_cluster
 from deeprec_ext.cli.console import Console
 from deeprec_ext.cli.fitting import Column, Fitted, bar
-from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json
+from deeprec_ext.cli.job import add_job, as_dict, directory_of, print_json
 from deeprec_ext.cli.placement import Placement
 from deeprec_ext.cli.roles import role_order, slots_text
 from deeprec_ext.errors import UnreachableError, UsageError

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from deeprec_ext.bounds import whole
 from deeprec_ext.cli.cluster.target import on_cluster
-from deeprec_ext.cli.jobs import add_job, directory_of
+from deeprec_ext.cli.job import add_job, directory_of
 from deeprec_ext.cli.roles import role_order
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.records.logs import lines_of

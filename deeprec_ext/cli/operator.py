@@ -9,6 +9,7 @@ from typing import Any
 from deeprec_ext import yamlfiles
 from deeprec_ext.bounds import whole
 from deeprec_ext.errors import UsageError
+from deeprec_ext.history.client import SCHEME, service_at
 
 
 def add(commands: Any) -> None:
@@ -28,6 +29,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--aimaster-overlay", metavar="FILE", type=Path, help="YAML that is laid over the AIMaster's pods: "
                         "node selectors, pull secrets, mounts")  # fmt: skip
     parser.add_argument("--package-image", default="", help="brings the package into users' pods (default: --image)")
+    parser.add_argument("--history", default="", metavar="HOST:PORT", help="where the history of jobs is served, for TFJobs "
+                        'with the annotation history: "true" (default: there is none)')  # fmt: skip
     parser.add_argument("--metrics-port", type=whole("port"), default=8080, help="/metrics, /healthz, /readyz; 0: none")
     parser.add_argument(
         "--webhook-port", type=whole("port"), default=9443, help="beside-kubeflow: where new TFJobs are looked at"
@@ -53,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         OperatorOptions(
             namespace=arguments.namespace, lease_namespace=arguments.lease_namespace, scheduler=arguments.gang_scheduler,
             aimaster=Options(arguments.image, arguments.package_image, overlay=read_overlay(arguments.aimaster_overlay),
-                             scheduler=arguments.gang_scheduler, beside_kubeflow=beside),
+                             scheduler=arguments.gang_scheduler, beside_kubeflow=beside, history=arguments.history),
             metrics_port=arguments.metrics_port or None,
             leader_election=not arguments.no_leader_election,
             webhook_port=arguments.webhook_port if beside else None, webhook_url=arguments.webhook_url,
@@ -63,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def check(arguments: argparse.Namespace, beside: bool) -> None:
     """Raises UsageError."""
+    if arguments.history:
+        service_at(f"{SCHEME}{arguments.history}", Path())
     if arguments.webhook_url and not beside:
         raise UsageError(f"--webhook-url {arguments.webhook_url}: is of use with --mode beside-kubeflow only")
     if arguments.webhook_url and not arguments.webhook_url.startswith("https://"):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from deeprec_ext.autoscaler.policy.limits import describe
 from deeprec_ext.cli.cluster.target import add_options, cluster_of, on_cluster
 from deeprec_ext.cli.decisions import predicted, what
-from deeprec_ext.cli.jobs import directory_of, print_json, require_running
+from deeprec_ext.cli.job import directory_of, print_json, require_running
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.client import JobClient
 from deeprec_ext.rundir import RunDirectory

@@ -9,7 +9,7 @@ from typing import Any
 
 from deeprec_ext import wholefiles
 from deeprec_ext.cli.cluster.target import on_cluster
-from deeprec_ext.cli.jobs import add_job, directory_of
+from deeprec_ext.cli.job import add_job, directory_of
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer import report
 from deeprec_ext.launch.records.story import REPORT, read_story

@@ -18,7 +18,7 @@ from deeprec_ext.bounds import whole
 from deeprec_ext.cli.display import make_display
 from deeprec_ext.cli.ending import print_result
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch.command import job_label, resolve_command
+from deeprec_ext.launch.command import resolve_command
 from deeprec_ext.launch.ending import STOPPED, SUCCEEDED
 from deeprec_ext.launch.events import load_events
 from deeprec_ext.launch.interrupts import Interrupts, leave_gone_terminal
@@ -26,12 +26,12 @@ from deeprec_ext.launch.job import Display, Job, Result
 from deeprec_ext.launch.limits import Limits, growth, resolve_limits
 from deeprec_ext.launch.plan import RunPlan, backup_settings, check_autoscale, describe_plan, new_job_name
 from deeprec_ext.launch.ports import check_free
-from deeprec_ext.launch.records.history import bounds_of, estimate, history_path, size_of
+from deeprec_ext.launch.records.history import bounds_of, estimate, history_place, size_of
 from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, parse_requests
 from deeprec_ext.launch.roles.isolation import MODES, NO_PORT, open_network
 from deeprec_ext.launch.roles.registry import LOCAL, RUNNERS
 from deeprec_ext.launch.workdir import check_directory, default_directory, make_directory, try_directory, writable
-from deeprec_ext.layout import choose, facts_of_command, layout_called
+from deeprec_ext.layout import choose, facts_of_command, job_label, layout_called
 from deeprec_ext.options import OTHERS, Settings, all_rows, flags_said, rows, split_setting, values_given
 from deeprec_ext.rundir import files_private
 
@@ -54,8 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             row.add_flag(parser)
     parser.add_argument(
         "--history", metavar="FILE",
-        help="finished jobs, from which --autoscale estimates the first size; off: none (default: one file per user)",
+        help="finished jobs, from which --autoscale estimates the first size: a file, https://HOST:PORT of a service "
+        "(`deeprec-ext history`), or off (default: one file per user)",
     )  # fmt: skip
+    parser.add_argument(
+        "--history-certs", type=Path, metavar="DIR", help="the certificates with which that service is asked"
+    )
     parser.add_argument("--events", type=Path, metavar="FILE", help="YAML file that scripts scalings and failures")
     parser.add_argument("--workdir", type=Path, metavar="DIR", help="run directory (default runs/<script>-<date-time>)")
     parser.add_argument("--resume", action="store_true", help="go on with the job in --workdir")
@@ -109,7 +113,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     requests = parse_requests(vars(arguments))
     ceilings = parse_ceilings(requests, vars(arguments))
     requests = check_ceilings(ceilings, requests, limits, autoscale=arguments.autoscale)
-    label, history = job_label(words), history_path(arguments.history)
+    label, history = job_label(words), history_place(arguments.history, arguments.history_certs)
     start = None
     if arguments.autoscale and arguments.ps is None and arguments.workers is None and not arguments.resume:
         start = estimate(history, label, limits, requests, ceilings, backups=arguments.backup != "off")

@@ -9,7 +9,7 @@ from typing import Any
 
 from deeprec_ext.bounds import whole
 from deeprec_ext.cli.cluster.target import on_cluster
-from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json, require_running
+from deeprec_ext.cli.job import add_job, as_dict, directory_of, print_json, require_running
 from deeprec_ext.cli.status import patient_status
 from deeprec_ext.cli.table import describe_scaling
 from deeprec_ext.errors import UnreachableError

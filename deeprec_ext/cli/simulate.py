@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeprec_ext.bounds import whole
-from deeprec_ext.cli.jobs import print_json
+from deeprec_ext.cli.job import print_json
 from deeprec_ext.errors import UsageError
 from deeprec_ext.units import format_seconds
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from deeprec_ext.bounds import whole
 from deeprec_ext.cli.cluster.target import on_cluster
-from deeprec_ext.cli.jobs import add_job, as_dict, directory_of, print_json
+from deeprec_ext.cli.job import add_job, as_dict, directory_of, print_json
 from deeprec_ext.cli.roles import SORTS
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.launch.client import JobClient

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeprec_ext.cli.cluster.target import Target, add_options
-from deeprec_ext.cli.jobs import print_json
+from deeprec_ext.cli.job import print_json
 from deeprec_ext.errors import DeepRecError, UnreachableError, UsageError
 
 if TYPE_CHECKING:

@@ -60,12 +60,3 @@ def script_of(words: Sequence[str]) -> str | None:
         elif not word.startswith("-"):
             return word
     raise UsageError("python without a script would wait for input; write: deeprec-ext run -- python train.py")
-
-
-def job_label(words: Sequence[str]) -> str:
-    """A short name for the run directory: the script's, the module's, or the program's."""
-    names = [word for word in words if word.endswith(".py")]
-    if not names and "-m" in words[:-1]:
-        names = [words[list(words).index("-m") + 1].rpartition(".")[2]]
-    stem = Path(names[0] if names else words[0]).stem
-    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in stem) or "job"

@@ -374,7 +374,8 @@ class Job:
         if plan.history is not None:
             remember(
                 plan.history, plan.directory.path, script=plan.script, status=outcome.status, seconds=self._seconds(),
-                requests=plan.requests, backups=plan.values.peer_backup != "off",
+                requests=plan.requests, backups=plan.values.peer_backup != "off", name=plan.job,
+                autoscaled=plan.values.autoscale,
             )  # fmt: skip
 
     @staticmethod

@@ -15,7 +15,7 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.environment import aimaster_environment, role_environment
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.limits import Limits
-from deeprec_ext.launch.records.history import bounds_of, size_of
+from deeprec_ext.launch.records.history import Place, bounds_of, size_of
 from deeprec_ext.launch.resources import Ceilings, Requests
 from deeprec_ext.launch.roles.runner import Command
 from deeprec_ext.layout import CHIEF, Choice
@@ -46,7 +46,7 @@ class RunPlan:
     backend_arguments: tuple[str, ...] = ()  # for it alone
     umask: int | None = None  # of processes that run the user's code; None: as the launcher's
     script: str = ""  # what tells jobs of one script from others, in the history
-    history: Path | None = None
+    history: Place | None = None
     start: Start | None = None  # how the first size was estimated; None: it was given
     grown: tuple[str, ...] = ()  # limits above their defaults that no flag has asked for, a line each
     layout: Choice = field(default_factory=lambda: Choice(CHIEF, "nothing else was said"))

@@ -71,6 +71,15 @@ def facts_of_command(words: Sequence[str], directory: Path | None = None) -> Fac
     return found
 
 
+def job_label(words: Sequence[str]) -> str:
+    """A short name of what a command runs: the script's, the module's, or the program's."""
+    names = [word for word in words if word.endswith(".py")]
+    if not names and "-m" in words[:-1]:
+        names = [words[list(words).index("-m") + 1].rpartition(".")[2]]
+    stem = Path(names[0] if names else words[0]).stem
+    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in stem) or "job"
+
+
 def _script_path(words: Sequence[str], directory: Path) -> Path | None:
     rest = iter(words[1:])
     for word in rest:

@@ -107,17 +107,22 @@ def create_certificates(directory: str | Path, job: str) -> Path:
     Files: `ca.pem`, `ca-key.pem`, and `<role>.pem`, `<role>-key.pem` for each role of `credentials.ROLES`. Keys have
     mode 0600. An authority that is there already is kept (a resumed run): then only the role certificates are made anew.
     """
+    path = Path(directory)
+    create_authority(path, job)
+    renew(path, job)
+    return path
+
+
+def create_authority(path: Path, job: str) -> None:
+    """In a directory (made, mode 0700) that has none yet. Raises OSError."""
     from cryptography.hazmat.primitives import serialization
 
-    path = Path(directory)
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
     if not (path / "ca.pem").exists() or not (path / "ca-key.pem").exists():
         certificate, key = new_authority(job)
         wholefiles.write(path / "ca-key.pem", key_bytes(key), 0o600)
         wholefiles.write(path / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
-    renew(path, job)
-    return path
 
 
 def renew(directory: str | Path, job: str, roles: Sequence[str] = ROLES, days: float = ROLE_DAYS) -> None:
@@ -127,27 +132,38 @@ def renew(directory: str | Path, job: str, roles: Sequence[str] = ROLES, days: f
     was. A handshake that falls between the two renames fails and is tried again. Raises OSError; ValueError where the authority
     is damaged.
     """
+    path = Path(directory)
+    authority, authority_key = (path / "ca.pem").read_bytes(), (path / "ca-key.pem").read_bytes()
+    for role in roles:
+        certificate, key = issued(authority, authority_key, job, role, days)
+        wholefiles.write_together((path / f"{role}-key.pem", key, 0o600), (path / f"{role}.pem", certificate, 0o644))
+
+
+def issued(authority: bytes, authority_key: bytes, job: str, role: str, days: float = ROLE_DAYS) -> tuple[bytes, bytes]:
+    """A certificate of this authority and its key, as PEM files have them. Raises ValueError where the authority is damaged."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    path = Path(directory)
-    authority = x509.load_pem_x509_certificate((path / "ca.pem").read_bytes())
-    loaded = serialization.load_pem_private_key((path / "ca-key.pem").read_bytes(), None)
-    assert isinstance(loaded, ec.EllipticCurvePrivateKey)  # `create_certificates` makes no other
-    for role in roles:
-        key = ec.generate_private_key(ec.SECP256R1())
-        usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
-        alternatives: list[x509.GeneralName] = [x509.DNSName(server_name(role, job))]
-        if role in SERVERS:
-            usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
-            alternatives.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
-        certificate = sign(authority, loaded, key.public_key(), names(role, job), days, alternatives, usages)
-        wholefiles.write_together(
-            (path / f"{role}-key.pem", key_bytes(key), 0o600),
-            (path / f"{role}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644),
-        )
+    loaded = serialization.load_pem_private_key(authority_key, None)
+    assert isinstance(loaded, ec.EllipticCurvePrivateKey)  # `create_authority` makes no other
+    key = ec.generate_private_key(ec.SECP256R1())
+    usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    alternatives: list[x509.GeneralName] = [x509.DNSName(server_name(role, job))]
+    if role in SERVERS:
+        usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+        alternatives.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+    certificate = sign(
+        x509.load_pem_x509_certificate(authority),
+        loaded,
+        key.public_key(),
+        names(role, job),
+        days,
+        alternatives,
+        usages,
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM), key_bytes(key)
 
 
 def issue(directory: str | Path, job: str, name: str) -> None:

@@ -21,7 +21,7 @@ import grpc.aio
 
 TRAINERS = ("chief", "worker", "evaluator")
 ROLES = ("ps", "trainer", *TRAINERS, "admin", "aimaster", "launcher")
-SERVERS = ("aimaster", "launcher")
+SERVERS = ("aimaster", "launcher", "history")
 
 MESSAGE_BYTES_MAX = 64 << 20
 """A view or a catalogue of a large model takes a few MiB; more than this is a mistake, not a message."""

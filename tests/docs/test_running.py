@@ -21,6 +21,7 @@ OF_A_CLUSTER = [line for line in OURS if "-n" in line.words or line.words[1] == 
 ALONE = [
     line for line in OURS if line.words[1] == "doctor" or line.words[1:3] in (("plan", "--policy"), ("plan", "--"))
 ]
+HISTORY = [line for line in OURS if line.words[1] in ("jobs", "history") and "-n" not in line.words]
 SIMULATED = [line for line in OURS if line.words[1] == "simulate"]
 
 
@@ -37,7 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_command_is_run_somewhere():
-    known = [*STARTS, *OF_A_JOB, *OF_A_CLUSTER, *ALONE, *SIMULATED]
+    known = [*STARTS, *OF_A_JOB, *OF_A_CLUSTER, *ALONE, *HISTORY, *SIMULATED]
     assert {str(line) for line in OURS} == {str(line) for line in known}
 
 
@@ -54,6 +55,19 @@ def test_every_run_would_start(line: CommandLine, here: Path, capsys: pytest.Cap
 def test_what_needs_no_job_runs(line: CommandLine, here: Path, capsys: pytest.CaptureFixture[str]):
     assert main(line.words[1:]) == 0
     assert capsys.readouterr().out.strip()
+
+
+def test_a_history_of_one_s_own(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """In the guide's order, but for the service itself: tests/unit/history has it with these flags."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(here))
+    lines = list(dict.fromkeys(line.words[1:] for line in HISTORY))
+    served = [words for words in lines if "--database" in words]
+    assert len(served) == 1 and {"--certs", "--http"} < set(served[0])
+    for words in lines:
+        if words not in served:
+            assert main(list(words)) == 0, words
+    assert "no job has ended yet" in capsys.readouterr().out
+    assert {path.name for path in (here / "ads-certs").iterdir()} == {"ca.pem", "aimaster.pem", "aimaster-key.pem"}
 
 
 @pytest.mark.slow

@@ -65,6 +65,7 @@ class Elastic(Sizes):
     bad_records."""
 
     hold: bool = False
+    history: bool = False
     layout: str = ""
     """One of `deeprec_ext.layout.LAYOUTS`; empty: as the TFJob calls its chief, and as the script's text says."""
 
@@ -113,7 +114,8 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
     found = Elastic(
         **{**vars(limits), **{name: value for name, value in amounts.items() if value is not None}},
         settings=(*_settings(given).items(), *_backup(given).items()),
-        hold=given.boolean("hold"), layout="" if layout == "auto" else layout, package=given.said("package") or "inject",
+        hold=given.boolean("hold"), history=given.boolean("history"),
+        layout="" if layout == "auto" else layout, package=given.said("package") or "inject",
         state_volume=claim, reachable_from=_reachable_from(given),
     )  # fmt: skip
     return found, given.warnings()

@@ -11,12 +11,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from deeprec_ext.errors import UsageError
+from deeprec_ext.errors import UnreachableError, UsageError
 from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
 from tfjob.model import names
 from tfjob.model.annotations import Elastic
 from tfjob.model.kinds import Manifest, Resource, resource_of
 from tfjob.model.spec import TFJob
+from tfjob.operator.history_certificates import HistoryAuthority
 from tfjob.pods import aimaster, certificates
 
 log = logging.getLogger(__name__)
@@ -26,8 +27,9 @@ BUDGETS = Resource("poddisruptionbudgets", group="policy")
 
 
 class AIMasters:
-    def __init__(self, api: Api, options: aimaster.Options) -> None:
-        self._api, self._options = api, options
+    def __init__(self, api: Api, options: aimaster.Options, history: HistoryAuthority | None = None) -> None:
+        """`history`: gives certificates for the history service that `options` names."""
+        self._api, self._options, self._history = api, options, history
         self._checked: dict[str, int] = {}  # uids of jobs → PS that the budget counts on
         self._budgets: bool | None = None  # whether the server has policy/v1; None: not asked yet
 
@@ -80,7 +82,18 @@ class AIMasters:
             return [one for one in made if one["kind"] != "Secret"]
         loop = asyncio.get_running_loop()
         files = await loop.run_in_executor(None, certificates.issue, job.namespace, job.name)
+        files.update(await self._for_history(job, elastic))
         return aimaster.manifests(job, elastic, files, self._options)
+
+    async def _for_history(self, job: TFJob, elastic: Elastic) -> dict[str, bytes]:
+        """Nothing where there is none: the job starts without it."""
+        if self._history is None or not elastic.history:
+            return {}
+        try:
+            return certificates.issue_history(await self._history.files(), job.namespace)
+        except (ApiError, UnreachableError, ValueError) as error:
+            log.warning("%s/%s starts without the history: %s", job.namespace, job.name, error)
+            return {}
 
     async def _create(self, job: TFJob, manifest: Manifest) -> Manifest:
         """As it is then: new, or the one that is there already."""

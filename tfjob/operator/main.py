@@ -21,6 +21,7 @@ from tfjob.model import names
 from tfjob.model.kinds import TFJOBS
 from tfjob.operator.aimasters import AIMasters
 from tfjob.operator.controller import Controller
+from tfjob.operator.history_certificates import HistoryAuthority
 from tfjob.operator.leader import Leader
 from tfjob.operator.own_image import own_image
 from tfjob.operator.web import serve
@@ -62,7 +63,9 @@ async def run(options: OperatorOptions) -> int:
         groups = pod_groups_of(options.scheduler) if options.scheduler else None
         cluster = Options(domain=os.environ.get("CUSTOM_CLUSTER_DOMAIN", ""), scheduler=options.scheduler)
         aimaster = await _with_image(api, options.aimaster)
-        aimasters = AIMasters(api, aimaster)
+        where = options.lease_namespace or own_namespace()
+        history = HistoryAuthority(api, where) if aimaster.history else None
+        aimasters = AIMasters(api, aimaster, history)
         webhook = _webhook(api, options, aimaster, cluster.domain)
         if webhook is None:
             controller = Controller(api, cluster, options.namespace, aimasters.ensure, groups)
@@ -71,11 +74,13 @@ async def run(options: OperatorOptions) -> int:
                 api, cluster, options.namespace, aimasters.ensure, decide=beside.decide, labels=AIMASTERS
             )
         identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        leader = Leader(api, options.lease_namespace or own_namespace(), LEASE, identity)
+        leader = Leader(api, where, LEASE, identity)
         tasks = {
             "TFJobs and what they own cannot be watched": _watch(api, controller, options.namespace),
             "the lease is lost": _lead(controller, leader if options.leader_election else None),
         }
+        if history is not None:
+            tasks["the history has no certificates"] = history.keep()
         if webhook is not None:
             tasks["the webhook cannot be served"] = webhook.run()
         if options.metrics_port is not None:

@@ -47,6 +47,7 @@ class Options:
         network_policies: restrict who reaches the job's ports.
         operator: False: the job is written in a ConfigMap, which owns everything and has the uid of `TFJob.uid`.
         beside_kubeflow: its operator makes the pods of jobs, the AIMaster changes `replicas`.
+        history: HOST:PORT of the history service; empty: the cluster has none.
         scheduler: the gang scheduler, to which the pods that an AIMaster makes belong, too; empty: none.
     """
 
@@ -58,6 +59,7 @@ class Options:
     network_policies: bool = True
     operator: bool = True
     beside_kubeflow: bool = False
+    history: str = ""
     scheduler: str = ""
 
 
@@ -152,6 +154,7 @@ def pod(job: TFJob, elastic: Elastic, options: Options) -> Manifest:
                 certificates.volume(job.name, "aimaster", group_readable=True),
                 {"name": "state", **({"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}})},
                 {"name": "tmp", "emptyDir": {}},
+                *([certificates.history_volume(job.name)] if _asks_history(elastic, options) else []),
             ],
         },
     }  # fmt: skip
@@ -160,7 +163,7 @@ def pod(job: TFJob, elastic: Elastic, options: Options) -> Manifest:
 
 def _container(job: TFJob, elastic: Elastic, options: Options) -> Manifest:
     return {
-        "name": names.AIMASTER_CONTAINER, "image": options.image, "command": command(job),
+        "name": names.AIMASTER_CONTAINER, "image": options.image, "command": command(job, elastic, options),
         "env": [{"name": env.PREFIX + env.SPECIFICATION, "value": specification(job, elastic, options)}],
         "ports": [
             {"name": "grpc", "containerPort": names.AIMASTER_PORT, "protocol": "TCP"},
@@ -177,17 +180,24 @@ def _container(job: TFJob, elastic: Elastic, options: Options) -> Manifest:
             certificates.mount(),
             {"name": "state", "mountPath": STATE},
             {"name": "tmp", "mountPath": "/tmp"},  # nosec B108 # a volume of the pod's own; SQLite sorts there
+            *([certificates.history_mount()] if _asks_history(elastic, options) else []),
         ],
     }  # fmt: skip
 
 
-def command(job: TFJob) -> list[str]:
+def _asks_history(elastic: Elastic, options: Options) -> bool:
+    return elastic.history and bool(options.history)
+
+
+def command(job: TFJob, elastic: Elastic, options: Options) -> list[str]:
     """What concerns the AIMaster's process; what the job is, is its specification."""
+    history = ["--history", options.history, "--history-certs", certificates.HISTORY_DIRECTORY]
     return [
         "python", "-m", "deeprec_ext.aimaster", "--tfjob", f"{job.namespace}/{job.name}",
         "--listen", f"0.0.0.0:{names.AIMASTER_PORT}", "--http", f"0.0.0.0:{names.AIMASTER_HTTP_PORT}",
         # Of this very job: another one of the same name may have left its files on the claim.
         "--workdir", f"{STATE}/{job.name}-{job.uid[:8]}", "--certs", certificates.DIRECTORY,
+        *(history if _asks_history(elastic, options) else []),
     ]  # fmt: skip
 
 

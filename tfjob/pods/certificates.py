@@ -11,6 +11,7 @@ import base64
 import tempfile
 from collections.abc import Mapping
 
+from deeprec_ext.history import identities
 from deeprec_ext.security.authority import create_certificates
 from deeprec_ext.security.credentials import ROLES
 from deeprec_ext.security.tokens import NAME as TOKEN
@@ -19,6 +20,15 @@ from tfjob.model.kinds import Manifest
 
 DIRECTORY = "/etc/deeprec-ext/certs"
 VOLUME = "deeprec-ext-certs"
+
+HISTORY_DIRECTORY = "/etc/deeprec-ext/history"
+HISTORY_VOLUME = "deeprec-ext-history"
+HISTORY = {
+    "history-ca.pem": "ca.pem",
+    "history-aimaster.pem": "aimaster.pem",
+    "history-aimaster-key.pem": "aimaster-key.pem",
+}
+"""Key of the Secret → file. The history service has an authority of its own."""
 
 
 def secret_name(job: str) -> str:
@@ -40,6 +50,23 @@ def issue(namespace: str, job: str) -> dict[str, bytes]:
         path = create_certificates(directory, f"{namespace}.{job}")
         make_token(path)
         return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+
+
+def issue_history(authority: Mapping[str, bytes], namespace: str) -> dict[str, bytes]:
+    """What an AIMaster of the namespace needs to ask the history service: key of the Secret → content. Raises ValueError."""
+    files = identities.writer(authority, namespace)
+    return {key: files[name] for key, name in HISTORY.items()}
+
+
+def history_volume(job: str) -> Manifest:
+    """Optional: without these files a job starts as well, and says so."""
+    items = [{"key": key, "path": name} for key, name in HISTORY.items()]
+    secret = {"secretName": secret_name(job), "defaultMode": 0o440, "optional": True, "items": items}
+    return {"name": HISTORY_VOLUME, "secret": secret}
+
+
+def history_mount() -> Manifest:
+    return {"name": HISTORY_VOLUME, "mountPath": HISTORY_DIRECTORY, "readOnly": True}
 
 
 def lacking(data: Mapping[str, str]) -> list[str]:

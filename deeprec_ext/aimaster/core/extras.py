@@ -10,6 +10,13 @@ EXTRAS = {
     "dashboard": ("starlette", "uvicorn", "prometheus_client"),  # the web page
     "autoscale": ("scipy", "sklearn"),  # fit the autoscaler's models
     "kubernetes": ("kubernetes", "aiohttp"),  # the client of its API
+    "history": (
+        "sqlalchemy",
+        "alembic",
+        "psycopg",
+        "starlette",
+        "uvicorn",
+    ),  # the service, and whoever opens its database
 }
 
 
@@ -22,10 +29,10 @@ def require(extra: str, flag: str) -> None:
         )
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """`127.0.0.1:8080`, `[::1]:0` → both. Raises UsageError."""
+def parse_address(text: str, flag: str = "--http") -> tuple[str, int]:
+    """`127.0.0.1:8080`, `[::1]:0` → both. Raises UsageError that names the flag."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"--http {text}: write HOST:PORT, for example 127.0.0.1:8080; port 0 is any free one")
+        raise UsageError(f"{flag} {text}: write HOST:PORT, for example 127.0.0.1:8080; port 0 is any free one")
     return host, int(port)

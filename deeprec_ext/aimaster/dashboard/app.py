@@ -16,13 +16,13 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 
 from deeprec_ext.aimaster.dashboard import control
 from deeprec_ext.aimaster.dashboard.live import Live
-from deeprec_ext.aimaster.dashboard.safety import Safe
 from deeprec_ext.aimaster.dashboard.source import Source
 from deeprec_ext.aimaster.dashboard.tails import TAIL_MAX, read_tail
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.metrics import metrics_of
+from deeprec_ext.webserver import Safe
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -54,7 +54,7 @@ def routes(job: Job, scalings: ScalingQueue, token: str) -> list[BaseRoute]:
         Route("/api/live", Live(api.source.picture, api.source.change), methods=["GET"]),
         Route("/api/scale", api.scale, methods=["POST"]),
     ]
-    return [Mount("/", app=Safe(Router([*pages, *calls])), name="dashboard")]
+    return [Mount("/", app=Safe(Router([*pages, *calls]), "the AIMaster"), name="dashboard")]
 
 
 def _file(path: Path) -> Callable[[Request], Awaitable[Response]]:

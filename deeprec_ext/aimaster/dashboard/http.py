@@ -23,7 +23,6 @@ from starlette.routing import Route
 from deeprec_ext import webserver
 from deeprec_ext.aimaster.core.extras import parse_address
 from deeprec_ext.aimaster.dashboard import routes
-from deeprec_ext.aimaster.dashboard.safety import Safe
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.reporting import exporting
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
@@ -57,7 +56,7 @@ class HttpServer:
             Route("/healthz", self._health, methods=["GET"]),
             *routes(job, scalings, token),
         ]
-        self._app = Safe(Starlette(routes=found))
+        self._app = webserver.Safe(Starlette(routes=found), "the AIMaster")
         self._warned = False
 
     async def run(self) -> None:

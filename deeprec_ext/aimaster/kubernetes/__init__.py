@@ -7,6 +7,7 @@
 - `reclaim`: notices that a node is about to go;
 - `snapshot`, `keeping`: what survives the AIMaster's own pod, in a ConfigMap;
 - `following`, `reporting`: the TFJob: what its user asks for, and what it tells of the job;
+- `remembering`: the history of the cluster's jobs: how the job begins by it, and what is added at its end;
 - `ending`: the end of the job, which on one machine is the launcher's;
 - `running`: all of it wired together, for `python -m deeprec_ext.aimaster --tfjob`.
 """

@@ -22,6 +22,7 @@ from deeprec_ext.aimaster.reporting.reply import job_state
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import DeepRecError, UnreachableError
+from deeprec_ext.options import Sizes
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.retries import Sleep
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
@@ -97,11 +98,15 @@ class Cluster(Protocol):
 class Follower:
     def __init__(
         self, api: Api, namespace: str, naming: Naming, job: Job, scalings: ScalingQueue, cluster: Cluster,
-        sleep: Sleep = asyncio.sleep,
+        sleep: Sleep = asyncio.sleep, written: Sizes | None = None,
     ) -> None:  # fmt: skip
-        """Beside Kubeflow (not `job.spec.own_pods`) `replicas` is not only told: pods up to that index exist."""
+        """Beside Kubeflow (not `job.spec.own_pods`) `replicas` is not only told: pods up to that index exist.
+
+        `written`: the sizes that the TFJob was found with, where the job has begun with others.
+        """
         self._api, self._namespace, self._naming = api, namespace, naming
         self._job, self._scalings, self._cluster, self._sleep = job, scalings, cluster, sleep
+        self._written = job.spec if written is None else written
         self._latest: Asked | None = None
         self._asked: dict[str, int] = {}  # what a user wrote and has been asked for
         self._status_at = float("-inf")
@@ -125,8 +130,8 @@ class Follower:
             self._go(asked.going)
             return
         self._hold(asked)
-        spec = self._job.spec
-        noted = asked.noted or {names.PS: spec.ps, names.WORKER: spec.workers + self._chiefs(names.WORKER)}
+        written = self._written
+        noted = asked.noted or {names.PS: written.ps, names.WORKER: written.workers + self._chiefs(names.WORKER)}
         for kind, want in asked.sizes.items():
             if want != self._asked.get(kind, noted.get(kind, want)):
                 self._asked[kind] = want

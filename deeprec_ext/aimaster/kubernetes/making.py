@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import datetime
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,12 +13,11 @@ from typing import Optional, TypeVar
 
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reading import read
-from deeprec_ext.aimaster.kubernetes.refusing import Refusals
 from deeprec_ext.aimaster.pods.backend import TRY_SECONDS
-from deeprec_ext.errors import UnreachableError, UsageError
+from deeprec_ext.errors import DeepRecError, UnreachableError, UsageError
 from deeprec_ext.retries import Sleep, retried
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
-from tfjob.model.kinds import PODS, SERVICES, Manifest, Resource
+from tfjob.model.kinds import EVENTS, PODS, SERVICES, Manifest, Resource
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -30,6 +30,12 @@ IN_THE_WAY_SECONDS, LOOK_SECONDS = 30.0, 0.5
 
 SERVICE_SECONDS = 30.0
 """A service outlives its pod by so much: names that were not found are remembered by resolvers."""
+
+
+MESSAGE_MAX = 1024
+"""Characters of an Event."""
+
+TOLD_MAX = 1000
 
 
 def may_change(error: Exception) -> bool:
@@ -166,3 +172,35 @@ def avoiding(pod: Manifest, node: str) -> Manifest:
     field = "preferredDuringSchedulingIgnoredDuringExecution"
     affinity[field] = [*(affinity.get(field) or []), term]
     return pod
+
+
+class Refusals:
+    """A pod or service of an elastic job that the server refuses: a Warning of the TFJob, as the operator tells it of others.
+
+    What has been told once is not told again.
+    """
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self._api, self._namespace = api, namespace
+        self._told: set[str] = set()
+
+    async def tell(self, body: Manifest, error: ApiError) -> None:
+        """`body`: what was refused. Raises nothing: who made it hears the error itself."""
+        message = f"Error creating: {body['metadata']['name']}: {error}"[:MESSAGE_MAX]
+        owner = next(iter(body["metadata"].get("ownerReferences") or []), None)
+        if owner is None or message in self._told or len(self._told) >= TOLD_MAX:
+            return
+        self._told.add(message)
+        when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        name = body["metadata"]["name"]
+        about = {key: owner[key] for key in ("apiVersion", "kind", "name", "uid") if key in owner}
+        event = {
+            "apiVersion": "v1", "kind": "Event", "metadata": {"generateName": f"{owner.get('name', name)}."},
+            "involvedObject": {**about, "namespace": self._namespace}, "type": "Warning",
+            "reason": f"FailedCreate{body['kind']}", "message": message, "source": {"component": "deeprec-aimaster"},
+            "firstTimestamp": when, "lastTimestamp": when, "count": 1,
+        }  # fmt: skip
+        try:
+            await self._api.create(EVENTS, self._namespace, event)
+        except DeepRecError as failed:
+            log.warning("that %s was refused was not told: %s", body["metadata"]["name"], failed)

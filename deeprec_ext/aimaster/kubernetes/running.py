@@ -33,6 +33,7 @@ from deeprec_ext.aimaster.kubernetes.leaving import end_again, gather, report
 from deeprec_ext.aimaster.kubernetes.making import insist
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reclaim import Reclaim
+from deeprec_ext.aimaster.kubernetes.remembering import Remembering
 from deeprec_ext.aimaster.kubernetes.replicas import Replicas, ReplicasMaker
 from deeprec_ext.aimaster.kubernetes.reporting import Reporter
 from deeprec_ext.aimaster.kubernetes.snapshot import Snapshot, SnapshotError
@@ -82,6 +83,9 @@ async def serve_with(api: Api, options: argparse.Namespace, spec: JobSpec, termi
         spec = dataclasses.replace(spec, slots=len(snapshot.cluster.slot_map))
     if not source.makes_workers:
         spec = dataclasses.replace(spec, max_workers=0)
+    written, remembering = spec, Remembering.of(source, options.history, options.history_certs)
+    if snapshot is None or not snapshot.roles:  # nothing of the job exists yet
+        spec = await remembering.first(spec)
     naming = Naming(name, source.job.chief)
     domain = os.environ.get("CUSTOM_CLUSTER_DOMAIN", "")
     factory = make_factory(source, spec.slots, spec.package_image, domain, spec.gang_scheduler)
@@ -96,7 +100,9 @@ async def serve_with(api: Api, options: argparse.Namespace, spec: JobSpec, termi
 
         async def begin() -> _Running:
             await bring_back(spec, backend, options.certs, options.listen, snapshot)
-            return _Running(api, source, spec, backend, keeper, options.certs, termination_log, lock)
+            return _Running(
+                api, source, spec, backend, keeper, options.certs, termination_log, lock, written, remembering
+            )
 
         running = await opening.opened(spec, options.certs, options.listen, begin)
         if replicas is not None and maker is not None:
@@ -125,9 +131,10 @@ def has_trained(job: Job, name: str) -> bool:
 class _Running:
     def __init__(
         self, api: Api, source: Source, spec: JobSpec, backend: KubernetesBackend, keeper: Keeper, certs: str | None,
-        termination_log: Path, lock: IO[str] | None,
+        termination_log: Path, lock: IO[str] | None, written: JobSpec, remembering: Remembering,
     ) -> None:  # fmt: skip
-        self._lock = lock
+        """`written`: as the TFJob says; `spec` may begin with other sizes."""
+        self._lock, self._remembering = lock, remembering
         self._spec, self._backend, self._keeper, self._certs = spec, backend, keeper, certs
         self._master = master = AIMaster(spec, backend, certs)
         self._job = job = master.job
@@ -135,7 +142,8 @@ class _Running:
         namespace = source.job.namespace
         self._reporter = Reporter(api, namespace, source.about, job)
         naming = Naming(source.job.name, source.job.chief)
-        self._follower = Follower(api, namespace, naming, job, master.scalings, backend) if source.followed else None
+        follower = Follower(api, namespace, naming, job, master.scalings, backend, written=written)
+        self._follower = follower if source.followed else None
         self._reclaim = Reclaim(api, job, master.scalings, backend)
         backend.reclaimed = self._reclaim.notice
         self._ending = Ending(job, master.pods, backend, termination_log)
@@ -158,6 +166,7 @@ class _Running:
             await self._keeper.claim(self._job)
             await self._take_sizes()
             await self._backend.begin()
+            self._remembering.tell(self._job)
             await host.begin(listen, http, self._certs)
             ending = loop.create_task(self._ending.run())
             beside = {
@@ -214,6 +223,7 @@ class _Running:
             await self._follower.conclude()
         if files and (text := await report(self._spec.workdir)):
             await self._keep({**files, REPORT: text})
+        await self._remembering.end(job)
         return code
 
     async def _gather(self) -> Mapping[str, str]:

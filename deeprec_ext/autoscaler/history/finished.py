@@ -7,6 +7,7 @@ teaches something, also one whose sizes were chosen by hand.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,9 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from deeprec_ext.aimaster.store.store import Store
-from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.history.history import Finished, Fitted
+from deeprec_ext.autoscaler.history.use import brought_by, use_of
+from deeprec_ext.autoscaler.model.throughput import fit
 from deeprec_ext.autoscaler.observe.features import model_of
 from deeprec_ext.autoscaler.observe.observed import Size, Window
 from deeprec_ext.gazer.series import Series
@@ -38,13 +41,15 @@ LIMITS = {"ps_cpu": "cpu_limit_cores", "worker_cpu": "cpu_limit_cores", "ps_memo
           "worker_memory_bytes": "memory_limit_bytes"}  # fmt: skip
 """Field of Size -> the metric of a process that tells it."""
 
+NOTHING_REQUESTED = Size(1, 0)
+
 Values = Mapping[str, Line]
 """Of one subject, by metric."""
 
 
 def finished_job(
-    workdir: Path, *, script: str, status: str, seconds: float, finished: float, limited: frozenset[str] = frozenset(),
-    backups: bool = True,
+    workdir: Path, *, script: str, status: str, seconds: float, finished: float, requested: Size = NOTHING_REQUESTED,
+    backups: bool = True, name: str = "", autoscaled: bool = False,
 ) -> Finished | None:  # fmt: skip
     """None when the job never trained. Raises StoreError, sqlite3.Error.
 
@@ -52,7 +57,8 @@ def finished_job(
         workdir: run directory, with `aimaster.db`.
         script: what tells jobs of one script from others.
         seconds, finished: duration, and Unix seconds of the end.
-        limited: what was requested, of LIMITS. What a process sees of other limits is what it shares with others.
+        requested: of each process at first; its counts are ignored. What a process sees of other limits than these (0) is what
+            it shares with others.
         backups: whether peer backups were on.
     """
     store = Store(workdir / "aimaster.db", read_only=True)
@@ -68,18 +74,34 @@ def finished_job(
         except DecodeError:
             catalogue = pb.Catalogue()
         steps, examples, slots = int(store.get("step", 0)), store.examples(), int(store.get("slots", 0))
+        made = [one.outcome == "committed" for one in store.scalings()]
     finally:
         store.close()
     if not steps or not examples:
         return None
     batch = examples / steps
-    ps, trainers = _of(lines, "ps-"), _of(lines, "chief-", "worker-")
+    ps, trainers, whole = _of(lines, "ps-"), _of(lines, "chief-", "worker-"), lines.get("job", {})
+    limited = frozenset(name for name in LIMITS if getattr(requested, name))
+    windows = tuple(windows_of(whole, ps, trainers, batch, limited))
+    each = {
+        "ps": (requested.ps_cpu, float(requested.ps_memory_bytes)),
+        "": (requested.worker_cpu, float(requested.worker_memory_bytes)),
+    }
     return Finished(
         script=script, finished=finished, status=status, seconds=round(seconds, 3),
         model=model_of(catalogue, slots=slots, batch_size=batch, traces=traces),
-        windows=tuple(windows_of(lines.get("job", {}), ps, trainers, batch, limited)),
-        ps_memory_bytes=_highest(ps), worker_memory_bytes=_highest(trainers), examples=examples, backups=backups,
+        windows=windows, ps_memory_bytes=_highest(ps), worker_memory_bytes=_highest(trainers), examples=examples,
+        backups=backups, name=name, autoscaled=autoscaled, fitted=_fitted(windows), use=use_of({**ps, **trainers}, each),
+        brought=brought_by(whole, sum(made), len(made) - sum(made), SETTLE_SECONDS, WINDOW_SECONDS_MIN),
     )  # fmt: skip
+
+
+def _fitted(windows: Sequence[Window]) -> Fitted:
+    """Without the libraries of the extra `autoscale` there is no model: whoever reads the windows fits one again."""
+    with contextlib.suppress(ImportError):
+        if (found := fit(windows)) is not None:
+            return Fitted(found.coefficients, found.mape_holdout)
+    return Fitted()
 
 
 def windows_of(

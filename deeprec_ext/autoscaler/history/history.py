@@ -12,9 +12,10 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from deeprec_ext.autoscaler.history.use import Brought, Use
 from deeprec_ext.autoscaler.observe.observed import Model, Window
 from deeprec_ext.decoding import built
 from deeprec_ext.errors import UsageError
@@ -44,6 +45,16 @@ class HistoryError(UsageError):
 
 
 @dataclass(frozen=True)
+class Fitted:
+    """The throughput model that the sizes of one job gave. Coefficients as `formula.NAMES` has them, none: too few sizes."""
+
+    coefficients: tuple[float, ...] = ()
+    mape_holdout: float | None = (
+        None  # mean absolute error at sizes that it was not shown, relative; None: not measured
+    )
+
+
+@dataclass(frozen=True)
 class Finished:
     """One job that has ended. `script`: what tells jobs of one script from others. Memory: the highest of any process."""
 
@@ -57,6 +68,11 @@ class Finished:
     worker_memory_bytes: int = 0
     examples: int = 0
     backups: bool = True
+    name: str = ""
+    autoscaled: bool = False
+    fitted: Fitted = field(default_factory=Fitted)
+    use: Use = field(default_factory=Use)
+    brought: Brought = field(default_factory=Brought)
 
 
 def default_path(environment: dict[str, str] | None = None) -> Path:

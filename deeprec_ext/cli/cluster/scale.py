@@ -10,7 +10,7 @@ from typing import Any
 from deeprec_ext.aimaster.kubernetes.following import HOLD, Asked, read
 from deeprec_ext.cli.cluster.forwarding import explain, forward, running_aimaster
 from deeprec_ext.cli.cluster.target import words_again
-from deeprec_ext.cli.jobs import print_json
+from deeprec_ext.cli.job import print_json
 from deeprec_ext.errors import UsageError
 from tfjob.api.client import Api, ForbiddenError
 from tfjob.api.finding import Found, find, when

@@ -14,7 +14,7 @@ import sys
 from deeprec_ext.cli.cluster.forwarding import AGAIN, SECONDS, WATCH_SECONDS, forward
 from deeprec_ext.cli.cluster.seen import Seen, lines, look
 from deeprec_ext.cli.cluster.target import words_again
-from deeprec_ext.cli.jobs import print_json
+from deeprec_ext.cli.job import print_json
 from deeprec_ext.errors import UnreachableError
 from tfjob.api.client import Api, ApiError
 from tfjob.api.finding import aimaster_pod, is_running

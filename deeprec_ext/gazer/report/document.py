@@ -42,7 +42,15 @@ class Spark:
     kind: str
 
 
-Cell = Union[str, Bar, Spark]
+@dataclass(frozen=True)
+class Link:
+    """To another page of the same server."""
+
+    text: str
+    href: str
+
+
+Cell = Union[str, Bar, Spark, Link]
 
 
 @dataclass(frozen=True)
@@ -143,7 +151,12 @@ class Bullets:
     items: Sequence[str]
 
 
-Block = Union[Text, Facts, Table, Chart, Strips, Legend, Cards, Quote, Bullets]
+@dataclass(frozen=True)
+class Links:
+    items: Sequence[Link]
+
+
+Block = Union[Text, Facts, Table, Chart, Strips, Legend, Cards, Quote, Bullets, Links]
 
 
 @dataclass(frozen=True)
@@ -160,3 +173,4 @@ class Document:
     headline: str  # one sentence
     figures: Sequence[tuple[str, str]]  # the few numbers everybody wants: name, value
     sections: Sequence[Section]
+    wide: bool = False  # has a table of many columns

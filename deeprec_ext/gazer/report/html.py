@@ -17,11 +17,13 @@ STYLE = Path(__file__).with_name("style.css")
 
 STATES = ("succeeded", "failed", "stopped", "running", "crashed")
 
+WRITTEN = "Written by deeprec-ext report. This file needs nothing else: no script, no network."
+
 WORDS_MIN = 28
 """A column with longer texts than this is given room before it is broken into lines."""
 
 
-def render(document: doc.Document) -> str:
+def render(document: doc.Document, footer: str = WRITTEN) -> str:
     """The whole file."""
     head = join([
         element("meta", charset="utf-8"),
@@ -37,11 +39,13 @@ def render(document: doc.Document) -> str:
     body = [
         element("header", element("h1", document.title), element("span", document.state, class_=f"state {kind}"),
                 element("p", with_code(document.headline), class_="headline"), element("dl", *figures, class_="figures"),
-                element("nav", *links)),
+                element("nav", *links) if len(links) > 1 else ""),
         element("main", *(_section(section) for section in document.sections)),
-        element("footer", "Written by deeprec-ext report. This file needs nothing else: no script, no network."),
+        element("footer", footer),
     ]  # fmt: skip
-    page = element("html", element("head", head), "\n", element("body", *body), lang="en")
+    page = element(
+        "html", element("head", head), "\n", element("body", *body, class_="wide" if document.wide else ""), lang="en"
+    )
     return f"<!DOCTYPE html>\n{page}\n"
 
 
@@ -67,6 +71,8 @@ def _block(block: doc.Block) -> Html:
         return join(map(_card, block.findings))
     if isinstance(block, doc.Bullets):
         return element("ul", *(element("li", with_code(item)) for item in block.items))
+    if isinstance(block, doc.Links):
+        return element("nav", *map(_cell, block.items))
     assert isinstance(block, doc.Quote)
     return element("details", element("summary", block.title), element("pre", "\n".join(block.lines)), open="open")
 
@@ -93,6 +99,8 @@ def _cell(cell: doc.Cell) -> Html:
         return svg.bar(cell)
     if isinstance(cell, doc.Spark):
         return svg.spark(cell)
+    if isinstance(cell, doc.Link):
+        return element("a", cell.text, href=cell.href)
     return escape(cell)
 
 

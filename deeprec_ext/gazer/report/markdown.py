@@ -67,6 +67,8 @@ def _block(block: doc.Block) -> str:
         return "\n".join(_finding(one.level, one.text, one.evidence, one.advice) for one in block.findings)
     if isinstance(block, doc.Bullets):
         return "\n".join(f"- {words(item)}" for item in block.items)
+    if isinstance(block, doc.Links):
+        return " · ".join(plain(one.text) for one in block.items)
     assert isinstance(block, doc.Quote)
     text = "\n".join(clean(one) for one in block.lines)
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
@@ -92,7 +94,7 @@ def _table(table: doc.Table) -> str:
 def _cell(cell: doc.Cell) -> str:
     if isinstance(cell, str):
         return plain(cell)
-    return plain(cell.text) if isinstance(cell, doc.Bar) else ""
+    return plain(cell.text) if isinstance(cell, (doc.Bar, doc.Link)) else ""
 
 
 def _curve(name: str, points: doc.Points, chart: doc.Chart) -> str:

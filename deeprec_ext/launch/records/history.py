@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 import time
 from pathlib import Path
+from typing import Union
 
-from deeprec_ext.autoscaler.history.finished import LIMITS, finished_job
-from deeprec_ext.autoscaler.history.history import History, default_path
+from deeprec_ext.autoscaler.history.finished import finished_job
+from deeprec_ext.autoscaler.history.history import Finished, History, HistoryError, default_path
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.observe import observed
+from deeprec_ext.errors import UsageError
+from deeprec_ext.history.client import SCHEME, Service, service_at
 from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.resources import Ceilings, Requests
+
+log = logging.getLogger(__name__)
 
 OFF = "off"
 NO_CEILINGS = Ceilings()
 
+Place = Union[Path, Service]
+"""Where a history is: a file of this machine, or the service of a cluster."""
 
-def history_path(text: str | None) -> Path | None:
-    """`--history`: a file, or `off`; not given: the user's own. One that is named must be usable: raises HistoryError."""
+
+def history_place(text: str | None, certificates: Path | None = None) -> Place | None:
+    """`--history`: a file, `https://HOST:PORT`, or `off`; not given: the user's own file.
+
+    A file that is named must be usable: raises HistoryError. A service need not answer: a job starts without it.
+    """
+    if text is not None and text.startswith(SCHEME):
+        return service_at(text, certificates)
+    if certificates is not None:
+        raise UsageError(f"--history-certs {certificates}: goes with --history {SCHEME}HOST:PORT")
     if text is None:
         return default_path()
     if text == OFF:
@@ -27,19 +44,30 @@ def history_path(text: str | None) -> Path | None:
     return path
 
 
+def jobs_of(place: Place, script: str) -> list[Finished]:
+    """From which the first size of a job of this script is estimated. Raises HistoryError, but for a service: that is told."""
+    if isinstance(place, Service):
+        try:
+            return [one.job for one in place.jobs(script=script)[0]]
+        except HistoryError as error:
+            log.warning("%s; the job starts without it", error)
+            return []
+    history = History(place, read_only=True)
+    try:
+        return history.jobs()
+    finally:
+        history.close()
+
+
 def estimate(
-    path: Path | None, script: str, limits: Limits, requests: Requests, ceilings: Ceilings = NO_CEILINGS, *, backups: bool
+    place: Place | None, script: str, limits: Limits, requests: Requests, ceilings: Ceilings = NO_CEILINGS, *, backups: bool
 ) -> Start:  # fmt: skip
     """Where a job starts whose size nobody has named. Nothing is known of its model yet, but what its script needed before.
 
     Raises HistoryError.
     """
     bounds = bounds_of(limits, ceilings)
-    jobs = []
-    if path is not None:
-        history = History(path, read_only=True)
-        jobs = history.jobs()
-        history.close()
+    jobs = jobs_of(place, script) if place is not None else []
     return first_size(
         observed.Model.unknown(), bounds, jobs, script=script, requests=size_of(requests), backups=backups
     )
@@ -59,17 +87,19 @@ def size_of(requests: Requests, ps: int = 1, workers: int = 0) -> observed.Size:
 
 
 def remember(
-    path: Path, workdir: Path, *, script: str, status: str, seconds: float, requests: Requests, backups: bool
-) -> bool:
+    place: Place, workdir: Path, *, script: str, status: str, seconds: float, requests: Requests, backups: bool,
+    name: str = "", autoscaled: bool = False,
+) -> bool:  # fmt: skip
     """Adds the job that has just ended; False: it has nothing to teach. Raises HistoryError, StoreError, sqlite3.Error."""
-    requested = size_of(requests)
     job = finished_job(
         workdir, script=script, status=status, seconds=seconds, finished=time.time(), backups=backups,
-        limited=frozenset(name for name in LIMITS if getattr(requested, name)),
+        requested=size_of(requests), name=name, autoscaled=autoscaled,
     )  # fmt: skip
     if job is None or not job.windows:
         return False
-    history = History(path)
+    if isinstance(place, Service):
+        return place.add(f"{name}-{secrets.token_hex(8)}", job)  # a run directory's name is no job's own
+    history = History(place)
     try:
         history.add(job)
     finally:

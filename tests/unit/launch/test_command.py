@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from deeprec_ext.errors import UsageError
-from deeprec_ext.launch.command import job_label, resolve_command, script_of
+from deeprec_ext.launch.command import resolve_command, script_of
+from deeprec_ext.layout import job_label
 
 
 def test_a_script_that_exists_is_found_with_its_arguments(tmp_path):

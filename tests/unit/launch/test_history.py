@@ -11,7 +11,7 @@ from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.history import History, HistoryError
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.launch.limits import resolve_limits
-from deeprec_ext.launch.records.history import estimate, history_path, remember
+from deeprec_ext.launch.records.history import estimate, history_place, remember
 from deeprec_ext.launch.resources import Requests, Resources
 
 BEGIN = 1_700_000_000.0
@@ -76,15 +76,15 @@ def test_a_job_that_has_nothing_to_teach_makes_no_file(tmp_path):
 
 
 def test_a_named_history_is_checked_before_anything_starts(tmp_path):
-    assert history_path("off") is None
+    assert history_place("off") is None
     named = tmp_path / "mine.db"
-    assert history_path(str(named)) == named
+    assert history_place(str(named)) == named
     db = sqlite3.connect(named)
     db.execute("PRAGMA user_version=7")
     db.commit()
     db.close()
     with pytest.raises(HistoryError, match="version 7"):
-        history_path(str(named))
+        history_place(str(named))
     with pytest.raises(HistoryError, match="version 7"):
         estimate(named, "train", LIMITS, Requests(), backups=True)
 

@@ -14,6 +14,7 @@ from kubernetes import client
 
 VERSIONS = {
     "Pod": "v1", "Service": "v1", "Secret": "v1", "ServiceAccount": "v1", "Namespace": "v1", "ConfigMap": "v1",
+    "PersistentVolumeClaim": "v1",
     "Role": "rbac.authorization.k8s.io/v1", "RoleBinding": "rbac.authorization.k8s.io/v1",
     "ClusterRole": "rbac.authorization.k8s.io/v1", "ClusterRoleBinding": "rbac.authorization.k8s.io/v1",
     "Deployment": "apps/v1", "PodDisruptionBudget": "policy/v1", "NetworkPolicy": "networking.k8s.io/v1",

@@ -193,7 +193,7 @@ def test_every_verb_has_its_reason():
     files = [
         path for path in MANIFESTS.rglob("*.yaml") if "chart" not in path.parts and "\n  verbs:" in path.read_text()
     ]
-    assert len(files) == 7
+    assert len(files) == 8
     for path in files:
         text = path.read_text()
         commented = re.findall(r"^  - (\w+)  # \S.{8,}$", text, re.MULTILINE)
@@ -279,7 +279,7 @@ def test_prometheus_finds_the_operator_and_every_aimaster():
 def test_the_master_sides_image_has_no_tensorflow_and_all_extras_that_it_needs(root: Path):
     text = (root / "tfjob" / "images" / "Dockerfile").read_text()
     extras = re.search(r'"/source\[(.+)\]"', text)[1].split(",")
-    assert set(extras) == {"kubernetes", "dashboard", "autoscale"}
+    assert set(extras) == {"kubernetes", "dashboard", "autoscale", "history"}
     assert "pip install" in text and "tensorflow-" not in text and "[tf" not in text
 
 

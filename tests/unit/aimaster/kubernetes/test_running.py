@@ -83,16 +83,17 @@ class Cluster(World):
         self.api.put(TFJOBS, tfjob(**annotations))
         self.pods = 0
         self.more: dict[str, Any] = {}  # of the AIMaster's specification
+        self.words: list[str] = []  # and of its command line
 
     def aimaster(self, *, no_operator: bool = False, slots: int = 8) -> asyncio.Task[int]:
         """A new pod of it, with an empty disk."""
         self.pods += 1
         workdir = self.directory / f"pod-{self.pods}"
-        words = ["--tfjob", "team/ctr", "--listen", self.address, "--workdir", str(workdir)]
+        words = ["--tfjob", "team/ctr", "--listen", self.address, "--workdir", str(workdir), *self.words]
         with mock.patch.dict(os.environ, {SPECIFICATION: specification((), name="job")}):
             options, _ = parse(words)
-        spec = JobSpec(name="job", workdir=workdir, slots=slots, ps=2, workers=1, settings=SETTINGS, operator=not no_operator,
-                       package_image="deeprec-ext:1", **self.more)  # fmt: skip
+        told = {"ps": 2, "workers": 1, "settings": SETTINGS, "package_image": "deeprec-ext:1", **self.more}
+        spec = JobSpec(name="job", workdir=workdir, slots=slots, operator=not no_operator, **told)
         serving = running.serve_with(self.api, options, spec, self.directory / "termination-log")  # type: ignore[arg-type]
         return asyncio.ensure_future(serving)
 

@@ -58,7 +58,7 @@ def test_everything_that_can_be_said_is_read() -> None:
         "backup": "peer,disk=/backups/mnist", "package": "image",
         "state_volume": "mnist-state", "max_ps_cpu": "500m", "max_worker_cpu": "2", "max_ps_memory": "2Gi",
         "max_worker_memory": "1GB", "total_cpu": "16", "total_memory": "64Gi", "reachable_from": "monitoring",
-        "bad_records": "skip",
+        "bad_records": "skip", "history": "true",
     }  # fmt: skip
     assert {key.replace("_", "-") for key in said} | {"enabled"} == set(known())
     assert _parse(_job(CHIEF, **said)) == Elastic(
@@ -68,6 +68,7 @@ def test_everything_that_can_be_said_is_read() -> None:
                   ("strict", "true"), ("bad_records", "skip"), ("peer_backup", "on"), ("disk_backup", "/backups/mnist")),
         package="image", state_volume="mnist-state", max_ps_cpu=0.5, max_worker_cpu=2.0, max_ps_memory_bytes=2 << 30,
         max_worker_memory_bytes=10**9, total_cpu=16.0, total_memory_bytes=64 << 30, reachable_from=("monitoring",),
+        history=True,
     )  # fmt: skip
 
 

@@ -1,0 +1,144 @@
+"""The history of the cluster's jobs: how a TFJob begins by it, and what is added when it has ended.
+
+Nothing here keeps a job from beginning or from ending: every look has its time, and whatever goes wrong (no service, one that
+is slow, or that lies) is one line, with which the job goes on as it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.kubernetes.written import Source
+from deeprec_ext.autoscaler.history.finished import finished_job
+from deeprec_ext.autoscaler.history.start import describe, first_size
+from deeprec_ext.autoscaler.loop.observing import limits_of
+from deeprec_ext.autoscaler.observe.observed import Model, Size
+from deeprec_ext.history.client import SCHEME, SECONDS, Service, service_at, within
+from deeprec_ext.layout import job_label
+from deeprec_ext.options import JobSpec
+from tfjob.model import names
+from tfjob.model.spec import TFJob
+
+log = logging.getLogger(__name__)
+
+ESTIMATE_SECONDS = 10.0
+"""Reading the jobs and computing a size. The libraries for that are loaded here for the first time: a few seconds."""
+
+READ_SECONDS = 20.0
+"""Reading what the job has left behind. The operator waits two minutes for the end of the AIMaster."""
+
+SHELLS = ("sh", "bash", "ash", "dash")
+
+
+class Remembering:
+    """`of` makes it; `first` before the job exists, `tell` as soon as it does, `end` when it has ended. None of them raises."""
+
+    def __init__(self, service: Service | None, job: TFJob, uid: str, why_not: str = "") -> None:
+        self._service, self._job, self._uid = service, job, uid
+        self._script = script_of(job)
+        self._said = why_not  # one line, told when there is a job to tell it of
+
+    @classmethod
+    def of(cls, source: Source, address: str | None, certificates: Path | None) -> Remembering:
+        """Args:
+        address, certificates: from the operator, where the job is annotated for it, and the cluster has a history.
+        """
+        why_not, service = "", None
+        if source.elastic.history and not address:
+            why_not = "the history is asked for, and the operator was started without one (--history)"
+        elif address:
+            try:
+                service = service_at(f"{SCHEME}{address}", certificates)
+            except Exception as error:
+                why_not = f"the history is not used: {error}"
+        return cls(service, source.job, source.owner["uid"], why_not)
+
+    async def first(self, spec: JobSpec) -> JobSpec:
+        """With the size that jobs of the same script needed, within the job's limits; as it is where nothing is known."""
+        if self._service is None or not spec.settings.autoscale:
+            return spec
+        if not spec.own_pods:
+            self._said = "the first size is as written: beside Kubeflow its pods are there before the AIMaster is"
+            return spec
+        service = self._service
+        try:
+            jobs = [one.job for one in (await asyncio.to_thread(service.jobs, script=self._script))[0]]
+            requests = Size(1, 0, spec.ps_cpu, spec.worker_cpu, spec.ps_memory_bytes, spec.worker_memory_bytes)
+            backups = spec.settings.peer_backup != "off"
+            start = await asyncio.to_thread(
+                within, ESTIMATE_SECONDS,
+                lambda: first_size(
+                    Model.unknown(), limits_of(spec), jobs, script=self._script, requests=requests, backups=backups
+                ),
+                f"{service} (its jobs)",
+            )  # fmt: skip
+        except Exception as error:
+            self._said = f"the history is not used, the job begins as it is written: {error}"
+            log.warning("%s", self._said)
+            return spec
+        if not start.jobs:
+            log.info("the history: %s", start.reason)
+            return spec
+        log.info("the history: %s", describe(start))
+        reason = f"from the history of the cluster: {start.reason}"
+        return dataclasses.replace(spec, ps=start.size.ps, workers=start.size.workers, start=reason)
+
+    def tell(self, job: Job) -> None:
+        """As an Event of the job: what has gone wrong so far, once."""
+        if self._said:
+            job.event("warning", text=self._said[:500])
+            self._said = ""
+
+    async def end(self, job: Job) -> None:
+        """Adds the job."""
+        if self._service is None:
+            return
+        try:
+            told = await asyncio.to_thread(within, READ_SECONDS + SECONDS, lambda: self._add(job.spec, bool(job.failure), job),
+                                           str(self._service))  # fmt: skip
+            log.info("the history: %s", told)
+        except Exception as error:
+            log.warning("the job is not kept in the history: %s", error)
+
+    def _add(self, spec: JobSpec, failed: bool, job: Job) -> str:
+        assert self._service is not None
+        now = time.time()
+        found = finished_job(
+            spec.workdir, script=self._script, status="failed" if failed else "succeeded",
+            seconds=max(0.0, now - job.started), finished=now,
+            requested=Size(1, 0, spec.ps_cpu, spec.worker_cpu, spec.ps_memory_bytes, spec.worker_memory_bytes),
+            backups=spec.settings.peer_backup != "off", name=self._job.name, autoscaled=spec.settings.autoscale,
+        )  # fmt: skip
+        if found is None or not found.windows:
+            return "the job trained too little to be kept"
+        return "the job is kept" if self._service.add(self._uid, found) else "the job was kept already"
+
+
+def script_of(job: TFJob) -> str:
+    """What tells jobs of one script from others: the script that its trainers run, else their image without its tag."""
+    kind = job.chief or names.WORKER
+    container = next(
+        one for one in job.specs[kind].template["spec"]["containers"] if one.get("name") == names.CONTAINER
+    )
+    words = _unwrapped([str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))])
+    if words:
+        return job_label(words)
+    image = str(container.get("image", "")).rpartition("/")[2]
+    return image.partition("@")[0].partition(":")[0] or "job"
+
+
+def _unwrapped(words: Sequence[str]) -> list[str]:
+    """Of `sh -c "python train.py --x"` what the shell runs."""
+    if len(words) >= 3 and Path(words[0]).name in SHELLS and words[1].startswith("-") and words[1].endswith("c"):
+        try:
+            return shlex.split(words[2], comments=True)
+        except ValueError:
+            return words[2].split()
+    return list(words)

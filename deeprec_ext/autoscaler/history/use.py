@@ -1,0 +1,124 @@
+"""What a job used of what it was given, and what the changes of its size brought: sums over its time series. Pure."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from deeprec_ext.gazer.series_lines import Line
+
+GAP = 4.0
+"""A step between two points that is so many times the usual one is a time in which the process was not there."""
+
+Values = Mapping[str, Line]
+"""Lines of one subject, by metric."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """All PS and trainers together, over the job. `held`: what they requested, or were held to, while they lived;
+    `idle`: what of that they did not use. Both are 0 where nothing was requested."""
+
+    process_seconds: float = 0.0
+    cpu_core_seconds: float = 0.0
+    cpu_held_core_seconds: float = 0.0
+    cpu_idle_core_seconds: float = 0.0
+    memory_byte_seconds: float = 0.0
+    memory_held_byte_seconds: float = 0.0
+    memory_idle_byte_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What the changes of the size brought, against staying at the first one.
+
+    `saved_seconds`: how much longer the same examples would have taken at the first size, pauses of the changes counted; below
+    0 they cost more than they brought. A `first_examples_per_second` of 0: the first size was left too soon to be measured.
+    """
+
+    changes: int = 0  # that were made
+    not_made: int = 0  # rolled back, or refused
+    first_examples_per_second: float = 0.0
+    examples_per_second: float = 0.0  # over all of the training
+    saved_seconds: float = 0.0
+
+
+def use_of(processes: Mapping[str, Values], requested: Mapping[str, tuple[float, float]]) -> Use:
+    """Args:
+    processes: lines of each PS and trainer, by its name.
+    requested: (cores, bytes) of one process by the kind of its name (`ps`, else ``): what counts where no limit was measured;
+        0: nothing was requested, and a limit that was measured is one that it shares with others.
+    """
+    total = Use()
+    for name, values in processes.items():
+        cores, memory = requested.get("ps" if name.startswith("ps-") else "", (0.0, 0.0))
+        cpu = _used(values, ("cpu_cores",), "cpu_limit_cores", cores)
+        bytes_ = _used(values, ("working_set_bytes", "rss_bytes"), "memory_limit_bytes", memory)
+        total = _sum(total, Use(max(cpu[0], bytes_[0]), *cpu[1:], *bytes_[1:]))
+    return Use(**{name: round(value, 3) for name, value in vars(total).items()})
+
+
+def _sum(one: Use, other: Use) -> Use:
+    return Use(*(a + b for a, b in zip(dataclasses.astuple(one), dataclasses.astuple(other))))
+
+
+def _used(values: Values, metrics: Sequence[str], limit: str, requested: float) -> tuple[float, float, float, float]:
+    """(seconds, used, held, idle) of one process: the first of the metrics that was measured."""
+    line = next((values[metric] for metric in metrics if metric in values), None)
+    if line is None:
+        return 0.0, 0.0, 0.0, 0.0
+    seconds = used = held = idle = 0.0
+    for time, value, length in _stretches(line):
+        seconds += length
+        used += value * length
+        if requested > 0:
+            most = _at(values.get(limit), time) or requested
+            held += most * length
+            idle += max(0.0, most - value) * length
+    return seconds, used, held, idle
+
+
+def brought_by(job: Values, changes: int, not_made: int, settle_seconds: float, least_seconds: float) -> Brought:
+    """Args:
+    job: lines of the subject `job`.
+    settle_seconds: after the start, which says nothing of a size.
+    least_seconds: what a size was had for less is not measured.
+    """
+    speed, ps, workers = job.get("examples_per_second"), job.get("ps"), job.get("workers")
+    if speed is None or ps is None or workers is None or not speed.times:
+        return Brought(changes, not_made)
+    examples = seconds = measured = 0.0
+    first: list[float] = []
+    size, left, began = (_at(ps, speed.times[0]), _at(workers, speed.times[0])), False, speed.times[0]
+    for time, rate, length in _stretches(speed):
+        left = left or (_at(ps, time), _at(workers, time)) != size
+        if not left and time >= began + settle_seconds:
+            first.append(rate)
+            measured += length
+        seconds += length
+        examples += max(0.0, rate) * length
+    mean = examples / seconds if seconds else 0.0
+    if measured < least_seconds or not (stay := statistics.median(first)) > 0:
+        return Brought(changes, not_made, 0.0, round(mean, 3))
+    saved = examples / stay - seconds if left else 0.0
+    return Brought(changes, not_made, round(stay, 3), round(mean, 3), round(saved, 3))
+
+
+def _stretches(line: Line) -> Iterator[tuple[float, float, float]]:
+    """(end, mean, length in seconds) of each interval; a gap is none."""
+    steps = [after - before for before, after in zip(line.times, line.times[1:])]
+    usual = statistics.median(steps) if steps else 0.0
+    for time, value, length in zip(line.times, line.means, [usual, *steps]):
+        if math.isfinite(value):
+            yield time, value, length if length <= GAP * usual else usual
+
+
+def _at(line: Line | None, time: float) -> float:
+    """The value of the interval that ends then, or last before; 0 where there is none."""
+    place = bisect.bisect_right(line.times, time + 1e-3) - 1 if line is not None else -1
+    value = line.means[place] if line is not None and place >= 0 else 0.0
+    return value if math.isfinite(value) else 0.0

@@ -1,0 +1,1 @@
+"""One file per change of the schema, each naming the one before it."""

@@ -1,0 +1,194 @@
+"""How a TFJob begins by the history of its cluster, and what is added at its end; and that no history keeps it from either."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deeprec_ext.aimaster.kubernetes import remembering
+from deeprec_ext.aimaster.kubernetes.remembering import Remembering, script_of
+from deeprec_ext.history import client
+from deeprec_ext.history.client import Service
+from deeprec_ext.options import JobSpec, Settings
+from tests.unit.aimaster.kubernetes.fake_api import PODS
+from tests.unit.aimaster.kubernetes.test_running import Cluster, play, tfjob
+from tests.unit.aimaster.world import SETTINGS
+from tests.unit.history.jobs import job as finished
+from tests.unit.history.jobs import window
+from tests.unit.history.serving import Serving, serving
+from tests.unit.history.test_service import Liar, answering
+from tests.unit.launch.test_history import workdir  # noqa: F401 # a fixture
+from tfjob.model.kinds import TFJOBS
+from tfjob.model.names import SCALED_TO_ANNOTATION
+from tfjob.model.spec import TFJob
+
+SIZES = (window(1, 0, 100.0), window(1, 1, 199.0), window(1, 2, 298.0), window(1, 3, 396.0), window(2, 3, 400.0))
+"""Each worker brings as much as the first; a second PS nothing."""
+
+MARKS = {"aimaster.deeprec.io/history": "true", "aimaster.deeprec.io/autoscale": "true"}
+AUTOSCALED = {"settings": dataclasses.replace(SETTINGS, autoscale=True), "max_workers": 3, "max_ps": 4}
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Serving]:
+    with serving(f"sqlite:///{tmp_path}/history.db", tmp_path) as found:
+        yield found
+
+
+def remembers(service: Serving, directory: Path, namespace: str = "team", **changes: Any) -> list[str]:
+    """An AIMaster's words, with which it finds four jobs of this namespace."""
+    writer = service.writer(namespace, directory)
+    for number in range(4):
+        writer.add(f"u{number}", finished(number, **{"windows": SIZES, **changes}))
+    return ["--history", f"127.0.0.1:{service.port}", "--history-certs", str(directory)]
+
+
+def names_of(it: Cluster) -> list[str]:
+    return [name.partition("-")[2] for name in it.api.names(PODS)]
+
+
+def warnings(it: Cluster) -> list[str]:
+    events = [json.loads(line) for line in (it.directory / "pod-1" / "events.jsonl").read_text().splitlines()]
+    return [one["text"] for one in events if one["type"] == "warning"]
+
+
+def test_a_job_begins_with_what_jobs_of_its_script_needed(tmp_path: Path, service: Serving) -> None:
+    words = remembers(service, tmp_path / "certs")
+
+    async def test(it: Cluster) -> None:
+        it.words, it.more = words, AUTOSCALED
+        serving = it.aimaster()
+        await it.trains(4)
+        assert [name for name in names_of(it) if not name.startswith("chief")] == [
+            "ps-0", "worker-0", "worker-1", "worker-2",
+        ]  # fmt: skip
+        for _ in range(500):
+            if it.annotations.get(SCALED_TO_ANNOTATION):
+                break
+            await asyncio.sleep(0.01)
+        specs = it.api.objects["tfjobs", "ctr"]["spec"]["tfReplicaSpecs"]
+        assert json.loads(it.annotations[SCALED_TO_ANNOTATION]) == {"PS": 1, "Worker": 3}
+        assert (specs["PS"]["replicas"], specs["Worker"]["replicas"]) == (1, 3), "the TFJob says what runs"
+        assert not (await it.status()).scalings, "what was written is no request"
+        decided = [json.loads(line) for line in (tmp_path / "pod-1" / "decisions.jsonl").read_text().splitlines()]
+        assert "history of the cluster: 4 jobs like it" in json.dumps(decided[0])
+        assert warnings(it) == []
+        specs["PS"]["replicas"] = 2
+        it.api.change(TFJOBS, "ctr", {"spec": {"tfReplicaSpecs": {"PS": {"replicas": 2}}}})
+        await it.committed()  # what its user writes afterwards is one
+        it.backend.exit("chief-0", 0)
+        assert await serving == 0
+
+    play(tmp_path, test, **MARKS)
+
+
+@pytest.mark.parametrize(
+    "what", ["other namespace", "other script", "not annotated to autoscale", "jobs without sizes"]
+)
+def test_a_job_begins_as_written_where_the_history_says_nothing_of_it(
+    tmp_path: Path, service: Serving, what: str
+) -> None:
+    changes = {"other script": {"script": "rank"}, "jobs without sizes": {"windows": ()}}.get(what, {})
+    namespace = "ads" if what == "other namespace" else "team"
+    words = remembers(service, tmp_path / "certs", namespace, **changes)
+    if what == "other namespace":
+        service.writer("team", tmp_path / "mine")
+        words[-1] = str(tmp_path / "mine")
+
+    async def test(it: Cluster) -> None:
+        it.words = words
+        it.more = {} if "autoscale" in what else AUTOSCALED
+        serving = it.aimaster()
+        await it.trains()
+        assert names_of(it) == ["chief-0", "ps-0", "ps-1", "worker-0"]
+        it.backend.exit("chief-0", 0)
+        assert await serving == 0
+
+    play(tmp_path, test, **MARKS)
+
+
+LIES: dict[str, Any] = {"windows": [dataclasses.asdict(window(10**6, 10**6, 1e17))] * 3}
+
+
+@pytest.mark.parametrize("what", ["nobody", "no certificates", "nonsense", "slow", "lies", "no service"])
+def test_no_history_keeps_a_job_from_beginning_or_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """One line says so."""
+    monkeypatch.setattr(remembering, "SECONDS", 1.0)
+    monkeypatch.setattr(Service.jobs, "__kwdefaults__", {**Service.jobs.__kwdefaults__, "seconds": 1.0})
+    certificates = tmp_path / "authority"
+    from deeprec_ext.history import identities
+
+    identities.create(certificates)
+    identities.write_writer(certificates, "team", tmp_path / "certs")
+    values = {"number": 1, "namespace": "team", "job": {**dataclasses.asdict(finished()), **LIES}}
+    answer = {
+        "nonsense": b"HTTP/1.1 200 OK\r\n\r\n<html>", "slow": answering(b" " * 9000),
+        "lies": answering(json.dumps({"jobs": [values] * 9, "next": ""}).encode()),
+    }.get(what)  # fmt: skip
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    async def test(it: Cluster) -> None:
+        it.more = AUTOSCALED
+        it.words = ["--history", f"127.0.0.1:{port}", "--history-certs", str(tmp_path / "certs")]
+        if what == "no service":
+            it.words = []
+        if what == "no certificates":
+            it.words[-1] = str(tmp_path / "none")
+        serving = it.aimaster()
+        await it.trains()
+        assert names_of(it) == ["chief-0", "ps-0", "ps-1", "worker-0"]
+        told = [text for text in warnings(it) if "history" in text]
+        assert len(told) == (0 if what == "lies" else 1), "jobs that cannot have been are as none"
+        it.backend.exit("chief-0", 0)
+        assert await serving == 0
+
+    if answer is None:
+        play(tmp_path, test, **MARKS)
+        return
+    with Liar(certificates, answer, drip=what == "slow") as liar:
+        port = liar.port
+        play(tmp_path, test, **MARKS)
+
+
+def test_an_ended_job_is_added_once(tmp_path: Path, service: Serving, workdir: Path) -> None:  # noqa: F811
+    asked = TFJob.parse(tfjob())
+    to = Service("127.0.0.1", service.port, tmp_path / "certs")
+    service.writer("team", tmp_path / "certs")
+    spec = JobSpec(name="job", workdir=workdir, ps_cpu=0.5, worker_cpu=1.0, settings=Settings(autoscale=True))
+    for _ in range(2):  # the AIMaster's process died and came again
+        job: Any = SimpleNamespace(spec=spec, failure="", started=1_700_000_000.0)
+        asyncio.run(Remembering(to, asked, "u-ctr").end(job))
+    ((kept,), _) = service.admin.jobs()
+    assert (kept.namespace, kept.job.name, kept.job.script, kept.job.autoscaled) == ("team", "ctr", "train", True)
+    assert {one.size.workers for one in kept.job.windows} == {0, 2} and kept.job.use.cpu_held_core_seconds > 0
+    assert kept.job.brought.first_examples_per_second == 600.0 and kept.job.brought.saved_seconds > 200
+
+
+@pytest.mark.parametrize(
+    ("container", "script"),
+    [({"command": ["python", "/app/train.py", "--x"]}, "train"), ({"args": ["python", "-m", "rank.main"]}, "main"),
+     ({"command": ["bash", "-ec", "cd /app && exec python deep/fm.py --steps 5"]}, "fm"),
+     ({"command": ["sh", "-c", "python 'x"]}, "python"), ({"image": "registry:5000/team/wide:v1@sha256:1"}, "wide"),
+     ({"command": ["sh"]}, "sh")],
+)  # fmt: skip
+def test_what_tells_jobs_of_one_script_from_others(container: dict[str, Any], script: str) -> None:
+    manifest = tfjob()
+    own = {"name": "tensorflow", "image": "train:1", **container}
+    for spec in manifest["spec"]["tfReplicaSpecs"].values():
+        spec["template"] = {"spec": {"containers": [own]}}
+    assert script_of(TFJob.parse(manifest)) == script
+
+
+def test_waits_are_bounded_by_the_client() -> None:
+    assert client.SECONDS <= 5 and remembering.ESTIMATE_SECONDS <= 10 and remembering.READ_SECONDS <= 20
