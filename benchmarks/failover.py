@@ -8,6 +8,7 @@ Parts:
   stock     the same on stock TensorFlow: PS started again in place at once, checkpoint restored
   graph     as kill, with every table cut in 8 (18 000 ops)
   hang      SIGSTOP of a PS
+  change    kill -9 of the fullest PS three seconds after a change of PS, without and with --autoscale
   input     as kill, of a job that reads an elastic dataset whose iterator has lived for a minute: the step that failed gets
             its batch again from an iterator made anew, and TensorFlow may take a minute to end the one before
   updates   updates lost, counted on every slot by the script itself (benchmarks/updates.py)
@@ -46,6 +47,10 @@ Part = Callable[[], dict[str, Any]]
 WARM_STEPS = 100
 GOOD_STEPS = 20
 """Of every trainer after a kill: then the failover is over and measured."""
+
+
+CHANGED_SECONDS = 3.0
+"""From the end of a change to the death of a PS."""
 
 
 def first_good_step(times: Sequence[float], struck: float) -> float:
@@ -128,6 +133,25 @@ def strikes(
     failures = [{key: one[key] for key in ("role", "id", "cause", "detected_seconds", "recovered_seconds", "steps_lost")}
                 for one in summary["failures"]]  # fmt: skip
     return {**_kills(each), "workdir": workdir, "failures": failures}
+
+
+def after_changes(count: int, command: Sequence[str], *, flags: Sequence[str]) -> dict[str, Any]:
+    """One job whose PS change from 2 to 3 and back, and whose fullest PS dies soon after each change."""
+    with running(command, ps=2, flags=[*flags, "--max-ps", "4"], label="failover-change") as job:
+        job.wait_steps(WARM_STEPS, 0.0)
+        each: list[dict[str, Any]] = []
+        for turn in range(count):
+            job.wait_steady(4.0)
+            before = len(job.events("scaling_ended"))
+            job.ps = 5 - job.ps
+            job.ask(ps=job.ps, reason="a change")
+            job.until(lambda before=before: len(job.events("scaling_ended")) > before, "the change")
+            assert job.events("scaling_ended")[-1]["outcome"] == "committed", job.events("scaling_ended")[-1]
+            time.sleep(CHANGED_SECONDS)
+            roles = [role for role in job.until(job.status, "status").roles if role.bytes]
+            each.append(strike(job, max(roles, key=lambda role: role.bytes).name, signal.SIGKILL))
+            say(f"change, {' '.join(flags) or 'no autoscaler'}: {each[-1]['seconds']:.3f} s ({turn + 1} of {count})")
+    return _kills(each)
 
 
 def stock(count: int, *, state: str, ps: int) -> dict[str, Any]:
@@ -311,6 +335,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "stock": lambda: stock(max(2, kills // 2), state=state, ps=ps),
         "graph": struck("graph", signal.SIGKILL, few, [*script, "--parts", "8"], arguments.graph_settle),
         "hang": struck("hang", signal.SIGSTOP, few, script, 4.0),
+        "change": lambda: {
+            how: after_changes(few, script, flags=[*flags, *more])
+            for how, more in (("without", ()), ("with --autoscale", ("--autoscale",)))
+        },
         "input": struck("input", signal.SIGKILL, few, READS, arguments.input_settle),
         "updates": lambda: lost_updates(kills, ps=ps, interval=arguments.interval),
         "aimaster": lambda: aimaster(few, state=state, ps=ps),
@@ -326,7 +354,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-PARTS = ("kill", "stock", "graph", "hang", "input", "updates", "aimaster")
+PARTS = ("kill", "stock", "graph", "hang", "change", "input", "updates", "aimaster")
 
 
 def main() -> int:

@@ -34,6 +34,8 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
     if has("hang"):
         hang = result["hang"]
         add("SIGSTOP of a PS → first good step", f"≤ {limit:g} s", "", _shown(hang), hang["p50"] <= limit)
+    for how, kills in result["change"].items() if has("change") else ():
+        add(f"kill -9 of the fullest PS 3 s after a change, {how}", "", "", _shown(kills), None)
     if has("input"):
         add("kill -9 of a PS, elastic dataset read for a minute", "", "", _shown(result["input"]), None)
     if has("updates"):

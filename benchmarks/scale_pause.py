@@ -8,6 +8,7 @@ Parts:
   graph     the same with every table cut in 8 (18 000 ops) ÷ with whole tables (2 700 ops)
   stock     the same by stop – checkpoint – restart of all processes on stock TensorFlow
   workers   workers 1→2→1: runs of the others that waited at the gate
+  both      1 PS and no worker → 2 PS and 2 workers: in two scalings, one after the other, and in one, taking turns
   growth    PS 1→2→1 with 64 MB, 256 MB and 1 GB of state
   overhead  step time with all hooks and nothing happening ÷ stock, two whole clusters taking turns
 
@@ -69,19 +70,27 @@ def elastic(
     ps: int = 1,
     workers: int = 1,
     warm_steps: int = 200,
+    await_steps: tuple[Path, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
-    """One job that goes through the changes and is then stopped; what its summary and its store say."""
+    """One job that goes through the changes and is then stopped; what its summary and its store say.
+
+    await_steps: a directory for the times of steps, and of whom steps are waited for before it is stopped.
+    """
     workdir = Path(tempfile.mkdtemp(prefix="scale-")) / "run"
     events = workdir.parent / "events.yaml"
     events.write_text(yaml.safe_dump([{"at_step": warm_steps, "scale": change} for change in changes]))
     flags = ["--ps", str(ps), "--workers", str(workers), "--max-ps", "4", "--events", str(events)]
+    times = {steps.DIRECTORY_VARIABLE: str(await_steps[0])} if await_steps is not None else {}
     with open(workdir.parent / "out.log", "ab") as out:
         process = subprocess.Popen(
-            _command(workdir, state, parts, NEVER, *flags), env=_environment(), stdout=out, stderr=out,
+            _command(workdir, state, parts, NEVER, *flags), env=_environment(**times), stdout=out, stderr=out,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
         try:
             _until(lambda: _ended(workdir) >= len(changes), process, workdir)
+            if await_steps is not None:
+                directory, names = await_steps
+                _until(lambda: all(steps.read(directory).get(name) for name in names), process, workdir)
             settle = time.monotonic() + 6  # 20 more steps of every worker
             _until(lambda: time.monotonic() > settle, process, workdir)
         finally:
@@ -92,6 +101,24 @@ def elastic(
                 process.kill()
     summary = json.loads((workdir / "summary.json").read_text())
     return {"summary": summary, "workdir": str(workdir), "gates": _gates(workdir)}
+
+
+def _both(together: bool, state: str) -> dict[str, float]:
+    """1 PS and no worker → 2 PS and 2 workers. Seconds from the first request until the scaling, or the last of them, has
+    ended; and until the last of the new workers has completed a step."""
+    recorded = Path(tempfile.mkdtemp(prefix="both-"))
+    changes = [{"ps": 2, "workers": 2}] if together else [{"ps": 2}, {"workers": 2}]
+    run = elastic(changes, state=state, workers=0, await_steps=(recorded, ["worker-0", "worker-1"]))
+    told = _events(Path(run["workdir"]))
+    asked = next(event["time"] for event in told if event["type"] == "scaling_queued")
+    ended = [event for event in told if event["type"] == "scaling_ended"]
+    assert all(event["outcome"] == "committed" for event in ended), ended
+    seen = steps.read(recorded)
+    return {
+        "seconds": ended[-1]["time"] - asked,
+        "all_train": max(seen[name][0].time for name in ("worker-0", "worker-1")) - asked,
+        "pause": max(one["pause_seconds"]["max"] or 0.0 for one in run["summary"]["scaling"]),
+    }
 
 
 def _until(condition: Callable[[], bool], process: subprocess.Popen[bytes], workdir: Path) -> None:
@@ -313,6 +340,16 @@ def measure(only: Sequence[str], state: str, repeat: int, turns: int) -> dict[st
             "outcomes": [s["outcome"] for s in scalings],
             "runs_that_waited_at_the_gate": sum(s.get("gate_waits", 0) for s in scalings),
         }
+    if "both" in only:
+        turns_of: dict[str, list[dict[str, float]]] = {"two scalings": [], "one": []}
+        for number in range(repeat):
+            for how, each in turns_of.items():
+                each.append(_both(how == "one", "64MB"))
+                say(f"both: {how}, {number + 1} of {repeat}: {each[-1]}")
+        result["both"] = {
+            how: {name: statistics.median(one[name] for one in each) for name in each[0]} | {"each": each}
+            for how, each in turns_of.items()
+        }
     if "growth" in only:
         growth = {}
         for size in ("64MB", "256MB", "1GB"):
@@ -347,6 +384,9 @@ def table(result: dict[str, Any]) -> str:
         rows.append(("stop-checkpoint-restart / elastic", f"{result['stock_over_elastic']:.0f}x", ">= 20x, aim 100x"))
     if "workers" in result:
         rows.append(("runs waiting in a worker change", str(result["workers"]["runs_that_waited_at_the_gate"]), "0"))
+    for how, both in result.get("both", {}).items():
+        row = f"{both['seconds']:.1f} s; all train after {both['all_train']:.1f} s"
+        rows.append((f"1 PS 0 workers → 2 and 2, {how}", row, ""))
     if "overhead" in result:
         o = result["overhead"]
         rows.append(("step time / stock", f"{o['ratio']:.4f} (pairs {o['pairs']['median']:.4f})", "<= 1.01, aim 1.003"))
@@ -356,7 +396,7 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(f"{what:36} {got:38} {wanted}" for what, got, wanted in rows)
 
 
-PARTS = ("pause", "stock", "graph", "workers", "growth", "overhead")
+PARTS = ("pause", "stock", "graph", "workers", "both", "growth", "overhead")
 
 
 def parts(text: str) -> list[str]:
@@ -370,7 +410,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=parts, default=PARTS, help=f"parts, of {', '.join(PARTS)}")
     parser.add_argument("--state", default="256MB", help="tables and accumulators of the pause, graph and stock parts")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of the pause part, four changes each")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of the parts pause (four changes each) and both")
     parser.add_argument("--turns", type=int, default=12, help="turns of each cluster in the overhead part")
     parser.add_argument("--json", type=Path, help="write everything measured to this file")
     arguments = parser.parse_args()

@@ -228,9 +228,9 @@ class Settings:
     standby_sessions_max: int = option(
         4, "Sessions a trainer prepares in advance for the loss of single PS; each costs the memory of a graph. 0: none.")
     standby_delay_seconds: float = option(
-        0.0, "From a change of the PS until they are prepared for it. With `autoscale` at least 90 s: while a size is "
-        "being looked for, the next change makes them worthless, and preparing them makes the throughput look worse "
-        "than it is.")
+        0.0, "From a change of the PS until they are prepared for it, but for five seconds of that work (at least the session "
+        "for the loss of the fullest PS), which are spent at once. With `autoscale` at least 90 s: while a size is being "
+        "looked for, the next change makes them worthless, and preparing them makes the throughput look worse than it is.")
     lease_ahead_seconds: float = option(
         60.0, "Work a worker holds in leased shards: training goes on so long without an AIMaster.")
     autoscale: bool = option(

@@ -85,3 +85,12 @@ INT64_MAX = 2**63 - 1
 def saturated(number: int) -> int:
     """Where sums of 64 bits end: they stay there instead of failing, or becoming negative."""
     return max(-INT64_MAX, min(INT64_MAX, number))
+
+
+def format_scaling(kind: str, role: str, counts: tuple[object, object], workers: tuple[object, object]) -> str:
+    """`scale-up ps 2 → 4`; where the workers change with the PS, `scale-up ps 2 → 4, workers 3 → 1`.
+
+    Args: counts, workers: before and after.
+    """
+    sizes = ["" if before == after else f"{before} → {after}" for before, after in (counts, workers)]
+    return f"{kind} {role} {sizes[0]}".rstrip() + (f", workers {sizes[1]}" if sizes[1] else "")

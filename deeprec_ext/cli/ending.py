@@ -13,7 +13,7 @@ from deeprec_ext.launch.ending import FAILED, STOPPED, SUCCEEDED
 from deeprec_ext.launch.job import Result
 from deeprec_ext.launch.records.story import REPORT
 from deeprec_ext.printable import printable
-from deeprec_ext.units import format_bytes, format_seconds
+from deeprec_ext.units import format_bytes, format_scaling, format_seconds
 
 if TYPE_CHECKING:
     from deeprec_ext.cli.console import Console
@@ -83,13 +83,14 @@ def failure_line(one: Mapping[str, Any]) -> str:
 
 def scaling_row(one: Mapping[str, Any]) -> list[str]:
     """One entry of summary.json's `scaling`."""
-    size = f" {one['from']} → {one['to']}" if one.get("from") != one.get("to") else ""
+    counts, workers = ((some.get("from"), some.get("to")) for some in (one, one.get("workers") or {}))
+    what = format_scaling(str(one.get("kind", "?")), str(one.get("role", "")), counts, workers)
     pause = one.get("pause_seconds") or {}
     outcome = str(one.get("outcome") or "unfinished")
     if outcome != "committed" and one.get("reason"):
         outcome += f": {one['reason']}"
     return [
-        printable(f"{one.get('kind', '?')} {one.get('role', '')}{size}"), printable(outcome),
+        printable(what), printable(outcome),
         *(format_seconds(pause[key]) if pause.get(key) is not None else "" for key in ("p50", "max")),
         format_bytes(one.get("bytes_moved") or 0), format_bytes(one.get("bytes_resent") or 0),
         str(one.get("slots_moved") or 0), format_seconds(one.get("seconds") or 0.0),

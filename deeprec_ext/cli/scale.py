@@ -12,7 +12,7 @@ from deeprec_ext.cli.cluster.target import on_cluster
 from deeprec_ext.cli.job import add_job, as_dict, directory_of, print_json, require_running
 from deeprec_ext.cli.status import patient_status
 from deeprec_ext.cli.table import describe_scaling
-from deeprec_ext.errors import UnreachableError
+from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.launch.client import JobClient
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.rundir import RunDirectory
@@ -24,9 +24,14 @@ def add(commands: Any) -> None:
         "scale", help="change the number of PS or workers of a running job", description=__doc__
     )
     add_job(parser)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--ps", type=whole("PS"), metavar="N", help="this many PS")
-    what.add_argument("--workers", type=whole("workers"), metavar="N", help="this many workers beside the chief")
+    parser.add_argument("--ps", type=whole("PS"), metavar="N", help="this many PS")
+    parser.add_argument(
+        "--workers",
+        type=whole("workers"),
+        metavar="N",
+        help="this many workers beside the chief; with --ps in one change",
+    )
+    what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--rebalance", action="store_true", help="spread the slots evenly by bytes, with the PS there are"
     )
@@ -48,6 +53,10 @@ def make_request(arguments: argparse.Namespace) -> pb2.ScaleRequest:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    sizes = arguments.ps is not None or arguments.workers is not None
+    others = (arguments.rebalance, arguments.replace is not None, arguments.hold, arguments.release)
+    if sizes + sum(others) != 1:
+        raise UsageError("give --ps, --workers or both, or else one of --rebalance, --replace, --hold and --release")
     if (code := on_cluster("scale", arguments)) is not None:
         return code
     return asyncio.run(_scale(require_running(directory_of(arguments)), arguments))

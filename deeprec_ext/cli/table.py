@@ -18,7 +18,7 @@ from deeprec_ext.launch.job import Scene
 from deeprec_ext.launch.script import Progress
 from deeprec_ext.printable import printable
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
-from deeprec_ext.units import counted, format_bytes, format_seconds
+from deeprec_ext.units import counted, format_bytes, format_scaling, format_seconds
 
 SUSPECTS_SHOWN = 5
 EVENTS_IN_NEED = 3
@@ -102,8 +102,8 @@ def running_scaling(status: pb2.StatusReply | None) -> pb2.ScalingStatus | None:
 
 def describe_scaling(one: pb2.ScalingStatus) -> str:
     """`scale-up ps 2 → 4: PREPARE first copy 120 MB`."""
-    size = f" {one.from_count} → {one.to_count}" if one.from_count != one.to_count else ""
-    text = f"{one.kind} {one.role}{size}"
+    counts, workers = (one.from_count, one.to_count), (one.workers_from, one.workers_to)
+    text = format_scaling(one.kind, one.role, counts, workers)
     if not one.outcome:
         return printable(f"{text}: {one.state or 'queued'} {one.detail}".rstrip())
     text += f": {one.outcome}"

@@ -1,6 +1,6 @@
 """Scripted events (`--events FILE`, YAML): parsed strictly, so that a typing error costs a line and not a run.
 
-    - {at_step: 200, scale: {ps: 4}}         # or {workers: 2}: the workers beside the chief
+    - {at_step: 200, scale: {ps: 4}}         # or {workers: 2}, those beside the chief, or both in one change
     - {at_seconds: 30, rebalance: true}
     - {at_step: 400, replace: ps-1}          # for a new one
     - {at_step: 600, kill: aimaster}         # SIGKILL
@@ -32,11 +32,12 @@ _ROLE_NAME = re.compile(r"aimaster|(?:ps|chief|worker|evaluator)-(?:0|[1-9]\d*)"
 
 @dataclass(frozen=True)
 class ScriptedEvent:
-    """One entry. Exactly one of `at_step`, `at_seconds` is set; `target` is a role name, or for `scale` what is scaled."""
+    """One entry. Exactly one of `at_step`, `at_seconds` is set; `target` is the name of a role."""
 
     action: str  # scale, rebalance, replace, kill, hang
     target: str = ""
-    count: int = 0  # scale: the wanted number
+    ps: int | None = None  # scale: the wanted number, if it is to change
+    workers: int | None = None
     at_step: int | None = None
     at_seconds: float | None = None
 
@@ -46,8 +47,14 @@ class ScriptedEvent:
 
     def __str__(self) -> str:
         when = f"step {self.at_step}" if self.at_step is not None else f"{self.at_seconds:g} s"
-        what = f"{self.target} to {self.count}" if self.action == "scale" else self.target
-        return f"{self.action} {what}".strip() + f" at {when}"
+        sizes = [f"{what} to {count}" for what, count in self.sizes.items()]
+        return f"{self.action} {' and '.join(sizes) or self.target}".strip() + f" at {when}"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Of `scale`: the wanted numbers of `ps` and `workers`, where they are to change."""
+        wanted = {"ps": self.ps, "workers": self.workers}
+        return {what: count for what, count in wanted.items() if count is not None}
 
 
 def load_events(path: Path) -> tuple[ScriptedEvent, ...]:
@@ -123,10 +130,11 @@ def _event(entry: dict[str, Any], where: str) -> ScriptedEvent:
     unit = "step" if trigger == "at_step" else "seconds"
     if not within(at, unit):
         raise UsageError(f"{where}: `{trigger}` must be {MOST[unit]:,} at the most")
-    target, count = _scale(value, where) if action == "scale" else (_target(action, value, where), 0)
+    sizes = _scale(value, where) if action == "scale" else {}
+    target = "" if action == "scale" else _target(action, value, where)
     if trigger == "at_step":
-        return ScriptedEvent(action, target, count, at_step=int(at))
-    return ScriptedEvent(action, target, count, at_seconds=float(at))
+        return ScriptedEvent(action, target, **sizes, at_step=int(at))
+    return ScriptedEvent(action, target, **sizes, at_seconds=float(at))
 
 
 def _only(entry: dict[str, Any], allowed: tuple[str, ...], where: str) -> str:
@@ -137,10 +145,13 @@ def _only(entry: dict[str, Any], allowed: tuple[str, ...], where: str) -> str:
     return given[0]
 
 
-def _scale(value: Any, where: str) -> tuple[str, int]:
-    if not isinstance(value, dict) or len(value) != 1:
-        raise UsageError(f"{where}: `scale` must be {{ps: N}} or {{workers: N}}, not {value!r}")
-    ((what, count),) = value.items()
+def _scale(value: Any, where: str) -> dict[str, int]:
+    if not isinstance(value, dict) or not value:
+        raise UsageError(f"{where}: `scale` must be {{ps: N}}, {{workers: N}} or {{ps: N, workers: N}}, not {value!r}")
+    return {what: _count(what, count, where) for what, count in value.items()}
+
+
+def _count(what: str, count: Any, where: str) -> int:
     if what not in ("ps", "workers"):
         raise UsageError(f"{where}: unknown key `{what}` in `scale`; allowed are ps, workers")
     least = 1 if what == "ps" else 0
@@ -149,7 +160,7 @@ def _scale(value: Any, where: str) -> tuple[str, int]:
     most = MOST["PS" if what == "ps" else what]
     if count > most:
         raise UsageError(f"{where}: `{what}` must be {most:,} at the most")
-    return what, count
+    return count
 
 
 def _target(action: str, value: Any, where: str) -> str:

@@ -29,10 +29,8 @@ def resolve_limits(
     max_workers: int | None, evaluator: bool, events: Sequence[ScriptedEvent] = (),
 ) -> Limits:  # fmt: skip
     """Fill in what was not given, and check it. Raises UsageError with the flag to change."""
-    wanted_ps = max([ps, *(event.count for event in events if event.action == "scale" and event.target == "ps")])
-    wanted_workers = max(
-        [workers, *(event.count for event in events if event.action == "scale" and event.target == "workers")]
-    )
+    wanted_ps = max([ps, *(event.sizes.get("ps", ps) for event in events)])
+    wanted_workers = max([workers, *(event.sizes.get("workers", workers) for event in events)])
     max_ps, slots = filled_in(ps, wanted_ps, max_ps, slots)
     limits = Limits(
         ps=ps, workers=workers, slots=slots, min_ps=1 if min_ps is None else min_ps, max_ps=max_ps,
@@ -65,8 +63,8 @@ def growth(
 
 
 def _need(what: str, first: int, events: Sequence[ScriptedEvent]) -> str:
-    scales = [event for event in events if event.action == "scale" and event.target == what and event.count > first]
-    most = max(scales, key=lambda event: event.count, default=None)
+    scales = [event for event in events if event.sizes.get(what, first) > first]
+    most = max(scales, key=lambda event: event.sizes[what], default=None)
     return f"--{what} {first} needs it" if most is None else f"the event `{most}` needs it"
 
 
@@ -98,13 +96,13 @@ def _check_counts(limits: Limits) -> None:
 
 def _check_event(event: ScriptedEvent, number: int, limits: Limits) -> None:
     where = f"--events, event {number} ({event})"
-    if event.action == "scale":
-        low, high = (limits.min_ps, limits.max_ps) if event.target == "ps" else (limits.min_workers, limits.max_workers)
-        if event.target == "ps" and event.count > limits.slots:
+    for what, count in event.sizes.items():
+        low, high = (limits.min_ps, limits.max_ps) if what == "ps" else (limits.min_workers, limits.max_workers)
+        if what == "ps" and count > limits.slots:
             raise UsageError(f"{where}: more PS than the {limits.slots} slots; raise --slots")
-        if not low <= event.count <= high:
-            raise UsageError(f"{where}: must lie between --min-{event.target} {low} and --max-{event.target} {high}")
-    elif event.target.startswith(("ps-", "worker-")):
+        if not low <= count <= high:
+            raise UsageError(f"{where}: {what} must lie between --min-{what} {low} and --max-{what} {high}")
+    if event.target.startswith(("ps-", "worker-")):
         what, _, index = event.target.partition("-")
         most = limits.max_ps if what == "ps" else limits.max_workers
         if int(index) > most:  # while one is replaced there is one more

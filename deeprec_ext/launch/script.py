@@ -72,7 +72,8 @@ class Script:
         event = item.event
         request = pb2.ScaleRequest(reason=f"event: {event}")
         if event.action == "scale":
-            setattr(request, event.target, event.count)
+            for what, count in event.sizes.items():
+                setattr(request, what, count)
         elif event.action == "rebalance":
             request.rebalance = True
         else:

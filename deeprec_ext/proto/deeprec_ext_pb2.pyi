@@ -1300,7 +1300,7 @@ class SlotStatus(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., task: _Optional[int] = ..., bytes: _Optional[int] = ..., gazer: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ScalingStatus(_message.Message):
-    __slots__ = ("id", "kind", "role", "from_count", "to_count", "state", "detail", "outcome", "reason", "epoch", "bytes_moved", "bytes_resent", "slots_moved", "pause_seconds", "seconds", "gate_waits")
+    __slots__ = ("id", "kind", "role", "from_count", "to_count", "state", "detail", "outcome", "reason", "epoch", "bytes_moved", "bytes_resent", "slots_moved", "pause_seconds", "seconds", "gate_waits", "workers_from", "workers_to")
     ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -1317,6 +1317,8 @@ class ScalingStatus(_message.Message):
     PAUSE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     GATE_WAITS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FROM_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_TO_FIELD_NUMBER: _ClassVar[int]
     id: int
     kind: str
     role: str
@@ -1333,7 +1335,9 @@ class ScalingStatus(_message.Message):
     pause_seconds: _containers.RepeatedScalarFieldContainer[float]
     seconds: float
     gate_waits: int
-    def __init__(self, id: _Optional[int] = ..., kind: _Optional[str] = ..., role: _Optional[str] = ..., from_count: _Optional[int] = ..., to_count: _Optional[int] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., epoch: _Optional[int] = ..., bytes_moved: _Optional[int] = ..., bytes_resent: _Optional[int] = ..., slots_moved: _Optional[int] = ..., pause_seconds: _Optional[_Iterable[float]] = ..., seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ...) -> None: ...
+    workers_from: int
+    workers_to: int
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[str] = ..., role: _Optional[str] = ..., from_count: _Optional[int] = ..., to_count: _Optional[int] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., epoch: _Optional[int] = ..., bytes_moved: _Optional[int] = ..., bytes_resent: _Optional[int] = ..., slots_moved: _Optional[int] = ..., pause_seconds: _Optional[_Iterable[float]] = ..., seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., workers_from: _Optional[int] = ..., workers_to: _Optional[int] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

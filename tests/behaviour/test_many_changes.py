@@ -11,8 +11,8 @@ from tests.behaviour.jobs import COUNT
 pytestmark = pytest.mark.slow
 
 PS_MAX, WORKERS_MAX = 4, 3
-SIX = ["ps"] * 2 + ["rebalance", "replace ps", "workers", "replace worker"]
-TWENTY = ["ps"] * 8 + ["rebalance"] * 2 + ["replace ps"] * 3 + ["workers"] * 5 + ["replace worker"] * 2
+SIX = ["both", "ps", "rebalance", "replace ps", "workers", "replace worker"]
+TWENTY = ["both"] * 3 + ["ps"] * 5 + ["rebalance"] * 2 + ["replace ps"] * 3 + ["workers"] * 5 + ["replace worker"] * 2
 """The kinds of the changes; every kind is there."""
 
 
@@ -24,18 +24,20 @@ def test_random_changes_lose_no_update_and_restart_nobody(begin, kinds):
     job = begin("--ps", "2", "--workers", "2", "--setting", "verify_copies=true", command=COUNT)
     job.wait_scalable()
     ps, workers, step, moved = 2, 2, 0, 0
+
+    def another(present: int, least: int, most: int) -> int:
+        return dice.choice([count for count in range(least, most + 1) if count != present])
+
     for kind in kinds:
-        before = job.running()
+        before, sizes = job.running(), (ps, workers)
         request: dict[str, object] = {}
-        if kind == "ps":
-            ps = dice.choice([count for count in range(1, PS_MAX + 1) if count != ps])
-            request["ps"] = ps
-        elif kind == "workers" or (kind == "replace worker" and not workers):
-            workers = dice.choice([count for count in range(WORKERS_MAX + 1) if count != workers])
-            request["workers"] = workers
-        elif kind == "rebalance":
+        if kind in ("ps", "both"):
+            request["ps"] = ps = another(ps, 1, PS_MAX)
+        if kind in ("workers", "both") or (kind == "replace worker" and not workers):
+            request["workers"] = workers = another(workers, 0, WORKERS_MAX)
+        if kind == "rebalance":
             request["rebalance"] = True
-        else:
+        elif not request:
             request["replace"] = dice.choice(job.roles_of("ps" if kind == "replace ps" else "worker"))
         ended = job.scale(**request)
         assert ended is not None, request
@@ -48,7 +50,8 @@ def test_random_changes_lose_no_update_and_restart_nobody(begin, kinds):
         drained = before.keys() - after.keys()
         same = {name for name in before if name in after}
         assert all(before[name] == after[name] for name in same), (request, before, after)
-        assert len(drained) == (1 if "replace" in request else max(0, len(before) - len(after)))
+        fewer = max(0, sizes[0] - ps) + max(0, sizes[1] - workers)
+        assert len(drained) == (1 if "replace" in request else fewer)
         job.wait_training(*(name for name in after if name.startswith(("chief", "worker"))))
         assert job.step() >= step
         step = job.step()

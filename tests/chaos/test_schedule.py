@@ -33,8 +33,8 @@ def test_every_schedule_is_a_valid_events_file_and_strikes_a_ps(seed):
     assert len(events) == 12
     assert chosen.strikes("ps") >= 1
     for event in events:
-        if event.action == "scale" and event.target == "ps":
-            assert 1 <= event.count <= PS_MAX
+        if event.ps is not None:
+            assert 1 <= event.ps <= PS_MAX
         if event.action in ("kill", "hang") and event.target == "evaluator-0":
             assert chosen.evaluator
 

@@ -32,6 +32,10 @@ def parse_name(name: str) -> tuple[pb.Role, int]:
     return ROLE_NAMES[match[1]], int(match[2])
 
 
+def _of_role(names: tuple[str, ...], role: pb.Role) -> tuple[str, ...]:
+    return tuple(name for name in names if parse_name(name)[0] == role)
+
+
 @dataclass(frozen=True)
 class Requests:
     """CPU (cores) and memory (bytes) that each pod of a role requests; 0: no request."""
@@ -103,6 +107,8 @@ class Scaling:
     asked_reason: str = ""
     from_count: int = 0
     to_count: int = 0
+    workers_from: int = 0  # a change of PS that changes the workers in the same commit; the same count: it does not
+    workers_to: int = 0
     state: str = "STEADY"  # of the machine; STEADY with no outcome: queued
     detail: str = "queued"
     outcome: str = ""
@@ -129,6 +135,32 @@ class Scaling:
     weights: tuple[float, ...] = ()  # rebalance: load per slot to balance by; empty: bytes
 
     @property
+    def both(self) -> bool:
+        """It changes PS and workers together: `role`, `kind` and the counts are those of the PS."""
+        return self.workers_from != self.workers_to
+
+    def changes(self, role: pb.Role) -> bool:
+        """Whether processes of this role may come or go by it."""
+        return ROLE_NAMES[self.role] == role or (self.both and role == pb.WORKER)
+
+    @property
+    def added_ps(self) -> tuple[str, ...]:
+        return _of_role(self.added, pb.PS)
+
+    @property
+    def drained_ps(self) -> tuple[str, ...]:
+        return _of_role(self.drained, pb.PS)
+
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """Workers that begin with the view that a change of PS ends with."""
+        return _of_role(self.added, pb.WORKER) if self.role == "ps" else ()
+
+    @property
+    def leaving_workers(self) -> tuple[str, ...]:
+        return _of_role(self.drained, pb.WORKER)
+
+    @property
     def returning(self) -> bool:
         """A PS that was lost and promoted away is back, and gets slots again: it stays, whatever becomes of this."""
         return self.kind == "replace" and not self.replace
@@ -146,6 +178,7 @@ class Scaling:
             state=self.state, detail=self.detail, outcome=self.outcome, reason=self.reason, epoch=self.epoch,
             bytes_moved=self.bytes_moved, bytes_resent=self.bytes_resent, slots_moved=self.slots_moved,
             pause_seconds=self.pause_seconds, seconds=self.seconds, gate_waits=self.gate_waits,
+            workers_from=self.workers_from, workers_to=self.workers_to,
         )  # fmt: skip
 
 

@@ -239,6 +239,7 @@ def scaling_dict(scaling: Scaling) -> dict[str, Any]:
     pauses = sorted(scaling.pause_seconds)
     return {
         "id": scaling.id, "kind": scaling.kind, "role": scaling.role, "from": scaling.from_count, "to": scaling.to_count,
+        "workers": [scaling.workers_from, scaling.workers_to] if scaling.both else None,
         "state": scaling.state, "detail": scaling.detail, "outcome": scaling.outcome, "reason": scaling.reason,
         "asked": scaling.asked_reason, "decision": scaling.decision, "epoch": scaling.epoch,
         "started": round(scaling.started, 3), "seconds": number(scaling.seconds), "bytes": scaling.bytes_moved,

@@ -132,10 +132,10 @@ class Follower:
         self._hold(asked)
         written = self._written
         noted = asked.noted or {names.PS: written.ps, names.WORKER: written.workers + self._chiefs(names.WORKER)}
-        for kind, want in asked.sizes.items():
-            if want != self._asked.get(kind, noted.get(kind, want)):
-                self._asked[kind] = want
-                await self._request(kind, want)
+        wanted = {k: want for k, want in asked.sizes.items() if want != self._asked.get(k, noted.get(k, want))}
+        if wanted:
+            self._asked |= wanted
+            await self._request(wanted)
 
     def wrote(self, manifest: Manifest, kind: str) -> None:
         """`replicas` of this type was written by ourselves, with its note: what a user had asked for there is done with."""
@@ -155,15 +155,16 @@ class Follower:
             store.put(**{HOLD_KEY: asked.hold})
             self._job.hold(asked.hold == "true", f"annotation {HOLD}")
 
-    async def _request(self, kind: str, want: int) -> None:
-        count = want - self._chiefs(kind)
-        request = pb.ScaleRequest(reason="kubectl")
-        setattr(request, "ps" if kind == names.PS else "workers", max(0, count))
+    async def _request(self, wanted: Mapping[str, int]) -> None:
+        """What was changed by one edit is one scaling."""
+        request, asked = pb.ScaleRequest(reason="kubectl"), ", ".join(f"{n} {kind}" for kind, n in wanted.items())
+        for kind, want in wanted.items():
+            setattr(request, "ps" if kind == names.PS else "workers", max(0, want - self._chiefs(kind)))
         try:
             reply = await self._scalings.request(request)
-            log.info("the TFJob asks for %d %s: %s", want, kind, reply.message)
+            log.info("the TFJob asks for %s: %s", asked, reply.message)
         except DeepRecError as error:
-            self._job.event("request_refused", reason=str(error), target=kind, to_count=want)
+            self._job.event("request_refused", reason=str(error), asked=asked)
 
     # ------------------------------------------------------------------------------------------------ writing
 

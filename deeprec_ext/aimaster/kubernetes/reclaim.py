@@ -103,7 +103,7 @@ class Reclaim:
             or not self._cluster.runs(name)
         ):
             return
-        if not job.spec.own_pods and any(one.role in name and not one.outcome for one in self._scalings.records()):
+        if not job.spec.own_pods and any(one.changes(role) and not one.outcome for one in self._scalings.records()):
             return  # Kubeflow deletes it because a user has lowered `replicas`: it leaves by that scaling
         answer = "it is replaced in time"
         if role not in (pb.PS, pb.WORKER) or not job.spec.own_pods:

@@ -42,7 +42,7 @@ def tell(type_: str, role: str, fields: Mapping[str, Any]) -> Event | None:
 
 TOLD: Mapping[str, tuple[str, str, Callable[[str, Mapping[str, Any]], str]]] = {
     "scaling_queued": ("Normal", "ScalingRequested", lambda _, one: _scaling(one) + _in_brackets(one.get("reason"))),
-    "request_refused": ("Warning", "ScalingRefused", lambda _, one: f"{one['to_count']} {one['target']}: {one['reason']}"),
+    "request_refused": ("Warning", "ScalingRefused", lambda _, one: f"{one['asked']}: {one['reason']}"),
     "promoted": ("Normal", "PSPromoted", lambda role, one: f"{one['slots']} slots of {role} go on from their peer backups"
                  + (f", {one['stale_records']} records forgotten" if one.get("stale_records") else "")),
     "ps_replaced": ("Normal", "PSReplaced",
@@ -71,7 +71,8 @@ def _scaling(fields: Mapping[str, Any]) -> str:
     what = "PS" if fields["target"] == "ps" else "workers"
     same = fields["from_count"] == fields["to_count"]
     size = str(fields["to_count"]) if same else f"{fields['from_count']} → {fields['to_count']}"
-    return f"{fields['kind']} of {what}, {size}"
+    both = f", workers {fields['workers_from']} → {fields['workers_to']}" if "workers_from" in fields else ""
+    return f"{fields['kind']} of {what}, {size}{both}"
 
 
 def _how(fields: Mapping[str, Any]) -> str:

@@ -91,7 +91,8 @@ def rebuilt_state(
         cluster, next_epoch=max(cluster.next_epoch, stored.cluster.next_epoch, view.epoch + 1),
         next_task=max(cluster.next_task, stored.cluster.next_task),
     )  # fmt: skip
-    found = unfinished(claims, cluster, kept.scalings, catalogue, _last_scaling(claims, kept), wall)
+    running = [pod.name for pod in pods.values() if pod.state == "running"]
+    found = unfinished(claims, cluster, kept.scalings, catalogue, _last_scaling(claims, kept), wall, running)
     cluster = found.cluster
     leaving = {
         name for one in found.scalings if not one.outcome and one.state == State.RELEASE.value for name in one.drained

@@ -9,10 +9,10 @@ everything is said again to everybody; else it is PAUSE, from which everything i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deeprec_ext.aimaster.core.records import PsInfo, Scaling
+from deeprec_ext.aimaster.core.records import PsInfo, Scaling, parse_name
 from deeprec_ext.aimaster.membership.view import AgreedCluster
 from deeprec_ext.aimaster.rebuilding.claims import Claim
 from deeprec_ext.aimaster.scaling.machine import State
@@ -45,12 +45,14 @@ def unfinished(
     catalogue: pb.Catalogue,
     last_id: int,
     wall: float,
+    running: Collection[str] = (),
 ) -> Unfinished:
     """Args:
     cluster: of the newest view.
     kept: all scalings in the history, which may be a moment old.
     last_id: the highest id that was ever given.
     wall: Unix seconds.
+    running: names of all pods that run; not all of them may have registered.
     """
     begun = max((claim.known.scaling for claim in claims if claim.is_trainer), default=0)
     scalings = {scaling.id: scaling for scaling in kept}
@@ -61,7 +63,8 @@ def unfinished(
             scalings[scaling.id] = _without_targets(scaling, begun, cluster)
     if change is not None:
         base = scalings.get(begun, Scaling(begun, "rebalance", "ps", started=wall))
-        cluster, scaling = _with_targets(base, change, claims, cluster)
+        workers = _workers_of(base, claims, running)
+        cluster, scaling = _with_targets(base, change, claims, cluster, workers)
         scalings[begun] = scaling
         moved[begun] = _moved(scaling, change, catalogue)
     under_way = [scaling for scaling in scalings.values() if not scaling.outcome]
@@ -91,9 +94,13 @@ def _change(claims: Sequence[Claim], begun: int) -> _Change | None:
 
 
 def _with_targets(
-    scaling: Scaling, change: _Change, claims: Sequence[Claim], newest: AgreedCluster
-) -> tuple[AgreedCluster, Scaling]:
-    """The cluster that counts, and the scaling in the state that it has to be taken on from."""
+    scaling: Scaling, change: _Change, claims: Sequence[Claim], newest: AgreedCluster,
+    workers: tuple[Sequence[str], Sequence[str]],
+) -> tuple[AgreedCluster, Scaling]:  # fmt: skip
+    """The cluster that counts, and the scaling in the state that it has to be taken on from.
+
+    workers: that come and that go.
+    """
     there = all(newest.slot_map[slot] == task for slot, task in change.targets.items())
     if there:
         old = tuple(change.sources.get(slot, task) for slot, task in enumerate(newest.slot_map))
@@ -102,18 +109,30 @@ def _with_targets(
         decided = _decided(change, claims, newest)
         old, new = newest.slot_map, decided.slot_map
     else:
-        new = tuple(change.targets.get(slot, task) for slot, task in enumerate(newest.slot_map))
+        new_map = tuple(change.targets.get(slot, task) for slot, task in enumerate(newest.slot_map))
         present = {ps.name for ps in newest.ps}
+        newcomers = scaling.added or (*change.names, *workers[0])
         return newest, dataclasses.replace(
             scaling, state=State.PAUSE.value, detail=LOST, armed=True, marked=not newest.marked, old_map=newest.slot_map,
-            new_map=new, targets=newest.ps, added=tuple(n for n in scaling.added or change.names if n not in present),
+            new_map=new_map, targets=newest.ps, added=tuple(name for name in newcomers if name not in present),
             epoch=0,
         )  # fmt: skip
-    gone = tuple(_drained(claims, decided).get("ps", ()))
+    gone = (*_drained(claims, decided).get("ps", ()), *workers[1])
     return decided, dataclasses.replace(
         scaling, state=State.COMMIT.value, detail=LOST, armed=True, old_map=old, new_map=new, targets=decided.ps,
         drained=scaling.drained or gone, epoch=decided.epoch, slots_moved=sum(a != b for a, b in zip(old, new)),
     )  # fmt: skip
+
+
+def _workers_of(scaling: Scaling, claims: Sequence[Claim], running: Collection[str]) -> tuple[list[str], list[str]]:
+    """Those that come and those that go by a change of both, where the history is from before their names were chosen
+    (`requests.resolve`): who comes has not taken part yet, and those with the highest numbers go."""
+    there = {*running, *(claim.name for claim in claims)} if scaling.both else set()
+    workers = sorted((name for name in there if parse_name(name)[0] == pb.WORKER), key=parse_name)
+    if scaling.workers_to < scaling.workers_from:
+        return [], workers[scaling.workers_to :]
+    known = {claim.name for claim in claims if claim.took_part}
+    return [name for name in workers if name not in known][scaling.workers_from - scaling.workers_to :], []
 
 
 def _decided(change: _Change, claims: Sequence[Claim], newest: AgreedCluster) -> AgreedCluster:
@@ -152,9 +171,8 @@ def _without_targets(scaling: Scaling, begun: int, cluster: AgreedCluster) -> Sc
             return scaling
         return dataclasses.replace(scaling, state=State.STEADY.value, outcome="rolled_back", reason=LOST)
     present = {ps.name for ps in cluster.ps}
-    members = (
-        bool(scaling.added or scaling.drained) and present >= {*scaling.added} and not present & {*scaling.drained}
-    )
+    added_ps, drained_ps = {*scaling.added_ps}, {*scaling.drained_ps}
+    members = bool(added_ps or drained_ps) and present >= added_ps and not present & drained_ps
     if members or (scaling.epoch and scaling.new_map == cluster.slot_map):  # everybody is where it wanted them
         return dataclasses.replace(scaling, state=State.RELEASE.value, epoch=scaling.epoch or cluster.epoch)
     if state is State.ACQUIRE and scaling.id == begun:

@@ -36,6 +36,7 @@ def _scaling(scaling: Scaling) -> dict[str, Any]:
         "role": scaling.role,
         "from": before,
         "to": after,
+        "workers": {"from": scaling.workers_from, "to": scaling.workers_to} if scaling.both else None,
         **{name: getattr(scaling, name) for name in ("epoch", "bytes_moved", "bytes_resent", "slots_moved")},
         "pause_seconds": {"p50": statistics.median(pauses) if pauses else None, "max": max(pauses) if pauses else None},
         "pause_cause": scaling.pause_cause,

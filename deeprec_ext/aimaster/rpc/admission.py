@@ -1,8 +1,9 @@
 """Register: who may take part, and when.
 
 The first PS get tasks 0..P-1 in the order of their index, so nobody is answered before all of them are there. Between
-PAUSE and the end of COMMIT nobody new enters: it would train on a view that is about to end. While a PS is lost no
-trainer enters: its session would block on the dead one.
+PAUSE and the end of COMMIT nobody new enters: it would train on a view that is about to end. For the same reason a worker that
+comes with a change of PS enters when that is committed. While a PS is lost no trainer enters: its session would block on
+the dead one.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from deeprec_ext.security.credentials import Speakers
 from deeprec_ext.security.proofs import Proofs
 
 STANDBY_DELAY_SECONDS, TRACE_DELAY_SECONDS = 90.0, 30.0
-"""With `autoscale`: from a change until sessions are prepared for the loss of a PS, or a step is compiled to be traced. New
+"""With `autoscale`: from a change until sessions are prepared for the loss of every PS, or a step is compiled to be traced. New
 workers start, settle, and two windows of throughput are measured first: on a fraction of a core, preparing takes a minute or
-more, in which little can be measured, and the next change makes it worthless."""
+more, in which little can be measured, and the next change makes it worthless. The first of them does not wait."""
 
 WAIT_SECONDS = 1.0
 """How often one that waits counts as alive, while its registration cannot be written down."""
@@ -106,7 +107,7 @@ class Admission:
             return False
         if member.admitted:
             return True
-        if not job.cluster.formed or job.lock.held(Hold.GATE):
+        if not job.cluster.formed or job.lock.held(Hold.GATE) or member.name in job.lock.names(Hold.JOINING):
             return False
         return member.role == pb.PS or not job.cluster.lost
 

@@ -1,5 +1,8 @@
 """A change of PS, state by state: the table of docs/mechanisms.md as code.
 
+The workers may change with it. New ones start with the new PS, and wait with their registration for the new view: a session
+for the old one would be made for a moment. Those that leave train to the commit, and are in the new view no more.
+
 Trainers that die meanwhile drop out of what is waited for; a target or source that dies rolls the scaling back. The
 decision (`_decide`) has no await between the look at the lease and the commit of the transaction.
 """
@@ -15,6 +18,7 @@ from deeprec_ext.aimaster.membership import commands
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.plausible import no_copy
 from deeprec_ext.aimaster.membership.view import AgreedCluster, take_epoch
+from deeprec_ext.aimaster.placement.planner import Plan
 from deeprec_ext.aimaster.placement.slots import moves_of, tracked
 from deeprec_ext.aimaster.scaling.machine import State, limit_seconds
 from deeprec_ext.aimaster.scaling.planning import wanted_map
@@ -92,9 +96,9 @@ class PsChange:
 
     async def _acquire(self) -> None:
         run, job, s = self._run, self._job, self._run.scaling
-        planned = await wanted_map(job, s.added, s.drained, s.replace, s.weights)
+        planned = await self._planned()
         available, needed = run.pods.backend.available_memory(), planned.bytes + job.settings.copy_chunk_bytes
-        alone = len(job.cluster.ps) + len(s.added) - len(s.drained) == 1
+        alone = len(job.cluster.ps) + len(s.added_ps) - len(s.drained_ps) == 1
         if alone and job.trainer_backups.allowed and not job.trainer_backups.complete():
             needed += job.trainer_backups.needed_bytes  # a trainer makes copies of everything
         if available is not None and planned.bytes and needed > available:
@@ -104,10 +108,10 @@ class PsChange:
             )
         job.notice(s.id, pb.ScalingNotice.BEGUN)
         await run.acquire(limit_seconds(State.ACQUIRE, job.settings) or 0.0)
-        count = len([ps for ps in job.cluster.ps if ps.name not in s.drained]) + len(s.added)
+        count = len([ps for ps in job.cluster.ps if ps.name not in s.drained]) + len(s.added_ps)
         await job.trainer_backups.ready_for(count, job.settings.acquire_limit_seconds)
         run.take(Hold.VIEWS)  # a view that came between this one and its commit would be the newer one
-        planned = await wanted_map(job, s.added, s.drained, s.replace, s.weights)  # now with the real task numbers
+        planned = await self._planned()  # now with the real task numbers
         if not planned.moves and not s.added and not s.drained:
             run.give_back(Hold.VIEWS)
             job.publish_soon()
@@ -115,7 +119,7 @@ class PsChange:
             run.finish("committed", "already balanced: nothing to move")
             return
         staying = [ps for ps in job.cluster.ps if ps.name not in s.drained]
-        new = [m for name in s.added if (m := job.members.get(name)) is not None]
+        new = [m for name in s.added_ps if (m := job.members.get(name)) is not None]
         infos = [PsInfo(m.task, m.name, m.address, m.incarnation) for m in new]
         slots = {move.slot for move in planned.moves}
         self._moved = pb.Catalogue(
@@ -128,6 +132,10 @@ class PsChange:
                 old_map=job.cluster.slot_map, new_map=planned.slot_map, targets=(*staying, *infos), epoch=epoch,
                 slots_moved=len(planned.moves), old_ps=job.cluster.ps, moved=self._moved.SerializeToString(),
             )  # fmt: skip
+
+    async def _planned(self) -> Plan:
+        s = self._run.scaling
+        return await wanted_map(self._job, s.added_ps, s.drained_ps, s.replace, s.weights)
 
     async def _prepare(self) -> None:
         run, job = self._run, self._job
@@ -263,6 +271,8 @@ class PsChange:
             raise StepError("the model is not live any more")
         if any(ps.task not in job.members.ps() for ps in s.targets):
             raise StepError("a PS of the new view is gone")
+        if ended := [name for name in s.joining if run.pods.exited(name)]:
+            raise StepError(f"{', '.join(ended)} ended before it took part; see its log")
         if s.epoch <= job.cluster.epoch:  # nobody would follow an older view
             raise StepError(f"view {job.cluster.epoch} was published while view {s.epoch} was being prepared")
         if self._lease_end - run.now() < job.settings.commit_margin_seconds:
@@ -359,6 +369,9 @@ class PsChange:
                 destroy = pb.Destroy(variables=variables, keep=kept.get(task))
                 futures |= job.send({member.name: member}, destroy=destroy)
         await run.insist(futures, DESTROY_SECONDS, "Destroy")
+        for name in s.leaving_workers:  # they are in the new view no more
+            if name in job.members.records:
+                job.members.update(name, wanted=False)
         trainers = job.members.trainers()
         whole = (
             job.cluster.live and not job.cluster.lost

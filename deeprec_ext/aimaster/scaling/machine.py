@@ -110,6 +110,10 @@ def tell_holds(lock: Lock, scaling: Scaling, *, interrupted: bool = False) -> No
     holds -= set() if of_ps else {Hold.SLOTS}
     lock.take(who, *holds)
     lock.give_back(who, *{Hold.SCALING, Hold.CHANGE, *MOVING} - holds)
+    if scaling.joining and Hold.DECISION in holds:
+        lock.take(who, Hold.JOINING, names=scaling.joining)
+    else:
+        lock.give_back(who, Hold.JOINING)
 
 
 def holder(scaling: Scaling) -> str:

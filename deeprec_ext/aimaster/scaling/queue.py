@@ -16,7 +16,14 @@ from deeprec_ext.aimaster.scaling.changes import PsChange
 from deeprec_ext.aimaster.scaling.machine import RULES, Recovery, State, before_commit, check_edge, holder, tell_holds
 from deeprec_ext.aimaster.scaling.planning import wanted_map
 from deeprec_ext.aimaster.scaling.requests import parse_request, present, resolve
-from deeprec_ext.aimaster.scaling.run import CAUGHT, RefusedScalingError, ScalingRun, pause_changes, tell_ended
+from deeprec_ext.aimaster.scaling.run import (
+    CAUGHT,
+    RefusedScalingError,
+    ScalingRun,
+    of_workers,
+    pause_changes,
+    tell_ended,
+)
 from deeprec_ext.aimaster.scaling.workers import WorkerChange
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import UsageError
@@ -81,7 +88,7 @@ class ScalingQueue:
         job.replicate_soon()
         job.event("scaling_queued", scaling=scaling.id, kind=scaling.kind, target=scaling.role,
                   from_count=scaling.from_count, to_count=scaling.to_count, replace=scaling.replace,
-                  reason=scaling.asked_reason)  # fmt: skip
+                  reason=scaling.asked_reason, **of_workers(scaling))  # fmt: skip
         job.changed.notify()
         return pb.ScaleReply(scaling_id=scaling.id, message="queued")
 
@@ -93,9 +100,10 @@ class ScalingQueue:
             return pb.ScaleReply(message=f"{scaling.kind} of workers; {names}", plan_json=Plan((), (), 0).to_json())
         if not job.cluster.formed:
             raise UsageError("the job has no PS yet; ask again when it trains")
-        plan = await wanted_map(job, scaling.added, scaling.drained, scaling.replace, scaling.weights)
+        plan = await wanted_map(job, scaling.added_ps, scaling.drained_ps, scaling.replace, scaling.weights)
         size = f"{len(plan.moves)} slots, {plan.bytes / 1e6:.1f} MB move"
-        return pb.ScaleReply(message=f"{scaling.kind} of PS; {names}; {size}", plan_json=plan.to_json())
+        both = f", workers {scaling.workers_from} → {scaling.workers_to} with it" if scaling.both else ""
+        return pb.ScaleReply(message=f"{scaling.kind} of PS{both}; {names}; {size}", plan_json=plan.to_json())
 
     def pause_reported(self, report: pb.PauseReport) -> None:
         """A worker tells how long it stood still; often after the scaling has ended."""

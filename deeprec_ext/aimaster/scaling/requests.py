@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from deeprec_ext.aimaster.core.records import Scaling, parse_name
 from deeprec_ext.aimaster.job.job import Job
@@ -22,25 +22,42 @@ def expected_count(job: Job, role: str, waiting: Sequence[Scaling]) -> int:
     for scaling in waiting:
         if scaling.role == role and scaling.want >= 0:
             count = scaling.want
+        elif role == "worker" and scaling.both:
+            count = scaling.workers_to
     return count
 
 
 def parse_request(job: Job, request: pb.ScaleRequest, waiting: Sequence[Scaling]) -> Scaling | None:
     """The scaling that is asked for, without an id; None when there is nothing to do. Raises UsageError."""
-    given = [request.HasField("ps"), request.HasField("workers"), request.rebalance, bool(request.replace)]
-    if sum(given) != 1:
-        raise UsageError("give exactly one of ps, workers, rebalance, replace")
+    sizes = {"ps": request.ps} if request.HasField("ps") else {}
+    sizes |= {"worker": request.workers} if request.HasField("workers") else {}
+    if sum([bool(sizes), request.rebalance, bool(request.replace)]) != 1:
+        raise UsageError("give exactly one of ps and workers (or both), rebalance, replace")
     if request.replace:
         return _replacement(job, request)
     if request.rebalance:
         return Scaling(0, "rebalance", "ps", asked_reason=request.reason)
-    role, count = ("ps", request.ps) if request.HasField("ps") else ("worker", request.workers)
-    _check_limits(job, role, count)
-    before = expected_count(job, role, waiting)
-    if before == count:
+    for role, count in sizes.items():
+        _check_limits(job, role, count)
+    before = {role: expected_count(job, role, waiting) for role in sizes}
+    if before == sizes:
         return None
-    kind = "scale-up" if count > before else "scale-down"
-    return Scaling(0, kind, role, want=count, asked_reason=request.reason, from_count=before, to_count=count)
+    return _sized(Scaling(0, "", "", asked_reason=request.reason), before, sizes)
+
+
+def _sized(scaling: Scaling, before: Mapping[str, int], sizes: Mapping[str, int]) -> Scaling:
+    """With the counts that change; of PS and workers it is a change of PS, in which the workers change as well. Where nothing
+    changes it is one of the first role.
+
+    Args: before, sizes: role → count.
+    """
+    changing = {role: count for role, count in sizes.items() if count != before[role]} or dict(list(sizes.items())[:1])
+    (role, want), *others = changing.items()
+    workers = (before["worker"], changing["worker"]) if others else (0, 0)
+    return dataclasses.replace(
+        scaling, kind="scale-up" if want > before[role] else "scale-down", role=role, want=want, from_count=before[role],
+        to_count=want, workers_from=workers[0], workers_to=workers[1],
+    )  # fmt: skip
 
 
 def _check_limits(job: Job, role: str, count: int) -> None:
@@ -106,9 +123,9 @@ def resolve(job: Job, scaling: Scaling) -> Scaling:
             scaling, from_count=before, to_count=before, added=_free_names(job, scaling.role, 1),
             drained=(scaling.replace,),
         )  # fmt: skip
-    added = _free_names(job, scaling.role, scaling.want - before) if scaling.want > before else ()
-    drained = tuple(names[scaling.want :]) if scaling.want < before else ()
-    kind = "scale-up" if scaling.want > before else "scale-down"
-    return dataclasses.replace(
-        scaling, kind=kind, from_count=before, to_count=scaling.want, added=added, drained=drained
-    )
+    sizes = {scaling.role: scaling.want, **({"worker": scaling.workers_to} if scaling.both else {})}
+    there = {role: names if role == scaling.role else present(job, pb.WORKER) for role in sizes}
+    added = [name for role, want in sizes.items() for name in _free_names(job, role, want - len(there[role]))]
+    drained = [name for role, want in sizes.items() for name in there[role][want:]]
+    scaling = _sized(scaling, {role: len(names) for role, names in there.items()}, sizes)
+    return dataclasses.replace(scaling, added=tuple(added), drained=tuple(drained))

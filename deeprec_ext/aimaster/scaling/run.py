@@ -52,8 +52,13 @@ def tell_ended(job: Job, s: Scaling) -> None:
     job.event(
         "scaling_ended", scaling=s.id, kind=s.kind, target=s.role, from_count=s.from_count, to_count=s.to_count,
         outcome=s.outcome, reason=s.reason, bytes_moved=s.bytes_moved, bytes_resent=s.bytes_resent,
-        slots_moved=s.slots_moved, seconds=round(s.seconds, 3),
+        slots_moved=s.slots_moved, seconds=round(s.seconds, 3), **of_workers(s),
     )  # fmt: skip
+
+
+def of_workers(s: Scaling) -> dict[str, Any]:
+    """The fields of an event that a change of both has more."""
+    return {"workers_from": s.workers_from, "workers_to": s.workers_to} if s.both else {}
 
 
 class ScalingRun:
@@ -157,7 +162,7 @@ class ScalingRun:
 
         def there(name: str) -> bool:
             member = job.members.get(name)
-            return member is not None and member.admitted
+            return member is not None and (member.admitted or name in self.scaling.joining)
 
         def over() -> list[str]:
             return [name for name in added if not there(name) and self.pods.exited(name)]

@@ -23,6 +23,7 @@ class Hold(enum.Enum):
     UNHEARD = "it is being found out whether anybody has heard of a decision: nobody gets a view"
     MARKS = "marks are being turned on: no scaling begins"
     NEW_PODS = "new pods of a scaling: their failure is not the job's"
+    JOINING = "workers that begin with the view that a change of PS ends with: not before"
     STOPPING = "the backend takes the pods away: nothing is to be healed"
 
 

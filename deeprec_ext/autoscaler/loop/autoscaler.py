@@ -275,18 +275,18 @@ def _only_trains(heartbeat: pb.Heartbeat) -> bool:
 
 
 def _requests(decision: Decision, present: Size) -> list[tuple[pb.ScaleRequest, tuple[float, ...]]]:
-    """The scalings that lead from the present size to the decided one, PS first: workers load them."""
+    """What leads from the present size to the decided one: PS and workers change in one scaling."""
     reason = f"decision {decision.number}: {decision.reason}"
     if decision.action == "rebalance":
         return [(pb.ScaleRequest(rebalance=True, reason=reason), decision.slot_weights)]
     if decision.action == "replace":
         return [(pb.ScaleRequest(replace=decision.replace, reason=reason), ())]
-    requests = []
-    if decision.size.ps != present.ps:
-        requests.append((pb.ScaleRequest(ps=decision.size.ps, reason=reason), decision.slot_weights))
-    if decision.size.workers != present.workers:
-        requests.append((pb.ScaleRequest(workers=decision.size.workers, reason=reason), ()))
-    return requests
+    ps = decision.size.ps if decision.size.ps != present.ps else None
+    workers = decision.size.workers if decision.size.workers != present.workers else None
+    if ps is None and workers is None:
+        return []
+    weights = decision.slot_weights if ps is not None else ()
+    return [(pb.ScaleRequest(ps=ps, workers=workers, reason=reason), weights)]
 
 
 def _together(scalings: list[Scaling]) -> tuple[str, str]:

@@ -153,16 +153,30 @@ def slots_of(job: Job, latest: Latest) -> list[SlotUse]:
 
 
 def changes_of(scalings: Sequence[Scaling], started: float) -> list[Change]:
-    """Scalings that have ended; a PS that came back by itself is nobody's decision and no change of size."""
-    return [
-        Change(
-            time=round(one.started - started + one.seconds, 3) if one.started else 0.0, kind=one.kind, role=one.role,
-            from_count=one.from_count, to_count=one.to_count, outcome=one.outcome, seconds=one.seconds,
-            pause_seconds=max(one.pause_seconds, default=0.0), bytes_moved=one.bytes_moved,
-            manual=one.decision < 0 and not one.returning, decision=one.decision,
-        )
-        for one in scalings if one.outcome
-    ]  # fmt: skip
+    """Scalings that have ended, one per role that changed; a PS that came back by itself is nobody's decision and no change of
+    size."""
+    changes = []
+    for one in scalings:
+        if one.outcome:
+            change = Change(
+                time=round(one.started - started + one.seconds, 3) if one.started else 0.0, kind=one.kind, role=one.role,
+                from_count=one.from_count, to_count=one.to_count, outcome=one.outcome, seconds=one.seconds,
+                pause_seconds=max(one.pause_seconds, default=0.0), bytes_moved=one.bytes_moved,
+                manual=one.decision < 0 and not one.returning, decision=one.decision,
+            )  # fmt: skip
+            changes.append(change)
+            if one.both:
+                changes.append(_of_workers(change, one))
+    return changes
+
+
+def _of_workers(change: Change, one: Scaling) -> Change:
+    """The workers' half of a change of both; bytes and pause are those of the PS."""
+    kind = "scale-up" if one.workers_to > one.workers_from else "scale-down"
+    return dataclasses.replace(
+        change, kind=kind, role="worker", from_count=one.workers_from, to_count=one.workers_to, pause_seconds=0.0,
+        bytes_moved=0,
+    )  # fmt: skip
 
 
 def losses_of(failures: Sequence[Failure], started: float) -> list[Loss]:

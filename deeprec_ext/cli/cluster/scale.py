@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from deeprec_ext.aimaster.kubernetes.following import HOLD, Asked, read
@@ -49,45 +50,52 @@ async def change(api: Api, found: Found, arguments: argparse.Namespace) -> int:
         await api.patch(TFJOBS, job.namespace, job.name, {"metadata": {"annotations": {HOLD: text}}})
         _say(arguments, f"annotation {HOLD} is {text}", {"hold": arguments.hold})
         return 0
-    type_, count = wanted(found, arguments)
-    asked = read(found.manifest)
-    patch = {"spec": {"tfReplicaSpecs": {asked.keys[type_]: {"replicas": count}}}}
-    await api.patch(TFJOBS, job.namespace, job.name, patch)
+    sizes, asked = wanted(found, arguments), read(found.manifest)
+    specs = {asked.keys[type_]: {"replicas": count} for type_, count in sizes.items()}
+    await api.patch(TFJOBS, job.namespace, job.name, {"spec": {"tfReplicaSpecs": specs}})
+    text = ", ".join(f"{count} {type_}" for type_, count in sizes.items())
+    told: dict[str, Any] = {"replicas": sizes}
+    if len(sizes) == 1:
+        [(told["type"], told["replicas"])] = sizes.items()
     if not arguments.wait:
-        text = f"asked for {count} {type_}: replicas of the TFJob are {count}, and say what runs when it is done"
-        _say(arguments, text, {"type": type_, "replicas": count})
+        _say(arguments, f"asked for {text}: replicas of the TFJob are that, and say what runs when it is done", told)
         return 0
-    outcome = await _wait(api, job.namespace, job.name, type_, count)
+    outcome = await _wait(api, job.namespace, job.name, sizes)
     why = await _why(api, job.namespace, job.name) if outcome != "committed" else ""
-    _say(arguments, f"{count} {type_}: {outcome}{why}", {"type": type_, "replicas": count, "outcome": outcome})
+    _say(arguments, f"{text}: {outcome}{why}", {**told, "outcome": outcome})
     return 0 if outcome == "committed" else 1
 
 
-def wanted(found: Found, arguments: argparse.Namespace) -> tuple[str, int]:
-    """("PS" or "Worker", replicas as the TFJob counts them). Raises UsageError for what the limits do not allow."""
-    job = found.job
-    type_ = names.PS if arguments.ps is not None else names.WORKER
-    count: int = arguments.ps if arguments.ps is not None else arguments.workers
-    if type_ not in job.specs:
-        raise UsageError(f"TFJob {job.name} has no {type_}: name it in tfReplicaSpecs (replicas may be 0) to have some")
+def wanted(found: Found, arguments: argparse.Namespace) -> dict[str, int]:
+    """Replicas as the TFJob counts them, by "PS" and "Worker". Raises UsageError for what the limits do not allow."""
+    job, sizes = found.job, {}
     elastic, _ = parse_annotations(job)
     assert elastic is not None  # it has an AIMaster
-    least, most = (elastic.min_ps, elastic.max_ps) if type_ == names.PS else (elastic.min_workers, elastic.max_workers)
-    if not least <= count <= most:
-        flag = "--ps" if type_ == names.PS else "--workers"
-        raise UsageError(f"{flag} {count}: the annotations of TFJob {job.name} allow {least} to {most}")
-    return type_, count + int(type_ == names.WORKER and not job.chief)  # worker 0 is the chief
+    for type_, flag, count, least, most in (
+        (names.PS, "--ps", arguments.ps, elastic.min_ps, elastic.max_ps),
+        (names.WORKER, "--workers", arguments.workers, elastic.min_workers, elastic.max_workers),
+    ):
+        if count is None:
+            continue
+        if type_ not in job.specs:
+            raise UsageError(
+                f"TFJob {job.name} has no {type_}: name it in tfReplicaSpecs (replicas may be 0) to have some"
+            )
+        if not least <= count <= most:
+            raise UsageError(f"{flag} {count}: the annotations of TFJob {job.name} allow {least} to {most}")
+        sizes[type_] = count + int(type_ == names.WORKER and not job.chief)  # worker 0 is the chief
+    return sizes
 
 
-async def _wait(api: Api, namespace: str, name: str, type_: str, count: int) -> str:
+async def _wait(api: Api, namespace: str, name: str, sizes: Mapping[str, int]) -> str:
     """The AIMaster notes what runs, and takes `replicas` back when it was not to be had."""
     while True:
         found = await find(api, namespace, name)
         asked: Asked = read(found.manifest)
-        if asked.noted.get(type_) == count and asked.sizes.get(type_) == count:
-            return "committed"
-        if asked.sizes.get(type_) != count:
+        if any(asked.sizes.get(type_) != count for type_, count in sizes.items()):
             return "refused or rolled back"
+        if all(asked.noted.get(type_) == count for type_, count in sizes.items()):
+            return "committed"
         if found.finished:
             return "the job has ended"
         await asyncio.sleep(LOOK_SECONDS)

@@ -58,6 +58,15 @@ class Declaring:
                 for catalogue in list(self._mine.values()):
                     self._tell(catalogue)
 
+    def slot_bytes(self) -> dict[int, int]:
+        """Bytes of the variables by slot, as far as they are known: of the graph that was declared last."""
+        with self._lock:
+            found: dict[int, int] = {}
+            for catalogue in list(self._mine.values())[-1:]:
+                for variable in catalogue.variables:
+                    found[variable.slot] = found.get(variable.slot, 0) + variable.bytes
+            return found
+
     def _tell(self, catalogue: pb.Catalogue) -> None:
         generation = self._generation()
         if self._told[0] != generation:

@@ -39,11 +39,17 @@ class ClusterView:
             frozenset(view.cut),
         )  # fmt: skip
 
-    def after_losses(self) -> list[ClusterView]:
-        """What the view becomes when one PS dies and its slots go to those that hold their backups; one per PS that could."""
+    def after_losses(self, held: Mapping[int, int] | None = None) -> list[ClusterView]:
+        """What the view becomes when one PS dies and its slots go to those that hold their backups; one per PS that could.
+
+        held: bytes by slot; the loss of the fullest PS comes first. None: in the order of their tasks.
+        """
+        loads: dict[int, int] = {}
+        for slot, owner in enumerate(self.slot_map):
+            loads[owner] = loads.get(owner, 0) + (held or {}).get(slot, 0)
         views = []
         if len(self.backup_map) == len(self.slot_map):
-            for lost in sorted(set(self.slot_map)):
+            for lost in sorted(loads, key=lambda task: (-loads[task], task)):
                 slots = zip(self.slot_map, self.backup_map)
                 slot_map = tuple(backup if owner == lost else owner for owner, backup in slots)
                 if lost not in slot_map and all(task in self.ps for task in slot_map):

@@ -3,8 +3,9 @@
 They are built in the thread that prepares sessions, one run compiled at a time, so that commands never wait for more than one:
 first every standby session with the runs of every step, then their other runs, last an optimised session in place of a present
 one that was made in haste. Its runs are compiled in a thread of their own, at a still lower priority, and it is not begun
-before it is known what standby sessions are for: they come first. After a change of the PS the first of them waits a while
-where the next change is likely to come soon (`standby_delay_seconds`).
+before it is known what standby sessions are for: they come first. Where the next change of the PS is likely to come soon, what
+follows a change waits a while (`standby_delay_seconds`), but for a few seconds of work: with these the losses to which most
+would be lost are prepared for at once.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ MEMORY_SECONDS = 10.0
 """How soon it is looked again whether there is more: a shortage of a moment must not leave the job without them for good."""
 
 
+EARLY_SECONDS = 5.0
+"""So much is spent on standby sessions before the delay after a change is over; the first one is made however long it takes."""
+
+
 class _Pool(Protocol):
     """Of a `SessionPool`, what is needed here."""
 
@@ -41,7 +46,7 @@ class Standby:
     Args:
       put: queues work for the thread that prepares.
       pools: of the sessions that are open now.
-      wanted: for what they should be prepared; empty: for nothing; None: nothing is to be touched now.
+      wanted: for what they should be prepared, the most important first; empty: for nothing; None: nothing may be touched.
       retire: closes what is not needed any more.
       hold_seconds: for how long no session is to be improved: it may be exchanged before that is done, or standby sessions
         will be wanted. Infinite: until `soon` is called again.
@@ -57,10 +62,11 @@ class Standby:
         self.delay_seconds = 0.0
         self._due = False
         self._placed_at = self._awake_at = 0.0
+        self._early_spent = 0.0  # seconds, since the PS have changed
 
     def placed(self) -> None:
         """The PS have changed just now. (Not trainers: where they come and go all the time it would never be done.)"""
-        self._placed_at = time.monotonic()
+        self._placed_at, self._early_spent = time.monotonic(), 0.0
 
     def soon(self) -> None:
         """Prepare what is missing, when nothing else is to be prepared."""
@@ -78,9 +84,28 @@ class Standby:
         early = self._placed_at + self.delay_seconds - time.monotonic()
         if wanted and early > 0:
             self._after(early)
+            if self._early_spent < EARLY_SECONDS:
+                self._early(pools, wanted)
             return
         if self._piece(pools, wanted):
             self.soon()
+
+    def _early(self, pools: Collection[_Pool], wanted: list[Any]) -> None:
+        began = time.monotonic()
+        if self._add(pools, wanted):
+            self._early_spent += time.monotonic() - began
+            self.soon()
+
+    def _add(self, pools: Collection[_Pool], wanted: list[Any]) -> bool | None:
+        """The next standby session; None: there are all, False: there is no memory for it."""
+        missing = ((pool, one) for one in wanted for pool in pools if not pool.has_standby(one))
+        pool, one = next(missing, (None, None))
+        if pool is None:
+            return None
+        if self._short():
+            return False
+        pool.prepare(one, standby=True)
+        return True
 
     def _after(self, seconds: float) -> None:
         now = time.monotonic()
@@ -100,13 +125,8 @@ class Standby:
 
     def _piece(self, pools: Collection[_Pool], wanted: list[Any]) -> bool:
         """The next piece of work; whether there may be another."""
-        for pool in pools:
-            for one in wanted:
-                if not pool.has_standby(one):
-                    if self._short():
-                        return False
-                    pool.prepare(one, standby=True)
-                    return True
+        if (added := self._add(pools, wanted)) is not None:
+            return added
         if any(pool.complete(one) for pool in pools for one in wanted):
             return True
         if (hold := self._hold_seconds()) > 0:

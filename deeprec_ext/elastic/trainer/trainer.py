@@ -474,7 +474,7 @@ class Trainer:
     def _standby_wanted(self) -> list[Wanted] | None:
         if self._builder.ended or self._cluster.moving or self._cluster.halted:
             return None
-        views = self.view.after_losses()[: self._settings.standby_sessions_max]
+        views = self.view.after_losses(self.declaring.slot_bytes())[: self._settings.standby_sessions_max]
         return [self._cluster.wanted_for(one, self._cluster.tracked) for one in views]
 
     def _hold_seconds(self) -> float:

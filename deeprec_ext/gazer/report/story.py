@@ -12,6 +12,7 @@ from typing import Any
 
 from deeprec_ext.gazer.series import Line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.units import format_scaling
 
 ENDED, RUNNING, CRASHED = "ended", "running", "crashed"
 
@@ -34,12 +35,13 @@ class Scaling:
     slots_moved: int = 0
     pause_cause: str = ""  # of the longest pause, with seconds
     cut_short: bool = False  # by the end of the job
+    workers_from: int = 0  # of a change of PS that changes the workers as well; the same twice: it does not
+    workers_to: int = 0
 
     @property
     def title(self) -> str:
-        """`scale-up ps 2 → 4`."""
-        size = f" {self.from_count} → {self.to_count}" if self.from_count != self.to_count else ""
-        return f"{self.kind} {self.role}{size}"
+        counts, workers = (self.from_count, self.to_count), (self.workers_from, self.workers_to)
+        return format_scaling(self.kind, self.role, counts, workers)
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def _scaling(one: records.Scaling, running: bool) -> Scaling:
     return Scaling(
         one.kind, one.role, one.started, one.seconds, outcome, reason, one.from_count, one.to_count,
         tuple(one.pause_seconds), one.bytes_moved, one.bytes_resent, one.slots_moved, one.pause_cause,
-        cut_short=outcome != one.outcome,
+        cut_short=outcome != one.outcome, workers_from=one.workers_from, workers_to=one.workers_to,
     )  # fmt: skip
 
 

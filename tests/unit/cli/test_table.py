@@ -117,6 +117,8 @@ def test_an_ended_scaling_tells_its_outcome():
         kind="rebalance", role="ps", from_count=2, to_count=2, outcome="committed", pause_seconds=[0.02, 0.05]
     )
     assert describe_scaling(one) == "rebalance ps: committed, pause 50 ms"
+    one = pb2.ScalingStatus(kind="scale-up", role="ps", from_count=2, to_count=3, workers_from=1, state="PREPARE")
+    assert describe_scaling(one) == "scale-up ps 2 → 3, workers 1 → 0: PREPARE"
 
 
 def test_without_a_speed_there_is_no_time_left():
@@ -131,6 +133,8 @@ def test_the_final_summary_is_readable():
          "bytes_resent": 0, "slots_moved": 4, "pause_seconds": {"p50": 0.05, "max": 0.06}, "seconds": 2.0}
     )  # fmt: skip
     assert row == ["scale-up ps 2 → 4", "committed", "50 ms", "60 ms", "12 MB", "0 B", "4", "2.0 s"]
+    both = {"kind": "scale-down", "role": "ps", "from": 2, "to": 1, "workers": {"from": 0, "to": 3}}
+    assert scaling_row(both)[0] == "scale-down ps 2 → 1, workers 0 → 3"
     line = final_line({"status": "succeeded", "steps": 1000, "seconds": 10.0}, Path("/runs/demo"))
     assert line == "succeeded; 1,000 steps in 10.0 s; all of it is in /runs/demo"
 

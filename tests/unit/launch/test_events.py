@@ -13,6 +13,7 @@ def test_the_events_of_the_design_are_understood_in_file_order():
     text = """
 - {at_step: 200, scale: {ps: 4}}
 - {at_step: 400, scale: {workers: 1}}
+- {at_step: 450, scale: {workers: 3, ps: 2}}
 - {at_step: 500, rebalance: true}
 - {at_step: 550, replace: ps-1}
 - {at_step: 600, kill: ps-1}
@@ -20,8 +21,9 @@ def test_the_events_of_the_design_are_understood_in_file_order():
 - {at_seconds: 30, hang: worker-1}
 """
     assert parse_events(text) == (
-        ScriptedEvent("scale", "ps", 4, at_step=200),
-        ScriptedEvent("scale", "workers", 1, at_step=400),
+        ScriptedEvent("scale", ps=4, at_step=200),
+        ScriptedEvent("scale", workers=1, at_step=400),
+        ScriptedEvent("scale", ps=2, workers=3, at_step=450),
         ScriptedEvent("rebalance", at_step=500),
         ScriptedEvent("replace", "ps-1", at_step=550),
         ScriptedEvent("kill", "ps-1", at_step=600),
@@ -54,8 +56,9 @@ def test_an_unknown_key_is_named_with_its_line_and_the_allowed_ones():
         ("- {at_step: true, rebalance: true}", "must be a whole number"),
         ("- {at_seconds: soon, rebalance: true}", "must be a number"),
         ("- {at_step: 1, rebalance: false}", "must be true"),
-        ("- {at_step: 1, scale: 4}", "must be {ps: N} or {workers: N}"),
-        ("- {at_step: 1, scale: {ps: 2, workers: 2}}", "must be {ps: N} or {workers: N}"),
+        ("- {at_step: 1, scale: 4}", "must be {ps: N}, {workers: N} or {ps: N, workers: N}"),
+        ("- {at_step: 1, scale: {}}", "must be {ps: N}, {workers: N} or {ps: N, workers: N}"),
+        ("- {at_step: 1, scale: {ps: 2, workers: -2}}", "`workers` must be a whole number, 0 or more"),
         ("- {at_step: 1, scale: {servers: 2}}", "unknown key `servers` in `scale`; allowed are ps, workers"),
         ("- {at_step: 1, scale: {ps: 0}}", "1 or more"),
         ("- {at_step: 1, scale: {workers: -1}}", "0 or more"),
@@ -138,3 +141,9 @@ def test_no_more_is_read_than_anybody_can_mean(tmp_path):
     whole = "- {at_step: 1, rebalance: true}\n" * (events.BYTES_MAX // 32)
     (tmp_path / "many.yaml").write_text(whole)
     assert len(load_events(tmp_path / "many.yaml")) == events.BYTES_MAX // 32
+
+
+def test_an_event_that_scales_both_names_both():
+    event = ScriptedEvent("scale", ps=2, workers=0, at_step=450)
+    assert event.sizes == {"ps": 2, "workers": 0}
+    assert str(event) == "scale ps to 2 and workers to 0 at step 450"

@@ -18,7 +18,7 @@ def test_defaults_leave_room_to_scale():
 
 
 def test_events_and_flags_raise_the_defaults():
-    events = [ScriptedEvent("scale", "ps", 6, at_step=1), ScriptedEvent("scale", "workers", 5, at_step=2)]
+    events = [ScriptedEvent("scale", ps=6, at_step=1), ScriptedEvent("scale", workers=5, at_step=2)]
     resolved = limits(events)
     assert (resolved.max_ps, resolved.slots, resolved.max_workers) == (6, 12, 5)
     assert limits(ps=5).slots == 10
@@ -52,9 +52,9 @@ def test_impossible_counts_are_refused_by_flag(given, part):
 @pytest.mark.parametrize(
     ("event", "given", "part"),
     [
-        (ScriptedEvent("scale", "ps", 9, at_step=1), {"slots": 8}, "more PS than the 8 slots"),
-        (ScriptedEvent("scale", "ps", 4, at_step=1), {"max_ps": 3}, "must lie between --min-ps 1 and --max-ps 3"),
-        (ScriptedEvent("scale", "workers", 0, at_step=1), {"min_workers": 1}, "must lie between --min-workers 1"),
+        (ScriptedEvent("scale", ps=9, at_step=1), {"slots": 8}, "more PS than the 8 slots"),
+        (ScriptedEvent("scale", ps=4, at_step=1), {"max_ps": 3}, "must lie between --min-ps 1 and --max-ps 3"),
+        (ScriptedEvent("scale", workers=0, at_step=1), {"min_workers": 1}, "must lie between --min-workers 1"),
         (ScriptedEvent("kill", "evaluator-0", at_step=1), {}, "started with --evaluator"),
         (ScriptedEvent("kill", "chief-1", at_step=1), {}, "the chief is chief-0"),
     ],

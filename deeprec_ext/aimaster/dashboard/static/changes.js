@@ -23,7 +23,7 @@ export class Changes {
     this.scalings = new Table($("scaling-table"), [
       { id: "id", title: "#", number: true, sort: (row) => row.id, show: (row) => row.id },
       { id: "time", title: "when", show: (row) => when(row.started) },
-      { id: "what", title: "what", show: (row) => `${row.kind} ${row.role === "ps" ? "PS" : "workers"}${row.from !== row.to ? ` ${row.from} → ${row.to}` : ""}` },
+      { id: "what", title: "what", show: f.scaling },
       { id: "outcome", title: "outcome", sort: (row) => row.outcome, show: (row, cell) => chip(cell, OUTCOMES[row.outcome] || "busy", (row.outcome || (row.started ? row.state : "queued")).replace("_", " ").toLowerCase()) },
       { id: "pause", title: "pause", number: true, hint: "longest standstill of a trainer", sort: (row) => row.pause || 0, show: (row) => (row.pause === null ? "" : f.seconds(row.pause)) },
       { id: "bytes", title: "moved", number: true, sort: (row) => row.bytes, show: (row) => (row.bytes ? f.bytes(row.bytes) : "") },

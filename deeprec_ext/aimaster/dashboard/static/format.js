@@ -78,3 +78,10 @@ export function moment(unix) {
 }
 
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+
+/** `scale-up PS 2 → 4`; where the workers change with the PS, `scale-up PS 2 → 4, workers 3 → 1`. */
+export function scaling(one) {
+  const size = one.from !== one.to ? ` ${one.from} → ${one.to}` : "";
+  const workers = one.workers ? `, workers ${one.workers.join(" → ")}` : "";
+  return `${one.kind} ${one.role === "ps" ? "PS" : "workers"}${size}${workers}`;
+}

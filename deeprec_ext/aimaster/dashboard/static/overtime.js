@@ -126,9 +126,8 @@ export class OverTime {
 }
 
 export function describeScaling(one) {
-  const size = one.from !== one.to ? ` ${one.from} → ${one.to}` : "";
   const pause = one.pause !== null && one.pause !== undefined ? `, pause ${f.seconds(one.pause)}` : "";
-  return `${one.kind} ${one.role}${size}: ${one.outcome || one.state.toLowerCase()}${pause}`;
+  return `${f.scaling(one)}: ${one.outcome || one.state.toLowerCase()}${pause}`;
 }
 
 const runningMark = (one, now) => ({ kind: "scaling", time: one.started || now, until: now, text: describeScaling(one) });

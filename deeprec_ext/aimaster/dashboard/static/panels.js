@@ -57,8 +57,7 @@ export function stepper({ scaling, queued }) {
   if (!scaling) return box.replaceChildren(h("b", {}, queued ? `${f.plural(queued, "scaling")} queued` : ""), h("span", { class: "note" }, "begins as soon as the model is known and nothing else is under way"));
   const states = scaling.role === "ps" ? STATES : WORKER_STATES;
   const at = states.indexOf(scaling.state);
-  const size = scaling.from !== scaling.to ? ` ${scaling.from} → ${scaling.to}` : "";
-  const title = `${scaling.kind} ${scaling.role === "ps" ? "PS" : "workers"}${size}`;
+  const title = f.scaling(scaling);
   const steps = states.map((state, index) => h("span", { class: `state ${index < at ? "done" : index === at ? "now" : ""}`, "aria-current": index === at ? "step" : null }, state.replace("_", " ").toLowerCase()));
   return box.replaceChildren(h("b", {}, title), ...steps, h("span", { class: "note" }, `${scaling.detail}${queued ? ` · ${queued} more queued` : ""}`));
 }

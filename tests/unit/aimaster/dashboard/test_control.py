@@ -97,7 +97,7 @@ def test_another_page_in_the_same_browser_cannot_scale(tmp_path: Path) -> None:
     "wanted, status, what",
     [
         ({}, 409, "exactly one"),
-        ({"ps": 2, "workers": 2}, 409, "exactly one"),
+        ({"ps": 2, "rebalance": True}, 409, "exactly one"),
         ({"ps": 0}, 409, "at least one"),
         ({"ps": 1000}, 409, "slots"),
         ({"replace": "chief-0"}, 409, "cannot be replaced"),

@@ -90,10 +90,10 @@ def test_a_user_s_change_of_replicas_is_a_request(tmp_path: Path, chief: str) ->
         assert scene.sizes()[1] == {"PS": 2, "Worker": 1 if chief else 2}
         scene.edit(PS=3, Worker=more)
         await scene.look()
-        for number, role in ((1, "ps"), (2, "worker")):
-            ended = await it.ended(number)
-            assert (ended.outcome, ended.kind, ended.role, ended.to_count) == ("committed", "scale-up", role, 3)
-        assert [one.asked_reason for one in it.master.scalings.ended] == ["kubectl", "kubectl"]
+        ended = await it.ended()
+        assert (ended.outcome, ended.kind, ended.role, ended.to_count) == ("committed", "scale-up", "ps", 3)
+        assert (ended.workers_from, ended.workers_to) == (1, 3), "one edit is one scaling"
+        assert [one.asked_reason for one in it.master.scalings.ended] == ["kubectl"]
         await it.until(lambda: it.master.scalings.running is None)
         await scene.written()
         assert scene.sizes() == ({"PS": 3, "Worker": more},) * 2
@@ -284,6 +284,8 @@ ENDED = {"kind": "scale-up", "target": "ps", "from_count": 2, "to_count": 3, "se
     ("type_", "role", "fields", "told"),
     [
         ("scaling_queued", "", QUEUED, ("Normal", "ScalingRequested", "scale-up of PS, 2 → 3 (kubectl)")),
+        ("scaling_queued", "", {**QUEUED, "workers_from": 4, "workers_to": 2},
+         ("Normal", "ScalingRequested", "scale-up of PS, 2 → 3, workers 4 → 2 (kubectl)")),
         ("scaling_queued", "", {"kind": "replace", "target": "ps", "returning": "ps-1", "reason": ""},
          ("Normal", "ScalingRequested", "replace of ps-1")),
         ("scaling_ended", "", {**ENDED, "outcome": "committed"},

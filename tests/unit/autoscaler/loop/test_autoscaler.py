@@ -89,7 +89,10 @@ def test_a_decision_becomes_scalings_and_its_outcome_is_measured(tmp_path: Path)
         await it.until(lambda: bool(script.outcomes))
         assert len(it.master.job.cluster.ps) == 3 and len(it.master.job.view().workers) == 3
         observed, decision = next((seen, made) for seen, made in script.added if made.action == "scale")
-        assert {one.decision for one in it.master.job.store.scalings()} == {decision.number}
+        [scaling] = it.master.job.store.scalings()
+        assert (scaling.decision, scaling.both) == (decision.number, True), "one scaling for PS and workers"
+        changes = [(one.role, one.kind, one.from_count, one.to_count) for one in scaler.observed().changes]
+        assert changes == [("ps", "scale-up", 2, 3), ("worker", "scale-up", 1, 2)], "the policy sees one of each role"
         number, outcome, reason, rate = script.outcomes[0]
         assert (number, outcome, reason) == (decision.number, "committed", "") and rate > 0
         assert (observed.size.ps, observed.size.workers, decision.size.ps) == (2, 1, 3)

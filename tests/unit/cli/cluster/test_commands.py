@@ -254,8 +254,12 @@ def test_who_may_not_run_commands_scales_by_the_tfjob(server: Server, capsys: py
     server.api.forbidden = {("get", "pods/exec")}
     assert main(["scale", *N, "ctr", "--workers", "3"]) == 0
     captured = capsys.readouterr()
-    assert "the TFJob is changed instead" in captured.err and "replicas of the TFJob are 4" in captured.out
+    assert "the TFJob is changed instead" in captured.err and "asked for 4 Worker" in captured.out
     assert server.api.objects["tfjobs", "ctr"]["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] == 4
+    assert main(["scale", *N, "ctr", "--ps", "3", "--workers", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"way": "tfjob", "replicas": {"PS": 3, "Worker": 5}}
+    specs = server.api.objects["tfjobs", "ctr"]["spec"]["tfReplicaSpecs"]
+    assert (specs["PS"]["replicas"], specs["Worker"]["replicas"]) == (3, 5)
     assert main(["scale", *N, "ctr", "--hold", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"way": "tfjob", "hold": True}
     assert server.api.objects["tfjobs", "ctr"]["metadata"]["annotations"][f"{ANNOTATION}hold"] == "true"

@@ -61,3 +61,13 @@ def test_a_model_that_begins_anew_is_told_anew_when_it_trains(stream):
     stream.declaring.trained()
     stream.declaring.trained()
     assert stream.sent == ["whole", "whole"]
+
+
+def test_the_bytes_of_each_slot_are_those_of_the_graph_that_was_declared_last(stream):
+    assert stream.declaring.slot_bytes() == {}
+    stream.declaring.declare(pb.Catalogue(fingerprint="early", variables=[pb.Variable(name="a", slot=3, bytes=10)]))
+    tables = [
+        pb.Variable(name=name, slot=slot, bytes=size) for name, slot, size in (("a", 3, 10), ("b", 3, 5), ("c", 0, 7))
+    ]
+    stream.declaring.complete(pb.Catalogue(fingerprint="whole", variables=tables))
+    assert stream.declaring.slot_bytes() == {0: 7, 3: 15}

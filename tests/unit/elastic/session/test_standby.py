@@ -19,6 +19,7 @@ class SessionPool:
         self.missing: list[str] = []
         self.haste = 0
         self.done: list[str] = []
+        self.seconds, self.took = 0.0, lambda seconds: None
 
     def drop_standby(self, keep: Iterable[str]) -> list[str]:
         gone = [one for one in self.ready if one not in set(keep)]
@@ -30,6 +31,7 @@ class SessionPool:
 
     def prepare(self, wanted: str, *, standby: bool) -> None:
         assert standby
+        self.took(self.seconds)
         self.ready.append(wanted)
         self.done.append(f"prepare {wanted}")
 
@@ -57,6 +59,7 @@ class Rig:
         self.queue: collections.deque[Callable[[], None]] = collections.deque()
         self.pool, self.retired = SessionPool(), list[str]()
         self.memory = 0.5
+        self.pool.took = self.pass_by
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(module, "available_memory_share", lambda: self.memory)
         rig = self
@@ -77,6 +80,9 @@ class Rig:
             lambda: self.hold_until - self.now,
         )  # fmt: skip
         self.standby.delay_seconds = delay_seconds
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
 
     def work(self) -> None:
         """One job of the thread that prepares."""
@@ -155,19 +161,37 @@ def test_the_present_session_is_not_improved_as_long_as_standby_sessions_are_sti
     assert rig.pool.done == ["prepare a", "improve"]
 
 
-def test_after_a_change_of_the_ps_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_change_of_the_ps_the_most_important_are_made_at_once_and_the_rest_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = Rig(monkeypatch, delay_seconds=30.0)
+    rig.wanted, rig.pool.missing = ["a", "b", "c", "d"], ["a"]
+    rig.pool.seconds = 0.6 * module.EARLY_SECONDS
     rig.standby.placed()
     rig.standby.soon()
-    rig.work()
-    assert rig.pool.ready == []
-    rig.sleep(20.0)
-    rig.standby.placed()  # another change meanwhile: from then on
+    while rig.queue:
+        rig.work()
+    assert rig.pool.done == ["prepare a", "prepare b"], "then the seconds are spent"
     rig.sleep(10.0)
-    rig.work()
-    assert rig.pool.ready == []
-    rig.sleep(20.0)
-    rig.work()
+    rig.standby.placed()  # another change meanwhile: from then on
+    rig.wanted = ["e", "f", "g"]
+    rig.sleep(15.0)
+    while rig.queue:
+        rig.work()
+    assert rig.pool.done == ["prepare a", "prepare b", "prepare e", "prepare f"]
+    rig.sleep(30.0)
+    while rig.queue:
+        rig.work()
+    assert rig.pool.ready == ["e", "f", "g"]
+
+
+def test_a_slow_machine_prepares_one_at_once_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch, delay_seconds=90.0)
+    rig.pool.seconds = 4 * module.EARLY_SECONDS
+    rig.standby.placed()
+    rig.standby.soon()
+    while rig.queue:
+        rig.work()
     assert rig.pool.ready == ["a"]
 
 

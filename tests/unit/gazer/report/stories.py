@@ -133,7 +133,8 @@ def eventful() -> Story:
         requests={"ps": Request(2.0, 4e9)}, traces=traces(ops=ops, edges=edges), steps=9000,
         scalings=(
             Scaling("scale-up", "ps", BEGAN + 100, 4.2, "committed", "", 1, 2, (0.12, 0.18, 0.31), 52_000_000, 1_200_000, 2),
-            Scaling("scale-up", "ps", BEGAN + 150, 30.0, "rolled_back", "ps-2 did not register within 25 s", 2, 3),
+            Scaling("scale-up", "ps", BEGAN + 150, 30.0, "rolled_back", "ps-2 did not register within 25 s", 2, 3,
+                    workers_from=1, workers_to=3),
         ),
         failures=(Failure("ps-1", "killed by signal 9", BEGAN + 200, 0.05, 0.31, "promotion", 0, 2.2, 1280),),
         data={"records": 1000, "trained": 990, "left": 10, "lost": 0, "repeated": 4, "stale": 1280, "set_aside": 0,
