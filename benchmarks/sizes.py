@@ -67,7 +67,7 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Measured:
-    """One window. CPU in cores: mean of a trainer, sum of all PS, and what other processes of the machine used."""
+    """One window. CPU in cores: mean of a trainer, sum of all PS, what other processes of the machine used, the busiest PS."""
 
     size: Size
     seconds: float
@@ -77,6 +77,7 @@ class Measured:
     ps_cpu: float
     others_cpu: float
     probe_seconds: float = 0.0  # mean of `speed.probe` meanwhile
+    ps_cpu_most: float = 0.0
 
 
 class Rig:
@@ -134,6 +135,7 @@ class Rig:
             round(sum(cpu[name] for name in job.trainers) / len(job.trainers), 5),
             round(sum(cpu[name] for name in servers), 5),
             round((machine_after - machine) / length - sum(cpu.values()), 3), statistics.fmean(probes),
+            round(max(cpu[name] for name in servers), 5),
         )  # fmt: skip
 
     def _resize(self, name: str, cpu: float) -> None:

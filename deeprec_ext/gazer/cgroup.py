@@ -91,6 +91,12 @@ class Group:
             quota, period = self._number("cpu.cfs_quota_us"), self._number("cpu.cfs_period_us")
         return quota / period if quota > 0 and period > 0 else 0.0
 
+    def used_seconds(self) -> float:
+        """Processor time of all processes of the group, so far; 0: not known."""
+        if self.version == 2:
+            return self._field("cpu.stat", "usage_usec") / 1e6
+        return self._number("cpuacct.usage") / 1e9  # both controllers are mounted together wherever we have looked
+
     def throttled_seconds(self) -> float:
         """For want of quota, so far."""
         if self.version == 2:
@@ -197,6 +203,16 @@ class Cgroup:
     def leaf(self) -> Path | None:
         """Folder of the group that the process itself is in."""
         return next((one.path for one in (*self._memory, *self._cpu)), None)
+
+    def shared_quota(self, *, own: bool) -> tuple[float, float]:
+        """(cores, processor seconds used so far) of the lowest CPU limit that holds for other roles too; 0, 0: none.
+
+        Args:
+            own: the group of this process is shared, too; else only those above it are.
+        """
+        limits = [(limit, group) for group in self._cpu[0 if own else 1 :] if (limit := group.cpu_limit_cores())]
+        limit, group = min(limits, key=lambda one: one[0], default=(0.0, None))
+        return limit, group.used_seconds() if group is not None else 0.0
 
     def sample(self) -> CgroupSample:
         """What the files say now; never raises."""

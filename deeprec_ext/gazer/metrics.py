@@ -1,8 +1,8 @@
 """What Gazer measures: one table that the store, the exporter, the dashboard and the report share.
 
-A *subject* is what a value belongs to: the name of a role (`ps-0`, `worker-1`), a slot (`slot-3`), or `job`. Values are
-rates and shares over the interval of a sample, so that means over longer times are simply means; the highest value is kept
-beside the mean.
+A *subject* is what a value belongs to: the name of a role (`ps-0`, `worker-1`), a slot (`slot-3`), a host (`host-0`), or
+`job`. Values are rates and shares over the interval of a sample, so that means over longer times are simply means; the highest
+value is kept beside the mean.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAUSE_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 @dataclass(frozen=True)
 class Metric:
-    """One column. `of`: process (every role), trainer, ps, slot or job. `unit`: seconds, bytes, cores, share, ..."""
+    """One column. `of`: process (every role), trainer, ps, slot, host or job. `unit`: seconds, bytes, cores, share, ..."""
 
     name: str
     of: str
@@ -61,6 +61,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("touched_rows_per_second", "slot", "rows per second", "distinct rows written, as backups collect them"),
     Metric("bytes", "slot", "bytes", "variables on the slot"),
     Metric("rows", "slot", "rows", "rows of the tables on the slot"),
+    Metric("cores", "host", "cores", "processors that processes of the job may use there"),
+    Metric("job_cores", "host", "cores", "CPU time per second of the PS and trainers there"),
+    Metric("others_cores", "host", "cores", "CPU time per second of everybody else there"),
     Metric("ps", "job", "processes", "parameter servers in the view"),
     Metric("workers", "job", "processes", "trainers in the view, with the chief"),
     Metric("steps_per_second", "job", "steps per second", "completed steps of all trainers"),
@@ -70,7 +73,7 @@ METRICS: tuple[Metric, ...] = (
 )
 
 _OF = {"aimaster": ("process",), "evaluator": ("process",), "ps": ("process", "ps"), "chief": ("process", "trainer"),
-       "worker": ("process", "trainer"), "slot": ("slot",), "job": ("job",)}  # fmt: skip
+       "worker": ("process", "trainer"), "slot": ("slot",), "host": ("host",), "job": ("job",)}  # fmt: skip
 
 
 def metrics_of(subject: str) -> Mapping[str, Metric]:

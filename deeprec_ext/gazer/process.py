@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from deeprec_ext.gazer.cgroup import Cgroup, read
+from deeprec_ext.gazer.host import HostReader
 from deeprec_ext.gazer.proctable import TICKS_A_SECOND, stat_fields
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -47,6 +48,7 @@ class ProcessReader:
     def __init__(self, root: str = "/") -> None:
         self._proc = os.path.join(root, "proc")
         self._cgroup = Cgroup(root)
+        self._host = HostReader(root, self._cgroup)
         self._samples = 0
         self._shared = False
 
@@ -71,6 +73,10 @@ class ProcessReader:
             threads=threads,
             shared_limits=self._shared,
         )
+
+    def read_host(self) -> pb.HostSample:
+        """Of the machine, or of what a container leaves of it."""
+        return self._host.read(self._shared)
 
     def _stat(self) -> tuple[float, int, int]:
         """(CPU seconds, resident bytes, threads)."""

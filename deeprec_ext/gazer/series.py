@@ -37,7 +37,7 @@ CREATE INDEX gazer_traces_of ON gazer_traces (subject, id);
 """
 """Times of samples are Unix milliseconds, of the end of their interval. Metrics: names in the order of the values."""
 
-_SUBJECT = re.compile(r"job|aimaster|(ps|chief|worker|evaluator|slot)-\d{1,6}")
+_SUBJECT = re.compile(r"job|aimaster|(ps|chief|worker|evaluator|slot|host)-\d{1,6}")
 
 
 class Rows(Protocol):

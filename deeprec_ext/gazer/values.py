@@ -46,6 +46,23 @@ def process_values(sample: pb.ProcessSample, before: pb.ProcessSample | None, se
     return found
 
 
+def host_values(sample: pb.HostSample, before: pb.HostSample | None, seconds: float) -> dict[str, float]:
+    """`cores` and `busy_cores` of the processors, `quota_cores` and `quota_busy_cores` of a quota, as far as they are known."""
+    found: dict[str, float] = {}
+    for cores, total, busy in (
+        ("cores", "busy_seconds", "busy_cores"),
+        ("quota_cores", "quota_seconds", "quota_busy_cores"),
+    ):
+        most, new = getattr(sample, cores), getattr(sample, total)
+        old = getattr(before, total) if before is not None else 0.0
+        if not usable(most) or not most:
+            continue
+        found[cores] = most
+        if seconds > 0 and usable(new) and usable(old) and 0 < old <= new:
+            found[busy] = min(most, (new - old) / seconds)
+    return found
+
+
 def step_values(sample: pb.StepSample, seconds: float) -> dict[str, float]:
     """Metrics of a trainer. Where the batch size is unknown there are no examples."""
     found: dict[str, float] = {}

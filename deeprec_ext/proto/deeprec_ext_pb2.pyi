@@ -698,6 +698,18 @@ class ProcessSample(_message.Message):
     shared_limits: bool
     def __init__(self, cpu_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., working_set_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., cpu_limit_cores: _Optional[float] = ..., throttled_seconds: _Optional[float] = ..., oom_kills: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., open_files: _Optional[int] = ..., threads: _Optional[int] = ..., shared_limits: bool = ...) -> None: ...
 
+class HostSample(_message.Message):
+    __slots__ = ("cores", "busy_seconds", "quota_cores", "quota_seconds")
+    CORES_FIELD_NUMBER: _ClassVar[int]
+    BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_CORES_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    cores: float
+    busy_seconds: float
+    quota_cores: float
+    quota_seconds: float
+    def __init__(self, cores: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., quota_cores: _Optional[float] = ..., quota_seconds: _Optional[float] = ...) -> None: ...
+
 class StepSample(_message.Message):
     __slots__ = ("steps", "examples", "median_seconds", "p95_seconds", "longest_seconds", "gate_wait_seconds", "input_wait_seconds", "histogram", "training", "histogram_seconds")
     STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -809,20 +821,22 @@ class SlotRows(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., rows_touched: _Optional[int] = ...) -> None: ...
 
 class GazerReport(_message.Message):
-    __slots__ = ("interval_seconds", "process", "steps", "traces", "touched", "trouble")
+    __slots__ = ("interval_seconds", "process", "steps", "traces", "touched", "trouble", "host")
     INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     TRACES_FIELD_NUMBER: _ClassVar[int]
     TOUCHED_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     interval_seconds: float
     process: ProcessSample
     steps: StepSample
     traces: _containers.RepeatedCompositeFieldContainer[Trace]
     touched: _containers.RepeatedCompositeFieldContainer[SlotRows]
     trouble: str
-    def __init__(self, interval_seconds: _Optional[float] = ..., process: _Optional[_Union[ProcessSample, _Mapping]] = ..., steps: _Optional[_Union[StepSample, _Mapping]] = ..., traces: _Optional[_Iterable[_Union[Trace, _Mapping]]] = ..., touched: _Optional[_Iterable[_Union[SlotRows, _Mapping]]] = ..., trouble: _Optional[str] = ...) -> None: ...
+    host: HostSample
+    def __init__(self, interval_seconds: _Optional[float] = ..., process: _Optional[_Union[ProcessSample, _Mapping]] = ..., steps: _Optional[_Union[StepSample, _Mapping]] = ..., traces: _Optional[_Iterable[_Union[Trace, _Mapping]]] = ..., touched: _Optional[_Iterable[_Union[SlotRows, _Mapping]]] = ..., trouble: _Optional[str] = ..., host: _Optional[_Union[HostSample, _Mapping]] = ...) -> None: ...
 
 class Saved(_message.Message):
     __slots__ = ("step",)

@@ -14,8 +14,9 @@ def observe(job: SimulatedJob, number: int, now: float, busy: bool = False) -> O
     return building.observation(
         number=number, time=now - job.started, size=job.size, limits=job.work.limits, objective=job.work.objective,
         deadline_seconds=job.work.deadline_seconds, model=model(job), windows=job.windows, roles=roles(job, now),
-        slots=slots(job), changes=job.changes, losses=job.losses, progress=Progress(int(job.done), int(job.work.examples)),
-        backups=job.model.backups, copies_bytes=0, hold=False, busy=busy, reclaimed=job.reclaimed,
+        hosts=(), one_host=False, slots=slots(job), changes=job.changes, losses=job.losses,
+        progress=Progress(int(job.done), int(job.work.examples)), backups=job.model.backups,
+        copies_bytes=0, hold=False, busy=busy, reclaimed=job.reclaimed,
     )  # fmt: skip
 
 

@@ -172,7 +172,8 @@ class SimulatedJob:
                 Window(
                     round(start, 3), WINDOW_SECONDS, self.size, round(self.rate * share, 3), self.model.batch, busy,
                     input_wait_share=0.0, trainer_cpu_cores=round(trainer * share, 5),
-                    ps_cpu_cores=round(served * share, 5), preparing=False,
+                    ps_cpu_cores=round(served * share, 5), ps_cpu_most_cores=0.0, preparing=False, host_cores=0.0,
+                    others_cores=0.0,
                 )
             )  # fmt: skip
         self.quiet_since = end

@@ -39,6 +39,7 @@ OUTSTAYED = "killed: its script had ended, its process had not"
 class KubernetesBackend:
     """Implements PodBackend. `trained` and `reclaimed` are set by whoever wires it; `begin` comes before anything else."""
 
+    one_host = False
     resizes_in_place = False  # servers before 1.27 cannot, and later ones need not
 
     def __init__(

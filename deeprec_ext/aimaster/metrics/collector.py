@@ -20,6 +20,7 @@ from itertools import islice
 
 from deeprec_ext.aimaster.ledger import Ledger
 from deeprec_ext.aimaster.membership.members import Member
+from deeprec_ext.aimaster.metrics.hosts import HostUse, OnHost, hosts_of
 from deeprec_ext.aimaster.metrics.lasting import Lasting
 from deeprec_ext.aimaster.metrics.questions import Reading, to_reply
 from deeprec_ext.aimaster.metrics.tally import Tally
@@ -41,6 +42,9 @@ TRACES_PER_REPORT, TRACES_WAITING_MAX, TRACES_WRITTEN_AT_ONCE = 2, 256, 50
 TROUBLES_MAX, TEXT_MAX = 3, 500
 """Lines per incarnation about parts of Gazer that are off there, and characters of one."""
 
+HOSTS_MAX = 10_000
+"""Hosts that a job has been on and that have a number; nobody tells of further ones."""
+
 CHECKPOINT_SECONDS = 30.0
 """How often the store's log is copied into its database, in a thread. Else a commit would do so now and then, on the loop."""
 
@@ -53,6 +57,8 @@ class _Seen:
     at: float  # monotonic
     every: float = 0.0  # seconds between its reports; a script may want others than the job
     process: pb.ProcessSample | None = None
+    host: pb.HostSample | None = None
+    of_host: dict[str, float] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
     touched: dict[int, float] = field(default_factory=dict)  # slot -> rows per second
     steps: Lasting = field(default_factory=Lasting)
@@ -77,6 +83,9 @@ class MetricsCollector:
         self._traced: dict[str, loads.PerStep] = {}  # trainer -> what is typical of them
         self._traces: deque[tuple[float, str, bytes]] = deque(maxlen=TRACES_WAITING_MAX)
         self._latest: dict[str, dict[str, float]] = {}
+        self.hosts: Mapping[str, HostUse] = {}
+        """By `host-0`: those that processes of the job run on, over the last interval."""
+        self._host_numbers: dict[str, int] = {}  # place -> number, in the order in which they were seen first
         self._facts: dict[str, pb.RoleStatus] = {}
         self._own: tuple[float, pb.ProcessSample] | None = None
         self._reader = ProcessReader()
@@ -101,6 +110,9 @@ class MetricsCollector:
         if report.HasField("process"):
             seen.values.update(values.process_values(report.process, seen.process, seconds))
             seen.process = report.process
+        if report.HasField("host"):
+            seen.of_host = values.host_values(report.host, seen.host, seconds)
+            seen.host = report.host
         if member.is_trainer:
             if report.HasField("steps"):
                 seen.values.update(values.step_values(report.steps, seconds))
@@ -193,6 +205,9 @@ class MetricsCollector:
         for name, more in of_ps.items():
             found.setdefault(name, {}).update(more)
         found.update(self._slots(of_slots, current))
+        self.hosts = self._of_hosts(current)
+        for name, use in self.hosts.items():
+            found[name] = {"cores": use.cores, "job_cores": use.job_cores, "others_cores": use.others_cores}
         found["job"] = self._of_job(found)
         found["aimaster"] = self._of_aimaster()
         return found
@@ -229,6 +244,22 @@ class MetricsCollector:
             known = {slot: {"bytes": float(sizes[slot]), "rows": float(rows[slot])} for slot in range(slots)}
             self._model = (catalogue, known if catalogue.variables else {})
         return self._model[1]
+
+    def _of_hosts(self, current: Mapping[str, _Seen]) -> dict[str, HostUse]:
+        """By `host-0`, numbered in the order in which they were seen first."""
+        taking_part = [
+            (member.place, member.role == pb.PS, current[member.name]) for member in self._job.members
+            if member.name in current and (member.role == pb.PS or member.is_trainer) and member.admitted
+        ]  # fmt: skip
+        found = {}
+        for place, use in hosts_of(
+            OnHost(place, ps, seen.values.get("cpu_cores", 0.0), seen.of_host) for place, ps, seen in taking_part
+        ).items():
+            if len(self._host_numbers) < HOSTS_MAX:
+                self._host_numbers.setdefault(place, len(self._host_numbers))
+            if place in self._host_numbers:
+                found[f"host-{self._host_numbers[place]}"] = use
+        return found
 
     def _of_job(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         job = self._job

@@ -53,6 +53,9 @@ class PodBackend(Protocol):
     resizes_in_place: bool
     """Whether `resize` changes pods that run; else only those to come."""
 
+    one_host: bool
+    """Whether all pods, those to come too, share one machine."""
+
     async def create(self, name: str) -> None:
         """Starts the pod unless it runs. Raises UnreachableError when the backend does not answer."""
 
@@ -91,7 +94,8 @@ class LauncherBackend:
 
     def __init__(self, address: str, job: str, certs: str | None, *, elsewhere: bool = False) -> None:
         self._address, self._certs = address, certs
-        self._elsewhere, self.resizes_in_place = elsewhere, not elsewhere
+        self._elsewhere = elsewhere
+        self.resizes_in_place = self.one_host = not elsewhere
         self._waiting: dict[str, str] = {}
         self._name = credentials.server_name("launcher", job)
         self._channel: grpc.aio.Channel | None = None

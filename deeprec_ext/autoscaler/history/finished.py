@@ -35,6 +35,7 @@ POINTS_MAX = 2000
 TRACES_MAX = 20
 
 _JOB = ("ps", "workers", "examples_per_second", "steps_per_second")
+_HOST = ("cores", "others_cores")
 _PROCESS = ("cpu_cores", "cpu_limit_cores", "rss_bytes", "working_set_bytes", "memory_limit_bytes")
 
 LIMITS = {"ps_cpu": "cpu_limit_cores", "worker_cpu": "cpu_limit_cores", "ps_memory_bytes": "memory_limit_bytes",
@@ -64,9 +65,9 @@ def finished_job(
     store = Store(workdir / "aimaster.db", read_only=True)
     try:
         series = Series(store)
-        names = [name for name in series.subjects() if name.startswith(("ps-", "chief-", "worker-"))]
+        names = [name for name in series.subjects() if name.startswith(("ps-", "chief-", "worker-", "host-"))]
         lines: dict[str, dict[str, Line]] = {}
-        for line in series.query(["job", *names], sorted({*_JOB, *_PROCESS}), points=POINTS_MAX):
+        for line in series.query(["job", *names], sorted({*_JOB, *_HOST, *_PROCESS}), points=POINTS_MAX):
             lines.setdefault(line.subject, {})[line.metric] = line
         traces = [trace for _, _, trace in series.traces()[-TRACES_MAX:]]
         try:
@@ -82,7 +83,7 @@ def finished_job(
     batch = examples / steps
     ps, trainers, whole = _of(lines, "ps-"), _of(lines, "chief-", "worker-"), lines.get("job", {})
     limited = frozenset(name for name in LIMITS if getattr(requested, name))
-    windows = tuple(windows_of(whole, ps, trainers, batch, limited))
+    windows = tuple(windows_of(whole, ps, trainers, _of(lines, "host-"), batch, limited))
     each = {
         "ps": (requested.ps_cpu, float(requested.ps_memory_bytes)),
         "": (requested.worker_cpu, float(requested.worker_memory_bytes)),
@@ -105,13 +106,18 @@ def _fitted(windows: Sequence[Window]) -> Fitted:
 
 
 def windows_of(
-    job: Values, ps: Mapping[str, Values], trainers: Mapping[str, Values], batch: float, limited: frozenset[str]
+    job: Values,
+    ps: Mapping[str, Values],
+    trainers: Mapping[str, Values],
+    hosts: Mapping[str, Values],
+    batch: float,
+    limited: frozenset[str],
 ) -> list[Window]:
     """One per size that the job had for a while, undisturbed: means over all of that time.
 
     Args:
         job: lines of the subject `job`.
-        ps, trainers: lines of each process.
+        ps, trainers, hosts: lines of each.
         batch: examples per step.
     """
     speed, counts, workers = job.get("examples_per_second"), job.get("ps"), job.get("workers")
@@ -127,7 +133,7 @@ def windows_of(
         whole = all(math.isfinite(value) and value >= 1 and value == round(value) for value in now)
         if time < settled or not whole or not rate > 0:
             continue
-        used, served = _cpu(trainers, time), _cpu(ps, time)
+        used, served = sum(_each(trainers, "cpu_cores", time)), _each(ps, "cpu_cores", time)
         limits = {
             name: _limit(ps if name.startswith("ps_") else trainers, metric, time) if name in limited else 0.0
             for name, metric in LIMITS.items()
@@ -138,7 +144,8 @@ def windows_of(
         )  # fmt: skip
         window = Window(
             time - begin, length, size, rate, batch, ps_busy_share=0.0, input_wait_share=0.0,
-            trainer_cpu_cores=used / now[1], ps_cpu_cores=served, preparing=False,
+            trainer_cpu_cores=used / now[1], ps_cpu_cores=sum(served), ps_cpu_most_cores=max(served, default=0.0),
+            preparing=False, host_cores=sum(_each(hosts, "cores", time)), others_cores=sum(_each(hosts, "others_cores", time)),
         )  # fmt: skip
         found.setdefault(size, []).append((time, length, window))
     return [
@@ -149,12 +156,16 @@ def windows_of(
 def _merge(windows: Sequence[Window]) -> Window:
     """Medians: a backup or a checkpoint now and then is part of no size."""
     first = windows[0]
+
+    def middle(name: str) -> float:
+        return round(statistics.median(getattr(window, name) for window in windows), 5)
+
     return Window(
         round(first.start, 3), round(sum(window.seconds for window in windows), 3), first.size,
-        round(statistics.median(window.examples_per_second for window in windows), 3), first.examples_per_step,
-        ps_busy_share=0.0, input_wait_share=0.0, preparing=False,
-        trainer_cpu_cores=round(statistics.median(window.trainer_cpu_cores for window in windows), 5),
-        ps_cpu_cores=round(statistics.median(window.ps_cpu_cores for window in windows), 5),
+        round(middle("examples_per_second"), 3), first.examples_per_step,
+        ps_busy_share=0.0, input_wait_share=0.0, trainer_cpu_cores=middle("trainer_cpu_cores"),
+        ps_cpu_cores=middle("ps_cpu_cores"), ps_cpu_most_cores=middle("ps_cpu_most_cores"), preparing=False,
+        host_cores=middle("host_cores"), others_cores=middle("others_cores"),
     )  # fmt: skip
 
 
@@ -168,10 +179,10 @@ def _at(line: Line | None, time: float) -> float:
     return line.means[place] if line is not None and place >= 0 else math.nan
 
 
-def _cpu(processes: Mapping[str, Values], time: float) -> float:
-    """Of all that live at this moment, in cores."""
-    used = [_alive(values.get("cpu_cores"), time) for values in processes.values()]
-    return sum(value for value in used if value > 0)
+def _each(subjects: Mapping[str, Values], metric: str, time: float) -> list[float]:
+    """Of all that are there at this moment and have it."""
+    found = [_alive(values.get(metric), time) for values in subjects.values()]
+    return [value for value in found if value > 0]
 
 
 def _alive(line: Line | None, time: float) -> float:

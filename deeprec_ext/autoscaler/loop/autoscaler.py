@@ -65,9 +65,13 @@ class Autoscaler:
 
     def __init__(
         self, job: Job, scalings: ScalingQueue, resize: Callable[[str, float, int], Awaitable[None]], latest: Latest,
-        decide: Callable[[Observed], Decision], record: Record, *, resizes_in_place: bool = True,
+        decide: Callable[[Observed], Decision], record: Record, *, resizes_in_place: bool = True, one_host: bool = True,
     ) -> None:  # fmt: skip
-        """`resizes_in_place`: else `resize` says how pods to come are, and those that are there are replaced."""
+        """`resizes_in_place`: else `resize` says how pods to come are, and those that are there are replaced.
+
+        `one_host`: pods to come run on the same host.
+        """
+        self._one_host = one_host
         self._job, self._scalings, self._resize, self._latest = job, scalings, resize, latest
         self._resizes_in_place = resizes_in_place
         self._decide, self._record = decide, record
@@ -132,6 +136,8 @@ class Autoscaler:
             input_wait_share=sum(waiting) / len(waiting) if waiting else 0.0,
             trainer_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in trainers},
             ps_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in job.members if m.role == pb.PS},
+            host_cores=sum(host.cores for host in job.metrics.hosts.values()),
+            others_cores=sum(host.others_cores for host in job.metrics.hosts.values()),
         )  # fmt: skip
 
     def _quiet(self) -> bool:
@@ -155,7 +161,7 @@ class Autoscaler:
     def observed(self) -> Observed:
         return observe(
             self._job, self._scalings, number=self._record.next_number, windows=self._windows.all(), latest=self._latest,
-            growth=self._growth, hold=self._job.held,
+            growth=self._growth, hold=self._job.held, one_host=self._one_host,
         )  # fmt: skip
 
     async def preview(self) -> tuple[Decision, Observed]:

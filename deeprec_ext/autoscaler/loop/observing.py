@@ -17,6 +17,7 @@ from deeprec_ext.autoscaler.observe.features import model_of
 from deeprec_ext.autoscaler.observe.growth import Growth
 from deeprec_ext.autoscaler.observe.observed import (
     Change,
+    Host,
     Limits,
     Loss,
     Observed,
@@ -67,16 +68,18 @@ def observe(
     latest: Latest,
     growth: Growth,
     hold: bool,
+    one_host: bool,
 ) -> Observed:
     """Times are seconds since the start of the job."""
     return building.observation(
         number=number, time=max(0.0, job.clock.wall() - job.started), size=size_of(job), limits=limits_of(job.spec),
         objective=job.settings.objective, deadline_seconds=job.settings.deadline_seconds,
         model=model_of(job.catalogue, slots=job.spec.slots, batch_size=examples_per_step(job.members.trainers().values())),
-        windows=windows, roles=roles_of(job, latest, growth), slots=slots_of(job, latest),
-        changes=changes_of(scalings.records(), job.started), losses=losses_of(job.store.failures(), job.started),
-        progress=progress_of(job), backups=job.choices.peer, copies_bytes=copies_of(job), hold=hold,
-        busy=scalings.running is not None or bool(scalings.queue), reclaimed=reclaimed_of(job),
+        windows=windows, roles=roles_of(job, latest, growth), hosts=hosts_of(job), one_host=one_host,
+        slots=slots_of(job, latest), changes=changes_of(scalings.records(), job.started),
+        losses=losses_of(job.store.failures(), job.started), progress=progress_of(job), backups=job.choices.peer,
+        copies_bytes=copies_of(job), hold=hold, busy=scalings.running is not None or bool(scalings.queue),
+        reclaimed=reclaimed_of(job),
     )  # fmt: skip
 
 
@@ -85,6 +88,13 @@ def examples_per_step(trainers: Iterable[Member]) -> float:
     beats = [member.heartbeat for member in trainers if member.heartbeat.steps_per_second > 0]
     known = [beat.examples_per_second / beat.steps_per_second for beat in beats if beat.examples_per_second > 0]
     return sum(known) / len(known) if known else 0.0
+
+
+def hosts_of(job: Job) -> list[Host]:
+    return [
+        Host(name, use.cores, round(use.job_cores, 4), round(use.others_cores, 4), use.ps, use.trainers)
+        for name, use in job.metrics.hosts.items()
+    ]
 
 
 def reclaimed_of(job: Job) -> list[str]:

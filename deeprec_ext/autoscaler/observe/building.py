@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from deeprec_ext.autoscaler.observe.observed import (
     Change,
+    Host,
     Limits,
     Loss,
     Model,
@@ -27,15 +28,16 @@ CHANGES_KEPT, LOSSES_KEPT = 40, 40
 
 def observation(
     *, number: int, time: float, size: Size, limits: Limits, objective: str, deadline_seconds: float, model: Model,
-    windows: Iterable[Window], roles: Iterable[RoleUse], slots: Iterable[SlotUse], changes: Sequence[Change],
-    losses: Sequence[Loss], progress: Progress, backups: bool, copies_bytes: int, hold: bool, busy: bool,
-    reclaimed: Iterable[str],
+    windows: Iterable[Window], roles: Iterable[RoleUse], hosts: Iterable[Host], one_host: bool,
+    slots: Iterable[SlotUse], changes: Sequence[Change], losses: Sequence[Loss], progress: Progress,
+    backups: bool, copies_bytes: int, hold: bool, busy: bool, reclaimed: Iterable[str],
 ) -> Observed:  # fmt: skip
     """Of a job that runs. `Observed` says what each value is; changes and losses are given oldest first."""
     return Observed(
         number=number, time=round(time, 3), size=size, limits=limits, objective=objective,
-        deadline_seconds=deadline_seconds, model=model, windows=tuple(windows), roles=tuple(roles), slots=tuple(slots),
-        changes=tuple(changes[-CHANGES_KEPT:]), losses=tuple(losses[-LOSSES_KEPT:]), progress=progress, backups=backups,
+        deadline_seconds=deadline_seconds, model=model, windows=tuple(windows), roles=tuple(roles), hosts=tuple(hosts),
+        one_host=one_host, slots=tuple(slots), changes=tuple(changes[-CHANGES_KEPT:]),
+        losses=tuple(losses[-LOSSES_KEPT:]), progress=progress, backups=backups,
         copies_bytes=copies_bytes, hold=hold, busy=busy, reclaimed=tuple(sorted(reclaimed)), start="",
     )  # fmt: skip
 
@@ -46,8 +48,8 @@ def before_the_start(
     """For decision 0: there is a wish, and nothing to measure yet. `start`: how the size was estimated."""
     return Observed(
         number=0, time=0.0, size=size, limits=limits, objective=objective, deadline_seconds=deadline_seconds,
-        model=Model.unknown(), windows=(), roles=(), slots=(), changes=(), losses=(), progress=Progress(0, 0),
-        backups=backups, copies_bytes=0, hold=False, busy=False, reclaimed=(), start=start,
+        model=Model.unknown(), windows=(), roles=(), hosts=(), one_host=False, slots=(), changes=(), losses=(),
+        progress=Progress(0, 0), backups=backups, copies_bytes=0, hold=False, busy=False, reclaimed=(), start=start,
     )  # fmt: skip
 
 

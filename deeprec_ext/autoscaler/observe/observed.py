@@ -71,7 +71,7 @@ class Window:
 
     ABSENT: ClassVar[Mapping[str, Any]] = {
         "examples_per_step": 0.0, "ps_busy_share": 0.0, "input_wait_share": 0.0, "trainer_cpu_cores": 0.0,
-        "ps_cpu_cores": 0.0, "preparing": False,
+        "ps_cpu_cores": 0.0, "ps_cpu_most_cores": 0.0, "preparing": False, "host_cores": 0.0, "others_cores": 0.0,
     }  # fmt: skip
     GONE: ClassVar[tuple[str, ...]] = ("disturbed",)
 
@@ -84,7 +84,10 @@ class Window:
     input_wait_share: float  # mean over trainers
     trainer_cpu_cores: float  # used, mean over trainers; 0: not known
     ps_cpu_cores: float  # used, sum over PS; 0: not known
+    ps_cpu_most_cores: float  # used by the busiest PS; 0: not known
     preparing: bool  # a trainer built sessions meanwhile: it may be faster without
+    host_cores: float  # sum over the job's hosts, mean over time; 0: not known
+    others_cores: float  # of these, used by others than PS and trainers
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,25 @@ class RoleUse:
     busy_share: float  # PS; 0: not measured
     age_seconds: float  # since it began to work: a PS to serve, a trainer to make steps; 0: it does not yet
     copies_bytes: int  # trainers: complete copies of a single PS' variables, in the working set
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine that processes of the job run on, over the last seconds."""
+
+    ABSENT: ClassVar[Mapping[str, Any]] = {}
+
+    name: str  # host-0, in the order in which they were seen first
+    cores: float  # that the job's processes there may use together: processors, or a lower quota
+    job_cores: float  # used by PS and trainers
+    others_cores: float  # used by everybody else
+    ps: int
+    trainers: int
+
+    @property
+    def free_cores(self) -> float:
+        """What others leave to PS and trainers."""
+        return max(0.0, self.cores - self.others_cores)
 
 
 @dataclass(frozen=True)
@@ -197,9 +219,9 @@ class Observed:
     """Everything `decide` may know at one moment."""
 
     ABSENT: ClassVar[Mapping[str, Any]] = {
-        "objective": "fastest", "deadline_seconds": 0.0, "model": Model.unknown(), "windows": (), "roles": (), "slots": (),
-        "changes": (), "losses": (), "progress": Progress(0, 0), "backups": True, "copies_bytes": 0, "hold": False,
-        "busy": False, "reclaimed": (), "start": "",
+        "objective": "fastest", "deadline_seconds": 0.0, "model": Model.unknown(), "windows": (), "roles": (), "hosts": (),
+        "one_host": False, "slots": (), "changes": (), "losses": (), "progress": Progress(0, 0), "backups": True,
+        "copies_bytes": 0, "hold": False, "busy": False, "reclaimed": (), "start": "",
     }  # fmt: skip
 
     number: int  # of the decision to be made; 0: before the start
@@ -211,6 +233,8 @@ class Observed:
     model: Model
     windows: tuple[Window, ...]
     roles: tuple[RoleUse, ...]
+    hosts: tuple[Host, ...]  # empty: not known
+    one_host: bool  # processes to come run on the host of the others; else on one that has room
     slots: tuple[SlotUse, ...]
     changes: tuple[Change, ...]
     losses: tuple[Loss, ...]

@@ -31,7 +31,10 @@ class _Open:
     busy: float = 0.0
     waiting: float = 0.0
     trainer_cpu: float = 0.0  # core seconds
-    ps_cpu: float = 0.0
+    ps_cpu: dict[str, float] = field(default_factory=dict)  # by PS
+    host_cores: float = 0.0  # summed over ticks that know it
+    others_cores: float = 0.0
+    host_ticks: int = 0
     preparing: bool = False
     ticks: int = 0
     last: float = 0.0  # of the newest tick
@@ -61,7 +64,7 @@ class Windows:
     def observe(
         self, now: float, size: Size, examples: Mapping[str, int], *, quiet: bool, preparing: bool,
         examples_per_step: float, busy_share: float, input_wait_share: float, trainer_cpu: Mapping[str, float],
-        ps_cpu: Mapping[str, float],
+        ps_cpu: Mapping[str, float], host_cores: float, others_cores: float,
     ) -> None:  # fmt: skip
         """One tick.
 
@@ -73,10 +76,14 @@ class Windows:
           examples_per_step: of one trainer; 0: not known.
           trainer_cpu, ps_cpu: core seconds so far, in the same way as examples.
           preparing: a trainer builds sessions beside: nothing counts, unless that lasts longer than our patience.
+          host_cores, others_cores: sums over the job's hosts; 0 cores: not known.
           busy_share: of the busiest PS; input_wait_share: mean over trainers.
         """
-        gained = _gain(self._examples, examples)
-        trained_for, served_for = _gain(self._trainer_cpu, trainer_cpu), _gain(self._ps_cpu, ps_cpu)
+        gained, trained_for = (
+            sum(_gains(self._examples, examples).values()),
+            sum(_gains(self._trainer_cpu, trainer_cpu).values()),
+        )
+        served_for = _gains(self._ps_cpu, ps_cpu)
         if not quiet or size != self._size:
             self._measured_at = now
         if not quiet or size != self._size or (preparing and now - self._measured_at < PATIENCE_SECONDS):
@@ -93,7 +100,12 @@ class Windows:
         window.batches += examples_per_step
         window.batch_ticks += examples_per_step > 0
         window.trainer_cpu += trained_for
-        window.ps_cpu += served_for
+        for who, seconds in served_for.items():
+            window.ps_cpu[who] = window.ps_cpu.get(who, 0.0) + seconds
+        if host_cores > 0:
+            window.host_cores += host_cores
+            window.others_cores += others_cores
+            window.host_ticks += 1
         window.busy += busy_share
         window.waiting += input_wait_share
         window.preparing |= preparing
@@ -129,7 +141,10 @@ class Windows:
                 ps_busy_share=round(window.busy / window.ticks, 4),
                 input_wait_share=round(window.waiting / window.ticks, 4),
                 trainer_cpu_cores=0.0 if window.preparing else round(window.trainer_cpu / elapsed / window.size.trainers, 5),
-                ps_cpu_cores=round(window.ps_cpu / elapsed, 5), preparing=window.preparing,
+                ps_cpu_cores=round(sum(window.ps_cpu.values()) / elapsed, 5),
+                ps_cpu_most_cores=round(max(window.ps_cpu.values(), default=0.0) / elapsed, 5), preparing=window.preparing,
+                host_cores=round(window.host_cores / max(1, window.host_ticks), 3),
+                others_cores=round(window.others_cores / max(1, window.host_ticks), 3),
             )
         )  # fmt: skip
         same = [one for one in self.closed if one.size == window.size]
@@ -137,9 +152,9 @@ class Windows:
             self.closed.remove(same[0])
 
 
-def _gain(known: dict[str, float], totals: Mapping[str, float]) -> float:
-    """What was added since the last tick; a newcomer counts from its first word on. Updates `known`."""
-    gained = sum(max(0, total - known[who]) for who, total in totals.items() if who in known)
+def _gains(known: dict[str, float], totals: Mapping[str, float]) -> dict[str, float]:
+    """What each has added since the last tick; a newcomer counts from its first word on. Updates `known`."""
+    gained = {who: max(0.0, total - known[who]) for who, total in totals.items() if who in known}
     known.clear()
     known.update(totals)
     return gained

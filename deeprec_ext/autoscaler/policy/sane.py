@@ -61,7 +61,7 @@ def sane_window(window: Window) -> bool:
 
 
 def sane(observed: Observed) -> Observed:
-    """Windows that say nothing are dropped, others are in the order of time; roles and slots are in the order of names."""
+    """Windows that say nothing are dropped, others are in order of time; roles, hosts and slots are in order of names."""
     windows = [sane_part(window) for window in observed.windows if sane_window(window)]
     return dataclasses.replace(
         observed,
@@ -71,6 +71,7 @@ def sane(observed: Observed) -> Observed:
         model=sane_part(observed.model),
         windows=tuple(sorted(windows, key=attrgetter("start"))),
         roles=tuple(sorted(map(sane_part, observed.roles), key=attrgetter("name"))),
+        hosts=tuple(sorted(map(sane_part, observed.hosts), key=attrgetter("name"))),
         slots=tuple(sorted(map(sane_part, observed.slots), key=attrgetter("slot"))),
         changes=tuple(sorted(map(sane_part, observed.changes), key=attrgetter("time"))),
         losses=tuple(sorted(map(sane_part, observed.losses), key=attrgetter("time"))),

@@ -30,7 +30,7 @@ STOP_SECONDS = 2.0
 
 
 class ProcessPart:
-    """What the process and its container use."""
+    """What the process and its container use, and what there is on its host."""
 
     def __init__(self, root: str = "/") -> None:
         self._root = root
@@ -40,6 +40,7 @@ class ProcessPart:
         if self._reader is None:
             self._reader = ProcessReader(self._root)
         report.process.CopyFrom(self._reader.read())
+        report.host.CopyFrom(self._reader.read_host())
 
 
 class Outlet(Protocol):

@@ -227,7 +227,7 @@ class FakeBackend:
         self.restarts_by_itself = True
         self.memory: int | None = None
         self.waiting: dict[str, str] = {}
-        self.resizes_in_place = True
+        self.resizes_in_place = self.one_host = True
         self.dying_seconds = 0.0  # from the order to end until a pod has ended
         self._pids = itertools.count(1000)
         self._watchers: set[asyncio.Queue[PodState]] = set()

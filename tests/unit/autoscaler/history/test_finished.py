@@ -29,7 +29,7 @@ def job(speed: list[float], ps: list[float], trainers: list[float]) -> dict[str,
 
 def test_a_job_of_one_size_is_one_window_without_its_start():
     lines = job([1.0] * 5 + [100.0, 110.0, 90.0] * 10, [2.0] * 35, [3.0] * 35)
-    (window,) = windows_of(lines, {}, {}, 64.0, NOTHING)
+    (window,) = windows_of(lines, {}, {}, {}, 64.0, NOTHING)
     assert window.size == Size(2, 2)
     assert window.examples_per_second == 100.0
     assert window.examples_per_step == 64.0
@@ -38,7 +38,7 @@ def test_a_job_of_one_size_is_one_window_without_its_start():
 
 def test_each_size_is_a_window_and_what_follows_a_change_is_left_out():
     lines = job([100.0] * 30 + [5.0] * 5 + [150.0] * 25, [1.0] * 30 + [2.0] * 30, [2.0] * 60)
-    windows = windows_of(lines, {}, {}, 64.0, NOTHING)
+    windows = windows_of(lines, {}, {}, {}, 64.0, NOTHING)
     assert {(window.size, window.examples_per_second) for window in windows} == {
         (Size(1, 1), 100.0),
         (Size(2, 1), 150.0),
@@ -47,7 +47,7 @@ def test_each_size_is_a_window_and_what_follows_a_change_is_left_out():
 
 def test_a_size_that_comes_back_is_one_window():
     lines = job([100.0] * 20 + [200.0] * 20 + [100.0] * 20, [1.0] * 20 + [2.0] * 20 + [1.0] * 20, [2.0] * 60)
-    assert [window.size for window in windows_of(lines, {}, {}, 1.0, NOTHING)] == [Size(1, 1), Size(2, 1)]
+    assert [window.size for window in windows_of(lines, {}, {}, {}, 1.0, NOTHING)] == [Size(1, 1), Size(2, 1)]
 
 
 def test_cpu_is_that_of_the_processes_alive():
@@ -55,7 +55,7 @@ def test_cpu_is_that_of_the_processes_alive():
     ps = {"ps-0": {"cpu_cores": line([0.5] * 60)}, "ps-1": {"cpu_cores": line([0.25] * 60)},
           "ps-2": {"cpu_cores": line([9.0] * 3)}}  # fmt: skip
     trainers = {"chief-0": {"cpu_cores": line([1.0] * 60)}, "worker-0": {"cpu_cores": line([2.0] * 60)}}
-    (window,) = windows_of(lines, ps, trainers, 1.0, NOTHING)
+    (window,) = windows_of(lines, ps, trainers, {}, 1.0, NOTHING)
     assert window.ps_cpu_cores == 0.75
     assert window.trainer_cpu_cores == 1.5
 
@@ -63,9 +63,9 @@ def test_cpu_is_that_of_the_processes_alive():
 def test_limits_count_where_they_were_requested_and_change_the_size():
     lines = job([100.0] * 30 + [200.0] * 30, [1.0] * 60, [1.0] * 60)
     ps = {"ps-0": {"cpu_limit_cores": line([0.5] * 30 + [1.0] * 30), "memory_limit_bytes": line([2e9] * 60)}}
-    sizes = [window.size for window in windows_of(lines, ps, {}, 1.0, frozenset({"ps_cpu"}))]
+    sizes = [window.size for window in windows_of(lines, ps, {}, {}, 1.0, frozenset({"ps_cpu"}))]
     assert sizes == [Size(1, 0, 0.5), Size(1, 0, 1.0)]
-    assert [window.size for window in windows_of(lines, ps, {}, 1.0, NOTHING)] == [Size(1, 0)]
+    assert [window.size for window in windows_of(lines, ps, {}, {}, 1.0, NOTHING)] == [Size(1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_limits_count_where_they_were_requested_and_change_the_size():
      job([100.0] * 40, [1.5] * 40, [1.0] * 40), job([math.nan] * 40, [1.0] * 40, [1.0] * 40)],
 )  # fmt: skip
 def test_what_says_nothing_teaches_nothing(lines):
-    assert windows_of(lines, {}, {}, 1.0, NOTHING) == []
+    assert windows_of(lines, {}, {}, {}, 1.0, NOTHING) == []
 
 
 @pytest.fixture

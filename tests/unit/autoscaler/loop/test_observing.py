@@ -20,7 +20,14 @@ def test_what_processes_tell_for_minutes_reaches_the_policy(tmp_path: Path) -> N
 
     def look() -> Observed:
         return observe(
-            job, make_scalings(job), number=3, windows=(), latest=job.metrics.latest, growth=Growth(), hold=False
+            job,
+            make_scalings(job),
+            number=3,
+            windows=(),
+            latest=job.metrics.latest,
+            growth=Growth(),
+            hold=False,
+            one_host=True,
         )
 
     def use(name: str):

@@ -133,3 +133,15 @@ def test_a_window_says_what_cpu_a_trainer_and_all_ps_used():
     (window,) = windows.all()
     assert window.trainer_cpu_cores == pytest.approx(0.9 / TWO.trainers)
     assert window.ps_cpu_cores == pytest.approx(0.75)
+
+
+def test_a_window_tells_what_others_used_of_the_host_and_which_ps_was_busiest():
+    windows = Windows(seconds=10, settle_seconds=0)
+    for second in range(13):
+        tick(
+            windows, float(second), ONE, {"a": 100 * second}, ps_cpu={"p": 0.1 * second, "q": 0.3 * second},
+            host_cores=2.0 if second != 5 else 0.0, others_cores=0.5 if second != 5 else 0.0,
+        )  # fmt: skip
+    (window,) = windows.all()
+    assert (window.ps_cpu_cores, window.ps_cpu_most_cores) == (0.4, 0.3)
+    assert (window.host_cores, window.others_cores) == (2.0, 0.5)  # a tick that does not know it says nothing

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from deeprec_ext.autoscaler.observe.observed import (
     Change,
+    Host,
     Limits,
     Loss,
     Model,
@@ -65,13 +66,32 @@ def _observed(wild: bool) -> st.SearchStrategy[Observed]:
         st.integers(-1, 9),
     )  # fmt: skip
     causes = st.sampled_from(["oom", "oom: cgroup", "killed", "hung", "preempted", ""])
-    window = st.builds(Window, time, number, size, number, number, number, number, number, number, st.booleans())
+    window = st.builds(
+        Window,
+        time,
+        number,
+        size,
+        number,
+        number,
+        number,
+        number,
+        number,
+        number,
+        number,
+        st.booleans(),
+        number,
+        number,
+    )
+    host = st.builds(
+        Host, st.sampled_from(["host-0", "host-1", ""]), number, number, number, st.integers(0, 9), st.integers(0, 9)
+    )
     slot = st.builds(SlotUse, st.integers(0, 12) if not wild else counts, names, amounts, number)
     return st.builds(
         Observed, st.integers(1, 99) if not wild else st.integers(-1, 99), time, size, limits,
         st.sampled_from(["fastest", "cheapest", "deadline"] + ["?"] * wild), number,
         st.builds(Model, amounts, amounts, st.integers(0, 9), number, number, number, amounts),
-        st.lists(window, max_size=8).map(tuple), st.lists(role, max_size=8).map(tuple), st.lists(slot, max_size=8).map(tuple),
+        st.lists(window, max_size=8).map(tuple), st.lists(role, max_size=8).map(tuple),
+        st.lists(host, max_size=3).map(tuple), st.booleans(), st.lists(slot, max_size=8).map(tuple),
         st.lists(change, max_size=6).map(tuple), st.lists(st.builds(Loss, time, names, causes, amounts), max_size=3).map(tuple),
         st.builds(Progress, amounts, amounts), st.booleans(), amounts, st.sampled_from([False, False, False, True]),
         st.sampled_from([False, False, False, True]), st.lists(names, max_size=2).map(tuple), st.just(""),

@@ -1,0 +1,56 @@
+"""The hosts that the job runs on: what each has, what the job uses of it, and what others do. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+COVERED = 0.8
+"""Share of what the job uses on a host that a quota must have counted, to be the quota of all of it."""
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """A PS or a trainer, and what it has told."""
+
+    host: str  # what ends with its machine (`Member.place`)
+    ps: bool
+    cpu_cores: float
+    told: Mapping[str, float]  # `gazer.values.host_values`
+
+
+@dataclass(frozen=True)
+class HostUse:
+    """One host, over the last interval. The AIMaster, an evaluator and the launcher are others: they train nothing."""
+
+    cores: float  # that processes of the job may use together: processors, or a lower quota
+    job_cores: float
+    others_cores: float
+    ps: int
+    trainers: int
+
+
+def hosts_of(processes: Iterable[OnHost]) -> dict[str, HostUse]:
+    """By host, those of which every process tells: of the others it is not known what the job uses there."""
+    placed: dict[str, list[OnHost]] = {}
+    for process in processes:
+        placed.setdefault(process.host, []).append(process)
+    return {host: use for host, there in placed.items() if (use := _use(there)) is not None}
+
+
+def _use(there: list[OnHost]) -> HostUse | None:
+    told = [one.told for one in there if "busy_cores" in one.told]
+    if len(told) < len(there):
+        return None
+    job = sum(one.cpu_cores for one in there)
+    cores = max(one["cores"] for one in told)  # each may be kept to some of them
+    others = max(0.0, statistics.median(one["busy_cores"] for one in told) - job)
+    quotas = [one for one in told if "quota_busy_cores" in one]
+    quota = min(quotas, key=lambda one: one["quota_cores"]) if len(quotas) == len(told) else None
+    if quota is not None and quota["quota_busy_cores"] >= COVERED * job:  # else there are several containers
+        beside = max(0.0, quota["quota_busy_cores"] - job)
+        if quota["quota_cores"] - beside < cores - others:
+            cores, others = quota["quota_cores"], beside
+    servers = sum(one.ps for one in there)
+    return HostUse(cores, job, others, servers, len(there) - servers)
