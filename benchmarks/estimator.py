@@ -93,10 +93,15 @@ def restored(path: Path) -> dict[str, list[Measured]]:
 
 
 def as_window(shape: Shape, one: Measured, slower: float = 1.0) -> Window:
-    """As the autoscaler would have seen it. `slower`: how much slower than usual the machine was."""
+    """As the autoscaler would have seen it, were each role on a host of its own: cgroups hold them to less than there is.
+
+    Args:
+        slower: how much slower than usual the machine was.
+    """
     return Window(
         start=0.0, seconds=one.seconds, size=one.size, examples_per_second=one.examples_per_second * slower,
-        examples_per_step=shape.batch, trainer_cpu_cores=one.trainer_cpu, ps_cpu_cores=one.ps_cpu,
+        examples_per_step=shape.batch, ps_busy_share=0.0, input_wait_share=0.0, trainer_cpu_cores=one.trainer_cpu,
+        ps_cpu_cores=one.ps_cpu, ps_cpu_most_cores=one.ps_cpu_most, preparing=False, host_cores=0.0, others_cores=0.0,
     )  # fmt: skip
 
 

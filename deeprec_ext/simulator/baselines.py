@@ -121,18 +121,18 @@ class Sweep:
         ps, workers, ps_cpu, worker_cpu = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
         memory = np.array([self._memory(count) for count in axes[0]])[np.searchsorted(axes[0], ps)]
         worker_memory = self._worker_memory()
-        rate = throughputs(model, ps, workers + 1, ps_cpu, worker_cpu, self.slots)
-        per_core = self.policy.bytes_per_core
-        price = ps * (ps_cpu + memory / per_core) + (workers + 1) * (worker_cpu + worker_memory / per_core)
         cores, held = ps * ps_cpu + (workers + 1) * worker_cpu, ps * memory + (workers + 1) * worker_memory
         fit = (limits.total_cpu <= 0) | (cores <= limits.total_cpu)
         fit &= (limits.total_memory_bytes <= 0) | (held <= limits.total_memory_bytes)
         fit &= (limits.max_ps_memory_bytes <= 0) | (memory <= limits.max_ps_memory_bytes)
         fit &= (limits.max_worker_memory_bytes <= 0) | (worker_memory <= limits.max_worker_memory_bytes)
-        sizes = np.stack([ps, workers, ps_cpu, worker_cpu, memory, np.full_like(memory, worker_memory)], 1)[fit]
-        if not len(sizes):
+        ps, workers, ps_cpu, worker_cpu, memory = (column[fit] for column in (ps, workers, ps_cpu, worker_cpu, memory))
+        if not len(ps):
             raise UsageError(f"job {self.work.name}: no size within its limits has the memory it needs")
-        return Grid(sizes, rate[fit], price[fit])
+        rate = throughputs(model, ps, workers + 1, ps_cpu, worker_cpu, self.slots)
+        per_core = self.policy.bytes_per_core
+        price = ps * (ps_cpu + memory / per_core) + (workers + 1) * (worker_cpu + worker_memory / per_core)
+        return Grid((ps, workers, ps_cpu, worker_cpu, memory), worker_memory, rate, price)
 
     def _memory(self, ps: int) -> float:
         """Per PS, with headroom, at the end of the job."""
@@ -162,7 +162,8 @@ class Sweep:
 class Grid:
     """[n] sizes with what they bring and cost."""
 
-    sizes: Any  # [n, 6] in the order of the fields of Size
+    columns: tuple[Any, ...]  # of Size but the last: [n] each
+    worker_memory_bytes: float
     rate: Any
     price: Any
 
@@ -176,8 +177,8 @@ class Grid:
 
         chosen = np.flatnonzero(allowed)
         best = chosen[np.lexsort((self.price[chosen], -score[chosen]))[0]]
-        ps, workers, ps_cpu, worker_cpu, memory, worker_memory = self.sizes[best]
-        return Size(int(ps), int(workers), float(ps_cpu), float(worker_cpu), int(memory), int(worker_memory))
+        ps, workers, ps_cpu, worker_cpu, memory = (column[best] for column in self.columns)
+        return Size(int(ps), int(workers), float(ps_cpu), float(worker_cpu), int(memory), int(self.worker_memory_bytes))
 
 
 def throughputs(model: JobModel, ps: Any, trainers: Any, ps_cpu: Any, worker_cpu: Any, slots: int) -> Any:

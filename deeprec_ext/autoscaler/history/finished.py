@@ -145,7 +145,7 @@ def windows_of(
         window = Window(
             time - begin, length, size, rate, batch, ps_busy_share=0.0, input_wait_share=0.0,
             trainer_cpu_cores=used / now[1], ps_cpu_cores=sum(served), ps_cpu_most_cores=max(served, default=0.0),
-            preparing=False, host_cores=sum(_each(hosts, "cores", time)), others_cores=sum(_each(hosts, "others_cores", time)),
+            preparing=False, **_host(hosts, time),
         )  # fmt: skip
         found.setdefault(size, []).append((time, length, window))
     return [
@@ -190,6 +190,17 @@ def _alive(line: Line | None, time: float) -> float:
     if line is None or not line.times or line.times[-1] < time - SETTLE_SECONDS or line.times[0] > time + 1e-3:
         return 0.0
     return _at(line, time)
+
+
+def _host(hosts: Mapping[str, Values], time: float) -> dict[str, float]:
+    """As a window tells of the one host that there was."""
+    cores = _each(hosts, "cores", time)
+    others = sum(_each(hosts, "others_cores", time))
+    return (
+        {"host_cores": cores[0], "others_cores": others}
+        if len(cores) == 1
+        else {"host_cores": 0.0, "others_cores": 0.0}
+    )
 
 
 def _limit(processes: Mapping[str, Values], metric: str, time: float) -> float:

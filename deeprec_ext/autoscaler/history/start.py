@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.model.formula import NAMES
 from deeprec_ext.autoscaler.model.memory_model import even_share, of_holder_of
+from deeprec_ext.autoscaler.model.surroundings import around
 from deeprec_ext.autoscaler.model.throughput import ThroughputModel, fit
 from deeprec_ext.autoscaler.observe.observed import Limits, Model, Size
 from deeprec_ext.units import counted, format_bytes
@@ -118,7 +119,7 @@ def _similar(model: Model, history: Sequence[Finished], script: str) -> Similar:
     weighed = sorted((one for one in weighed if one[0] > 0.05), key=lambda one: (-one[0], one[1]))[:SIMILAR_MAX]
     found = []
     for weight, _, job in weighed:
-        learned = fit(job.windows)
+        learned = fit(job.windows, around(job.windows, (), one_host=True))
         if learned is not None:
             found.append((weight, job, learned))
     return found
@@ -136,7 +137,7 @@ def _learned(model: Model, similar: Similar) -> ThroughputModel:
         for name, value in zip(COSTS, _regressed(model, similar, known)):
             means[NAMES.index(name)] = value
     batch = model.batch_size or _mean(similar, [learned.batch for _, _, learned in similar])
-    return ThroughputModel(tuple(means), batch, 0, 0.0, ())
+    return ThroughputModel(tuple(means), batch, 0, 0.0, (), similar[0][2].around)
 
 
 def _regressed(model: Model, similar: Similar, known: Sequence[str]) -> list[float]:

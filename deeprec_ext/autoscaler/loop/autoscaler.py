@@ -128,6 +128,7 @@ class Autoscaler:
         )
         trainers = job.members.trainers().values()
         ps = [self._latest(name).get("busy_share", 0.0) for name in job.members.wanted(pb.PS)]
+        host = next(iter(job.metrics.hosts.values())) if len(job.metrics.hosts) == 1 else None
         waiting = [self._latest(member.name).get("input_wait_share", 0.0) for member in trainers]
         self._windows.observe(
             self._now(), size_of(job), {m.incarnation: m.heartbeat.examples for m in trainers}, quiet=self._quiet(),
@@ -136,8 +137,7 @@ class Autoscaler:
             input_wait_share=sum(waiting) / len(waiting) if waiting else 0.0,
             trainer_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in trainers},
             ps_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in job.members if m.role == pb.PS},
-            host_cores=sum(host.cores for host in job.metrics.hosts.values()),
-            others_cores=sum(host.others_cores for host in job.metrics.hosts.values()),
+            host_cores=host.cores if host is not None else 0.0, others_cores=host.others_cores if host is not None else 0.0,
         )  # fmt: skip
 
     def _quiet(self) -> bool:

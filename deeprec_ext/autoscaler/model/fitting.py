@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from operator import mul
 from typing import Any, NamedTuple
 
-from deeprec_ext.autoscaler.model.formula import CORES_FLOOR, NAMES, SHARPNESS_MAX, bounds
+from deeprec_ext.autoscaler.model.formula import CORES_FLOOR, NAMES, SHARPNESS_MAX, Place, bounds
 
 ROUNDS_MAX = 12
 TOLERANCE = 1e-3
@@ -69,17 +69,14 @@ USE_MIN = 1e-9
 """Model ÷ measured: a use of CPU for which the formula has nothing yet is that small, for the logarithm."""
 
 Numbers = list[float]
-Three = tuple[float, float, float]
+Four = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
 class Point:
     """What was measured at one size. CPU 0: not known. `weight`: 1 for a size with many windows."""
 
-    ps: int
-    trainers: int
-    ps_cpu: float
-    worker_cpu: float
+    at: Place
     seconds: float  # of one step
     trainer_cores: float = 0.0  # used by one
     ps_cores: float = 0.0  # used by all together
@@ -114,16 +111,16 @@ class _Fit(NamedTuple):
     """
 
     c: Numbers
-    bounds: list[tuple[Three, Three]]
+    bounds: list[tuple[Four, Four]]
     speed: Numbers
     use: Numbers
 
 
 class _Use(NamedTuple):
-    """A known use of CPU: what the formula has for it, by what was measured, is the sum of `values` times `c[where]`."""
+    """A known use of CPU: what the formula has for it ÷ what was measured is the sum of `values` times `c[first:first + 4]`."""
 
-    where: slice
-    values: Numbers
+    first: int
+    values: Four
     weight: float
 
 
@@ -142,6 +139,9 @@ class _System:
         self._pulls = [PULL / width for width in widths]
         self._pulled = [pull * value for pull, value in zip(self._pulls, self.prior)]
         self._rows = np.vstack([np.diag(self._pulls), np.zeros((len(points) + len(self._uses), len(NAMES)))])
+        self._use_rows = np.zeros((len(self._uses), len(NAMES)))
+        for row, (first, values, _) in zip(self._use_rows, self._uses):
+            row[first : first + 4] = values
 
     def starts(self) -> list[Numbers]:
         """Where to begin: with corners a bound that does not rule has no slope, so each must have ruled in one of them."""
@@ -175,14 +175,18 @@ class _System:
         s, log = 1 + c[9], math.log
         found, speed = [], []
         for point in self._points:
-            own, served, shared = bounds(c, point.ps, point.trainers, point.ps_cpu, point.worker_cpu)
+            own, served, shared, host = bounds(c, point.at)
             own, served, shared = own or TINY, served or TINY, shared or TINY
-            most = max(own, served, shared)  # by which all is divided, so that no power is too large
+            most = max(own, served, shared, host)  # by which all is divided, so that no power is too large
             a, p, m = (own / most) ** s, (served / most) ** s, (shared / most) ** s
-            total = a + p + m
-            found.append(((own, served, shared), (a / total, p / total, m / total)))
+            h = (host / most) ** s if host else 0.0
+            total = a + p + m + h
+            found.append(((own, served, shared, host), (a / total, p / total, m / total, h / total)))
             speed.append(log(most / point.seconds) + log(total) / s)
-        use = [log(max(sum(map(mul, values, c[where])), USE_MIN)) for where, values, _ in self._uses]
+        use = [
+            log(max(x * c[first] + y * c[first + 1] + z * c[first + 2] + last * c[first + 3], USE_MIN))
+            for first, (x, y, z, last), _ in self._uses
+        ]
         return _Fit(c, found, speed, use)
 
     def limits(self, fit: _Fit) -> tuple[float, float]:
@@ -192,17 +196,18 @@ class _System:
     def linearised(self, fit: _Fit, limits: tuple[float, float]) -> tuple[Any, Any]:
         """Rows and right-hand sides of the least squares at these coefficients."""
         count = len(self._points)
-        rows, sides, speed = self._rows.copy(), self._pulled[:], []
+        rows, sides, speed, factors = self._rows.copy(), self._pulled[:], [], []
         for point, found, residual in zip(self._points, fit.bounds, fit.speed):
-            slopes, root = _slopes(fit.c, point, *found), _root(point.weight, residual, limits[0])
+            slopes, root = _slopes(fit.c, point.at, *found), _root(point.weight, residual, limits[0])
             speed.append([root * slope for slope in slopes])
             sides.append(root * (sum(map(mul, slopes, fit.c)) - residual))
         rows[len(NAMES) : len(NAMES) + count] = speed
-        for index, ((where, values, weight), residual) in enumerate(zip(self._uses, fit.use), len(NAMES) + count):
+        for weight, residual in zip(self._use_weights, fit.use):
             root = _root(weight, residual, limits[1])
-            factor = root / math.exp(residual)
-            rows[index, where] = [factor * value for value in values]
+            factors.append([root / math.exp(residual)])
             sides.append(root * (1 - residual))
+        if factors:
+            rows[len(NAMES) + count :] = self._use_rows * factors
         return rows, sides
 
     def badness(self, fit: _Fit, limits: tuple[float, float]) -> float:
@@ -215,39 +220,48 @@ class _System:
         return total + _loss(self._use_weights, fit.use, limits[1])
 
 
-def _slopes(c: Numbers, point: Point, parts: Three, shares: Three) -> Numbers:
+def _slopes(c: Numbers, at: Place, parts: Four, shares: Four) -> Numbers:
     """Derivatives of the logarithm of the step time by the coefficients: a bound's own, in proportion to its share of t^s."""
-    s, several, further = 1 + c[9], float(point.ps > 1), point.ps - 1
+    s, several, further = 1 + c[9], float(at.ps > 1), at.ps - 1
     own, served, shared = shares[0] / parts[0], shares[1] / parts[1], shares[2] / parts[2]
-    worker, own_idle = _per_core(point.worker_cpu, c[3])
-    server, served_idle = _per_core(point.ps_cpu, c[7])
-    a, p = own * worker, served * point.trainers * server
-    work, load = c[1] + c[2] * further, (c[4] + c[5] * several) / point.ps + c[6]
+    worker, own_idle = _per_core(at.worker_cpu, c[3])
+    server, served_idle = _per_core(at.ps_cpu, c[7])
+    a, p = own * worker, served * at.trainers * server
+    work, load = c[1] + c[2] * further, c[4] + c[5] * several
     corner = sum([share * math.log(share) for share in shares if share]) / (s * s)
-    return [own, a, a * further, own * work * own_idle, p / point.ps, p / point.ps * several, p,
-            served * point.trainers * load * served_idle, shared * point.trainers, corner]  # fmt: skip
+    slopes = [own, a, a * further, own * work * own_idle, p * at.share, p * at.share * several, p,
+              served * at.trainers * (load * at.share + c[6]) * served_idle, shared * at.trainers, corner]  # fmt: skip
+    if shares[3]:
+        cost = work + load + at.ps * c[6]
+        per_core, idle = _per_core(at.free, at.trainers * c[3] + at.ps * c[7])
+        h, waste = shares[3] / cost if cost else 0.0, shares[3] * idle / per_core
+        for index, slope in enumerate(
+            (h, h * further, waste * at.trainers, h, h * several, h * at.ps, waste * at.ps), 1
+        ):
+            slopes[index] += slope
+    return slopes
 
 
 def _uses(point: Point) -> Iterator[_Use]:
-    weight, steps = CPU_WEIGHT**2 * point.weight, 1 / point.seconds
+    weight, steps, ps = CPU_WEIGHT**2 * point.weight, 1 / point.seconds, point.at.ps
     if point.trainer_cores > 0:
-        values = steps, (point.ps - 1) * steps, 1.0
-        yield _Use(slice(1, 4), [value / point.trainer_cores for value in values], weight)
+        cores = point.trainer_cores
+        yield _Use(1, (steps / cores, (ps - 1) * steps / cores, 1.0 / cores, 0.0), weight)
     if point.ps_cores > 0:
-        steps *= point.trainers
-        of_ps = steps, (point.ps > 1) * steps, point.ps * steps, point.ps
-        yield _Use(slice(4, 8), [value / point.ps_cores for value in of_ps], weight)
+        steps *= point.at.trainers
+        cores = point.ps_cores
+        yield _Use(4, (steps / cores, (ps > 1) * steps / cores, ps * steps / cores, ps / cores), weight)
 
 
 def _scale(points: Sequence[Point]) -> Numbers:
     """What each coefficient (but the sharpness) would be if it made up the whole step at a typical size."""
     median = statistics.median
     seconds = median(p.seconds for p in points)
-    work = median(p.seconds * p.worker_cpu for p in points)
-    load = median(p.seconds * p.ps_cpu * p.ps / p.trainers for p in points)
-    each = median(p.seconds * p.ps_cpu / p.trainers for p in points)
-    worker, server = median(p.worker_cpu for p in points), median(p.ps_cpu for p in points)
-    return [seconds, work, work, worker, load, load, each, server, median(p.seconds / p.trainers for p in points)]
+    work = median(p.seconds * p.at.worker_cpu for p in points)
+    load = median(p.seconds * p.at.ps_cpu * p.at.ps / p.at.trainers for p in points)
+    each = median(p.seconds * p.at.ps_cpu / p.at.trainers for p in points)
+    worker, server = median(p.at.worker_cpu for p in points), median(p.at.ps_cpu for p in points)
+    return [seconds, work, work, worker, load, load, each, server, median(p.seconds / p.at.trainers for p in points)]
 
 
 def _per_core(request: float, idle: float) -> tuple[float, float]:

@@ -1,17 +1,23 @@
 """The time of one step as a function of a job's size: ten non-negative coefficients, each with its meaning.
 
 In asynchronous PS training w trainers make their steps independently, so a job trains X = w·B / t examples per second, where B
-is the batch size of a trainer and t the time of one of its steps. Three things can bound t:
+is the batch size of a trainer and t the time of one of its steps. Four things can bound t:
 
     A  the trainer itself:     A = fixed + (compute + fan_out (p - 1)) / cores'(worker_cpu, trainer_idle)
-    P  the PS, which serve w steps in the time of one:
-                               P = w ((serve + guard [p > 1]) / p + per_ps) / cores'(ps_cpu, ps_idle)
+    P  the fullest PS, in which w steps are served in the time of one:
+                               P = w ((serve + guard [p > 1]) share + per_ps) / cores'(ps_cpu, ps_idle)
     M  what all have in common: M = w · shared
+    H  the host, where all processes run on one:
+                               H = w (compute + fan_out (p - 1) + serve + guard [p > 1] + p·per_ps)
+                                   / cores'(free, w·trainer_idle + p·ps_idle)
 
-    t = (A^s + P^s + M^s)^(1/s),   s = 1 + sharpness
+    t = (A^s + P^s + M^s + H^s)^(1/s),   s = 1 + sharpness
 
-p is the number of PS. Optimus (Peng et al., EuroSys '18, section 3.2) and DLRover-RM (Wang et al., VLDB '24, section 4) add the
-terms up (s = 1). That is right where a trainer waits for a PS without doing anything. But under a CPU quota, as pods have it, a
+p is the number of PS, `share` the part of their work that the fullest of them does (1/p where slots are even), and `free` the
+cores of the host that others leave. H has no coefficient of its own: that processor time is spent which the others say.
+
+Optimus (Peng et al., EuroSys '18, section 3.2) and DLRover-RM (Wang et al., VLDB '24, section 4) add the terms up (s = 1).
+That is right where a trainer waits for a PS without doing anything. But under a CPU quota, as pods have it, a
 waiting trainer saves its quota for later: the times overlap, and the largest bound rules (s → ∞, the asymptotic bounds of
 Denning and Buzen, "The Operational Analysis of Queueing Network Models", 1978). How far they overlap is a property of the job,
 so s is fitted, as in Pollux (Qiao et al., OSDI '21, equation 11), which found the same between computing and synchronising.
@@ -19,12 +25,15 @@ so s is fitted, as in Pollux (Qiao et al., OSDI '21, equation 11), which found t
 The coefficients in core seconds are what an operating system measures: a trainer that makes 1/t steps a second uses
 trainer_idle + (compute + fan_out (p - 1)) / t cores, and all PS together p·ps_idle + (serve + guard [p > 1] + p·per_ps) w / t
 (the utilisation law). So CPU use says how fast a job would be if something else did not hold it up.
+
+A role without a CPU request may use all cores of its host; where those are not known either it counts as one core, and only
+ratios say anything.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -63,18 +72,34 @@ def cores(request: Any, idle: Any) -> Any:
     return (left + (left * left + CORES_FLOOR * request * request) ** 0.5) / 2
 
 
-def bounds(c: Any, ps: Any, trainers: Any, ps_cpu: Any, worker_cpu: Any) -> tuple[Any, Any, Any]:
-    """(A, P, M) in seconds. All arguments but `c` are numbers, or arrays of one shape; requests must be positive."""
-    own = c[0] + (c[1] + c[2] * (ps - 1)) / cores(worker_cpu, c[3])
-    served = trainers * ((c[4] + c[5] * (ps > 1)) / ps + c[6]) / cores(ps_cpu, c[7])
-    return own, served, trainers * c[8]
+class Place(NamedTuple):
+    """A size, as the formula sees it. CPU in cores, positive."""
+
+    ps: int
+    trainers: int
+    ps_cpu: float
+    worker_cpu: float
+    share: float  # of the PS' work, of the fullest; 1/ps to 1
+    free: float = 0.0  # cores of the one host that others leave; 0: not known, or there are several
 
 
-def step_seconds(c: Any, ps: Any, trainers: Any, ps_cpu: Any, worker_cpu: Any) -> Any:
+def bounds(c: Any, at: Place) -> tuple[float, float, float, float]:
+    """(A, P, M, H) in seconds; H is 0 where no host is known."""
+    fixed, compute, fan_out, trainer_idle, serve, guard, per_ps, ps_idle, shared, _ = c
+    ps, trainers, ps_cpu, worker_cpu, share, free = at
+    work, load = compute + fan_out * (ps - 1), serve + guard * (ps > 1)
+    own = fixed + work / cores(worker_cpu, trainer_idle)
+    served = trainers * (load * share + per_ps) / cores(ps_cpu, ps_idle)
+    host = 0.0
+    if free:
+        host = trainers * (work + load + ps * per_ps) / cores(free, trainers * trainer_idle + ps * ps_idle)
+    return own, served, trainers * shared, host
+
+
+def step_seconds(c: Any, at: Place) -> float:
     """t of the module's text."""
-    own, served, shared = bounds(c, ps, trainers, ps_cpu, worker_cpu)
     s = 1 + c[9]
-    return (own**s + served**s + shared**s) ** (1 / s)
+    return float(sum(bound**s for bound in bounds(c, at)) ** (1 / s))
 
 
 def trainer_cores(c: Any, ps: Any, seconds: Any) -> Any:

@@ -1,7 +1,8 @@
 """How fast a job trains at a size: the formula of `formula.py`, fitted to windows of the running job.
 
-Windows of one size become one point, their median; disturbed ones are left out. What the fit is worth is measured by leaving
-out sizes, not windows: a model that only remembers would do well on another window of a size it has seen.
+Windows of one size become one point, their median; those from before the last change of the load of others on the host count
+where a size has no others, and less. What the fit is worth is measured by leaving out sizes, not windows: a model that only
+remembers would do well on another window of a size it has seen.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from deeprec_ext.autoscaler.model.fitting import Point, solve
-from deeprec_ext.autoscaler.model.formula import step_seconds
+from deeprec_ext.autoscaler.model.formula import bounds, step_seconds
+from deeprec_ext.autoscaler.model.surroundings import UNKNOWN, Surroundings
 from deeprec_ext.autoscaler.observe.observed import Size, Window
 
 FOLDS_MAX = 5
@@ -39,14 +41,37 @@ costs time can lie in what a size has not, and the formula says 0."""
 CORES_MIN = 1e-5
 """No process that trains uses less."""
 
+OLDER = 0.25
+"""Weight of windows from before others on the host began to use more or less of it, against those since."""
+
+INPUT_SHARE = 0.2
+"""Share of their time that trainers wait for input, from which what no CPU shortens in a step is said to be the input."""
+
+BINDING = ("trainer CPU", "PS CPU", "network", "host CPU", "input")
+"""What can rule the time of a step."""
+
 Key = tuple[int, int, float, float]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a size is expected to train, and why not more."""
+
+    size: Size
+    examples_per_second: float  # the middle of what is expected
+    low: float
+    high: float
+    binding: str  # one of BINDING
+    share: float  # of that in the bounds of the step time, of all of them: 1 where nothing else matters
+    error: float  # relative; what `low` and `high` are apart by
 
 
 @dataclass(frozen=True)
 class ThroughputModel:
     """A fitted model. `coefficients` in the order of `formula.COEFFICIENTS`.
 
-    `batch`: examples per step. `spread`: robust relative deviation of single windows from the model.
+    `batch`: examples per step. `spread`: robust relative deviation of single windows from the model. `around`: where sizes are
+    predicted for. `waiting`: share of their time that trainers waited for input.
     """
 
     coefficients: tuple[float, ...]
@@ -54,22 +79,47 @@ class ThroughputModel:
     windows: int
     spread: float
     points: tuple[Point, ...] = field(repr=False)
+    around: Surroundings = field(default=UNKNOWN, repr=False)
+    waiting: float = 0.0
 
     def step_seconds(self, size: Size) -> float:
-        return max(float(step_seconds(self.coefficients, *_arguments(size))), self._least_seconds)
+        return max(step_seconds(self.coefficients, self.around.place(size)), self._least_seconds)
 
     def predict(self, size: Size) -> float:
         """Examples per second of the whole job, the middle of what is expected."""
         return size.trainers * self.batch / self.step_seconds(size)
 
+    def forecast(self, size: Size) -> Forecast:
+        """With what binds it there."""
+        rate, doubt = self.predict(size), min(self.doubt, DOUBT_MAX)
+        binding, share = self.binding(size)
+        return Forecast(size, rate, rate / (1 + doubt), rate * (1 + doubt), binding, share, doubt)
+
+    def binding(self, size: Size) -> tuple[str, float]:
+        """(the resource that rules the time of a step at a size, its share of all that bound it)."""
+        place = self.around.place(size)
+        own, served, shared, host = bounds(self.coefficients, place)
+        fixed = min(self.coefficients[0], own)
+        parts = {"trainer CPU": own - fixed, "PS CPU": served, "network": shared + fixed, "host CPU": host}
+        if self.waiting >= INPUT_SHARE:
+            parts["input"], parts["network"] = parts["network"], 0.0
+        name = max(parts, key=lambda one: parts[one])
+        most, s = max(own, served, shared, host), 1 + self.coefficients[9]
+        weights = sum((bound / most) ** s for bound in (own, served, shared, host)) if most > 0 else 1.0
+        return name, (parts[name] / most) ** s / weights if most > 0 else 0.0
+
+    @property
+    def doubt(self) -> float:
+        """Relative error that a prediction for a size that was not shown has to be expected to have."""
+        return max(self.spread, self.mape_holdout if self.mape_holdout is not None else ERROR_UNKNOWN)
+
     def optimistic(self, size: Size) -> float:
         """What a size may well reach: one that was not tried has the benefit of the doubt, one that was tried has not."""
-        doubt = max(self.spread, self.mape_holdout if self.mape_holdout is not None else ERROR_UNKNOWN)
-        return self.predict(size) * (1.0 if self.tried(size) else 1.0 + min(doubt, DOUBT_MAX))
+        return self.predict(size) * (1.0 if self.tried(size) else 1.0 + min(self.doubt, DOUBT_MAX))
 
     def tried(self, size: Size) -> bool:
         """Whether windows of it were among those fitted. Memory makes no difference to throughput."""
-        return _arguments(size) in self._tried
+        return self.around.key(size) in self._tried
 
     @cached_property
     def _least_seconds(self) -> float:
@@ -77,7 +127,7 @@ class ThroughputModel:
 
     @cached_property
     def _tried(self) -> frozenset[Key]:
-        return frozenset((point.ps, point.trainers, point.ps_cpu, point.worker_cpu) for point in self.points)
+        return frozenset((at.ps, at.trainers, at.ps_cpu, at.worker_cpu) for at in (point.at for point in self.points))
 
     @cached_property
     def mape_holdout(self) -> float | None:
@@ -87,9 +137,8 @@ class ThroughputModel:
     @property
     def confidence(self) -> float:
         """0 to 1: few sizes, windows that scatter and a large error at sizes left out all take from it."""
-        doubt = max(self.spread, self.mape_holdout if self.mape_holdout is not None else ERROR_UNKNOWN)
         sizes = len(self.points)
-        return max(0.0, 1.0 - doubt / DOUBT_MAX) * sizes / (sizes + 1.0)
+        return max(0.0, 1.0 - self.doubt / DOUBT_MAX) * sizes / (sizes + 1.0)
 
 
 def usable(windows: Iterable[Window]) -> list[Window]:
@@ -102,38 +151,46 @@ def usable(windows: Iterable[Window]) -> list[Window]:
     ]  # fmt: skip
 
 
-def fit(windows: Sequence[Window]) -> ThroughputModel | None:
-    """The model of these windows; None where there is nothing to learn from."""
+def fit(windows: Sequence[Window], around: Surroundings = UNKNOWN) -> ThroughputModel | None:
+    """The model of these windows; None where there is nothing to learn from.
+
+    Args:
+        around: where sizes are predicted for.
+    """
     good = usable(windows)
     if not good:
         return None
     batches = [window.examples_per_step for window in good if window.examples_per_step > 0]
     batch = statistics.median(batches) if batches else 1.0
-    points = tuple(points_of(good, batch))
+    around = around.learned(good)
+    points = tuple(points_of(good, batch, around))
     coefficients = solve(points)
-    predicted = {
-        key: step_seconds(coefficients, *key)
-        for key in ((point.ps, point.trainers, point.ps_cpu, point.worker_cpu) for point in points)
-    }
-    deviations = [abs(predicted[_arguments(window.size)] / _seconds(window, batch) - 1) for window in good]
-    return ThroughputModel(coefficients, batch, len(good), 1.4826 * statistics.median(deviations), points)
+    predicted = {(point.at.ps, point.at.trainers, point.at.ps_cpu, point.at.worker_cpu):
+                 step_seconds(coefficients, point.at) for point in points}  # fmt: skip
+    deviations = [abs(predicted[around.key(window.size)] / _seconds(window, batch) - 1) for window in good]
+    return ThroughputModel(
+        coefficients, batch, len(good), 1.4826 * statistics.median(deviations), points, around,
+        statistics.fmean(window.input_wait_share for window in good),
+    )  # fmt: skip
 
 
-def points_of(windows: Sequence[Window], batch: float) -> list[Point]:
+def points_of(windows: Sequence[Window], batch: float, around: Surroundings) -> list[Point]:
     """One point per size, in the order of the sizes: the same windows in any order give the same fit."""
     grouped: dict[Key, list[Window]] = {}
     for window in windows:
-        grouped.setdefault(_arguments(window.size), []).append(window)
+        grouped.setdefault(around.key(window.size), []).append(window)
     points = []
-    for (ps, trainers, ps_cpu, worker_cpu), group in sorted(grouped.items()):
+    for _, group in sorted(grouped.items()):
+        size, newer = group[0].size, [window for window in group if window.start >= around.since]
+        weight = 1.0 if newer else OLDER
+        group = newer or group
         seconds = statistics.median(_seconds(window, batch) for window in group)
-        limited = group[0].size.worker_cpu > 0, group[0].size.ps_cpu > 0
         points.append(
             Point(
-                ps, trainers, ps_cpu, worker_cpu, seconds,
-                _cores(group, "trainer_cpu_cores", seconds, batch) if limited[0] else 0.0,
-                _cores(group, "ps_cpu_cores", seconds, batch) if limited[1] else 0.0,
-                len(group) / (len(group) + 1.0) * (PREPARING_WEIGHT if all(w.preparing for w in group) else 1.0),
+                around.place(size, group), seconds,
+                _cores(group, "trainer_cpu_cores", seconds, batch) if size.worker_cpu > 0 or around.cores else 0.0,
+                _cores(group, "ps_cpu_cores", seconds, batch) if size.ps_cpu > 0 or around.cores else 0.0,
+                weight * len(group) / (len(group) + 1.0) * (PREPARING_WEIGHT if all(w.preparing for w in group) else 1.0),
             )
         )  # fmt: skip
     return points
@@ -153,14 +210,9 @@ def holdout_error(points: Sequence[Point], coefficients: Sequence[float]) -> flo
     for fold in range(folds):
         others = solve([point for number, point in enumerate(points) if number % folds != fold], coefficients)
         for point in points[fold::folds]:
-            predicted = step_seconds(others, point.ps, point.trainers, point.ps_cpu, point.worker_cpu)
+            predicted = step_seconds(others, point.at)
             errors.append(abs(point.seconds / predicted - 1))
     return statistics.fmean(errors)
-
-
-def _arguments(size: Size) -> Key:
-    """(PS, trainers, cores of a PS, cores of a trainer). No request counts as one core: then only ratios matter."""
-    return size.ps, size.trainers, size.ps_cpu or 1.0, size.worker_cpu or 1.0
 
 
 def _seconds(window: Window, batch: float) -> float:

@@ -86,8 +86,8 @@ class Window:
     ps_cpu_cores: float  # used, sum over PS; 0: not known
     ps_cpu_most_cores: float  # used by the busiest PS; 0: not known
     preparing: bool  # a trainer built sessions meanwhile: it may be faster without
-    host_cores: float  # sum over the job's hosts, mean over time; 0: not known
-    others_cores: float  # of these, used by others than PS and trainers
+    host_cores: float  # of the one host that all PS and trainers ran on; 0: they had several, or it is not known
+    others_cores: float  # of these, used by others
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class Windows:
           examples_per_step: of one trainer; 0: not known.
           trainer_cpu, ps_cpu: core seconds so far, in the same way as examples.
           preparing: a trainer builds sessions beside: nothing counts, unless that lasts longer than our patience.
-          host_cores, others_cores: sums over the job's hosts; 0 cores: not known.
+          host_cores, others_cores: of the host that all share; 0 cores: there are several, or it is not known.
           busy_share: of the busiest PS; input_wait_share: mean over trainers.
         """
         gained, trained_for = (

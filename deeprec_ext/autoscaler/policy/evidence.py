@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from deeprec_ext.autoscaler.model import throughput
+from deeprec_ext.autoscaler.model.capacity import Cost, Counts, costs_of, least_cost, of_hosts, of_one_host
+from deeprec_ext.autoscaler.model.surroundings import Surroundings, around
 from deeprec_ext.autoscaler.observe.observed import Change, Observed, RoleUse, Size, Window
 from deeprec_ext.autoscaler.policy.sane import sane
 from deeprec_ext.autoscaler.policy.thresholds import Policy
@@ -121,9 +123,13 @@ class Evidence:
     def model(self) -> throughput.ThroughputModel | None:
         """None: there is nothing to learn from, or no fit."""
         try:
-            return throughput.fit(self.windows)
+            return throughput.fit(self.windows, self.around)
         except (ValueError, ArithmeticError, RuntimeError):  # numbers of absurd sizes; the solver gives up
             return None
+
+    @cached_property
+    def around(self) -> Surroundings:
+        return around(self.observed.windows, self.observed.slots, one_host=self.observed.one_host)
 
     @property
     def confidence(self) -> float:
@@ -145,16 +151,54 @@ class Evidence:
         return min(max(likely, most), self.capacity(size)) if math.isfinite(most) else likely
 
     def capacity(self, size: Size) -> float:
-        """Throughput at which the CPU of the PS, or of the trainers, would be used up: no size trains faster.
+        """Throughput at which the CPU of the PS, of the trainers, or of their hosts would be used up: no size trains faster.
 
-        By what an example costs now (the utilisation law); infinite where use or requests are not known.
+        By what an example costs (the utilisation law); infinite where use, requests and hosts are not known.
         """
         ps, worker = self._per_core
         if size.ps == 1 < self.size.ps and self.observed.backups:
             ps = math.inf  # it has no peer to back up to, which may be half of what PS do now
-        return FULL * min(
-            size.ps * (size.ps_cpu or math.inf) * ps, size.trainers * (size.worker_cpu or math.inf) * worker
+        of_roles = FULL * min(
+            size.ps * (size.ps_cpu or self._limit("ps")) * ps,
+            size.trainers * (size.worker_cpu or self._limit("worker")) * worker,
         )
+        return min(of_roles, self.host_capacity(size))
+
+    def host_capacity(self, size: Size) -> float:
+        """The same of the hosts alone."""
+        cost = least_cost(self._costs, size)
+        if cost is None:
+            return math.inf
+        if self.observed.one_host:
+            return of_one_host(cost, self.around.free) if self.around.cores else math.inf
+        return of_hosts(cost, self.observed.hosts, size)
+
+    @cached_property
+    def _costs(self) -> dict[Counts, Cost]:
+        return costs_of(self.windows)
+
+    def _limit(self, role: str) -> float:
+        """Cores that each process of a role is held to, though it has requested none; infinite: to nothing that it tells of."""
+        limits = [use.cpu_limit_cores for use in self.of_role(role)]
+        return max(limits) if limits and min(limits) > 0 else math.inf
+
+    def binding(self, size: Size) -> str:
+        """What rules at a size, of `throughput.BINDING`; empty: nothing is known."""
+        rate = self.modelled(size)
+        if self.model is None or not rate:
+            return ""
+        return "host CPU" if self.host_capacity(size) <= rate * (1 + 1e-9) else self.model.binding(size)[0]
+
+    def forecast(self, size: Size) -> throughput.Forecast | None:
+        """What a size is expected to train, with what binds there; None: nothing is known."""
+        rate = self.modelled(size)
+        if self.model is None or not rate:
+            return None
+        found, most = self.model.forecast(size), max(rate, self.capacity(size))
+        return dataclasses.replace(
+            found, examples_per_second=rate, low=rate / (1 + found.error), high=min(most, rate * (1 + found.error)),
+            binding=self.binding(size),
+        )  # fmt: skip
 
     @cached_property
     def _per_core(self) -> tuple[float, float]:
@@ -162,7 +206,8 @@ class Evidence:
         found = []
         for role in ("ps", "worker"):
             used = [use.cpu_cores for use in self.of_role(role)]
-            known = used and min(used) > 0 and getattr(self.size, f"{role}_cpu") > 0 and self.rate > 0
+            held = getattr(self.size, f"{role}_cpu") or self._limit(role)
+            known = used and min(used) > 0 and held < math.inf and self.rate > 0
             found.append(self.rate / (max(used) * len(used)) if known else math.inf)
         return found[0], found[1]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -46,6 +47,17 @@ def sane_part(part: T) -> T:
     return dataclasses.replace(part, **wrong) if wrong else part  # type: ignore[type-var]
 
 
+def sane_parts(parts: Iterable[T]) -> list[T]:
+    """`sane_part` of each: of all at once, where nothing is wrong with any."""
+    found = list(parts)
+    if len(set(map(type, found))) == 1:
+        kind: Any = type(found[0])
+        values = list(chain.from_iterable(map(_reader(kind), found)))
+        if _PLAIN.issuperset(map(type, values)) and min(values) >= 0 and sum(values) <= HUGE:
+            return found
+    return [sane_part(part) for part in found]
+
+
 def sane_size(size: Size) -> bool:
     """Whether a size can be: whole counts, at least one PS, requests that are numbers."""
     whole = isinstance(size.ps, int) and isinstance(size.workers, int)
@@ -62,7 +74,7 @@ def sane_window(window: Window) -> bool:
 
 def sane(observed: Observed) -> Observed:
     """Windows that say nothing are dropped, others are in order of time; roles, hosts and slots are in order of names."""
-    windows = [sane_part(window) for window in observed.windows if sane_window(window)]
+    windows = sane_parts(window for window in observed.windows if sane_window(window))
     return dataclasses.replace(
         observed,
         time=observed.time if sane_number(observed.time) else 0.0,
@@ -70,10 +82,10 @@ def sane(observed: Observed) -> Observed:
         deadline_seconds=observed.deadline_seconds if sane_number(observed.deadline_seconds) else 0.0,
         model=sane_part(observed.model),
         windows=tuple(sorted(windows, key=attrgetter("start"))),
-        roles=tuple(sorted(map(sane_part, observed.roles), key=attrgetter("name"))),
-        hosts=tuple(sorted(map(sane_part, observed.hosts), key=attrgetter("name"))),
-        slots=tuple(sorted(map(sane_part, observed.slots), key=attrgetter("slot"))),
-        changes=tuple(sorted(map(sane_part, observed.changes), key=attrgetter("time"))),
-        losses=tuple(sorted(map(sane_part, observed.losses), key=attrgetter("time"))),
+        roles=tuple(sorted(sane_parts(observed.roles), key=attrgetter("name"))),
+        hosts=tuple(sorted(sane_parts(observed.hosts), key=attrgetter("name"))),
+        slots=tuple(sorted(sane_parts(observed.slots), key=attrgetter("slot"))),
+        changes=tuple(sorted(sane_parts(observed.changes), key=attrgetter("time"))),
+        losses=tuple(sorted(sane_parts(observed.losses), key=attrgetter("time"))),
         progress=sane_part(observed.progress),
     )

@@ -211,6 +211,11 @@ class Search:
             worthy, key=lambda one: math.log(self.rate(one) / rate) / max(1e-9, self.price(one) / now - 1), default=None
         )
 
+    def fastest_of_larger(self, size: Size) -> float:
+        """Examples per second of the fastest size a step larger that is allowed; 0: none is."""
+        allowed = (self.allowed(larger) for larger, _ in self._larger(size))
+        return max((self.rate(one) for one in allowed if one is not None), default=0.0)
+
     def _larger(self, size: Size) -> Iterator[tuple[Size, int]]:
         """(size, how many steps it is away)."""
         ps = min(size.ps + step_of(size.ps), self.limits.max_ps)

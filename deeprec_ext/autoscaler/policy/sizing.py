@@ -21,6 +21,9 @@ CERTAIN = 4
 EXPLORE_CHANGES = 10
 """A job that lasts for less than so many changes does not try things out."""
 
+OTHERS_SAID = 0.1
+"""Share of the host's cores from which it is said that others use them."""
+
 LARGE = 8
 """Trainers from which a quarter fewer are tried rather than one more."""
 
@@ -196,11 +199,36 @@ def _options(evidence: Evidence) -> tuple[Size, ...]:
 def _stay(evidence: Evidence, search: Search, found: Found) -> Answer:
     size, objective = evidence.size, evidence.observed.objective
     text = f"{describe(size)} is the best size known for the objective {objective}, at {evidence.rate:.4g} examples/s"
+    if why := _bound(evidence, search):
+        text += f"; {why}"
     if evidence.starved >= evidence.policy.starved_share:
         text += f"; trainers wait for input {evidence.starved:.0%} of the time, which more PS would not change"
     if found.shortfall:
         text += f"; the deadline cannot be met, it will be {format_seconds(found.shortfall)} late"
     return Remark(text)
+
+
+def _bound(evidence: Evidence, search: Search) -> str:
+    """What keeps the job from training faster, where no larger size is predicted to; empty where one is, or nobody knows."""
+    binding = evidence.binding(evidence.size)
+    if not binding or search.fastest_of_larger(evidence.size) > (1 + evidence.policy.marginal_gain) * evidence.rate:
+        return ""
+    what = {
+        "trainer CPU": "the CPU of the trainers is what it waits for", "PS CPU": "the CPU of the fullest PS binds",
+        "network": "trainers wait for the network, or for each other", "input": "trainers wait for their input",
+        "host CPU": _full(evidence),
+    }[binding]  # fmt: skip
+    return f"{what}: no size within the limits is predicted to train faster"
+
+
+def _full(evidence: Evidence) -> str:
+    """`both cores of this machine are in use, 0.4 of them by others`."""
+    if not evidence.observed.one_host:
+        return "the cores of one of its hosts are in use"
+    cores, others = evidence.around.cores, evidence.around.cores - evidence.around.free
+    words = {1.0: "the core of this machine is in use", 2.0: "both cores of this machine are in use"}
+    text = words.get(cores, f"all {cores:g} cores of this machine are in use")
+    return text + (f", {others:.1f} of them by others" if others >= OTHERS_SAID * cores else "")
 
 
 def _proposal(evidence: Evidence, search: Search, size: Size, found: Found) -> Proposal:
@@ -221,6 +249,8 @@ def _proposal(evidence: Evidence, search: Search, size: Size, found: Found) -> P
         why += "; where the job ends is not known, so the fastest size is taken"
     if reached := limits_reached(size, evidence.limits):
         why += f"; {reached} is reached"
+    if gain > 0 and (binding := evidence.binding(size)):
+        why += f"; {binding} would bind there"
     error = f"{model.mape_holdout:.0%}" if model is not None and model.mape_holdout is not None else "not known yet"
     why += f" (windows: {len(evidence.windows)}, sizes: {len(evidence.measured)}, held-out error {error})"
     action = "resize" if (size.ps, size.workers) == (evidence.size.ps, evidence.size.workers) else "scale"

@@ -13,6 +13,7 @@ import pytest
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.start import describe, first_size, likeness
 from deeprec_ext.autoscaler.model import formula
+from deeprec_ext.autoscaler.model.surroundings import UNKNOWN
 from deeprec_ext.autoscaler.observe.observed import Limits, Model, Size, Window
 from tests.unit.autoscaler.facts import fact
 
@@ -34,7 +35,7 @@ def finished(
     """A job that has had ten sizes."""
     chance, c, windows = random.Random(seed), truth(model), []
     for ps, workers in ((1, 0), (1, 1), (1, 3), (2, 3), (2, 5), (3, 7), (4, 7), (4, 11), (2, 7), (1, 7)):
-        seconds = formula.step_seconds(c, ps, workers + 1, 1.0, 1.0)
+        seconds = formula.step_seconds(c, UNKNOWN.place(Size(ps, workers, 1.0, 1.0)))
         rate = (workers + 1) * model.batch_size / seconds * chance.lognormvariate(0, noise)
         windows.append(
             fact(Window,
@@ -50,7 +51,7 @@ def best_size(model: Model) -> tuple[int, int]:
     """What brings 95 % of what can be had, by the truth, with the fewest pods."""
 
     def rate(ps: int, workers: int) -> float:
-        return (workers + 1) / formula.step_seconds(truth(model), ps, workers + 1, 1.0, 1.0)
+        return (workers + 1) / formula.step_seconds(truth(model), UNKNOWN.place(Size(ps, workers, 1.0, 1.0)))
 
     sizes = [(ps, workers) for ps in range(1, 9) for workers in range(17)]
     most = max(rate(*size) for size in sizes)
@@ -82,9 +83,8 @@ def test_jobs_of_the_same_kind_say_where_to_start():
     assert start.jobs == 6
     assert abs(start.size.ps - ps) <= 1
     assert abs(start.size.workers - workers) <= 3
-    rate = (
-        start.size.trainers * 512.0 / formula.step_seconds(truth(MODEL), start.size.ps, start.size.trainers, 1.0, 1.0)
-    )
+    place = UNKNOWN.place(Size(start.size.ps, start.size.workers, 1.0, 1.0))
+    rate = start.size.trainers * 512.0 / formula.step_seconds(truth(MODEL), place)
     assert start.examples_per_second == pytest.approx(rate, rel=0.15)
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from deeprec_ext.autoscaler.model import formula
 from deeprec_ext.autoscaler.model.fitting import GOOD, Point, _slopes, _System, solve
-from deeprec_ext.autoscaler.model.throughput import PREPARING_WEIGHT, ThroughputModel, fit, points_of, usable
+from deeprec_ext.autoscaler.model.surroundings import UNKNOWN, Surroundings
+from deeprec_ext.autoscaler.model.throughput import OLDER, PREPARING_WEIGHT, ThroughputModel, fit, points_of, usable
 from deeprec_ext.autoscaler.observe.observed import Size, Window
 from tests.unit.autoscaler.facts import fact
 
@@ -33,8 +34,7 @@ GRID = [
 
 
 def rate(truth: Sequence[float], size: Size) -> float:
-    seconds = formula.step_seconds(truth, size.ps, size.trainers, size.ps_cpu or 1.0, size.worker_cpu or 1.0)
-    return float(size.trainers * BATCH / seconds)
+    return size.trainers * BATCH / formula.step_seconds(truth, UNKNOWN.place(size))
 
 
 def window(
@@ -182,7 +182,7 @@ def test_a_size_that_has_nothing_of_what_cost_time_is_not_infinitely_fast():
         fact(Window, 0.0, 10.0, Size(2, 0), 2.0), fact(Window, 0.0, 10.0, Size(2, 37, 0.1), 124.0),
         fact(Window, 0.0, 10.0, Size(3, 0, 0.1), 1.0),
     ])  # fmt: skip
-    assert formula.step_seconds(model.coefficients, 1, 1, 1.0, 1.0) == 0.0
+    assert formula.step_seconds(model.coefficients, UNKNOWN.place(Size(1, 0))) == 0.0
     assert 124.0 < model.predict(Size(1, 0)) < 1e6
 
 
@@ -267,7 +267,7 @@ def test_a_size_that_was_not_tried_has_the_benefit_of_the_doubt():
 
 def test_derivatives_are_those_of_the_formula():
     chance = random.Random(0)
-    points = [Point(s.ps, s.trainers, s.ps_cpu, s.worker_cpu, 0.1 + chance.random()) for s in GRID]
+    points = [Point(UNKNOWN.place(s), 0.1 + chance.random()) for s in GRID]
     system = _System(points)
     at = [0.01, 0.2, 0.01, 0.05, 0.06, 0.02, 0.01, 0.1, 0.003, 2.0]
     fit = system.fit(at)
@@ -275,15 +275,15 @@ def test_derivatives_are_those_of_the_formula():
         moved = at[:]
         moved[index] += 1e-6
         for point, found, here, there in zip(points, fit.bounds, fit.speed, system.fit(moved).speed):
-            assert (there - here) / 1e-6 == pytest.approx(_slopes(at, point, *found)[index], rel=1e-3, abs=1e-6)
+            assert (there - here) / 1e-6 == pytest.approx(_slopes(at, point.at, *found)[index], rel=1e-3, abs=1e-6)
     assert [point.seconds * math.exp(residual) for point, residual in zip(points, fit.speed)] == pytest.approx(
-        [formula.step_seconds(at, p.ps, p.trainers, p.ps_cpu, p.worker_cpu) for p in points]
+        [formula.step_seconds(at, point.at) for point in points]
     )
 
 
 @pytest.mark.parametrize("truth", [TRUTH, SUM, CROWDED])
 def test_the_solution_is_no_worse_than_the_truth(truth):
-    points = [Point(s.ps, s.trainers, s.ps_cpu, s.worker_cpu, s.trainers * BATCH / rate(truth, s)) for s in GRID]
+    points = [Point(UNKNOWN.place(s), s.trainers * BATCH / rate(truth, s)) for s in GRID]
     system = _System(points)
     real, found = system.fit(list(truth)), system.fit(list(solve(points)))
     limits = system.limits(real)
@@ -294,7 +294,7 @@ def drawn(seed: int) -> list[Point]:
     """What a run at a few sizes may measure."""
     chance = random.Random(seed)
     truth = (TRUTH, SUM, CROWDED)[seed % 3]
-    return points_of([window(truth, s, 0.05, chance) for s in chance.sample(GRID, 2 + seed % 9)], BATCH)
+    return points_of([window(truth, s, 0.05, chance) for s in chance.sample(GRID, 2 + seed % 9)], BATCH, UNKNOWN)
 
 
 REFERENCE = (
@@ -329,7 +329,107 @@ def test_what_a_request_leaves_is_never_nothing_and_all_of_it_where_nothing_is_i
 def test_a_size_at_which_sessions_were_prepared_all_the_time_weighs_less():
     def weight(*preparing: bool) -> float:
         known = [dataclasses.replace(window(CROWDED, Size(1, 1)), preparing=one) for one in preparing]
-        (point,) = points_of(known, BATCH)
+        (point,) = points_of(known, BATCH, UNKNOWN)
         return point.weight
 
     assert weight(True, True) == PREPARING_WEIGHT * weight(False, False)
+
+
+# ------------------------------------------------------------------------------------------------ hosts and fullest PS
+
+HOST = Surroundings(cores=2.0, free=2.0)
+
+
+def on_host(truth: Sequence[float], size: Size, others: float = 0.0, start: float = 0.0) -> Window:
+    """Of a job whose processes share two cores with others; nothing is requested."""
+    place = dataclasses.replace(HOST, free=2.0 - others).place(size)
+    seconds = formula.step_seconds(truth, place)
+    return fact(Window,
+        start, 10.0, size, size.trainers * BATCH / seconds, BATCH,
+        trainer_cpu_cores=formula.trainer_cores(truth, size.ps, seconds),
+        ps_cpu_cores=formula.ps_cores(truth, size.ps, size.trainers, seconds), host_cores=2.0, others_cores=others,
+    )  # fmt: skip
+
+
+SMALL = (0.01, 0.05, 0.002, 0.01, 0.03, 0.01, 0.004, 0.01, 0.0, 7.0)
+
+
+def test_derivatives_of_the_host_are_those_of_the_formula():
+    places = [UNKNOWN.place(size)._replace(share=0.7, free=free) for size in GRID[::3] for free in (0.4, 3.0)]
+    points = [Point(place, 0.5) for place in places]
+    system, at = _System(points), [0.01, 0.2, 0.01, 0.05, 0.06, 0.02, 0.01, 0.1, 0.003, 2.0]
+    fit = system.fit(at)
+    for index in range(len(at)):
+        moved = at[:]
+        moved[index] += 1e-6
+        for point, found, here, there in zip(points, fit.bounds, fit.speed, system.fit(moved).speed):
+            assert (there - here) / 1e-6 == pytest.approx(_slopes(at, point.at, *found)[index], rel=1e-3, abs=1e-6)
+
+
+def test_no_size_is_predicted_to_train_more_than_free_cores_can():
+    sizes = (Size(1, 0), Size(1, 1), Size(2, 1))
+    model = fit([on_host(SMALL, size) for size in sizes], HOST)
+    assert model is not None
+    for size in (Size(ps, workers) for ps in (1, 2, 4, 8) for workers in (0, 3, 15)):
+        cost = (SMALL[1] + SMALL[4]) / BATCH  # of an example at least
+        assert model.predict(size) < 1.1 * 2.0 / cost
+    for size in sizes:
+        assert model.predict(size) == pytest.approx(on_host(SMALL, size).examples_per_second, rel=0.06)
+
+
+def test_each_size_says_what_binds_it():
+    model = fit([on_host(SMALL, size) for size in (Size(1, 0), Size(1, 1), Size(2, 1), Size(2, 3))], HOST)
+    assert model is not None
+    assert model.forecast(Size(4, 7)).binding == "host CPU"
+    limited = fitted([window(TRUTH, size) for size in GRID[::3]])
+    assert limited.forecast(Size(4, 0, 1.0, 0.5)).binding == "trainer CPU"
+    crowded = limited.forecast(Size(1, 15, 0.5, 1.0))
+    assert crowded.binding == "PS CPU" and crowded.share > 0.9
+    assert crowded.low < crowded.examples_per_second < crowded.high
+    common = fitted([window(CROWDED, size) for size in GRID[::3]])
+    assert common.forecast(Size(4, 15, 1.0, 1.0)).binding == "network"
+    starved = dataclasses.replace(common, waiting=0.6)
+    assert starved.forecast(Size(4, 15, 1.0, 1.0)).binding == "input"
+
+
+def test_where_others_leave_one_core_half_is_predicted():
+    windows = [on_host(SMALL, size) for size in (Size(1, 0), Size(1, 1), Size(2, 1), Size(2, 3))]
+    alone, crowded = fit(windows, HOST), fit(windows, dataclasses.replace(HOST, free=1.0))
+    assert alone is not None and crowded is not None
+    assert crowded.predict(Size(2, 3)) == pytest.approx(0.5 * alone.predict(Size(2, 3)), rel=0.1)
+
+
+def test_windows_from_before_a_change_of_the_load_of_others_weigh_less():
+    before = [on_host(SMALL, Size(1, 1), start=10.0 * n) for n in range(6)]
+    old = [on_host(SMALL, Size(2, 3), start=60 + 10.0 * n) for n in range(6)]
+    since = [on_host(SMALL, Size(1, 1), others=1.0, start=120 + 10.0 * n) for n in range(6)]
+    known = HOST.learned([*before, *old, *since])
+    assert known.since == 120
+    one, two = points_of([*before, *old, *since], BATCH, known)
+    assert one.seconds == pytest.approx(BATCH * 2 / since[0].examples_per_second)  # the old ones of it do not count
+    assert one.at.free == 1.0 and two.at.free == 2.0
+    assert two.weight == pytest.approx(OLDER * one.weight)
+
+
+def test_uneven_ps_are_known_by_their_fullest():
+    """Three PS of which one does half of the work are no faster than two."""
+    uneven = {1: 1.0, 2: 0.5, 3: 0.5, 4: 0.25}
+
+    def real(size: Size) -> Window:
+        place = UNKNOWN.place(size)._replace(share=uneven[size.ps])
+        seconds = formula.step_seconds(TRUTH, place)
+        served = formula.ps_cores(TRUTH, size.ps, size.trainers, seconds)
+        return fact(Window,
+            0.0, 10.0, size, size.trainers * BATCH / seconds, BATCH, ps_cpu_cores=served,
+            trainer_cpu_cores=formula.trainer_cores(TRUTH, size.ps, seconds), ps_cpu_most_cores=served * uneven[size.ps],
+        )  # fmt: skip
+
+    sizes = [size for size in GRID if size.workers in (1, 6)]
+    windows = [real(size) for size in sizes]
+    blind = [dataclasses.replace(one, ps_cpu_most_cores=0.0) for one in windows]
+    others = [size for size in GRID if size.workers == 3]
+
+    def off(model: ThroughputModel) -> float:
+        return statistics.fmean(abs(model.predict(size) / real(size).examples_per_second - 1) for size in others)
+
+    assert off(fitted(windows)) < 0.5 * off(fitted(blind))

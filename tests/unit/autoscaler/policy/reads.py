@@ -12,9 +12,19 @@ from functools import cache
 from pathlib import Path
 
 import deeprec_ext.autoscaler
-from deeprec_ext.autoscaler.observe.observed import Change, Loss, Model, Observed, Progress, RoleUse, SlotUse, Window
+from deeprec_ext.autoscaler.observe.observed import (
+    Change,
+    Host,
+    Loss,
+    Model,
+    Observed,
+    Progress,
+    RoleUse,
+    SlotUse,
+    Window,
+)
 
-FACTS = (Observed, Window, RoleUse, SlotUse, Change, Loss, Progress, Model)
+FACTS = (Observed, Window, RoleUse, Host, SlotUse, Change, Loss, Progress, Model)
 ROOMS = ("policy", "model")
 NO_RULES = ("record.py", "replay.py", "sane.py", "thresholds.py")
 """They pass observations on, whatever is in them."""
