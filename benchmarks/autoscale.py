@@ -3,6 +3,8 @@
     python -m benchmarks.autoscale                        # about forty minutes
     python -m benchmarks.autoscale --steady 20            # the autoscaled job trains on: decisions once it has converged
     python -m benchmarks.autoscale --minutes 3 --quick    # a look, with a coarse sweep
+    python -m benchmarks.autoscale --scenario all --repeat 3 --json regret.json    # eleven scenarios: hours
+    python -m benchmarks.autoscale --scenario machine     # one of them (benchmarks/scenarios.py): twenty minutes
 
 One model of benchmarks/sizes.py, roles held to a share of a core each by cgroups; nothing is padded, nothing sleeps. As on a
 cluster, whose pods have whole cores, a pod that starts has a whole core until it trains (the benchmark resizes it then):
@@ -34,6 +36,7 @@ from typing import Any
 import grpc
 import psutil
 
+from benchmarks import scenarios
 from benchmarks.job import Job, end_on_signals, running, say
 from benchmarks.sizes import SCRIPT, SHAPES, Rig, Shape, rig
 from benchmarks.stock import steps
@@ -356,8 +359,25 @@ def main() -> None:
     parser.add_argument("--settle", type=float, default=5.0, metavar="MINUTES", help="that it has before (default 5)")
     parser.add_argument("--steady-only", nargs=2, type=int, metavar=("PS", "WORKERS"), help="start it so; nothing else")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here too")
+    parser.add_argument(
+        "--scenario",
+        action="append",
+        choices=("all", *scenarios.SCENARIOS),
+        help="instead: is it ever worse than no autoscaler",
+    )
+    parser.add_argument("--repeat", type=int, default=1, help="of each scenario")
     arguments = parser.parse_args()
     end_on_signals()
+    if arguments.scenario:
+        names = list(scenarios.SCENARIOS) if "all" in arguments.scenario else arguments.scenario
+        minutes = arguments.minutes if "--minutes" in sys.argv else 0.0
+
+        def keep(rows: Any) -> None:
+            if arguments.json:
+                arguments.json.write_text(json.dumps(rows, indent=1))
+
+        print(scenarios.told(scenarios.bench(names, arguments.repeat, arguments.seconds, minutes, keep)))
+        return
     result = bench(arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1, default=asdict))

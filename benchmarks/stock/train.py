@@ -71,6 +71,30 @@ def poll_more_often(seconds: float) -> None:
     session_manager.SessionManager.__init__ = patched
 
 
+def slowed(input_fn: Any, arguments: argparse.Namespace) -> Any:
+    """The same input, from a place that serves one read at a time, to all trainers that name the same lock."""
+    if not arguments.input_seconds:
+        return input_fn
+    import fcntl
+
+    file = open(arguments.input_lock, "a")  # noqa: SIM115, as long as the process
+
+    def read(value: Any) -> Any:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        time.sleep(arguments.input_seconds)
+        fcntl.flock(file, fcntl.LOCK_UN)
+        return value
+
+    def pass_on(*batch: Any) -> Any:
+        flat = tf.nest.flatten(batch)
+        first = tf.numpy_function(read, [flat[0]], flat[0].dtype)
+        first.set_shape(flat[0].shape)
+        found = tf.nest.pack_sequence_as(batch, [first, *flat[1:]])
+        return found if len(found) > 1 else found[0]
+
+    return lambda: input_fn().map(pass_on).prefetch(1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -84,6 +108,8 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=16)
     parser.add_argument("--hidden", default="256,128", help="units of the dense layers")
     parser.add_argument("--zipf", type=float, default=1.0, help="exponent of the distribution of ids; 0: uniform")
+    parser.add_argument("--input-seconds", type=float, default=0.0, help="that reading a batch takes, one at a time")
+    parser.add_argument("--input-lock", metavar="FILE", help="of the trainers that read from the same place")
     parser.add_argument("--steps", type=int, default=1000, help="training steps of all workers together")
     parser.add_argument("--checkpoint-seconds", type=int, default=3600, help="how often the chief writes a checkpoint")
     parser.add_argument(
@@ -115,7 +141,9 @@ def main() -> None:
     seed = config.global_id_in_cluster or 0
     tf.estimator.train_and_evaluate(
         estimator,
-        tf.estimator.TrainSpec(models.input_fn(size, seed), max_steps=arguments.steps, hooks=[StepLog(log)]),
+        tf.estimator.TrainSpec(
+            slowed(models.input_fn(size, seed), arguments), max_steps=arguments.steps, hooks=[StepLog(log)]
+        ),
         tf.estimator.EvalSpec(
             models.input_fn(size, 10**6, batches=20), steps=None, start_delay_secs=0, throttle_secs=3600
         ),

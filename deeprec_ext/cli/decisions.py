@@ -40,14 +40,18 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from deeprec_ext.autoscaler.outcomes.brought import brought
     from deeprec_ext.autoscaler.policy.record import read
 
     if (code := on_cluster("decisions", arguments)) is not None:
         return code
     if not arguments.job.is_dir():
         raise no_directory(arguments.job)
-    entries = [entry for entry in read(arguments.job) if entry.decision.action != "keep" or not arguments.changes]
+    recorded = read(arguments.job)
+    entries = [entry for entry in recorded if entry.decision.action != "keep" or not arguments.changes]
     show(entries, [to_values(entry) for entry in entries] if arguments.json else None, "nothing was decided yet")
+    if not arguments.json and (found := brought([entry.observed for entry in recorded])) is not None:
+        print(f"\nWhat the decisions brought: {found.sentence()}.")
     return 0
 
 
@@ -91,7 +95,7 @@ def what(decision: Decision) -> str:
     """`scale to 2 PS, 3 workers`, `replace worker-1`, `keep`."""
     from deeprec_ext.autoscaler.policy.limits import describe
 
-    if decision.action in ("scale", "resize", "start"):
+    if decision.action in ("scale", "explore", "resize", "start"):
         return f"{decision.action} {'at' if decision.action == 'start' else 'to'} {describe(decision.size)}"
     return f"{decision.action} {decision.replace}".rstrip()
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from deeprec_ext.autoscaler.observe.observed import Size, Window
+from deeprec_ext.autoscaler.observe.sane import sane_window
 from deeprec_ext.autoscaler.policy.evidence import key_of
-from deeprec_ext.autoscaler.policy.sane import sane_window
 from deeprec_ext.errors import UsageError
 from deeprec_ext.simulator.job_model import JobModel, throughput
 from deeprec_ext.simulator.trace import Trace

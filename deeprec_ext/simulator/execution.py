@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from deeprec_ext.aimaster.placement import planner
 from deeprec_ext.autoscaler.observe import observed
 from deeprec_ext.autoscaler.observe.observed import Size
-from deeprec_ext.autoscaler.policy.decision import Decision
+from deeprec_ext.autoscaler.policy.decision import COUNTED, Decision
 from deeprec_ext.simulator.pool import Pool
 from deeprec_ext.simulator.simulated_job import Pod, SimulatedJob, even_map
 
@@ -36,7 +36,7 @@ def begin(job: SimulatedJob, decision: Decision, pool: Pool, now: float) -> tupl
     if not pool.fits(requested[0] - job.allocated[0], requested[1] - job.allocated[1]):
         return Change(decision, now, fits=False), cluster.acquire_limit_seconds
     added: list[Pod] = []
-    if decision.action == "scale":
+    if decision.action in COUNTED:
         added += _new(job, "ps", size.ps - job.size.ps) + _new(job, "worker", size.workers - job.size.workers)
     elif decision.action == "replace":
         added += _new(job, decision.replace.rsplit("-", 1)[0], 1)
@@ -93,7 +93,7 @@ def _bytes_moved(job: SimulatedJob, decision: Decision, moves: dict[int, int] | 
         return whole * len(moves) / job.slots
     if decision.action == "replace" and decision.replace.startswith("ps-"):
         return whole / job.size.ps
-    if decision.action == "scale" and decision.size.ps != job.size.ps:
+    if decision.action in COUNTED and decision.size.ps != job.size.ps:
         return whole * abs(decision.size.ps - job.size.ps) / max(decision.size.ps, job.size.ps)
     return 0.0
 
@@ -119,7 +119,7 @@ def _apply(job: SimulatedJob, change: Change) -> None:
         job.map = even_map(job.slots, decision.size.ps)
     workers = [
         *job.trainers,
-        *(pod for pod in change.added if pod.name.startswith("worker-") and decision.action == "scale"),
+        *(pod for pod in change.added if pod.name.startswith("worker-") and decision.action in COUNTED),
     ]
     job.trainers = workers[: decision.size.trainers]
     left = {pod.name for pod in (*job.ps, *job.trainers)}
@@ -136,7 +136,7 @@ def _recorded(job: SimulatedJob, change: Change, old: Size, time: float, pause: 
         moved, paused = (int(change.bytes), pause) if role == "ps" and change.fits else (0, 0.0)
         return observed.Change(
             round(time, 3), kind, role, before, after, outcome, round(seconds, 3), paused, moved, manual=False,
-            decision=decision.number,
+            decision=decision.number, foretold=decision.prediction.examples_per_second,
         )  # fmt: skip
 
     if decision.action == "replace":

@@ -21,6 +21,8 @@ from deeprec_ext.autoscaler.observe.observed import Size
 
 SPREAD = 0.15
 """Relative scatter of a PS's answers; the largest of P exponential ones is H(P) ~ ln P scatters above the mean."""
+LEFT_CORES = 0.1
+"""Of a host whose cores others use: nobody is starved altogether."""
 ROUNDS = 6
 """Of the fixed point over the two stations; the third digit stands after four."""
 
@@ -42,6 +44,8 @@ class JobModel:
     ps_bytes: float = 350e6  # of a PS without variables
     worker_bytes: float = 900e6
     backups: bool = True  # every variable is held twice
+    host_cores: float = 0.0  # shared by all processes of the job, which run on one host; 0: each has a host of its own
+    input_per_second: float = 0.0  # examples that the input yields at most; 0: as many as are asked for
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,12 @@ class Pace:
     ps_cores: tuple[float, ...]  # used, per PS
     ps_busy: tuple[float, ...]  # share of time, per PS
     compute_share: float  # of a step, of the mean trainer
+    input_wait_share: float = 0.0  # of the time of trainers
 
 
-def cores(request: float) -> float:
-    """No request: one core, as the estimator has it."""
-    return request if request > 0 else 1.0
+def cores(request: float, host: float = 0.0) -> float:
+    """No request: all of a shared host, else one core, as the estimator has it."""
+    return request if request > 0 else host or 1.0
 
 
 def wait(demand: float, elsewhere: float, customers: float) -> float:
@@ -68,39 +73,58 @@ def wait(demand: float, elsewhere: float, customers: float) -> float:
 
 
 def pace(
-    model: JobModel, size: Size, trainer_speeds: Sequence[float], ps_speeds: Sequence[float], shares: Sequence[float]
-) -> Pace:
+    model: JobModel, size: Size, trainer_speeds: Sequence[float], ps_speeds: Sequence[float], shares: Sequence[float],
+    others: float = 0.0,
+) -> Pace:  # fmt: skip
     """Args:
+    others: cores of a shared host that other programs use.
     trainer_speeds, ps_speeds: [W], [P] of the processes that run; 1: a sound host.
     shares: [P] of the load of all slots; they sum to 1.
     """
     if not trainer_speeds or not ps_speeds:
         return Pace(0.0, (), (), (), (), 0.0)
-    own, ps_own = min(cores(size.worker_cpu), model.parallelism), min(cores(size.ps_cpu), model.ps_parallelism)
-    fan_out = model.fan_out_core_seconds * len(ps_speeds) / min(cores(size.worker_cpu), 1.0)
+    own = min(cores(size.worker_cpu, model.host_cores), model.parallelism)
+    ps_own = min(cores(size.ps_cpu, model.host_cores), model.ps_parallelism)
+    fan_out = model.fan_out_core_seconds * len(ps_speeds) / min(cores(size.worker_cpu, model.host_cores), 1.0)
     computing = [(model.compute_core_seconds / own + fan_out) / speed for speed in trainer_speeds]
     demands = [model.ps_core_seconds * share / (ps_own * speed) for share, speed in zip(shares, ps_speeds)]
     waiting = _waiting(model, sum(computing) / len(computing), max(demands), len(ps_speeds), len(computing))
     steps = [model.fixed_seconds + one + waiting for one in computing]
     per_second = sum(1 / step for step in steps)
     work = model.compute_core_seconds + model.fan_out_core_seconds * len(ps_speeds)
+    host, fed = _held_up(model, per_second, per_second * (work + model.ps_core_seconds), others)
+    steps, per_second = [step / (host * fed) for step in steps], per_second * host * fed
     return Pace(
         model.batch * per_second, tuple(steps),
-        tuple(min(work / step, cores(size.worker_cpu)) for step in steps),
+        tuple(min(work / step, cores(size.worker_cpu, model.host_cores)) for step in steps),
         tuple(min(per_second * model.ps_core_seconds * share, ps_own) for share in shares),
         tuple(min(1.0, per_second * demand) for demand in demands),
-        sum(computing) / len(computing) / (sum(steps) / len(steps)),
+        min(1.0, sum(computing) / len(computing) / (sum(steps) / len(steps))), 1 - fed,
     )  # fmt: skip
+
+
+def _held_up(model: JobModel, steps_per_second: float, cores_used: float, others: float) -> tuple[float, float]:
+    """Factors on the pace: of the host whose cores are all used, and of the input that yields no more."""
+    host = 1.0
+    if model.host_cores:
+        host = min(1.0, max(LEFT_CORES, model.host_cores - others) / max(1e-9, cores_used))
+    examples = model.batch * steps_per_second * host
+    fed = min(1.0, model.input_per_second / examples) if model.input_per_second and examples else 1.0
+    return host, fed
 
 
 def throughput(model: JobModel, size: Size, slots: int = 0) -> float:
     """Examples per second on sound hosts with evenly loaded slots (0: as many as divide evenly)."""
     share = 1 / size.ps if slots < size.ps else math.ceil(slots / size.ps) / slots
-    own, ps_own = min(cores(size.worker_cpu), model.parallelism), min(cores(size.ps_cpu), model.ps_parallelism)
-    fan_out = model.fan_out_core_seconds * size.ps / min(cores(size.worker_cpu), 1.0)
+    own = min(cores(size.worker_cpu, model.host_cores), model.parallelism)
+    ps_own = min(cores(size.ps_cpu, model.host_cores), model.ps_parallelism)
+    fan_out = model.fan_out_core_seconds * size.ps / min(cores(size.worker_cpu, model.host_cores), 1.0)
     computing = model.compute_core_seconds / own + fan_out
     waiting = _waiting(model, computing, model.ps_core_seconds * share / ps_own, size.ps, size.trainers)
-    return size.trainers * model.batch / (model.fixed_seconds + computing + waiting)
+    per_second = size.trainers / (model.fixed_seconds + computing + waiting)
+    work = model.compute_core_seconds + model.fan_out_core_seconds * size.ps + model.ps_core_seconds
+    host, fed = _held_up(model, per_second, per_second * work, 0.0)
+    return model.batch * per_second * host * fed
 
 
 def _waiting(model: JobModel, computing: float, demand: float, ps: int, trainers: int) -> float:

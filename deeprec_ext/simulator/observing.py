@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deeprec_ext.autoscaler.observe import building
-from deeprec_ext.autoscaler.observe.observed import Model, Observed, Progress, RoleUse, SlotUse
+from deeprec_ext.autoscaler.observe.observed import Host, Model, Observed, Progress, RoleUse, SlotUse
 from deeprec_ext.simulator.simulated_job import Pod, SimulatedJob
 
 
@@ -14,7 +14,7 @@ def observe(job: SimulatedJob, number: int, now: float, busy: bool = False) -> O
     return building.observation(
         number=number, time=now - job.started, size=job.size, limits=job.work.limits, objective=job.work.objective,
         deadline_seconds=job.work.deadline_seconds, model=model(job), windows=job.windows, roles=roles(job, now),
-        hosts=(), one_host=False, slots=slots(job), changes=job.changes, losses=job.losses,
+        hosts=hosts(job, now), one_host=job.model.host_cores > 0, slots=slots(job), changes=job.changes, losses=job.losses,
         progress=Progress(int(job.done), int(job.work.examples)), backups=job.model.backups,
         copies_bytes=0, hold=False, busy=busy, reclaimed=job.reclaimed,
     )  # fmt: skip
@@ -27,6 +27,15 @@ def model(job: SimulatedJob) -> Model:
         table_bytes=int(variables), dense_bytes=0, fields=0, batch_size=job.model.batch, lookups_per_step=0.0,
         flops_per_example=0.0, largest_slot_bytes=int(variables / job.slots),
     )  # fmt: skip
+
+
+def hosts(job: SimulatedJob, now: float) -> tuple[Host, ...]:
+    """The one that all processes share; not known where each has its own."""
+    if not job.model.host_cores:
+        return ()
+    used = sum(job.pace.trainer_cores) + sum(job.pace.ps_cores)
+    counts = len(working(job.ps, now)), len(working(job.trainers, now))
+    return (Host("host-0", job.model.host_cores, round(used, 4), job.others(now), *counts),)
 
 
 def roles(job: SimulatedJob, now: float) -> tuple[RoleUse, ...]:
@@ -58,7 +67,8 @@ def roles(job: SimulatedJob, now: float) -> tuple[RoleUse, ...]:
         found.append(
             _like(
                 alike, name=pod.name, cpu_cores=min(cores * reading(), request or cores), step_seconds=step * reading(),
-                step_seconds_lasting=step, steps_per_second=1 / step, age_seconds=now - pod.ready,
+                step_seconds_lasting=step, steps_per_second=1 / step,
+                input_wait_share=pace.input_wait_share, age_seconds=now - pod.ready,
             )
         )  # fmt: skip
     return tuple(found)

@@ -19,7 +19,7 @@ from deeprec_ext.simulator.trace import Trace
 
 QUIET_SECONDS = 600.0
 """A job has converged when so long nothing was decided."""
-VOLUNTARY = ("scale", "resize", "rebalance")
+VOLUNTARY = ("scale", "explore", "resize", "rebalance")
 Watch = Callable[[str, int, int, float], None]
 
 

@@ -126,6 +126,11 @@ class Simulation:
         self._schedule_bad_luck(entry)
         self.changed(entry)
         self._after(entry, "late", SECONDS_MAX)
+        work = entry.job.work
+        for moment in (
+            (work.neighbour_after, work.neighbour_after + work.neighbour_seconds) if work.neighbour_cores else ()
+        ):
+            self._after(entry, "neighbour", max(0.0, entry.job.started + moment - self.clock.now))
 
     def _on_finish(self, entry: Running, _: Any) -> None:
         self._end(entry, failed=False)
@@ -220,6 +225,10 @@ class Simulation:
         self.changed(entry)
 
     # ------------------------------------------------------------------------------------------------ bad luck
+
+    def _on_neighbour(self, entry: Running, _: Any) -> None:
+        """Another program begins or ends on the host of the job."""
+        self.changed(entry)
 
     def _on_failure(self, entry: Running, _: Any) -> None:
         pods = working([*entry.job.ps, *entry.job.trainers], self.clock.now)

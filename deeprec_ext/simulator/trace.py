@@ -68,6 +68,9 @@ class Workload:
     noise: float = 0.04  # relative scatter of a ten-second window
     bursts: float = 0.01  # share of windows in which something else takes half of the throughput
     hot_share: float = 0.0  # load of the hottest slot, beyond an even share
+    neighbour_cores: float = 0.0  # used by another program on the job's host
+    neighbour_after: float = 0.0  # seconds since the start of the job
+    neighbour_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from deeprec_ext.aimaster.state.suspects import KEY as SUSPECTS
 from deeprec_ext.aimaster.state.suspects import suspects_of
 from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.aimaster.store.store import Store
-from deeprec_ext.autoscaler.policy.record import predictions
+from deeprec_ext.autoscaler.outcomes.brought import Brought, brought
+from deeprec_ext.autoscaler.policy.record import predictions, read
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -60,13 +61,19 @@ def _failure(failure: Failure) -> dict[str, Any]:
 
 def _estimator(directory: Path | None) -> dict[str, Any]:
     """`mape_holdout`: mean absolute error of the throughput predicted for each change that was made, relative to what was
-    measured after it: no prediction had seen its measurement. None without such changes, and so without `--autoscale`."""
+    measured after it: no prediction had seen its measurement. None without such changes, and so without `--autoscale`.
+    `brought`: what all changes together have brought, against the first size; None likewise."""
     pairs: list[tuple[float, float]] = []
+    found: Brought | None = None
     if directory is not None:
         with contextlib.suppress(DeepRecError, OSError):  # damaged; `deeprec-ext decisions` says where
             pairs = predictions(directory)
+            found = brought([entry.observed for entry in read(directory)])
     errors = [abs(predicted / measured - 1) for predicted, measured in pairs]
-    return {"mape_holdout": statistics.fmean(errors) if errors else None, "changes": len(errors)}
+    return {
+        "mape_holdout": statistics.fmean(errors) if errors else None, "changes": len(errors),
+        "brought": found.to_values() if found is not None else None,
+    }  # fmt: skip
 
 
 def steps_of(store: Store) -> int:

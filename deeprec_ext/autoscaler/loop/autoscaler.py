@@ -46,6 +46,8 @@ class Record(Protocol):
 
     def tell(self, after: int, limit: int) -> list[str]: ...
 
+    def foretold(self) -> dict[int, float]: ...
+
     next_number: int
 
 
@@ -75,6 +77,7 @@ class Autoscaler:
         self._job, self._scalings, self._resize, self._latest = job, scalings, resize, latest
         self._resizes_in_place = resizes_in_place
         self._decide, self._record = decide, record
+        self._foretold = record.foretold()
         self._growth = Growth()
         self._windows = Windows(seconds=job.settings.window_seconds)
         self._pending: _Pending | None = None
@@ -162,6 +165,7 @@ class Autoscaler:
         return observe(
             self._job, self._scalings, number=self._record.next_number, windows=self._windows.all(), latest=self._latest,
             growth=self._growth, hold=self._job.held, one_host=self._one_host,
+            foretold=self._foretold,
         )  # fmt: skip
 
     async def preview(self) -> tuple[Decision, Observed]:
@@ -189,6 +193,7 @@ class Autoscaler:
             return None  # somebody was quicker while we thought
         self._conclude()
         self._record.add(observed, decision)
+        self._foretold[decision.number] = decision.prediction.examples_per_second
         self._last_change = True
         self._tell(decision)
         await self._carry_out(decision)

@@ -69,14 +69,15 @@ def observe(
     growth: Growth,
     hold: bool,
     one_host: bool,
+    foretold: Mapping[int, float],
 ) -> Observed:
-    """Times are seconds since the start of the job."""
+    """Times are seconds since the start of the job. `foretold`: examples per second, by number of decision."""
     return building.observation(
         number=number, time=max(0.0, job.clock.wall() - job.started), size=size_of(job), limits=limits_of(job.spec),
         objective=job.settings.objective, deadline_seconds=job.settings.deadline_seconds,
         model=model_of(job.catalogue, slots=job.spec.slots, batch_size=examples_per_step(job.members.trainers().values())),
         windows=windows, roles=roles_of(job, latest, growth), hosts=hosts_of(job), one_host=one_host,
-        slots=slots_of(job, latest), changes=changes_of(scalings.records(), job.started),
+        slots=slots_of(job, latest), changes=changes_of(scalings.records(), job.started, foretold),
         losses=losses_of(job.store.failures(), job.started), progress=progress_of(job), backups=job.choices.peer,
         copies_bytes=copies_of(job), hold=hold, busy=scalings.running is not None or bool(scalings.queue),
         reclaimed=reclaimed_of(job),
@@ -162,7 +163,7 @@ def slots_of(job: Job, latest: Latest) -> list[SlotUse]:
     return found
 
 
-def changes_of(scalings: Sequence[Scaling], started: float) -> list[Change]:
+def changes_of(scalings: Sequence[Scaling], started: float, foretold: Mapping[int, float]) -> list[Change]:
     """Scalings that have ended, one per role that changed; a PS that came back by itself is nobody's decision and no change of
     size."""
     changes = []
@@ -173,6 +174,7 @@ def changes_of(scalings: Sequence[Scaling], started: float) -> list[Change]:
                 from_count=one.from_count, to_count=one.to_count, outcome=one.outcome, seconds=one.seconds,
                 pause_seconds=max(one.pause_seconds, default=0.0), bytes_moved=one.bytes_moved,
                 manual=one.decision < 0 and not one.returning, decision=one.decision,
+                foretold=foretold.get(one.decision, 0.0),
             )  # fmt: skip
             changes.append(change)
             if one.both:

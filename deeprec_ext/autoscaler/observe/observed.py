@@ -153,7 +153,8 @@ class Change:
     """One scaling that has ended, of ours or by hand."""
 
     ABSENT: ClassVar[Mapping[str, Any]] = {
-        "seconds": 0.0, "pause_seconds": 0.0, "bytes_moved": 0, "manual": False, "decision": -1
+        "seconds": 0.0, "pause_seconds": 0.0, "bytes_moved": 0, "manual": False, "decision": -1,
+        "foretold": 0.0,
     }  # fmt: skip
 
     time: float
@@ -167,6 +168,7 @@ class Change:
     bytes_moved: int
     manual: bool
     decision: int  # number of the decision it came from; -1: of none
+    foretold: float  # examples per second that the decision predicted; 0: none
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ import math
 from collections.abc import Iterator
 
 from deeprec_ext.autoscaler.observe.observed import RoleUse, Size
+from deeprec_ext.autoscaler.outcomes.measured import key_of
 from deeprec_ext.autoscaler.policy import cost, hysteresis, memory
 from deeprec_ext.autoscaler.policy.decision import Answer, Proposal, Remark
-from deeprec_ext.autoscaler.policy.evidence import Evidence, key_of
+from deeprec_ext.autoscaler.policy.evidence import Evidence
 from deeprec_ext.autoscaler.policy.limits import describe, fits
 
 LADDER = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)

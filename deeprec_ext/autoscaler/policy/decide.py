@@ -11,11 +11,11 @@ import math
 from typing import Callable
 
 from deeprec_ext.autoscaler.observe.observed import Observed
-from deeprec_ext.autoscaler.policy import balance, cost, cpu, memory, replacement, sizing
+from deeprec_ext.autoscaler.observe.sane import sane_number, sane_size
+from deeprec_ext.autoscaler.policy import balance, cost, cpu, memory, replacement, returning, sizing
 from deeprec_ext.autoscaler.policy.decision import Answer, Decision, Keep, Prediction, Proposal, Remark
 from deeprec_ext.autoscaler.policy.evidence import Evidence
 from deeprec_ext.autoscaler.policy.limits import contradiction, describe, fits, nearest
-from deeprec_ext.autoscaler.policy.sane import sane_number, sane_size
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.units import format_seconds
 
@@ -78,6 +78,7 @@ RULES: tuple[Callable[[Evidence], Answer], ...] = (
     replacement.straggler,
     replacement.slow_ps,
     sizing.measured,
+    returning.measured_better,
     balance.hot_slots,
     sizing.calm,
     sizing.throughput,
@@ -134,6 +135,7 @@ def _prediction(evidence: Evidence, answer: Proposal | None) -> Prediction:
         windows=len(evidence.windows), coefficients=tuple(_rounded(one) for one in model.coefficients),
         pause_seconds=_rounded(price.pause_seconds), change_seconds=_rounded(price.seconds),
         confidence=_rounded(model.confidence) if answer is not None else 0.0,
+        price_seconds=_rounded(answer.price_seconds) if answer is not None else 0.0,
     )  # fmt: skip
 
 

@@ -10,7 +10,9 @@ from typing import Union
 from deeprec_ext.autoscaler.observe.observed import Size
 from deeprec_ext.decoding import built
 
-ACTIONS = ("start", "scale", "rebalance", "replace", "resize", "keep")
+ACTIONS = ("start", "scale", "explore", "rebalance", "replace", "resize", "keep")
+COUNTED = ("scale", "explore")
+"""Those that change counts. `explore`: by a step whose gain is not known well enough to be promised."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Prediction:
     pause_seconds: float = 0.0
     change_seconds: float = 0.0
     confidence: float = 0.0  # 0 to 1
+    price_seconds: float = 0.0  # of `explore`: training it may cost, the way back included
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Proposal:
     reason: str
     replace: str = ""
     slot_weights: tuple[float, ...] = ()
+    price_seconds: float = 0.0  # of `explore`
 
 
 @dataclass(frozen=True)

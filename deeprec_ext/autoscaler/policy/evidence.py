@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from deeprec_ext.autoscaler.model import throughput
 from deeprec_ext.autoscaler.model.capacity import Cost, Counts, costs_of, least_cost, of_hosts, of_one_host
 from deeprec_ext.autoscaler.model.surroundings import Surroundings, around
 from deeprec_ext.autoscaler.observe.observed import Change, Observed, RoleUse, Size, Window
-from deeprec_ext.autoscaler.policy.sane import sane
+from deeprec_ext.autoscaler.observe.sane import sane
+from deeprec_ext.autoscaler.outcomes import account, conditions, trials
+from deeprec_ext.autoscaler.outcomes.measured import Key, Measured, key_of, measure, newest
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 
 HOUR = 3600.0
@@ -25,50 +25,6 @@ HOPE = 2.0
 
 FULL = 0.95
 """Share of its CPU that a role can use at most, as a mean."""
-
-Key = tuple[int, int, float, float]
-
-
-def key_of(size: Size) -> Key:
-    """What throughput depends on: memory makes nothing faster."""
-    return size.ps, size.workers, size.ps_cpu, size.worker_cpu
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Throughput that was seen at one size."""
-
-    rate: float  # examples per second, median over the windows
-    spread: float  # relative robust standard deviation of one window
-    windows: int
-
-
-def measure(windows: Sequence[Window]) -> Measured:
-    rates = [window.examples_per_second for window in windows]
-    middle = statistics.median(rates)
-    deviation = statistics.median(abs(rate - middle) for rate in rates)
-    # with few windows the median deviation is mostly too small; the mean deviation is not robust, but never 0 by chance
-    few = statistics.fmean(abs(rate - middle) for rate in rates) if len(rates) < 5 else 0.0
-    return Measured(middle, max(1.4826 * deviation, 1.2533 * few) / middle, len(rates))
-
-
-def newest(windows: Sequence[Window], per_size: int, sizes: int) -> tuple[Window, ...]:
-    """The newest `per_size` windows of each of the `sizes` sizes seen last, in their order.
-
-    Those in which trainers prepared sessions beside count where a size has no others.
-    """
-    clear = {key_of(window.size) for window in windows if not window.preparing}
-    counts: dict[Key, int] = {}
-    kept: list[Window] = []
-    for window in reversed(windows):
-        key = key_of(window.size)
-        if window.preparing and key in clear:
-            continue
-        count = counts.get(key, 0)
-        if count < per_size and (count or len(counts) < sizes):
-            counts[key] = count + 1
-            kept.append(window)
-    return tuple(reversed(kept))
 
 
 class Evidence:
@@ -87,11 +43,27 @@ class Evidence:
 
     @cached_property
     def measured(self) -> dict[Key, Measured]:
-        """By size: what was measured there."""
-        grouped: dict[Key, list[Window]] = {}
-        for window in self.windows:
-            grouped.setdefault(key_of(window.size), []).append(window)
-        return {key: measure(windows) for key, windows in grouped.items()}
+        """By size: what was measured there, as it would be under the present conditions."""
+        return conditions.by_size(self._comparable)
+
+    @cached_property
+    def _comparable(self) -> tuple[conditions.Comparable, ...]:
+        return conditions.comparable(self.windows)
+
+    @cached_property
+    def stays(self) -> list[trials.Stay]:
+        """The sizes that the job had, oldest first; the last is the present one."""
+        return trials.stays(self.size, self.observed.changes)
+
+    @cached_property
+    def tried(self) -> list[trials.Trial]:
+        """What changes of ours have brought, oldest first."""
+        return trials.trials(self.stays, self._comparable)
+
+    @cached_property
+    def brought(self) -> account.Account:
+        """What all changes together have brought."""
+        return account.account(self.stays, self._comparable, self.now, self.policy.disturbance)
 
     @cached_property
     def changed_at(self) -> float:
@@ -111,8 +83,12 @@ class Evidence:
     def present(self) -> Measured | None:
         """Throughput at the present size since it has it; None: not measured yet."""
         here = key_of(self.size)
-        mine = [w for w in self.windows if key_of(w.size) == here and w.start >= self.changed_at - 1e-3]
-        return measure(mine) if mine else None
+        mine = [
+            one for one in self._comparable
+            if key_of(one.window.size) == here and one.window.start >= self.changed_at - 1e-3
+        ]  # fmt: skip
+        mine = [one for one in mine if not one.drift] or mine
+        return measure([one.rate for one in mine]) if mine else None
 
     @property
     def rate(self) -> float:
@@ -231,7 +207,13 @@ class Evidence:
 
     def _error(self, measured: Measured) -> float:
         """Relative standard error of a measured rate. Two windows may agree by chance: what other sizes scatter counts too."""
-        return max(measured.spread if measured.windows > 1 else 0.0, self._usual_spread) / math.sqrt(measured.windows)
+        spread = max(measured.spread if measured.windows > 1 else 0.0, self._usual_spread)
+        return math.hypot(spread / math.sqrt(measured.windows), measured.drift)
+
+    @property
+    def usual_error(self) -> float:
+        """Relative standard error of a size that was measured by a few windows."""
+        return self._usual_spread / math.sqrt(self.policy.windows_min)
 
     @cached_property
     def _usual_spread(self) -> float:

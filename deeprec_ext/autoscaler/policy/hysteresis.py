@@ -6,7 +6,8 @@ Flapping is bounded whatever is measured: a role changes its direction at most `
 from __future__ import annotations
 
 from deeprec_ext.autoscaler.observe.observed import Change, Size, Window
-from deeprec_ext.autoscaler.policy.evidence import HOUR, Evidence, Key, key_of
+from deeprec_ext.autoscaler.outcomes.measured import Key, key_of
+from deeprec_ext.autoscaler.policy.evidence import HOUR, Evidence
 from deeprec_ext.units import format_seconds
 
 COUNTS = ("scale-up", "scale-down")
@@ -79,20 +80,30 @@ def _role(evidence: Evidence, role: str, direction: int) -> str:
     policy = evidence.policy
     if why := failed(evidence, role, ("scale-up",) if direction > 0 else ("scale-down",)):
         return why
-    moves = [change for change in evidence.past(role=role) if change.to_count != change.from_count]
+    moves = _moves(evidence, role)
     if not moves or _direction(moves[-1]) == direction:
         return ""
-    flips = [
-        later for earlier, later in zip(moves, moves[1:])
-        if _direction(earlier) != _direction(later) and evidence.now - later.time <= HOUR
-    ]  # fmt: skip
-    if len(flips) >= policy.reversals_per_hour:
-        return f"{role} changed direction {len(flips)} times within the hour"
+    if why := flips(evidence, role, policy.reversals_per_hour):
+        return why
     age = evidence.now - moves[-1].time
     if age < policy.reverse_seconds and not _regretted(evidence, moves[-1]):
         what = "grew" if direction < 0 else "shrank"
         return f"{role} {what} only {format_seconds(age)} ago"
     return ""
+
+
+def flips(evidence: Evidence, role: str, most: int) -> str:
+    """Whether a role has changed its direction so often within the hour; empty if not."""
+    moves = _moves(evidence, role)
+    count = sum(
+        _direction(earlier) != _direction(later) and evidence.now - later.time <= HOUR
+        for earlier, later in zip(moves, moves[1:])
+    )
+    return f"{role} changed direction {count} times within the hour" if count >= most else ""
+
+
+def _moves(evidence: Evidence, role: str) -> list[Change]:
+    return [change for change in evidence.past(role=role) if change.to_count != change.from_count]
 
 
 def _direction(change: Change) -> int:

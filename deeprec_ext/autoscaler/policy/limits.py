@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from deeprec_ext.autoscaler.observe.observed import Limits, Size
-from deeprec_ext.autoscaler.policy.sane import sane_number
+from deeprec_ext.autoscaler.observe.sane import sane_number
 from deeprec_ext.units import counted, format_bytes
 
 _SLACK = 1e-9

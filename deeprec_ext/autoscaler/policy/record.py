@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from deeprec_ext.autoscaler.observe.observed import Observed
+from deeprec_ext.autoscaler.observe.sane import sane_window
+from deeprec_ext.autoscaler.outcomes.measured import newest
 from deeprec_ext.autoscaler.policy import thresholds
 from deeprec_ext.autoscaler.policy.decision import Decision
-from deeprec_ext.autoscaler.policy.evidence import newest
-from deeprec_ext.autoscaler.policy.sane import sane_window
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.decoding import built
 from deeprec_ext.errors import UsageError
@@ -112,6 +112,13 @@ class Record:
         rate = examples_per_second if math.isfinite(examples_per_second) else 0.0
         self._append({"kind": "outcome", **dataclasses.asdict(Outcome(number, outcome, reason[:1000], rate))})
 
+    def foretold(self) -> dict[int, float]:
+        """Examples per second that each change was to bring, by number of decision; what is damaged is left out."""
+        try:
+            return _foretold(self._path.parent)
+        except UsageError:
+            return {}
+
     def tell(self, after: int, limit: int) -> list[str]:
         """The first `limit` decisions with a number above `after`, as JSON: {"at", "decision", "outcome" or null}."""
         entries = [entry for entry in _read(self._path.parent) if entry.decision.number > after]
@@ -185,22 +192,36 @@ def _read(directory: Path) -> list[Entry]:
 
 def predictions(directory: Path) -> list[tuple[float, float]]:
     """(examples per second predicted, measured after) of each change that was made and measured. Raises UsageError: damaged."""
-    predicted: dict[int, float] = {}
+    predicted = _foretold(directory)
     measured: dict[int, float] = {}
-    for path in (directory / FORMER, directory / NAME):
-        for number, line in enumerate(_lines(path), 1):
-            try:
-                if line["kind"] == "outcome":
-                    found = _outcome(line)
-                    if found.outcome == "committed":
-                        measured[found.number] = found.examples_per_second_after
-                elif line["decision"]["action"] not in ("keep", "start"):
-                    rate = float(line["decision"]["prediction"]["examples_per_second"])
-                    predicted[int(line["decision"]["number"])] = rate
-            except (KeyError, TypeError, ValueError) as error:
-                raise UsageError(f"{path}, line {number}: is damaged ({error!r})") from None
+    for path, number, line in _numbered(directory):
+        try:
+            if line["kind"] == "outcome" and (found := _outcome(line)).outcome == "committed":
+                measured[found.number] = found.examples_per_second_after
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{path}, line {number}: is damaged ({error!r})") from None
     return [(predicted[number], rate) for number, rate in sorted(measured.items())
             if predicted.get(number, 0.0) > 0 and rate > 0 and math.isfinite(predicted[number] + rate)]  # fmt: skip
+
+
+def _foretold(directory: Path) -> dict[int, float]:
+    """Raises UsageError: damaged."""
+    found: dict[int, float] = {}
+    for path, number, line in _numbered(directory):
+        try:
+            if line["kind"] == "decision" and line["decision"]["action"] not in ("keep", "start"):
+                rate = float(line["decision"]["prediction"]["examples_per_second"])
+                found[int(line["decision"]["number"])] = rate if math.isfinite(rate) else 0.0
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{path}, line {number}: is damaged ({error!r})") from None
+    return found
+
+
+def _numbered(directory: Path) -> Iterator[tuple[Path, int, dict[str, Any]]]:
+    """(file, number, line) of the whole record, oldest first."""
+    for path in (directory / FORMER, directory / NAME):
+        for number, line in enumerate(_lines(path), 1):
+            yield path, number, line
 
 
 def latest(directory: Path) -> Entry:

@@ -9,13 +9,15 @@ pod up to ten, a tenth beyond): of 100 workers one more always adds less than 5 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from deeprec_ext.autoscaler.observe.observed import Limits, Size
-from deeprec_ext.autoscaler.policy import balance, cpu, memory
-from deeprec_ext.autoscaler.policy.evidence import Evidence, Key, key_of
+from deeprec_ext.autoscaler.outcomes.measured import Key, key_of
+from deeprec_ext.autoscaler.policy import balance, cpu, exploring, memory
+from deeprec_ext.autoscaler.policy.evidence import Evidence
 from deeprec_ext.autoscaler.policy.limits import fits
 
 STEPS_MAX = 400
@@ -39,8 +41,12 @@ def step_of(count: int) -> int:
     return max(1, round(0.1 * count))
 
 
+def steps_between(small: Size, large: Size) -> float:
+    """How many steps of growth lead from a size to another; 0 where it is none."""
+    return _steps(small.ps, large.ps) + _steps(small.trainers, large.trainers)
+
+
 def _steps(low: int, high: int) -> float:
-    """How many steps of growth lie between two counts; 0 where it is none."""
     count = 0.0
     while low < high:
         low, count = low + step_of(low), count + 1
@@ -78,7 +84,8 @@ class Search:
         best = max(
             (one.rate for one in evidence.measured.values() if one.windows >= self.policy.windows_min), default=0.0
         )
-        self._least = (1 - self.policy.most_given) * best  # examples per second that `fastest` does not go below
+        # examples per second that `fastest` does not go below: nor is a job made slower than its first size
+        self._least = max((1 - self.policy.most_given) * best, exploring.least_rate(evidence))
         self._exhausted = (evidence.exhausted(0), evidence.exhausted(1))
         self._more_ps_may_help = not _slot_bound(evidence) and evidence.starved < evidence.policy.starved_share
 
@@ -126,8 +133,8 @@ class Search:
                 or self.price(size) >= self.price(evidence.size)
             ):
                 continue
-            steps = _steps(size.ps, evidence.size.ps) + _steps(size.trainers, evidence.size.trainers)
-            least = evidence.rate * (1 - self.policy.marginal_loss) ** max(1.0, steps)
+            steps = max(1.0, steps_between(size, evidence.size))
+            least = evidence.rate * (1 - self.policy.marginal_loss) ** steps
             if measured.rate >= max(least, self._least):
                 found.append(size)
         return min(found, key=self.price, default=None)
@@ -266,6 +273,30 @@ def limits_reached(size: Size, limits: Limits) -> str:
 # ------------------------------------------------------------------------------------------------- how far one decision goes
 
 
+def step_towards(evidence: Evidence, search: Search, target: Size) -> Size:
+    """The next size on the way to `target` by one step of one role, or of its CPU; the present one where none is left.
+
+    Directions that have failed lately are left out.
+    """
+    size = evidence.size
+    options = [
+        dataclasses.replace(size, ps=_stepped(size.ps, target.ps)),
+        dataclasses.replace(size, workers=_stepped(size.trainers, target.trainers) - 1),
+        *(dataclasses.replace(size, **{name: getattr(target, name)}) for name in ("ps_cpu", "worker_cpu")),
+    ]
+    allowed = [
+        found for option in options
+        if option != size and (found := search.allowed(option)) is not None and not exploring.barred(evidence, found)
+    ]  # fmt: skip
+    saves = search.price(target) < search.price(size)
+    return max(allowed, key=functools.partial(_worth, search, size, saves), default=size)
+
+
+def _stepped(now: int, target: int) -> int:
+    """Counts of at least 1."""
+    return min(target, now + step_of(now)) if target > now else max(target, now - step_of(now))
+
+
 def towards(evidence: Evidence, search: Search, target: Size, sure: bool) -> Size:
     """The size one decision may go to on the way to `target`; the target itself if it is near enough.
 
@@ -296,16 +327,15 @@ def _one_dimension(evidence: Evidence, search: Search, near: Size) -> Size:
     changed = [name for name in FIELDS if getattr(near, name) != getattr(size, name)]
     if len(changed) < 2:
         return near
-    saves = search.price(near) < search.price(size)
     options = [dataclasses.replace(size, **{name: getattr(near, name)}) for name in changed]
     allowed = [found for option in options if (found := search.allowed(option)) is not None]
-
-    def worth(option: Size) -> float:
-        if saves:
-            return (1 - search.price(option) / search.price(size)) - max(
-                0.0, 1 - search.rate(option) / search.rate(size)
-            )
-        return search.rate(option) / search.rate(size) - 1
-
+    saves = search.price(near) < search.price(size)
+    worth = functools.partial(_worth, search, size, saves)
     best = max(allowed, key=worth, default=near)
     return best if allowed and worth(best) > max(0.0, MOST * worth(near)) else near
+
+
+def _worth(search: Search, size: Size, saves: bool, option: Size) -> float:
+    """What going from a size to another brings: throughput, or where that is what it is for, cost saved."""
+    gain = search.rate(option) / search.rate(size) - 1
+    return 1 - search.price(option) / search.price(size) - max(0.0, -gain) if saves else gain

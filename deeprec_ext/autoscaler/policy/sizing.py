@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+from deeprec_ext.autoscaler.model import throughput as throughput_model
 from deeprec_ext.autoscaler.observe.observed import Size
-from deeprec_ext.autoscaler.policy import cost, hysteresis
+from deeprec_ext.autoscaler.outcomes.measured import key_of
+from deeprec_ext.autoscaler.policy import cost, exploring, hysteresis
 from deeprec_ext.autoscaler.policy.decision import Answer, Keep, Proposal, Remark
-from deeprec_ext.autoscaler.policy.evidence import Evidence, key_of
+from deeprec_ext.autoscaler.policy.evidence import Evidence
 from deeprec_ext.autoscaler.policy.limits import describe, fits, nearest
-from deeprec_ext.autoscaler.policy.search import Found, Search, limits_reached, towards
+from deeprec_ext.autoscaler.policy.search import Found, Search, limits_reached, step_towards, towards
 from deeprec_ext.units import format_seconds
 
 EXPLORED_MIN = 3
@@ -17,9 +19,6 @@ EXPLORED_MIN = 3
 
 CERTAIN = 4
 """Sizes from which the model is taken as it is: before, sizes not tried have the benefit of the doubt."""
-
-EXPLORE_CHANGES = 10
-"""A job that lasts for less than so many changes does not try things out."""
 
 OTHERS_SAID = 0.1
 """Share of the host's cores from which it is said that others use them."""
@@ -71,27 +70,34 @@ def throughput(evidence: Evidence) -> Answer:
     found = search.best()
     if key_of(found.size) == key_of(evidence.size):
         return _explore(evidence, search) or _stay(evidence, search, found)
-    answer = _step(evidence, search, found, sure=certain)
-    if isinstance(answer, Proposal) and certain:  # what follows is dear, and only asked of a change
-        error = model.mape_holdout
-        if error is not None and error > policy.error_max:
-            return Remark(f"the throughput model is off by {error:.0%} at sizes it was not shown: it is not followed")
-        if model.confidence < policy.confidence_full:
-            answer = _step(evidence, search, found, sure=False)
+    if len(model.points) < throughput_model.SIZES_TO_HOLD_OUT and key_of(found.size) not in evidence.measured:
+        return _step(evidence, search, found, step_towards(evidence, search, found.size))
+    answer = _step(evidence, search, found, towards(evidence, search, found.size, sure=certain))
+    if not isinstance(answer, Proposal) or key_of(answer.size) in evidence.measured:
+        return answer
+    if not exploring.trusted(evidence):  # what follows is dear, and only asked of a change
+        return _step(evidence, search, found, step_towards(evidence, search, found.size))
+    if certain and model.confidence < policy.confidence_full:
+        return _step(evidence, search, found, towards(evidence, search, found.size, sure=False))
     return answer
 
 
 # ------------------------------------------------------------------------------------------------------- internals
 
 
-def _step(evidence: Evidence, search: Search, found: Found, sure: bool) -> Answer:
-    """The step towards the best size, or why it is not made."""
-    size = towards(evidence, search, found.size, sure)
+def _step(evidence: Evidence, search: Search, found: Found, size: Size) -> Answer:
+    """The step to a size on the way to the best one, or why it is not made."""
+    if key_of(size) not in evidence.measured and exploring.barred(evidence, size):
+        why, size = exploring.barred(evidence, size), step_towards(evidence, search, found.size)
+        if size == evidence.size:
+            return _explore(evidence, search) or Remark(f"{describe(found.size)} would be better, but {why}")
     if size == evidence.size:
         return Remark(f"{describe(found.size)} would be better, but no step towards it is allowed")
     if why := _too_little(evidence, search, size, found):
         return _explore(evidence, search) or Remark(why)
-    if why := _must_wait(evidence, search, size):
+    if why := _must_wait(
+        evidence, search, size, in_need=found.shortfall > 0 or _deadline_grows(evidence, search, size)
+    ):
         return Remark(why)
     return _proposal(evidence, search, size, found)
 
@@ -133,7 +139,12 @@ def _too_little(evidence: Evidence, search: Search, size: Size, found: Found) ->
     return ""
 
 
-def _must_wait(evidence: Evidence, search: Search, size: Size) -> str:
+def _deadline_grows(evidence: Evidence, search: Search, size: Size) -> bool:
+    """A job that would be late grows whatever it costs."""
+    return evidence.observed.objective == "deadline" and search.price(size) > search.price(evidence.size)
+
+
+def _must_wait(evidence: Evidence, search: Search, size: Size, in_need: bool) -> str:
     """Why a change that is worth it is not made now; empty if it is."""
     policy, share = evidence.policy, _share(evidence, search, size)
     _, saving = _gain(evidence, search, size)
@@ -143,6 +154,11 @@ def _must_wait(evidence: Evidence, search: Search, size: Size) -> str:
         return f"{what}, which is within the noise of {noise:.0%}"
     if not _windows_enough(evidence, 0.0 if saving > 0 else share):
         return f"{what}; one more window is awaited"
+    measured = key_of(size) in evidence.measured
+    if why := exploring.taken_back(evidence, size) if measured else exploring.barred(evidence, size):
+        return f"{what}; {why}"
+    if not in_need and (why := exploring.too_dear(evidence, size)):
+        return f"{what}; {why}"
     if why := hysteresis.blocked(evidence, size):
         return f"{what}; {why}"
     if not cost.pays(evidence, share if saving > 0 else share / (1 + share), cost.of_change(evidence, size)):
@@ -164,22 +180,25 @@ def _windows_enough(evidence: Evidence, gain: float) -> bool:
 
 def _explore(evidence: Evidence, search: Search) -> Answer:
     """Where few sizes were tried, one step in one dimension, to learn what the model cannot know."""
-    policy, size = evidence.policy, evidence.size
+    size = evidence.size
     tried = {key[:2] for key in evidence.measured}
     changed = sum(
         change.kind in hysteresis.COUNTS for change in evidence.past()
     )  # windows are forgotten, these are not
     if max(len(tried), 1 + changed) >= EXPLORED_MIN or not _windows_enough(evidence, 0.0):
         return None
-    if evidence.observed.objective != "fastest" or evidence.seconds_left < EXPLORE_CHANGES * policy.change_seconds:
+    if evidence.observed.objective != "fastest":
         return None
     for option in _options(evidence):
         new = (option.ps, option.workers) not in tried and option != size
         allowed = search.allowed(option) if new else None
-        if allowed is not None and not hysteresis.blocked(evidence, allowed):
+        if allowed is None or exploring.barred(evidence, allowed) or exploring.too_dear(evidence, allowed):
+            continue
+        if not hysteresis.blocked(evidence, allowed):
             return Proposal(
-                "scale", allowed, f"only {len(tried)} size{'s were' if len(tried) > 1 else ' was'} tried so far: "
-                f"{describe(allowed)} is tried, one step, to learn what it changes",
+                "explore", allowed, f"only {len(tried)} size{'s were' if len(tried) > 1 else ' was'} tried so far: "
+                f"{describe(allowed)} is tried, {exploring.announced(evidence, allowed)}",
+                price_seconds=exploring.price_seconds(evidence, allowed),
             )  # fmt: skip
     return None
 
@@ -193,7 +212,9 @@ def _options(evidence: Evidence) -> tuple[Size, ...]:
     less = (dataclasses.replace(size, workers=fewer), dataclasses.replace(size, ps=fewer_ps))
     if size.trainers >= LARGE:
         return less
-    return more[::-1] if any(use.busy_share >= evidence.policy.busy_share for use in evidence.ps) else more
+    if any(use.busy_share >= evidence.policy.busy_share for use in evidence.ps):
+        more = more[::-1]
+    return *more, less[1]  # on cores that are full the PS are the first that may be too many
 
 
 def _stay(evidence: Evidence, search: Search, found: Found) -> Answer:
@@ -253,5 +274,9 @@ def _proposal(evidence: Evidence, search: Search, size: Size, found: Found) -> P
         why += f"; {binding} would bind there"
     error = f"{model.mape_holdout:.0%}" if model is not None and model.mape_holdout is not None else "not known yet"
     why += f" (windows: {len(evidence.windows)}, sizes: {len(evidence.measured)}, held-out error {error})"
-    action = "resize" if (size.ps, size.workers) == (evidence.size.ps, evidence.size.workers) else "scale"
-    return Proposal(action, size, why)
+    if (size.ps, size.workers) == (evidence.size.ps, evidence.size.workers):
+        return Proposal("resize", size, why)
+    if key_of(size) in evidence.measured or exploring.trusted(evidence):
+        return Proposal("scale", size, why)
+    why += f": {exploring.announced(evidence, size)}"
+    return Proposal("explore", size, why, price_seconds=exploring.price_seconds(evidence, size))

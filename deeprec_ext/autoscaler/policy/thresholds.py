@@ -47,7 +47,7 @@ class Policy:
     error_max: float = _setting(
         0.35, 0.02, 2.0,
         "held-out error of the model (mean absolute relative error) beyond which it is not believed at sizes that "
-        "were not tried",
+        "were not tried: then, and where it is not known, one process of one role is tried, never a leap",
     )  # fmt: skip
     confidence_full: float = _setting(
         0.6, 0.0, 1.0,
@@ -125,6 +125,24 @@ class Policy:
         0.1, 0.0, 1.0, "share of throughput that a change takes while pods start and slots are copied",
     )  # fmt: skip
     bytes_per_second: float = _setting(100e6, 1.0, 1e15, "speed at which slots move, until a move was seen")
+
+    # ---------------------------------------------------------------------------------------------- trying
+
+    explore_share: float = _setting(
+        0.025, 0.0, 1.0,
+        "share of the expected rest of the job that going to a size which was not measured may cost, the way back "
+        "included; and of the whole job that all changes together may have cost, against its first size",
+    )  # fmt: skip
+    explore_loss: float = _setting(
+        0.25, 0.0, 1.0,
+        "share of throughput that a first step of one process may take where nothing says how much: 1 to 2 PS on "
+        "cores that were full took 15 %, 2 to 4 another 22 %",
+    )  # fmt: skip
+    direction_seconds: float = _setting(
+        1800.0, 1.0, 1e7,
+        "after a prediction that failed its direction (PS up, workers up, both, ...) is not tried for so long, "
+        "doubled with each further failure",
+    )  # fmt: skip
 
     # ---------------------------------------------------------------------------------------------- calm
 
@@ -211,6 +229,9 @@ class Policy:
     process_bytes: int = _setting(400 << 20, 0, 1 << 50, "memory of a PS without variables: TensorFlow itself")
 
 
+LATER = frozenset({"explore_share", "explore_loss", "direction_seconds"})
+"""Settings that records of earlier releases lack: these are read with today's defaults."""
+
 NAMES: Mapping[str, dataclasses.Field[Any]] = {field.name: field for field in dataclasses.fields(Policy)}
 
 
@@ -259,8 +280,8 @@ def to_values(policy: Policy) -> dict[str, Any]:
 
 def from_values(values: Any) -> Policy:
     """The opposite. Raises UsageError where a setting is unknown, missing, no number, or out of its range."""
-    if not isinstance(values, dict) or set(values) != set(NAMES):
-        wrong = sorted(set(values) ^ set(NAMES)) if isinstance(values, dict) else []
+    if not isinstance(values, dict) or (wrong := sorted(set(values) ^ (set(NAMES) - (LATER - set(values))))):
+        wrong = wrong if isinstance(values, dict) else []
         raise UsageError(f"the recorded policy is of another version ({', '.join(wrong[:5]) or 'no settings'})")
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -168,6 +168,7 @@ class Story:
     scalings: tuple[Scaling, ...] = ()
     failures: tuple[Failure, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    brought: str = ""  # by the decisions, in a sentence; empty: none has changed a size
     events: tuple[Event, ...] = ()  # warnings, backups, starts and ends of processes
     lines: tuple[Line, ...] = ()
     traces: tuple[Traced, ...] = ()

@@ -14,6 +14,8 @@ from typing import Any
 
 from deeprec_ext import wholefiles
 from deeprec_ext.aimaster.core.records import parse_name
+from deeprec_ext.autoscaler.outcomes.brought import brought
+from deeprec_ext.autoscaler.policy import record as decisions
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer import report
 from deeprec_ext.gazer.report.story import CRASHED, ENDED, RUNNING, Log, Request, Story
@@ -50,6 +52,7 @@ def read_story(directory: RunDirectory, *, running: bool | None = None) -> Story
     known = {**told, "job": str(described["job"]), "directory": str(directory.path), "state": state, "began": began}
     if directory.store.exists():
         known.update(read_store(directory, given=_mapping(described, "settings"), since=began, running=running))
+        known["brought"] = _brought(directory.path)
     elif not summary:
         why = "has not begun: its AIMaster is still being started" if running else "ended before it began"
         raise UsageError(f"{directory.path}: the job {why}; see {directory.logs}")
@@ -58,6 +61,15 @@ def read_story(directory: RunDirectory, *, running: bool | None = None) -> Story
     known["ended"] = _end(state, began, summary, known)
     known["logs"] = _logs(directory, summary, [one.role for one in known.get("failures", ())])
     return Story(**{**known, **_summarised(summary)})
+
+
+def _brought(path: Path) -> str:
+    """What the decisions have brought, in a sentence; empty: none has changed a size, or their record cannot be read."""
+    try:
+        found = brought([entry.observed for entry in decisions.read(path)])
+    except (UsageError, OSError):
+        return ""
+    return found.sentence() if found is not None else ""
 
 
 def write_report(directory: RunDirectory, *, running: bool | None = None) -> Path:

@@ -81,7 +81,8 @@ def decisions(case: Case) -> Section | None:
     ]  # fmt: skip
     columns = ("", "at", "decision", "reason", "examples/s predicted", "outcome")
     table = Table(columns, rows, frozenset({1, 4}), left_out(len(story.decisions), ROWS_MAX))
-    return Section("decisions", "Decisions", [table])
+    told: list[Block] = [Text(f"What the decisions brought: {story.brought}.")] if story.brought else []
+    return Section("decisions", "Decisions", [*told, table])
 
 
 def data(case: Case) -> Section:

@@ -39,7 +39,7 @@ def test_the_summary_has_a_queued_one_without_counts_that_nobody_knows(tmp_path:
     told = [(one["outcome"], one["from"], one["to"]) for one in summary["scaling"]]
     assert told == [("committed", 1, 3), ("not_begun", 2, 4), ("not_begun", None, None)]
     assert summary["failures"][0]["pause_seconds"] == 1.5
-    assert summary["estimator"] == {"mape_holdout": None, "changes": 0}
+    assert summary["estimator"] == {"mape_holdout": None, "changes": 0, "brought": None}
 
 
 def decided(number: int, action: str, predicted: float) -> dict[str, object]:

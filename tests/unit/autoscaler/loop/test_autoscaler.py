@@ -44,6 +44,9 @@ class Script:
     def tell(self, after: int, limit: int) -> list[str]:
         return [decision.to_json() for _, decision in self.added if decision.number > after][:limit]
 
+    def foretold(self) -> dict[int, float]:
+        return {}
+
     @property
     def next_number(self) -> int:
         return len(self.added) + 1

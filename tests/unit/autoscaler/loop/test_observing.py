@@ -28,6 +28,7 @@ def test_what_processes_tell_for_minutes_reaches_the_policy(tmp_path: Path) -> N
             growth=Growth(),
             hold=False,
             one_host=True,
+            foretold={},
         )
 
     def use(name: str):

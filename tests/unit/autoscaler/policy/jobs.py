@@ -118,7 +118,19 @@ class Job:
 
     def record(self, kind: str, role: str, before: int, after: int, outcome: str, decision: Decision) -> None:
         self.changes.append(
-            fact(Change, self.now, kind, role, before, after, outcome, self.delay, 0.5, decision=decision.number)
+            fact(
+                Change,
+                self.now,
+                kind,
+                role,
+                before,
+                after,
+                outcome,
+                self.delay,
+                0.5,
+                decision=decision.number,
+                foretold=decision.prediction.examples_per_second,
+            )
         )
 
     def flips(self, since: float = 0.0) -> int:

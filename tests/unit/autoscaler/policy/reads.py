@@ -25,7 +25,7 @@ from deeprec_ext.autoscaler.observe.observed import (
 )
 
 FACTS = (Observed, Window, RoleUse, Host, SlotUse, Change, Loss, Progress, Model)
-ROOMS = ("policy", "model")
+ROOMS = ("policy", "model", "outcomes")
 NO_RULES = ("record.py", "replay.py", "sane.py", "thresholds.py")
 """They pass observations on, whatever is in them."""
 

@@ -261,8 +261,8 @@ def test_growth_that_was_rolled_back_waits_longer_each_time():
             seen(SIZE, time=now, windows=tuple(windows(SIZE, 1000.0, now - 40.0)), changes=row), POLICY
         ).action
 
-    assert after(1, 30.0) == "keep" and after(1, 90.0) == "scale"
-    assert after(3, 90.0) == "keep" and after(3, 300.0) == "scale"
+    assert after(1, 30.0) == "keep" and after(1, 90.0) == "explore"
+    assert after(3, 90.0) == "keep" and after(3, 300.0) == "explore"
 
 
 def test_a_starved_job_gets_no_more_ps():
@@ -277,16 +277,16 @@ def test_a_starved_job_gets_no_more_ps():
 
 def test_the_sentence_tells_what_was_measured_what_is_predicted_and_how_sure_it_is():
     decision = decide(seen(SIZE, 1234.0, windows=tuple(windows(SIZE, 1234.0, 120.0, scatter=0.0))), POLICY)
-    assert decision.action == "scale"
+    assert decision.action == "explore"
     for part in ("1234 examples/s at 2 PS, 3 workers", "is predicted to train +", "more cost", "held-out error"):
         assert part in decision.reason
     assert "\n" not in decision.reason
     assert decision.prediction.before == 1234.0 and decision.prediction.examples_per_second > 1234.0
 
 
-def test_little_knowledge_makes_small_steps_in_one_dimension():
+def test_where_no_error_is_known_one_process_is_tried_and_its_price_told():
     decision = decide(seen(Size(1, 1)), POLICY)
     size = decision.size
-    assert decision.action == "scale"
-    assert size.trainers <= 2 * 2 and size.ps <= 2
-    assert (size.ps == 1) or (size.workers == 1)
+    assert decision.action == "explore"
+    assert (size.ps - 1) + (size.workers - 1) == 1
+    assert decision.prediction.price_seconds > 0 and "it may cost" in decision.reason

@@ -24,10 +24,10 @@ from deeprec_ext.autoscaler.observe.observed import (
     SlotUse,
     Window,
 )
+from deeprec_ext.autoscaler.observe.sane import sane_size
 from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.decision import ACTIONS, Decision
 from deeprec_ext.autoscaler.policy.limits import contradiction, fits
-from deeprec_ext.autoscaler.policy.sane import sane_size
 from tests.unit.autoscaler.policy.jobs import LIMITS, POLICY, Job, saturating
 
 ODD = [0.0, -1.0, 1e-300, 1e300, math.nan, math.inf, -math.inf]

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from deeprec_ext.autoscaler.policy.thresholds import NAMES, Policy, describe, from_values, parse, to_values
+from deeprec_ext.autoscaler.policy.thresholds import LATER, NAMES, Policy, describe, from_values, parse, to_values
 from deeprec_ext.errors import UsageError
 
 
@@ -47,6 +47,8 @@ def test_every_setting_has_a_reason_and_a_default_within_its_range():
 def test_a_recorded_policy_comes_back_and_another_version_is_refused():
     policy = parse(["payback=3"])
     assert from_values(to_values(policy)) == policy
+    earlier = {name: value for name, value in to_values(policy).items() if name not in LATER}
+    assert from_values(earlier) == policy
     for wrong in ({**to_values(policy), "colour": 1}, {"payback": 1}, None):
         with pytest.raises(UsageError, match="another version"):
             from_values(wrong)

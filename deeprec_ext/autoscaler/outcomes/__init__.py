@@ -1,0 +1,1 @@
+"""What was measured at each size, under which conditions, and what the changes between them brought. Pure."""

@@ -1,0 +1,52 @@
+"""What the changes of a job have brought: what it trained, against what it would have trained at its first size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deeprec_ext.autoscaler.outcomes.conditions import Comparable
+from deeprec_ext.autoscaler.outcomes.trials import Counts, Stay, rate_near
+
+
+@dataclass(frozen=True)
+class Account:
+    """Of the time from the first change to `now`. Rates are measured ones, brought to the same conditions."""
+
+    first: Counts
+    first_rate: float  # examples per second; 0: nothing was measured at the first size
+    seconds: float  # since the first change began
+    rate: float  # examples per second meanwhile, changes included; what was not measured counts as the first size
+
+    @property
+    def gained(self) -> float:
+        """Share of throughput that the changes have brought; less than 0: they cost more."""
+        return self.rate / self.first_rate - 1 if self.first_rate > 0 and self.seconds > 0 else 0.0
+
+    @property
+    def lost_seconds(self) -> float:
+        """By how much the job is behind where it would be at its first size; less than 0: it is ahead."""
+        return -self.gained * self.seconds
+
+
+def account(past: Sequence[Stay], windows: Sequence[Comparable], now: float, disturbance: float) -> Account:
+    """Args:
+    past: as `trials.stays` has it, oldest first.
+    disturbance: share of throughput that a change takes while it goes on.
+    """
+    first_rate = rate_near(past[0], windows)
+    if len(past) < 2 or not first_rate:
+        return Account(past[0].counts, first_rate, 0.0, first_rate)
+    began = max(0.0, past[1].start - past[1].change_seconds)
+    trained = 0.0  # of the first size's rate, in seconds
+    for before, after in zip(past, past[1:]):  # the change goes on at the size before
+        start = max(began, before.start)
+        speed = (rate_near(before, windows) or first_rate) / first_rate
+        changing = min(after.change_seconds, max(0.0, after.start - start))
+        trained += speed * max(0.0, after.start - start - disturbance * changing - after.standstill)
+    last = past[-1]
+    trained += (rate_near(last, windows) or first_rate) / first_rate * max(0.0, min(now, last.end) - last.start)
+    seconds = max(0.0, now - began)
+    rate = first_rate * trained / seconds if seconds > 0 and math.isfinite(trained) else first_rate
+    return Account(past[0].counts, first_rate, seconds, rate)

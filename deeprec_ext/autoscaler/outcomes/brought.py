@@ -1,0 +1,91 @@
+"""What the decisions of a job have brought, from all that was observed of it: for the summary, the report and `decisions`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deeprec_ext.autoscaler.observe.observed import Change, Observed, Window
+from deeprec_ext.autoscaler.outcomes.account import Account, account
+from deeprec_ext.autoscaler.outcomes.conditions import comparable
+from deeprec_ext.autoscaler.outcomes.trials import Counts, Trial, stays, trials
+from deeprec_ext.units import counted, format_seconds
+
+DISTURBANCE = 0.1
+"""As the policy has it: share of throughput that a change takes while it goes on."""
+
+WRONG_MAX = 3
+"""Wrong decisions that are told one by one in a sentence."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """Of all changes since the first one."""
+
+    account: Account
+    windows: int
+    wrong: tuple[Trial, ...]  # changes that did not bring what was foretold, oldest first
+
+    def to_values(self) -> dict[str, Any]:
+        """As summary.json has it."""
+        (ps, workers), found = self.account.first, self.account
+        return {
+            "first": {"ps": ps, "workers": workers}, "seconds": round(found.seconds, 1),
+            "examples_per_second_first": round(found.first_rate, 3), "examples_per_second": round(found.rate, 3),
+            "gained": round(found.gained, 4), "seconds_gained": round(-found.lost_seconds, 1),
+            "wrong": [
+                {
+                    "decision": one.number, "from": list(one.before), "to": list(one.after), "predicted": _share(one.foretold),
+                    "gained": _share(one.gained),
+                }
+                for one in self.wrong
+            ],
+        }  # fmt: skip
+
+    def sentence(self) -> str:
+        found = self.account
+        ahead = format_seconds(abs(found.lost_seconds))
+        text = (
+            f"{found.rate:,.4g} examples/s since the first change, against {found.first_rate:,.4g} at {_size(found.first)} "
+            f"({found.gained:+.1%}, in {counted(self.windows, 'window')}): the job is {ahead} "
+            f"{'behind' if found.lost_seconds > 0 else 'ahead of'} where it would be"
+        )
+        if not self.wrong:
+            return f"{text}; no decision was wrong"
+        told = "; ".join(map(_told, self.wrong[:WRONG_MAX]))
+        more = f" and {len(self.wrong) - WRONG_MAX} more" if len(self.wrong) > WRONG_MAX else ""
+        return f"{text}; wrong: {told}{more}"
+
+
+def brought(observed: Sequence[Observed], until: float = 0.0) -> Brought | None:
+    """Args:
+    observed: what decisions were made from, oldest first: each has the newest windows and changes of its time.
+    until: seconds since the start of the job; at least until the last observation.
+
+    None: no size was ever changed, or nothing was measured at the first one.
+    """
+    if not observed:
+        return None
+    seen: dict[float, Window] = {window.start: window for one in observed for window in one.windows}
+    windows = comparable([seen[start] for start in sorted(seen)])
+    made: dict[tuple[float, str], Change] = {(one.time, one.role): one for each in observed for one in each.changes}
+    past = stays(observed[-1].size, [made[key] for key in sorted(made)])
+    found = account(past, windows, max(until, observed[-1].time), DISTURBANCE)
+    if len(past) < 2 or not found.first_rate:
+        return None
+    return Brought(found, len(windows), tuple(one for one in trials(past, windows) if one.failed))
+
+
+def _share(value: float | None) -> float | None:
+    return round(value, 4) if value is not None else None
+
+
+def _size(counts: Counts) -> str:
+    return f"{counts[0]} PS, {counted(counts[1], 'worker')}"
+
+
+def _told(one: Trial) -> str:
+    gained = f"brought {one.gained:+.0%}" if one.gained is not None else "was taken back"
+    foretold = f" where {one.foretold:+.0%} was predicted" if one.foretold is not None else ""
+    return f"decision {one.number} to {_size(one.after)} {gained}{foretold}"

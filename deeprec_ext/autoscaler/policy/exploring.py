@@ -1,0 +1,152 @@
+"""What trying a size may cost, and what was learned by trying.
+
+A prediction is a promise only as far as its error is known and small. Else going to a size that was not measured is an
+exploration: one process of one role, at a price (training lost until it is known to be worse, and has been gone back from),
+which the rest of the job must be able to bear. What was lost so far counts: all changes together may not cost a job more than
+`explore_share` of its time, against staying at its first size.
+"""
+
+from __future__ import annotations
+
+from deeprec_ext.autoscaler.observe.observed import Size
+from deeprec_ext.autoscaler.outcomes import trials
+from deeprec_ext.autoscaler.outcomes.measured import key_of
+from deeprec_ext.autoscaler.policy import cost
+from deeprec_ext.autoscaler.policy.evidence import Evidence
+from deeprec_ext.units import format_seconds
+
+WINDOWS_SECONDS = 26.0
+"""Until two windows are measured at a new size: ten seconds each, and three in which it settles before each."""
+
+ALONE = 0.05
+"""Share of throughput at risk where new processes have cores of their own: the hosts have so many to spare, or nothing is known
+of hosts and a CPU limit of the role binds."""
+
+GIVEN = 0.5
+"""Part of `explore_share` that may be given for a cheaper size for good; the rest is for finding it."""
+
+ALL_CORES = 1.0
+"""Cores that a process without a request may use, as far as the room for it goes."""
+
+GROWN = 0.5
+"""Share of its share of the job that a further process may take from the others: it works, too."""
+
+
+def trusted(evidence: Evidence) -> bool:
+    """Whether the model's error at sizes it was not shown is known, and small."""
+    error = evidence.model.mape_holdout if evidence.model is not None else None
+    return error is not None and error <= evidence.policy.error_max
+
+
+def least_rate(evidence: Evidence) -> float:
+    """Examples per second of the first size, less what may be given for learning and for cost; 0: not measured."""
+    return (1 - GIVEN * evidence.policy.explore_share) * evidence.brought.first_rate
+
+
+def price_seconds(evidence: Evidence, size: Size) -> float:
+    """Training that going to a size may cost, in seconds: if it is worse it is measured, and gone back from."""
+    change = cost.of_change(evidence, size)
+    away = WINDOWS_SECONDS + change.seconds
+    undisturbed = size.ps == evidence.size.ps and _has_room(
+        evidence, size
+    )  # nothing is copied, and who starts has cores
+    disturbance = 0.0 if undisturbed else evidence.policy.disturbance
+    return 2 * change.standstill(disturbance) + risk(evidence, size) * away
+
+
+def risk(evidence: Evidence, size: Size) -> float:
+    """Share of throughput that a size which was not measured may lack against the present one."""
+    policy, model = evidence.policy, evidence.model
+    old = evidence.size
+    if trusted(evidence) and model is not None and model.mape_holdout is not None:
+        return min(1.0, max(ALONE, model.mape_holdout + 1 - evidence.modelled(size) / evidence.rate))
+    grown = {"ps": size.ps - old.ps, "worker": size.workers - old.workers}
+    if not any(grown.values()):
+        return ALONE
+    if _has_room(evidence, size):
+        return ALONE
+    shares = [
+        abs(more) / max(now, now + more) for more, now in ((grown["ps"], old.ps), (grown["worker"], old.trainers))
+    ]
+    return min(policy.explore_loss, GROWN * max(shares))
+
+
+def _has_room(evidence: Evidence, size: Size) -> bool:
+    """Whether there are more processes, which take nothing from those that are there."""
+    old, hosts = evidence.size, evidence.observed.hosts
+    more = {"ps": max(0, size.ps - old.ps), "worker": max(0, size.workers - old.workers)}
+    if not any(more.values()):
+        return False
+    if not hosts:
+        return all(evidence.pressed(role) for role in more if more[role])
+    if not evidence.observed.one_host:
+        return True  # on a host that has room
+    wanted = sum(more[role] * (getattr(size, f"{role}_cpu") or ALL_CORES) for role in more)
+    return wanted <= sum(host.free_cores - host.job_cores for host in hosts)
+
+
+def too_dear(evidence: Evidence, size: Size) -> str:
+    """Why a size that was not measured is not worth its price; empty: it is, or it was measured."""
+    if key_of(size) in evidence.measured:
+        return ""
+    policy, dear = evidence.policy, price_seconds(evidence, size)
+    left, lost = evidence.seconds_left, max(0.0, evidence.brought.lost_seconds)
+    if dear > policy.explore_share * left:
+        return (
+            f"to try it may cost {format_seconds(dear)}, more than {policy.explore_share:.0%} of the "
+            f"{format_seconds(left)} that are left"
+        )
+    if evidence.observed.objective == "fastest" and lost + dear > policy.explore_share * (evidence.now + left):
+        return (
+            f"to try it may cost {format_seconds(dear)}, and changes have cost {format_seconds(lost)} already: together "
+            f"more than {policy.explore_share:.0%} of the job"
+        )
+    return ""
+
+
+def announced(evidence: Evidence, size: Size) -> str:
+    """What an exploration says of itself."""
+    dear = price_seconds(evidence, size)
+    share = dear / max(1e-9, evidence.seconds_left)
+    return f"one step, to learn what it changes: it may cost {format_seconds(dear)}, {share:.1%} of what is left"
+
+
+# ------------------------------------------------------------------------------------------------ what was learned
+
+
+def barred(evidence: Evidence, size: Size) -> str:
+    """Why the direction of a size is not tried now: it has failed, and that is not long enough ago. Empty: it may be."""
+    towards = trials.direction(trials.counts_of(evidence.size), trials.counts_of(size))
+    if towards == (0, 0):
+        return ""
+    return _waits(evidence, trials.failures(evidence.tried, towards), _named(towards))
+
+
+def taken_back(evidence: Evidence, size: Size) -> str:
+    """The same of the very way from the present size to another: of a way back, which was measured."""
+    here, there = trials.counts_of(evidence.size), trials.counts_of(size)
+    row = [one for one in reversed(evidence.tried) if (one.before, one.after) == (here, there) and one.failed]
+    return _waits(evidence, row, "the same way back")
+
+
+def _waits(evidence: Evidence, row: list[trials.Trial], what: str) -> str:
+    if not row:
+        return ""
+    last = row[0]
+    wait = evidence.policy.direction_seconds * 2.0 ** min(len(row) - 1, 20)
+    left = last.time + wait - evidence.now
+    if left <= 0:
+        return ""
+    brought = f"brought {last.gained:+.0%}" if last.gained is not None else "was taken back"
+    foretold = f" where {last.foretold:+.0%} was predicted" if last.foretold is not None else ""
+    times = f", for the {len(row)}th time" if len(row) > 3 else ["", ", twice", ", three times"][len(row) - 1]
+    return (
+        f"{what} {brought}{foretold} {format_seconds(evidence.now - last.time)} ago{times}; the next try is in "
+        f"{format_seconds(left)}"
+    )
+
+
+def _named(towards: trials.Counts) -> str:
+    words = {1: "more", -1: "fewer"}
+    parts = [f"{words[sign]} {name}" for sign, name in zip(towards, ("PS", "workers")) if sign]
+    return " and ".join(parts)

@@ -1,0 +1,126 @@
+"""No regret: a size that was measured better is gone back to, whatever the model is worth.
+
+What was measured needs no prediction. So this is asked before anything that rests on one, and no wait that keeps predictions
+from flapping holds it up: the change that led here has been judged, and the way back is known. It ends all the same, whatever
+is measured: a way back that has brought nothing is barred like any other direction (`exploring.barred`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from deeprec_ext.autoscaler.observe.observed import Size
+from deeprec_ext.autoscaler.outcomes.measured import Key, Measured, key_of
+from deeprec_ext.autoscaler.policy import cost, exploring, hysteresis, memory
+from deeprec_ext.autoscaler.policy.decision import Answer, Proposal, Remark
+from deeprec_ext.autoscaler.policy.evidence import Evidence
+from deeprec_ext.autoscaler.policy.limits import describe, fits
+from deeprec_ext.autoscaler.policy.search import price, steps_between
+
+WAYS_BACK = 2
+"""A role may change its direction so many times as often to go back as to try: where nothing stays as it was measured,
+going back is flapping, too."""
+
+
+def measured_better(evidence: Evidence) -> Answer:
+    """Back to the best of the sizes that were measured better than the present one by more than the noise."""
+    present = evidence.present
+    if present is None or len(evidence.measured) < 2 or _in_time(evidence):
+        return None
+    sizes = {key: size for key in sorted(evidence.measured) if (size := _size(evidence, key)) is not None}
+    better = [key for key, size in sizes.items() if _better(evidence, size, evidence.measured[key])]
+    if not better:
+        return None
+    key = _best(evidence, {key: sizes[key] for key in better})
+    size, measured = sizes[key], evidence.measured[key]
+    what = (
+        f"{describe(size)} was measured better: {measured.rate:.4g} examples/s in {_windows(measured)}, here "
+        f"{present.rate:.4g} in {_windows(present)} ({measured.rate / present.rate - 1:+.0%})"
+    )
+    if why := _must_wait(evidence, size):
+        return Remark(f"{what}; {why}")
+    action = "resize" if (size.ps, size.workers) == (evidence.size.ps, evidence.size.workers) else "scale"
+    return Proposal(action, size, f"back from {describe(evidence.size)}: {what}")
+
+
+# ------------------------------------------------------------------------------------------------------- internals
+
+
+def _size(evidence: Evidence, key: Key) -> Size | None:
+    """The size of a key, with the memory it needs; None where it is the present one, or not to be had."""
+    size = dataclasses.replace(evidence.size, ps=key[0], workers=key[1], ps_cpu=key[2], worker_cpu=key[3])
+    requests_differ = key[2:] != key_of(evidence.size)[2:]
+    if (
+        key == key_of(evidence.size)
+        or not fits(size, evidence.limits)
+        or (requests_differ and not evidence.limits.resizable)
+    ):
+        return None
+    return memory.with_memory_for(evidence, memory.ps_memory(evidence), size)
+
+
+def _value(evidence: Evidence, size: Size, rate: float) -> float:
+    """What a size is worth for the objective: examples per second, for `cheapest` per cost."""
+    cost_of = price(size, evidence.policy.bytes_per_core) if evidence.observed.objective == "cheapest" else 1.0
+    return rate / cost_of
+
+
+def _better(evidence: Evidence, size: Size, measured: Measured) -> bool:
+    """Whether a size is better for the objective by more than the noise, and than what the objective gives for cost."""
+    policy, present = evidence.policy, evidence.present
+    assert present is not None
+    gain = _value(evidence, size, measured.rate) / _value(evidence, evidence.size, present.rate) - 1
+    if min(present.windows, measured.windows) < policy.windows_min and gain < policy.obvious_gain:
+        return False
+    noise = policy.noise_factor * evidence.error(size)
+    least = max(noise, evidence.stake * policy.gain_min if evidence.stake > 1 else 0.0)
+    if evidence.observed.objective == "cheapest":
+        return gain > policy.cheapest_share + least
+    if price(size, policy.bytes_per_core) > price(evidence.size, policy.bytes_per_core):
+        floor = exploring.least_rate(evidence)
+        slower_than_at_first = present.rate * (1 + noise) < floor <= measured.rate
+        if not slower_than_at_first:  # what `fastest` has given back for little, it does not take again for as little
+            least += policy.marginal_gain * max(1.0, steps_between(evidence.size, size))
+    return gain > least
+
+
+def _best(evidence: Evidence, sizes: dict[Key, Size]) -> Key:
+    """The best for the objective; of those that are about as good the fastest for `cheapest`, else the cheapest."""
+    values = {key: _value(evidence, size, evidence.measured[key].rate) for key, size in sizes.items()}
+    cheap = evidence.observed.objective == "cheapest"
+    share = evidence.policy.cheapest_share if cheap else evidence.policy.noise_factor * evidence.usual_error
+    good = [key for key in sizes if values[key] >= (1 - share) * max(values.values())]
+    if cheap:
+        return max(good, key=lambda key: evidence.measured[key].rate)
+    return min(good, key=lambda key: (price(sizes[key], evidence.policy.bytes_per_core), -values[key]))
+
+
+def _must_wait(evidence: Evidence, size: Size) -> str:
+    if since := hysteresis.manual(evidence):
+        return f"but the present one was set by hand {since:.0f} s ago"
+    for role, before, after in (("ps", evidence.size.ps, size.ps), ("worker", evidence.size.workers, size.workers)):
+        kind = "scale-up" if after > before else "scale-down"
+        often = WAYS_BACK * evidence.policy.reversals_per_hour
+        if after != before and (
+            why := hysteresis.failed(evidence, role, (kind,)) or hysteresis.flips(evidence, role, often)
+        ):
+            return why
+    if why := exploring.taken_back(evidence, size):
+        return why
+    here, there = (_value(evidence, one, evidence.expected(one)) for one in (evidence.size, size))
+    if not cost.pays(evidence, 1 - here / there, cost.of_change(evidence, size)):
+        return "going back would not pay in the time that is left"
+    return ""
+
+
+def _in_time(evidence: Evidence) -> bool:
+    """Whether a deadline is met as it is: then the cheaper size is the better one, and no faster one is gone back to."""
+    observed = evidence.observed
+    if observed.objective != "deadline" or observed.deadline_seconds <= 0 or not evidence.end_known:
+        return False
+    left = observed.deadline_seconds - evidence.now
+    return evidence.seconds_left <= left * (1 - evidence.policy.deadline_margin / 2)
+
+
+def _windows(measured: Measured) -> str:
+    return f"{measured.windows} window{'s' if measured.windows != 1 else ''}"

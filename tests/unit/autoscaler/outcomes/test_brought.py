@@ -1,0 +1,38 @@
+"""What the decisions of a job have brought: from the observations that were recorded with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from deeprec_ext.autoscaler.observe.observed import Limits, Observed, Size
+from deeprec_ext.autoscaler.outcomes.brought import brought
+from tests.unit.autoscaler.facts import fact
+from tests.unit.autoscaler.outcomes.test_trials import GREW, SEEN, windows
+
+
+def looked(time: float, size: Size, count: int, changes: int) -> Observed:
+    return fact(Observed, 1, time, size, Limits(), windows=tuple(SEEN[:count]), changes=GREW[:changes])
+
+
+def test_the_seven_minutes_of_the_issue_are_told_with_the_decisions_that_were_wrong():
+    found = brought([looked(20.0, Size(1, 0), 2, 0), looked(140.0, Size(4, 1), 8, 3)], until=530.0)
+    values = found.to_values()
+    assert values["first"] == {"ps": 1, "workers": 0} and values["examples_per_second_first"] == 22_900
+    assert values["seconds_gained"] == pytest.approx(-127, abs=2)
+    assert values["gained"] == pytest.approx(-127 / 510, abs=0.01)
+    assert [one["decision"] for one in values["wrong"]] == [1, 2, 3]
+    assert values["wrong"][2] == {"decision": 3, "from": [2, 1], "to": [4, 1], "predicted": 0.55, "gained": -0.2212}
+    said = found.sentence()
+    assert "against 2.29e+04 at 1 PS, 0 workers" in said and "behind where it would be" in said
+    assert "decision 2 to 2 PS, 1 worker brought -15% where +73% was predicted" in said
+
+
+def test_windows_that_a_later_observation_has_forgotten_still_count():
+    late = fact(Observed, 1, 140.0, Size(4, 1), Limits(), windows=tuple(windows((4, 1), 120.0)), changes=GREW)
+    assert brought([late]) is None, "nothing is known of the first size"
+    assert brought([looked(20.0, Size(1, 0), 2, 0), late]).account.first_rate == 22_900
+
+
+def test_a_job_that_never_changed_has_nothing_to_tell():
+    assert brought([]) is None
+    assert brought([looked(20.0, Size(1, 0), 2, 0)]) is None

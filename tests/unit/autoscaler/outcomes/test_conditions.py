@@ -1,0 +1,116 @@
+"""Like is compared with like: shifts are found, noise is not taken for one, and older rates are brought to the present."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from deeprec_ext.autoscaler.observe.observed import Size, Window
+from deeprec_ext.autoscaler.outcomes.conditions import by_size, comparable
+from deeprec_ext.autoscaler.outcomes.measured import key_of
+from tests.unit.autoscaler.facts import fact
+
+A, B = Size(1, 1), Size(2, 1)
+
+
+def windows(*of: tuple[Size, float, int], scatter: float = 0.01, seed: int = 0) -> list[Window]:
+    """So many windows of a size at a rate, one stretch after the other."""
+    chance, found = random.Random(seed), []
+    for size, rate, count in of:
+        for _ in range(count):
+            found.append(fact(Window, 10.0 * len(found), 10.0, size, rate * chance.gauss(1, scatter)))
+    return found
+
+
+def rates(given: list[Window]) -> dict[Size, float]:
+    found = by_size(comparable(given))
+    return {size: found[key_of(size)].rate for size in (A, B) if key_of(size) in found}
+
+
+def test_without_a_shift_every_window_counts_as_it_was_measured():
+    given = windows((A, 100, 6), (B, 80, 4), (A, 100, 4))
+    assert [one.rate for one in comparable(given)] == [one.examples_per_second for one in given]
+    assert not any(one.drift for one in comparable(given))
+
+
+def test_a_rate_of_before_a_shift_counts_in_proportion_and_less_surely():
+    """B was a fifth slower than A; then something takes 40 % of the machine."""
+    given = windows((B, 80, 4), (A, 100, 4), (A, 60, 4))
+    assert rates(given)[A] == pytest.approx(60, rel=0.03)
+    assert rates(given)[B] == pytest.approx(48, rel=0.05)
+    assert by_size(comparable(given))[key_of(B)].drift == pytest.approx(0.2, abs=0.03)
+    assert by_size(comparable(given))[key_of(A)].drift == 0
+
+
+def test_it_shows_where_a_size_is_come_back_to_and_is_not_as_it_was():
+    given = windows((A, 100, 4), (B, 120, 4), (A, 60, 4))
+    assert rates(given)[A] == pytest.approx(60, rel=0.03)
+    assert rates(given)[B] == pytest.approx(72, rel=0.05)
+
+
+def test_what_was_measured_since_the_shift_counts_alone():
+    given = windows((A, 100, 4), (A, 50, 4), (B, 40, 4))
+    assert rates(given)[B] == pytest.approx(40, rel=0.03)
+    assert rates(given)[A] == pytest.approx(50, rel=0.03)
+
+
+def test_an_era_is_linked_to_the_present_by_way_of_another_one():
+    """B, halved by the first shift, says what the second era was; A says what the first was."""
+    given = windows((A, 100, 4), (B, 80, 3), (B, 40, 3), (Size(3, 3), 30, 2), (A, 60, 4))
+    found = by_size(comparable(given))
+    assert found[key_of(A)].rate == pytest.approx(60, rel=0.03)
+    assert found[key_of(B)].rate == pytest.approx(48, rel=0.03)
+    assert found[key_of(Size(3, 3))].rate == pytest.approx(36, rel=0.03)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("scatter", [0.01, 0.05, 0.3])
+def test_noise_is_no_shift(seed, scatter):
+    given = windows((A, 100, 12), (B, 80, 12), (A, 100, 12), scatter=scatter, seed=seed)
+    given = [one for one in given if one.examples_per_second > 0]
+    assert not any(one.drift for one in comparable(given))
+
+
+def test_a_few_slow_windows_are_no_shift():
+    given = windows((A, 100, 5), (A, 50, 2), (A, 100, 5))
+    assert not any(one.drift for one in comparable(given))
+
+
+def test_a_load_that_comes_and_goes_leaves_the_first_rates_as_good_as_before():
+    given = windows((B, 80, 4), (A, 100, 4), (A, 60, 4), (A, 100, 4))
+    assert rates(given)[B] == pytest.approx(80, rel=0.05)
+
+
+def test_another_program_is_seen_where_no_size_was_measured_on_both_sides():
+    """It came with the change of size: the rates alone would say that B is slow."""
+    before = [fact(Window, 10.0 * n, 10.0, A, 100.0, host_cores=2.0, others_cores=0.1) for n in range(4)]
+    after = [fact(Window, 40.0 + 10 * n, 10.0, B, 60.0, host_cores=2.0, others_cores=1.0) for n in range(4)]
+    assert {one.window.size for one in comparable(before + after)} == {B}
+    calm = [fact(Window, 40.0 + 10 * n, 10.0, B, 60.0, host_cores=2.0, others_cores=0.1) for n in range(4)]
+    assert {one.window.size for one in comparable(before + calm)} == {A, B}
+
+
+def test_a_program_that_takes_nothing_from_the_job_changes_nothing():
+    before = [fact(Window, 10.0 * n, 10.0, A, 100.0 + n % 2, host_cores=8.0, others_cores=0.1) for n in range(4)]
+    after = [fact(Window, 40.0 + 10 * n, 10.0, A, 100.0 + n % 2, host_cores=8.0, others_cores=4.0) for n in range(4)]
+    assert all(one.drift < 0.01 for one in comparable(before + after))
+
+
+def test_when_the_other_program_has_gone_what_was_measured_before_it_counts_as_it_was():
+    """In proportion to A, which was bound by its own trainer when it was alone, B would be no better than A."""
+
+    def stretch(start: float, size: Size, rate: float, others: float) -> list[Window]:
+        return [
+            fact(Window, start + 10.0 * n, 10.0, size, rate + n, host_cores=2.0, others_cores=others) for n in range(3)
+        ]
+
+    given = [
+        *stretch(0, B, 25_000, 0.1),
+        *stretch(30, B, 12_300, 1.1),
+        *stretch(60, A, 12_300, 1.1),
+        *stretch(90, A, 14_000, 0.1),
+    ]
+    found = by_size(comparable(given))
+    assert found[key_of(B)].rate == pytest.approx(25_000, rel=0.01) and not found[key_of(B)].drift
+    assert found[key_of(A)].rate == pytest.approx(14_000, rel=0.01)
