@@ -130,6 +130,21 @@ def test_no_window_is_of_a_time_in_which_a_trainer_builds_sessions(tmp_path: Pat
     play(tmp_path, script, scenario)
 
 
+def test_a_window_in_which_a_trainer_builds_sessions_for_long_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deeprec_ext.autoscaler.observe.windows.PATIENCE_SECONDS", 0.3)
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        it.agent("chief-0").preparing = True
+        await it.until(lambda: any(window.preparing for seen in script.seen for window in seen.windows))
+        it.agent("chief-0").preparing = False
+        await it.until(lambda: not script.seen[-1].windows[-1].preparing)
+
+    play(tmp_path, script, scenario)
+
+
 def test_the_copies_of_a_single_ps_reach_the_policy_with_the_trainer_that_keeps_them(tmp_path: Path) -> None:
     script = Script()
 

@@ -26,8 +26,8 @@ from deeprec_ext.autoscaler.observe.observed import (
 
 FACTS = (Observed, Window, RoleUse, Host, SlotUse, Change, Loss, Progress, Model)
 ROOMS = ("policy", "model", "outcomes")
-NO_RULES = ("record.py", "replay.py", "sane.py", "thresholds.py")
-"""They pass observations on, whatever is in them."""
+NO_RULES = ("decision.py", "record.py", "replay.py", "sane.py", "thresholds.py")
+"""They pass observations on, whatever is in them, or are about what comes of them."""
 
 
 @cache
