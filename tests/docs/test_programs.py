@@ -50,8 +50,10 @@ def programs() -> list[tuple[str, ...]]:
     return sorted({words for words in found if words})
 
 
-WITHOUT_FLAGS = {"benchmarks.agents", "benchmarks.models", "benchmarks.sizes", "benchmarks.speed", "benchmarks.job",
-                 "tests.docs.test_options"}  # fmt: skip
+WITHOUT_FLAGS = {
+    "benchmarks.agents", "benchmarks.models", "benchmarks.scenarios", "benchmarks.sizes", "benchmarks.speed",
+    "benchmarks.job", "tests.docs.test_options",
+}  # fmt: skip
 """Modules that others use; the documents name them as places."""
 PROGRAMS = [words for words in programs() if not WITHOUT_FLAGS & set(words)]
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.failover.failures import Failures
-from deeprec_ext.autoscaler.loop.observing import observe
+from deeprec_ext.autoscaler.loop.observing import changes_of, observe
 from deeprec_ext.autoscaler.observe.growth import Growth
 from deeprec_ext.autoscaler.observe.observed import Observed
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -56,3 +57,19 @@ def test_what_processes_tell_for_minutes_reaches_the_policy(tmp_path: Path) -> N
     flush(job, clock, 60.0)
     Failures(job).add("worker-0", "killed", None)
     assert look().losses[-1].memory_limit_bytes == 3 << 30  # as requested
+
+
+def test_a_change_of_a_decision_has_its_number_and_what_it_was_to_bring() -> None:
+    records = [
+        Scaling(
+            1, "scale-up", "ps", from_count=1, to_count=2, workers_from=0, workers_to=2, outcome="committed", decision=3
+        ),
+        Scaling(2, "scale-down", "worker", from_count=2, to_count=1, outcome="committed", decision=-1),
+    ]
+    found = changes_of(records, 0.0, {3: 24_600.0})
+    assert [(one.role, one.from_count, one.to_count) for one in found] == [
+        ("ps", 1, 2),
+        ("worker", 0, 2),
+        ("worker", 2, 1),
+    ]
+    assert [(one.decision, one.foretold, one.manual) for one in found] == [(3, 24_600.0, False)] * 2 + [(-1, 0.0, True)]
