@@ -40,7 +40,7 @@ def test_a_job_that_starts_small_grows_and_its_decisions_can_be_read_and_made_ag
     job.check_counts()
     made = decisions(job)
     assert (made[0]["number"], made[0]["action"], made[0]["size"]["workers"]) == (0, "start", 0)
-    grown = [one for one in made if one["action"] == "scale"]
+    grown = [one for one in made if one["action"] == "explore"]  # of one size nobody knows how good the model is
     assert len(grown) == 1 and grown[0]["size"]["workers"] == 1
     assert grown[0]["outcome"]["outcome"] == "committed" and grown[0]["outcome"]["examples_per_second_after"] > 0
     again = command(job, "plan", "--replay")
