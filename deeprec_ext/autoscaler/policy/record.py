@@ -113,7 +113,7 @@ class Record:
         self._append({"kind": "outcome", **dataclasses.asdict(Outcome(number, outcome, reason[:1000], rate))})
 
     def foretold(self) -> dict[int, float]:
-        """Examples per second that each change was to bring, by number of decision; what is damaged is left out."""
+        """Examples per second that each change was to bring, by number of decision; none of a record with a damaged line."""
         try:
             return _foretold(self._path.parent)
         except UsageError:
