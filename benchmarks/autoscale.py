@@ -366,6 +366,10 @@ def main() -> None:
         help="instead: is it ever worse than no autoscaler",
     )
     parser.add_argument("--repeat", type=int, default=1, help="of each scenario")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="of a scenario's examples that a static job trains (default 1)"
+    )
+    parser.add_argument("--go-on", action="store_true", help="what is in --json is not measured again")
     arguments = parser.parse_args()
     end_on_signals()
     if arguments.scenario:
@@ -376,7 +380,9 @@ def main() -> None:
             if arguments.json:
                 arguments.json.write_text(json.dumps(rows, indent=1))
 
-        print(scenarios.told(scenarios.bench(names, arguments.repeat, arguments.seconds, minutes, keep)))
+        rows = json.loads(arguments.json.read_text()) if arguments.go_on and arguments.json.exists() else []
+        scenarios.bench(names, arguments.repeat, arguments.seconds, minutes, arguments.share, rows, keep)
+        print(scenarios.told(rows))
         return
     result = bench(arguments)
     if arguments.json:

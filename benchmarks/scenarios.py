@@ -3,7 +3,8 @@
 Of a scenario, `--repeat` times: a job that stays at its first size trains for `minutes`; the autoscaled one trains as many
 examples; and so does a job of the best static size, which a sweep has found before (of the same world: the same model, the
 same limits, nothing that disturbs). Time counts from the start of the command to the last of the examples. A disturbance comes
-at the same share of the examples in all three.
+at the same share of the examples in all three. A job that keeps its size may train `--share` of the examples only: the
+others at the speed of its last half (not with a disturbance).
 """
 
 from __future__ import annotations
@@ -156,10 +157,13 @@ def moment_of(job: Job, count: int) -> float:
     return times[-(-count // BATCH) - 1]
 
 
-def train(scenario: Scenario, size: Size, count: int, name: str, more: Sequence[str] = ()) -> Trained:
-    """A whole job of so many examples; with its neighbour from a third of them on."""
+def train(
+    scenario: Scenario, size: Size, wanted: int, name: str, more: Sequence[str] = (), share: float = 1.0
+) -> Trained:
+    """A job of so many examples, of which it trains a share; with its neighbour from a third of them on."""
+    count = int(share * wanted)
     began, said, neighbour = time.time(), time.time(), None
-    with job_of(scenario.world, size, more, int(1.02 * count / BATCH) + 100) as job:
+    with job_of(scenario.world, size, more, int(1.02 * wanted / BATCH) + 100) as job:
         try:
             while (done := trained(job)) < count:
                 if job.process.poll() is not None:
@@ -171,7 +175,9 @@ def train(scenario: Scenario, size: Size, count: int, name: str, more: Sequence[
                     said = time.time()
                     say(f"{name}: {done / count:.0%} after {said - began:.0f} s")
                 time.sleep(0.5)
-            found = Trained(moment_of(job, count) - began, last=_size(job))
+            end = moment_of(job, count)
+            rest = (wanted - count) * (end - moment_of(job, count // 2)) / (count - count // 2)
+            found = Trained(end + rest - began, last=_size(job))
             with contextlib.suppress(DeepRecError, OSError):
                 entries = read(job.workdir)
                 found.changes = sum(entry.decision.action not in ("keep", "start") for entry in entries)
@@ -181,7 +187,7 @@ def train(scenario: Scenario, size: Size, count: int, name: str, more: Sequence[
             if neighbour is not None:
                 neighbour.kill()
                 neighbour.wait()
-    say(f"{name}: {count} examples in {found.seconds:.0f} s, {found.changes} changes")
+    say(f"{name}: {wanted} examples in {found.seconds:.0f} s, {found.changes} changes")
     return found
 
 
@@ -228,34 +234,51 @@ def _committed(job: Job, number: int) -> bool:
 
 
 def bench(
-    names: Sequence[str], repeat: int, seconds: float, minutes: float, keep: Callable[[Any], None]
+    names: Sequence[str],
+    repeat: int,
+    seconds: float,
+    minutes: float,
+    share: float,
+    rows: list[dict[str, Any]],
+    keep: Callable[[Any], None],
 ) -> list[dict[str, Any]]:
-    """Rows, one per scenario and repetition; `keep` is given all of them after each. Worlds are swept once."""
-    rows: list[dict[str, Any]] = []
-    swept: dict[str, dict[Size, float]] = {}
-    for name in names:
-        scenario = SCENARIOS[name]
-        world = scenario.world
-        if world.name not in swept:
-            swept[world.name] = sweep(world, seconds)
-        rates = swept[world.name]
-        best = max(rates, key=lambda size: rates[size])
-        for turn in range(repeat):
-            rows.append(_row(scenario, best, turn, 60 * (minutes or scenario.minutes), rates))
+    """Rows, one per scenario and repetition, but for those that are there; `keep` is given all of them after each.
+
+    Worlds are swept once.
+    """
+    swept = {
+        SCENARIOS[row["scenario"]].world.name: {(ps, workers): rate for ps, workers, rate in row["sweep"]}
+        for row in rows
+    }
+    there = {(row["scenario"], row["turn"]) for row in rows}
+    for turn in range(repeat):
+        for name in names:
+            if (name, turn) in there:
+                continue
+            scenario = SCENARIOS[name]
+            world = scenario.world
+            if world.name not in swept:
+                swept[world.name] = sweep(world, seconds)
+            rates = swept[world.name]
+            best = max(rates, key=lambda size: rates[size])
+            rows.append(_row(scenario, best, turn, 60 * (minutes or scenario.minutes), share, rates))
             keep(rows)
     return rows
 
 
-def _row(scenario: Scenario, best: Size, turn: int, seconds: float, rates: dict[Size, float]) -> dict[str, Any]:
+def _row(
+    scenario: Scenario, best: Size, turn: int, seconds: float, share: float, rates: dict[Size, float]
+) -> dict[str, Any]:
     label, first = f"{scenario.name} {turn + 1}", scenario.first
+    share = 1.0 if scenario.neighbour else share
     count = int(seconds * rates.get(first, max(rates.values())))
     with tempfile.TemporaryDirectory(prefix="history-") as place:
         history = ("--history", str(Path(place) / "history.db")) if scenario.history else ()
-        alone = train(scenario, first, count, f"{label}, first size {first}")
+        alone = train(scenario, first, count, f"{label}, first size {first}", share=share)
         if scenario.history:  # a job that was autoscaled before is what history has
             train(scenario, first, count // 2, f"{label}, a job before", ("--autoscale", *history))
         ours = train(scenario, first, count, f"{label}, autoscaled", ("--autoscale", *history))
-        static = train(scenario, best, count, f"{label}, best size {best}") if best != first else alone
+        static = train(scenario, best, count, f"{label}, best size {best}", share=share) if best != first else alone
     return {
         "scenario": scenario.name, "turn": turn, "first": list(first), "best": list(best), "examples": count,
         "seconds": {"first": alone.seconds, "best": static.seconds, "autoscaled": ours.seconds},
