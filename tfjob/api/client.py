@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from deeprec_ext.errors import DeepRecError, UnreachableError
-from tfjob.api.kubeconfig import IN_CLUSTER_NAMESPACE as IN_CLUSTER_NAMESPACE
 from tfjob.api.kubeconfig import load
 from tfjob.model.kinds import Manifest, Resource
 

@@ -33,11 +33,7 @@ def load(context: str | None = None, kubeconfig: str | None = None) -> Any:
 def current_namespace(context: str | None = None, kubeconfig: str | None = None) -> str:
     """Of the pod, or of the context; `default` where it names none. Raises UsageError as `load`."""
     if _in_pod(context, kubeconfig):
-        try:
-            with open(IN_CLUSTER_NAMESPACE, encoding="ascii") as file:
-                return file.read().strip()
-        except OSError:
-            return "default"
+        return own_namespace()
     from kubernetes import config
 
     try:
@@ -49,6 +45,15 @@ def current_namespace(context: str | None = None, kubeconfig: str | None = None)
         if active is None:
             raise UsageError(f"--context {context}: the kubeconfig has {', '.join(one['name'] for one in contexts)}")
     return str((active or {}).get("context", {}).get("namespace") or "default")
+
+
+def own_namespace() -> str:
+    """Of our pod; outside a cluster `default`."""
+    try:
+        with open(IN_CLUSTER_NAMESPACE, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "default"
 
 
 def _none(kubeconfig: str | None, error: Exception) -> UsageError:

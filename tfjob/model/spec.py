@@ -92,7 +92,6 @@ class TFJob:
     generation: int
     annotations: Mapping[str, str]
     labels: Mapping[str, str]
-    deleted: bool
     status: Manifest
     specs: Mapping[str, ReplicaSpec]
     run_policy: RunPolicy
@@ -140,8 +139,8 @@ class TFJob:
             namespace=str(metadata.get("namespace") or "default"), name=name, uid=str(metadata.get("uid") or ""),
             generation=_whole(metadata, "generation", "metadata", least=0) or 0,
             annotations=dict(_object(metadata, "annotations", "metadata")),
-            labels=dict(_object(metadata, "labels", "metadata")), deleted=bool(metadata.get("deletionTimestamp")),
-            status=dict(_object(manifest, "status", "")), specs=_replica_specs(name, spec),
+            labels=dict(_object(metadata, "labels", "metadata")), status=dict(_object(manifest, "status", "")),
+            specs=_replica_specs(name, spec),
             run_policy=_run_policy(_object(spec, "runPolicy", "spec")),
             success_policy=_choice(spec, "successPolicy", "spec", SUCCESS_POLICIES, ""),
             dynamic_worker=_boolean(spec, "enableDynamicWorker", "spec"),

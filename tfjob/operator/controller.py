@@ -22,6 +22,7 @@ from tfjob.operator.job_counts import JobCounts
 from tfjob.operator.priorities import Priorities
 from tfjob.operator.queue import WorkQueue
 from tfjob.operator.recorder import EventRecorder, created_or_deleted
+from tfjob.operator.running import together
 from tfjob.reconciling.actions import Actions, Deletion
 from tfjob.reconciling.observed import Observed, Options
 from tfjob.reconciling.reconcile import reconcile
@@ -100,7 +101,7 @@ class Controller:
 
     async def watch(self) -> None:
         """Jobs, and what they own; for ever."""
-        await _together([self._watch_jobs(), *(informer.run() for informer in self._informers.values())])
+        await together([self._watch_jobs(), *(informer.run() for informer in self._informers.values())])
 
     async def _watch_jobs(self) -> None:
         async for kind, found in changes(self._api, TFJOBS, self._namespace, forbidden_ends=False):
@@ -130,7 +131,7 @@ class Controller:
             await seen.wait()
         for key in self.jobs:
             self.queue.add(key)
-        await _together(self._work() for _ in range(WORKERS))
+        await together(self._work() for _ in range(WORKERS))
 
     async def _work(self) -> None:
         while True:
@@ -314,16 +315,3 @@ async def _all_of(work: Iterable[Awaitable[None]]) -> None:
     for result in results:
         if isinstance(result, BaseException):
             raise result
-
-
-async def _together(work: Iterable[Awaitable[None]]) -> None:
-    """Until one of them ends, or we are cancelled; then none is left."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

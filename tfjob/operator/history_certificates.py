@@ -1,24 +1,24 @@
 """The authority of the history service: in a Secret that all operators share, and from which the service mounts its own files.
 
-Whoever comes first makes it; who sees that the service's certificate has less than a third of its time left makes a new one.
+New ones are due when the service's certificate or the administrator's has less than a third of its time left.
 The key of the authority never leaves this namespace: an AIMaster gets a certificate of its job's namespace and no more.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import datetime
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.history import identities
-from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
-from tfjob.model.kinds import SECRETS, Manifest
+from tfjob.api.client import Api, ApiError
+from tfjob.operator import shared_secrets
+from tfjob.operator.shared_secrets import Files, aging
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +27,6 @@ LOOK_SECONDS = 3600.0
 """How long files that were read are good: a certificate has months left when it is renewed."""
 
 RETRY_SECONDS = 10.0
-LEFT_SHARE = 1 / 3
-TRIES = 5
-
-Files = Mapping[str, bytes]
 
 
 class HistoryAuthority:
@@ -52,36 +48,12 @@ class HistoryAuthority:
     async def files(self) -> Files:
         """Those of `identities.OWN`. Raises ApiError, UnreachableError."""
         if self._clock() - self._read_at >= LOOK_SECONDS:
-            self._files = await self._ensure()
+            now = datetime.datetime.now(datetime.timezone.utc)
+            self._files = await shared_secrets.ensure(
+                self._api, self._namespace, SECRET, lambda files: due(files, now), issue
+            )
             self._read_at = self._clock()
         return self._files
-
-    async def _ensure(self) -> Files:
-        for _ in range(TRIES):
-            try:
-                found = await self._api.get(SECRETS, self._namespace, SECRET)
-            except NotFoundError:
-                found = None
-            files = {} if found is None else _decoded(found)
-            if not due(files, datetime.datetime.now(datetime.timezone.utc)):
-                return files
-            made = await asyncio.to_thread(issue, files)
-            data = {name: base64.b64encode(content).decode("ascii") for name, content in sorted(made.items())}
-            try:
-                if found is None:
-                    metadata = {"name": SECRET, "labels": {"app.kubernetes.io/name": "deeprec-ext"}}
-                    body = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
-                    await self._api.create(SECRETS, self._namespace, body)
-                else:
-                    await self._api.replace(SECRETS, self._namespace, {**found, "data": data})
-                return made
-            except ConflictError:  # another operator was faster
-                continue
-        raise ConflictError(409, "Conflict", f"Secret {self._namespace}/{SECRET} changes all the time")
-
-
-def _decoded(secret: Manifest) -> dict[str, bytes]:
-    return {name: base64.b64decode(text) for name, text in (secret.get("data") or {}).items()}
 
 
 def due(files: Files, now: datetime.datetime) -> bool:
@@ -94,10 +66,7 @@ def due(files: Files, now: datetime.datetime) -> bool:
         found = [x509.load_pem_x509_certificate(files[name]) for name in ("history.pem", "admin.pem", "ca.pem")]
     except ValueError:
         return True
-    return any(
-        one.not_valid_after_utc - now < (one.not_valid_after_utc - one.not_valid_before_utc) * LEFT_SHARE
-        for one in found[:2]
-    )
+    return any(aging(one, now) for one in found[:2])
 
 
 def issue(files: Files) -> dict[str, bytes]:

@@ -16,7 +16,8 @@ from typing import Any
 
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.printable import LineFormatter
-from tfjob.api.client import IN_CLUSTER_NAMESPACE, Api, ApiError, NotFoundError
+from tfjob.api.client import Api, ApiError, NotFoundError
+from tfjob.api.kubeconfig import IN_CLUSTER_NAMESPACE, own_namespace
 from tfjob.model import names
 from tfjob.model.kinds import TFJOBS
 from tfjob.operator.aimasters import AIMasters
@@ -157,15 +158,6 @@ async def _kind_is_known(api: Api, namespace: str | None) -> None:
         except (ApiError, UnreachableError) as error:
             log.warning("%s; trying again", error)
         await asyncio.sleep(KIND_SECONDS)
-
-
-def own_namespace() -> str:
-    """Of the operator's pod; outside a cluster `default`."""
-    try:
-        with open(IN_CLUSTER_NAMESPACE, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return "default"
 
 
 def start(options: OperatorOptions) -> int:

@@ -14,7 +14,7 @@ import json
 import logging
 import ssl
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
 from tfjob.model.kinds import Manifest, Resource
 from tfjob.model.spec import InvalidError, check_update
 from tfjob.operator import serving_certificates
+from tfjob.operator.running import together
 from tfjob.operator.serving_certificates import AUTHORITIES, CERTIFICATE, KEY, SERVICE, Files
 from tfjob.reconciling.admission import Admitted, admit, review
 
@@ -125,7 +126,7 @@ class Webhook:
             raise UsageError(f"--webhook-port {self._options.port}: {error.strerror or error}; give another") from error
         with contextlib.closing(listener):
             serving = webserver.serve(app, listener, tls=self._context, requests_max=REQUESTS_MAX)
-            await _together(serving, self._look_after())
+            await together([serving, self._look_after()])
 
     async def _mutate(self, request: Request) -> Response:
         from starlette.responses import JSONResponse, PlainTextResponse
@@ -191,19 +192,6 @@ class Webhook:
             await self._api.patch(CONFIGURATIONS, None, CONFIGURATION, {**version, "webhooks": wanted})
         except ConflictError:
             await self._announce()
-
-
-async def _together(*works: Coroutine[Any, Any, None]) -> None:
-    """Until one of them ends, and with it the others. Raises what it has raised."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()
 
 
 def _request(body: Any) -> Manifest:
