@@ -40,7 +40,6 @@ class Batch:
 class Ticket:
     """Batches given to one run."""
 
-    era: int
     number: int
     batches: int
     finished_before: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 
-from deeprec_ext.data import files
 from deeprec_ext.data.errors import DataError
 
 HEAD_BYTES = 4096
@@ -49,9 +48,3 @@ def refuse(path: str, head: bytes) -> None:
             f"{path} is compressed ({name}): shards are read from the middle of a file, which that does not allow. "
             f"Unpack it ({command}), or pass a reader= of your own (a function path -> records)"
         )
-
-
-def check(path: str) -> None:
-    """Raises DataError when the file is compressed, ChangedError when it has vanished."""
-    with files.places(path) as file:
-        refuse(path, file.read(0, HEAD_BYTES))

@@ -244,7 +244,7 @@ class Feeder:
         if self._failure:
             raise DataError(self._failure)
         self._tickets += 1
-        ticket = Ticket(self._era, self._tickets, batches, self._finished)
+        ticket = Ticket(self._tickets, batches, self._finished)
         self._begun += batches
         self._running[ticket.number] = ticket
         if not self._leases.total_trained:

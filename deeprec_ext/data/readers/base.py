@@ -107,10 +107,6 @@ def shares(records: int, shard_records: int) -> list[int]:
     return [shard_records] * full + ([left] if left else [])
 
 
-def count(columns: Columns) -> int:
-    return len(columns) if isinstance(columns, np.ndarray) else len(next(iter(columns.values())))
-
-
 def take(columns: Columns, rows: np.ndarray | slice) -> Columns:
     """Some of the records, in the order of `rows`."""
     if isinstance(columns, np.ndarray):

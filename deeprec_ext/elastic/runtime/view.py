@@ -22,7 +22,6 @@ class ClusterView:
     slot_map: tuple[int, ...]
     live: bool = False
     generation: int = 0
-    marked_slots: frozenset[int] = field(default_factory=frozenset)
     backup_map: tuple[int, ...] = ()
     names: Mapping[int, str] = field(default_factory=dict)
     """Of the PS, by task number."""
@@ -34,9 +33,8 @@ class ClusterView:
     def from_proto(cls, view: pb.View) -> ClusterView:
         ps = MappingProxyType({member.task: member.address for member in view.ps})
         return cls(
-            view.epoch, ps, tuple(view.slot_map), view.live, view.generation, frozenset(view.marked_slots),
-            tuple(view.backup_map), {member.task: member.name for member in view.ps}, len(view.workers),
-            frozenset(view.cut),
+            view.epoch, ps, tuple(view.slot_map), view.live, view.generation, tuple(view.backup_map),
+            {member.task: member.name for member in view.ps}, len(view.workers), frozenset(view.cut),
         )  # fmt: skip
 
     def after_losses(self, held: Mapping[int, int] | None = None) -> list[ClusterView]:

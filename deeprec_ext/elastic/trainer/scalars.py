@@ -45,7 +45,3 @@ class Scalars:
             event.summary.value.add(tag=PREFIX + name, simple_value=value)
         self._writer.write(event.SerializeToString())
         self._writer.flush()
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
