@@ -21,7 +21,7 @@ from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.autoscaler.loop.observing import Latest, examples_per_step, limits_of, memory_of, observe, size_of
 from deeprec_ext.autoscaler.observe import building
 from deeprec_ext.autoscaler.observe.growth import Growth
-from deeprec_ext.autoscaler.observe.observed import Observed, Size
+from deeprec_ext.autoscaler.observe.observed import Observed, Size, Window
 from deeprec_ext.autoscaler.observe.windows import Windows
 from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.errors import DeepRecError
@@ -47,6 +47,8 @@ class Record(Protocol):
     def tell(self, after: int, limit: int) -> list[str]: ...
 
     def foretold(self) -> dict[int, float]: ...
+
+    def windows(self) -> tuple[Window, ...]: ...
 
     next_number: int
 
@@ -80,6 +82,7 @@ class Autoscaler:
         self._foretold = record.foretold()
         self._growth = Growth()
         self._windows = Windows(seconds=job.settings.window_seconds)
+        self._windows.remember(one for one in record.windows() if one.start + one.seconds <= self._now())
         self._pending: _Pending | None = None
         self._last_change = True  # a first `keep` is recorded: it says why nothing happens
         self._kept_at = float("-inf")
@@ -183,6 +186,8 @@ class Autoscaler:
             return None
         observed = self.observed()
         decision = await asyncio.to_thread(self._decide, observed)
+        if self._job.held and not observed.hold:
+            return None  # the user has held it while we thought
         self.latest_decision = decision
         if decision.action == "keep":
             if self._last_change or self._now() - self._kept_at >= KEEP_RECORDED_SECONDS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from deeprec_ext.autoscaler.observe.observed import Size, Window
@@ -114,6 +114,10 @@ class Windows:
         if now - window.start >= self.seconds:
             self._close(window)
             self._open = _Open(now, size)
+
+    def remember(self, windows: Iterable[Window]) -> None:
+        """What was measured before these windows began: by an AIMaster that is gone. Oldest first."""
+        self.closed.extend(windows)
 
     def fresh(self) -> bool:
         """Whether a window has been closed since this was asked last."""

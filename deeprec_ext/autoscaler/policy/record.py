@@ -13,6 +13,7 @@ that had that name is dropped) and begins anew.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import hashlib
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deeprec_ext.autoscaler.observe.observed import Observed
+from deeprec_ext.autoscaler.observe.observed import Observed, Window
 from deeprec_ext.autoscaler.observe.sane import sane_window
 from deeprec_ext.autoscaler.outcomes.measured import newest
 from deeprec_ext.autoscaler.policy import thresholds
@@ -96,8 +97,9 @@ class Record:
         self._waiting: deque[bytes] = deque()
         self._failing = False
         _cut_torn_line(self._path)
-        last = [number for path in (self._path, self._former) if (number := _last_number(path)) is not None]
-        self.next_number: int = 1 + max(last, default=-1)
+        last = [line for path in (self._path, self._former) if (line := _last_decision(path)) is not None]
+        self._last = last[0] if last else None
+        self.next_number: int = 1 + max((int(line["decision"]["number"]) for line in last), default=-1)
 
     def add(self, observed: Observed, decision: Decision) -> None:
         observation = json.loads(bounded(observed, self._policy).to_json())
@@ -113,11 +115,23 @@ class Record:
         self._append({"kind": "outcome", **dataclasses.asdict(Outcome(number, outcome, reason[:1000], rate))})
 
     def foretold(self) -> dict[int, float]:
-        """Examples per second that each change was to bring, by number of decision; none of a record with a damaged line."""
+        """Examples per second that each change was to bring, by number of decision; what a damaged line says is not known."""
+        found: dict[int, float] = {}
+        for where, line in _sound(self._path.parent):
+            if line["kind"] == "decision":
+                with contextlib.suppress(UsageError):
+                    found.update(_foretold_by(line["decision"], where))
+        return found
+
+    def windows(self) -> tuple[Window, ...]:
+        """Those that the last decision before this writer began was made from, oldest first; none where they cannot be read."""
+        if self._last is None:
+            return ()
         try:
-            return _foretold(self._path.parent)
-        except UsageError:
-            return {}
+            windows = Observed.from_values(self._last["observation"]).windows
+        except (KeyError, TypeError, ValueError, OverflowError, UsageError):
+            return ()
+        return tuple(sorted(filter(sane_window, windows), key=lambda window: window.start))
 
     def tell(self, after: int, limit: int) -> list[str]:
         """The first `limit` decisions with a number above `after`, as JSON: {"at", "decision", "outcome" or null}."""
@@ -192,11 +206,14 @@ def _read(directory: Path) -> list[Entry]:
 
 def predictions(directory: Path) -> list[tuple[float, float]]:
     """(examples per second predicted, measured after) of each change that was made and measured. Raises UsageError: damaged."""
-    predicted = _foretold(directory)
+    predicted: dict[int, float] = {}
     measured: dict[int, float] = {}
     for path, number, line in _numbered(directory):
+        if line["kind"] == "decision":
+            predicted.update(_foretold_by(line["decision"], f"{path}, line {number}"))
+            continue
         try:
-            if line["kind"] == "outcome" and (found := _outcome(line)).outcome == "committed":
+            if (found := _outcome(line)).outcome == "committed":
                 measured[found.number] = found.examples_per_second_after
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{path}, line {number}: is damaged ({error!r})") from None
@@ -204,17 +221,15 @@ def predictions(directory: Path) -> list[tuple[float, float]]:
             if predicted.get(number, 0.0) > 0 and rate > 0 and math.isfinite(predicted[number] + rate)]  # fmt: skip
 
 
-def _foretold(directory: Path) -> dict[int, float]:
-    """Raises UsageError: damaged."""
-    found: dict[int, float] = {}
-    for path, number, line in _numbered(directory):
-        try:
-            if line["kind"] == "decision" and line["decision"]["action"] not in ("keep", "start"):
-                rate = float(line["decision"]["prediction"]["examples_per_second"])
-                found[int(line["decision"]["number"])] = rate if math.isfinite(rate) else 0.0
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"{path}, line {number}: is damaged ({error!r})") from None
-    return found
+def _foretold_by(decision: dict[str, Any], where: str) -> dict[int, float]:
+    """Of one decision; empty: it changes nothing. Raises UsageError: damaged."""
+    try:
+        if decision["action"] in ("keep", "start"):
+            return {}
+        rate = float(decision["prediction"]["examples_per_second"])
+        return {int(decision["number"]): rate if math.isfinite(rate) else 0.0}
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"{where}: is damaged ({error!r})") from None
 
 
 def _numbered(directory: Path) -> Iterator[tuple[Path, int, dict[str, Any]]]:
@@ -222,6 +237,16 @@ def _numbered(directory: Path) -> Iterator[tuple[Path, int, dict[str, Any]]]:
     for path in (directory / FORMER, directory / NAME):
         for number, line in enumerate(_lines(path), 1):
             yield path, number, line
+
+
+def _sound(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where it stands, line) of those that can be read. Raises OSError."""
+    for path in (directory / FORMER, directory / NAME):
+        if path.exists():
+            with path.open("rb") as file:
+                while raw := file.readline(LINE_BYTES_MAX + 1):  # pieces of a longer line are no JSON either
+                    with contextlib.suppress(UsageError):
+                        yield path.name, _parsed(raw, path.name)
 
 
 def latest(directory: Path) -> Entry:
@@ -272,8 +297,8 @@ def _parsed(raw: bytes, where: str) -> dict[str, Any]:
     return line
 
 
-def _last_number(path: Path) -> int | None:
-    """Of the newest decision in a file; None without one. A damaged line is no reason not to write the next."""
+def _last_decision(path: Path) -> dict[str, Any] | None:
+    """The line of the newest decision in a file; None without one. A damaged line is no reason not to write the next."""
     if not path.exists():
         return None
     with path.open("rb") as file:
@@ -285,7 +310,7 @@ def _last_number(path: Path) -> int | None:
         except UsageError:
             continue
         if line["kind"] == "decision":
-            return int(line["decision"]["number"])
+            return line
     return None
 
 

@@ -12,12 +12,13 @@ import pytest
 
 from deeprec_ext.autoscaler.loop import autoscaler as module
 from deeprec_ext.autoscaler.loop.autoscaler import Autoscaler
-from deeprec_ext.autoscaler.observe.observed import Observed
+from deeprec_ext.autoscaler.observe.observed import Observed, Size, Window
 from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.autoscaler.policy.record import read
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, SLOT_BYTES, World, world
+from tests.unit.autoscaler.policy.jobs import windows
 
 
 class Script:
@@ -28,6 +29,7 @@ class Script:
         self.seen: list[Observed] = []
         self.added: list[tuple[Observed, Decision]] = []
         self.outcomes: list[tuple[int, str, str, float]] = []
+        self.remembered: tuple[Window, ...] = ()
 
     def decide(self, observed: Observed) -> Decision:
         self.seen.append(observed)
@@ -47,6 +49,9 @@ class Script:
     def foretold(self) -> dict[int, float]:
         return {}
 
+    def windows(self) -> tuple[Window, ...]:
+        return self.remembered
+
     @property
     def next_number(self) -> int:
         return len(self.added) + 1
@@ -65,12 +70,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def play(
     tmp_path: Path, script: Script, scenario: Callable[[World, Autoscaler], Awaitable[None]], *, in_place: bool = True,
-    changed: dict[str, object] | None = None, **spec: object,
+    changed: dict[str, object] | None = None, age: float = 0.0, **spec: object,
 ) -> None:  # fmt: skip
+    """`age`: seconds for which the job has run already."""
     settings = dataclasses.replace(SETTINGS, decide_seconds=0.05, window_seconds=0.3, **(changed or {}))
 
     async def main() -> None:
         async with world(tmp_path, settings=settings, **spec) as it:
+            it.master.job.started -= age
             scaler = Autoscaler(
                 it.master.job, it.master.scalings, it.backend.resize, lambda subject: {}, script.decide, script,
                 resizes_in_place=in_place,
@@ -192,6 +199,36 @@ def test_nothing_is_decided_while_the_user_holds(tmp_path: Path) -> None:
         await it.until(lambda: bool(script.outcomes))
 
     play(tmp_path, script, scenario)
+
+
+def test_a_hold_that_comes_while_it_thinks_counts(tmp_path: Path) -> None:
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        def think(seen: Observed) -> Decision:
+            loop.call_soon_threadsafe(it.master.job.hold, True, "while it thinks")
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(5.0)  # until that has been done
+            return scale(workers=2)(seen)
+
+        loop = asyncio.get_running_loop()
+        script.steps.append(think)
+        await it.until(lambda: len(script.seen) > 3 and script.seen[-1].hold)
+        assert not script.steps and not it.master.job.store.scalings()
+
+    play(tmp_path, script, scenario)
+
+
+def test_what_was_measured_before_the_aimaster_came_back_is_still_known(tmp_path: Path) -> None:
+    script = Script()
+    past, to_come = windows(Size(1, 0), 100.0, 0.0, 2), windows(Size(3, 0), 900.0, 1e6, 2)
+    script.remembered = (*past, *to_come)  # these are of a run before, whose clock began at another time
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(script.seen and script.seen[-1].windows[2:]))
+        assert list(script.seen[-1].windows[:2]) == past
+        assert script.seen[-1].windows[2].size == script.seen[-1].size
+
+    play(tmp_path, script, scenario, age=100.0)
 
 
 def test_what_the_job_refuses_is_an_outcome_and_not_an_error(tmp_path: Path) -> None:

@@ -223,6 +223,26 @@ def test_a_damaged_line_keeps_nobody_from_writing_the_next(tmp_path):
     assert Record(tmp_path, POLICY).next_number == 2
 
 
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "7", "", '{"version":1,"kind":"decision","decision":{"number":3}}'])
+def test_a_damaged_line_takes_nothing_from_what_the_others_have_foretold(tmp_path, text):
+    recorded_job(tmp_path)
+    path = tmp_path / record.NAME
+    whole, foretold = path.read_text().splitlines(), Record(tmp_path, POLICY).foretold()
+    assert len(foretold) >= 4 and min(foretold.values()) > 0
+    path.write_text("\n".join([whole[0], text, *whole[1:], ""]))
+    assert Record(tmp_path, POLICY).foretold() == foretold
+
+
+def test_a_writer_that_begins_anew_knows_the_windows_of_the_last_decision(tmp_path):
+    assert Record(tmp_path, POLICY).windows() == ()
+    filled(tmp_path, 2)
+    written = lines(tmp_path)
+    assert Record(tmp_path, POLICY).windows() == decided(1)[0].windows
+    written[1]["observation"]["windows"] = [3]
+    (tmp_path / record.NAME).write_text("".join(json.dumps(line) + "\n" for line in written))
+    assert Record(tmp_path, POLICY).windows() == ()
+
+
 def test_nothing_recorded_says_what_to_do(tmp_path):
     with pytest.raises(UsageError, match=r"no decisions were recorded.*--autoscale"):
         read(tmp_path)
