@@ -15,6 +15,7 @@ from typing import Protocol
 
 from deeprec_ext.aimaster.core.records import Scaling, parse_name
 from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.metrics.hosts import HostUse
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.scaling.requests import present
 from deeprec_ext.aimaster.state.lock import Hold
@@ -134,7 +135,7 @@ class Autoscaler:
         )
         trainers = job.members.trainers().values()
         ps = [self._latest(name).get("busy_share", 0.0) for name in job.members.wanted(pb.PS)]
-        host = next(iter(job.metrics.hosts.values())) if len(job.metrics.hosts) == 1 else None
+        host = self._only_host()
         waiting = [self._latest(member.name).get("input_wait_share", 0.0) for member in trainers]
         self._windows.observe(
             self._now(), size_of(job), {m.incarnation: m.heartbeat.examples for m in trainers}, quiet=self._quiet(),
@@ -145,6 +146,13 @@ class Autoscaler:
             ps_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in job.members if m.role == pb.PS},
             host_cores=host.cores if host is not None else 0.0, others_cores=host.others_cores if host is not None else 0.0,
         )  # fmt: skip
+
+    def _only_host(self) -> HostUse | None:
+        """The one that all PS and trainers are on; None: there are several, of which perhaps one alone has told, or nobody knows."""
+        hosts, members = self._job.metrics.hosts, self._job.members
+        host = next(iter(hosts.values())) if len(hosts) == 1 else None
+        there = sum(member.admitted and (member.role == pb.PS or member.is_trainer) for member in members)
+        return host if host is not None and host.ps + host.trainers == there else None
 
     def _quiet(self) -> bool:
         """Every process of the present size trains, and nothing else is going on."""

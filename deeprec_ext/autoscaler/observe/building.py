@@ -23,7 +23,8 @@ from deeprec_ext.autoscaler.observe.observed import (
 )
 
 CHANGES_KEPT, LOSSES_KEPT = 40, 40
-"""The newest: what is older has no bearing on a decision."""
+"""The newest: what is older has no bearing on a decision. Changes of size and others (of a large job many processes are
+replaced) each have room for so many."""
 
 
 def observation(
@@ -36,10 +37,18 @@ def observation(
     return Observed(
         number=number, time=round(time, 3), size=size, limits=limits, objective=objective,
         deadline_seconds=deadline_seconds, model=model, windows=tuple(windows), roles=tuple(roles), hosts=tuple(hosts),
-        one_host=one_host, slots=tuple(slots), changes=tuple(changes[-CHANGES_KEPT:]),
+        one_host=one_host, slots=tuple(slots), changes=_newest_changes(changes),
         losses=tuple(losses[-LOSSES_KEPT:]), progress=progress, backups=backups,
         copies_bytes=copies_bytes, hold=hold, busy=busy, reclaimed=tuple(sorted(reclaimed)), start="",
     )  # fmt: skip
+
+
+def _newest_changes(changes: Sequence[Change]) -> tuple[Change, ...]:
+    kept = [
+        at for of_size in (True, False)
+        for at in [at for at, one in enumerate(changes) if (one.from_count != one.to_count) == of_size][-CHANGES_KEPT:]
+    ]  # fmt: skip
+    return tuple(changes[at] for at in sorted(kept))
 
 
 def before_the_start(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext.aimaster.metrics.hosts import HostUse
 from deeprec_ext.autoscaler.loop import autoscaler as module
 from deeprec_ext.autoscaler.loop.autoscaler import Autoscaler
 from deeprec_ext.autoscaler.observe.observed import Observed, Size, Window
@@ -229,6 +230,21 @@ def test_what_was_measured_before_the_aimaster_came_back_is_still_known(tmp_path
         assert script.seen[-1].windows[2].size == script.seen[-1].size
 
     play(tmp_path, script, scenario, age=100.0)
+
+
+def test_a_host_of_some_of_the_processes_is_not_the_one_that_all_share(tmp_path: Path) -> None:
+    """The others' hosts may not have told yet."""
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(scaler._windows.closed))
+        it.master.job.metrics.hosts = {"host-0": HostUse(4.0, 1.0, 0.5, ps=1, trainers=1)}
+        assert scaler._only_host() is None
+        host = HostUse(4.0, 1.0, 0.5, ps=2, trainers=2)
+        it.master.job.metrics.hosts = {"host-0": host}
+        assert scaler._only_host() is host
+
+    play(tmp_path, script, scenario, ps=2)
 
 
 def test_what_the_job_refuses_is_an_outcome_and_not_an_error(tmp_path: Path) -> None:
