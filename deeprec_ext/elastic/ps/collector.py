@@ -30,15 +30,15 @@ in a training step: a mark.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.core.framework.attr_value_pb2 import AttrValue
 
-from deeprec_ext.elastic.ps.variables import Facts, Located, bitmap_of, set_rows
-from deeprec_ext.elastic.runtime.ops import BOOL, INT64, Ops, Program
-from deeprec_ext.elastic.runtime.view import elastic_config
+from deeprec_ext.elastic.ps.variables import Facts, Located, bitmap_of, local_program, set_rows
+from deeprec_ext.elastic.runtime.ops import BOOL, INT64, Ops
 from deeprec_ext.graph.attributes import integer
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -149,19 +149,13 @@ def make_bitmaps(target: str, own_task: int, variables: Sequence[pb.Variable]) -
     tables = {v.bitmap: v for v in variables if v.bitmap and v.update == pb.Variable.ROWS}
     if not tables:
         return 0
-    program = Program(target, elastic_config({own_task: target.removeprefix("grpc://")}))
-    try:
+    with contextlib.closing(local_program(target, own_task)) as program:
         ops = Ops("look")
         bits = [facts for v in tables.values() for facts in all_bitmaps(bitmap_of(Facts.from_proto(v)))]
         there = [Located(ops, facts, own_task).initialized() for facts in bits]
         program.load(ops)
         known = program.compile(fetches=there)()
-        missing = [facts for facts, good in zip(bits, known) if not good]
-        if missing:
-            make = Ops("make")
-            targets = [Located(make, facts, own_task).zeros() for facts in missing]
-            program.load(make)
-            program.compile(targets=targets)()
+        make = Ops("make")
+        missing = [Located(make, facts, own_task).zeros() for facts, good in zip(bits, known) if not good]
+        program.run(make, missing)
         return len(missing)
-    finally:
-        program.close()

@@ -7,15 +7,15 @@ sessions that know no PS but this one, so they depend on nothing that may be dea
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from deeprec_ext.elastic.ps.collector import all_bitmaps
-from deeprec_ext.elastic.ps.variables import Facts, Located, bitmap_of, present
-from deeprec_ext.elastic.runtime.ops import INT64, Ops, Program
-from deeprec_ext.elastic.runtime.view import elastic_config
+from deeprec_ext.elastic.ps.variables import Facts, Located, bitmap_of, local_program, present
+from deeprec_ext.elastic.runtime.ops import INT64, Ops
 from deeprec_ext.graph.attributes import kind, shape
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -24,11 +24,6 @@ SUFFIX = "@backup"
 
 def backup_of(facts: Facts) -> Facts:
     return dataclasses.replace(facts, name=facts.name + SUFFIX)
-
-
-def local_program(target: str, own: int) -> Program:
-    """In a session that knows this PS alone."""
-    return Program(target, elastic_config({own: target.removeprefix("grpc://")}))
 
 
 def add_promotion(ops: Ops, own: int, variables: Sequence[pb.Variable], global_step: str) -> tuple[str, list[str]]:
@@ -55,8 +50,7 @@ def at_least(ops: Ops, value: str, step: str, facts: Facts, device: str) -> str:
 
 def become_backups(target: str, own: int, variables: Sequence[pb.Variable]) -> frozenset[str]:
     """The variables of this PS become the backups. Idempotent. Returns the names of those of which there is neither."""
-    program = local_program(target, own)
-    try:
+    with contextlib.closing(local_program(target, own)) as program:
         facts = [Facts.from_proto(variable) for variable in variables]
         found = present(program, [(one, own) for one in (*facts, *map(backup_of, facts))])
         here, kept = found[: len(facts)], found[len(facts) :]
@@ -66,12 +60,8 @@ def become_backups(target: str, own: int, variables: Sequence[pb.Variable]) -> f
                 variable = Located(ops, one, own)
                 copied = Located(ops, backup_of(one), own).assign(variable.take_value())
                 done.append(variable.destroy(after=(copied,)))
-        if done:
-            program.load(ops)
-            program.compile(targets=done)()
+        program.run(ops, done)
         return frozenset(one.name for one, *good in zip(facts, here, kept) if not any(good))
-    finally:
-        program.close()
 
 
 def destroy_backups(target: str, own: int, variables: Sequence[pb.Variable], with_bitmaps: Sequence[bool]) -> None:
@@ -82,7 +72,5 @@ def destroy_backups(target: str, own: int, variables: Sequence[pb.Variable], wit
         useless = [backup_of(facts), *(all_bitmaps(bitmap_of(facts)) if facts.bitmap and bitmaps else ())]
         doomed += [Located(ops, one, own).destroy() for one in useless]
     if doomed:
-        program = local_program(target, own)
-        program.load(ops)
-        program.compile(targets=doomed)()
-        program.close()
+        with contextlib.closing(local_program(target, own)) as program:
+            program.run(ops, doomed)

@@ -21,9 +21,8 @@ import tensorflow as tf
 from deeprec_ext.backup.blocks import FileWriter
 from deeprec_ext.backup.dtypes import known
 from deeprec_ext.elastic.ps.collector import Marks, pending_of
-from deeprec_ext.elastic.ps.variables import Facts, Located, bitmap_of, ps_device
-from deeprec_ext.elastic.runtime.ops import INT64, Ops, Program
-from deeprec_ext.elastic.runtime.view import elastic_config
+from deeprec_ext.elastic.ps.variables import Facts, Located, bitmap_of, local_program, ps_device
+from deeprec_ext.elastic.runtime.ops import INT64, Ops
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -84,7 +83,7 @@ class Source:
     ) -> None:  # fmt: skip
         self._own, self._collecting, self._touched = own_task, collecting, touched
         self.cancelled = threading.Event()
-        self._program = Program(target, elastic_config({own_task: target.removeprefix("grpc://")}))
+        self._program = local_program(target, own_task)
         self._facts = {v.name: Facts.from_proto(v) for v in variables if known(v.dtype)}
         self._slots = {v.name: v.slot for v in variables}
         self._tables = {v.name for v in variables if v.update == pb.Variable.ROWS and v.bitmap and v.shape}

@@ -6,6 +6,7 @@ compared; an error leaves variables half-written, and whoever asked takes an ear
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,9 +19,8 @@ from deeprec_ext.backup.errors import DamagedError, WrongBackupError
 from deeprec_ext.backup.files import Directory
 from deeprec_ext.backup.manifest import DataFile, Manifest
 from deeprec_ext.elastic.ps.calling_off import still_wanted
-from deeprec_ext.elastic.ps.variables import Facts, Located, ps_device
-from deeprec_ext.elastic.runtime.ops import INT64, Ops, Program
-from deeprec_ext.elastic.runtime.view import elastic_config
+from deeprec_ext.elastic.ps.variables import Facts, Located, local_program, ps_device
+from deeprec_ext.elastic.runtime.ops import INT64, Ops
 from deeprec_ext.graph.attributes import kind
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -57,13 +57,10 @@ def _restore_slot(
     target: str, own_task: int, directory: Directory, files: Sequence[DataFile], variables: Sequence[pb.Variable],
     called_off: Callable[[], bool],
 ) -> int:  # fmt: skip
-    one = _SlotRestore(target, own_task, variables, called_off)
-    try:
-        for number, file in enumerate(files):
-            one.apply(directory, file, number == 0)
+    with contextlib.closing(_SlotRestore(target, own_task, variables, called_off)) as one:
+        for file in files:
+            one.apply(directory, file)
         return sum(file.bytes for file in files)
-    finally:
-        one.close()
 
 
 class _SlotRestore:
@@ -74,12 +71,12 @@ class _SlotRestore:
     ) -> None:
         self._own, self._called_off = own_task, called_off
         self._facts = {v.name: Facts.from_proto(v) for v in variables}
-        self._program = Program(target, elastic_config({own_task: target.removeprefix("grpc://")}))
+        self._program = local_program(target, own_task)
         self._scatters: dict[str, Any] = {}
         self._packed: dict[str, np.ndarray] = {}
         self._count = 0
 
-    def apply(self, directory: Directory, file: DataFile, first: bool) -> None:
+    def apply(self, directory: Directory, file: DataFile) -> None:
         with directory.reading(file.name) as stream:
             reader = blocks.FileReader(stream, file.name, file.bytes)
             if reader.slot != file.slot:

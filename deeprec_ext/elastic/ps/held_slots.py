@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deeprec_ext.elastic.ps.collecting import Collecting
-from deeprec_ext.elastic.ps.copies import SUFFIX, add_promotion, destroy_backups, local_program
+from deeprec_ext.elastic.ps.copies import SUFFIX, add_promotion, destroy_backups
 from deeprec_ext.elastic.ps.migration import Mover
+from deeprec_ext.elastic.ps.variables import local_program
 from deeprec_ext.elastic.runtime.ops import Ops, Program
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 

@@ -9,6 +9,7 @@ Nothing but TensorFlow's own transport is on the wire: reads on the source's dev
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import math
@@ -316,21 +317,20 @@ def copy_in_chunks(
 def destroy(target: str, own_task: int, address: str, variables: Sequence[pb.Variable]) -> None:
     """Destroys variables and their bitmaps on this PS. Idempotent."""
     started = time.monotonic()
-    program = Program(target, elastic_config({own_task: address}))
-    some = [Facts.from_proto(variable) for variable in variables]
-    references = [(facts, own_task) for facts in some if facts.reference]  # nobody must take for there what never was
-    absent_ones = {facts.name for (facts, _), good in zip(references, present(program, references)) if not good}
-    ops, doomed, bitmaps = Ops(), [], set()
-    for facts in some:
-        if facts.name not in absent_ones:
-            doomed.append(Located(ops, facts, own_task).destroy())
-        if facts.bitmap and facts.bitmap not in bitmaps:
-            bitmaps.add(facts.bitmap)
-            doomed += [Located(ops, bits, own_task).destroy() for bits in all_bitmaps(bitmap_of(facts))]
-    if doomed:
-        program.load(ops)
-        program.compile(targets=doomed)()
-    program.close()
+    with contextlib.closing(Program(target, elastic_config({own_task: address}))) as program:
+        some = [Facts.from_proto(variable) for variable in variables]
+        references = [
+            (facts, own_task) for facts in some if facts.reference
+        ]  # nobody must take for there what never was
+        absent_ones = {facts.name for (facts, _), good in zip(references, present(program, references)) if not good}
+        ops, doomed, bitmaps = Ops(), [], set()
+        for facts in some:
+            if facts.name not in absent_ones:
+                doomed.append(Located(ops, facts, own_task).destroy())
+            if facts.bitmap and facts.bitmap not in bitmaps:
+                bitmaps.add(facts.bitmap)
+                doomed += [Located(ops, bits, own_task).destroy() for bits in all_bitmaps(bitmap_of(facts))]
+        program.run(ops, doomed)
     log.info("destroyed %d variables in %.3f s", len(variables), time.monotonic() - started)
 
 
@@ -338,7 +338,6 @@ def absent(target: str, own_task: int, address: str, variables: Sequence[pb.Vari
     """Names of those that are not initialised on this PS."""
     if not variables:
         return []
-    program = Program(target, elastic_config({own_task: address}))
-    found = present(program, [(Facts.from_proto(variable), own_task) for variable in variables])
-    program.close()
+    with contextlib.closing(Program(target, elastic_config({own_task: address}))) as program:
+        found = present(program, [(Facts.from_proto(variable), own_task) for variable in variables])
     return [variable.name for variable, good in zip(variables, found) if not good]

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.elastic.runtime.ops import BOOL, INT64, Ops, Program
+from deeprec_ext.elastic.runtime.view import elastic_config
 from deeprec_ext.graph.attributes import flag, kind, shape, text
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -131,6 +132,11 @@ class Located:
         weight = ops.binary("FloorMod", place, ops.constant(65521, tf.int64, device), device)
         weighed = ops.binary("Mul", wide, ops.binary("AddV2", weight, one, device), device)
         return ops.add("Sum", [weighed, ops.constant((0,), tf.int64, device)], device, T=INT64, Tidx=INT64)
+
+
+def local_program(target: str, own_task: int) -> Program:
+    """In a session that knows this PS alone; the caller closes it."""
+    return Program(target, elastic_config({own_task: target.removeprefix("grpc://")}))
 
 
 def present(program: Program, wanted: Sequence[tuple[Facts, int]]) -> list[bool]:

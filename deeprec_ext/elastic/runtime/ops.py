@@ -72,6 +72,12 @@ class Program:
             )
         )
 
+    def run(self, ops: Ops, targets: Sequence[str]) -> None:
+        """Adds nodes and runs these of them once; nothing where there are no targets."""
+        if targets:
+            self.load(ops)
+            self.compile(targets=targets)()
+
     def close(self) -> None:
         self._session.close()
 

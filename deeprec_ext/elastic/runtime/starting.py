@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from deeprec_ext import env
@@ -28,11 +29,9 @@ def _start_threads(target: str, address: str) -> None:
     answer, for good: had it been opened beside training (`background.politely`), they would be as nice as that, and on a
     busy machine every step would wait for them.
     """
-    program, ops = Program(target, elastic_config({0: address})), Ops()
-    name = ops.add("NoOp", device="/job:ps/task:0")
-    program.load(ops)
-    program.compile(targets=[name])()
-    program.close()
+    ops = Ops()
+    with contextlib.closing(Program(target, elastic_config({0: address}))) as program:
+        program.run(ops, [ops.add("NoOp", device="/job:ps/task:0")])
 
 
 def setup_logging() -> None:
