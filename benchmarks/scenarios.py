@@ -26,8 +26,7 @@ from typing import Any
 from benchmarks.job import Job, running, say
 from benchmarks.sizes import SCRIPT
 from benchmarks.stock import steps
-from deeprec_ext.autoscaler.outcomes.brought import brought
-from deeprec_ext.autoscaler.policy.record import read
+from deeprec_ext.autoscaler.policy.record import brought_by, read
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -181,7 +180,7 @@ def train(
             with contextlib.suppress(DeepRecError, OSError):
                 entries = read(job.workdir)
                 found.changes = sum(entry.decision.action not in ("keep", "start") for entry in entries)
-                told = brought([entry.observed for entry in entries])
+                told = brought_by(entries)
                 found.wrong = told.to_values()["wrong"] if told is not None else []
         finally:
             if neighbour is not None:

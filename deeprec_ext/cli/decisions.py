@@ -40,8 +40,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from deeprec_ext.autoscaler.outcomes.brought import brought
-    from deeprec_ext.autoscaler.policy.record import read
+    from deeprec_ext.autoscaler.policy.record import brought_by, read
 
     if (code := on_cluster("decisions", arguments)) is not None:
         return code
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     recorded = read(arguments.job)
     entries = [entry for entry in recorded if entry.decision.action != "keep" or not arguments.changes]
     show(entries, [to_values(entry) for entry in entries] if arguments.json else None, "nothing was decided yet")
-    if not arguments.json and (found := brought([entry.observed for entry in recorded])) is not None:
+    if not arguments.json and (found := brought_by(recorded)) is not None:
         print(f"\nWhat the decisions brought: {found.sentence()}.")
     return 0
 

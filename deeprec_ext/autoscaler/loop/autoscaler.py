@@ -148,7 +148,7 @@ class Autoscaler:
         )  # fmt: skip
 
     def _only_host(self) -> HostUse | None:
-        """The one that all PS and trainers are on; None: there are several, of which perhaps one alone has told, or nobody knows."""
+        """The one that all PS and trainers are on; None: there are several, of which one alone may have told, or none has."""
         hosts, members = self._job.metrics.hosts, self._job.members
         host = next(iter(hosts.values())) if len(hosts) == 1 else None
         there = sum(member.admitted and (member.role == pb.PS or member.is_trainer) for member in members)

@@ -19,7 +19,8 @@ NEWEST = 3
 """Windows whose median is the present load of others: one alone may have caught a moment."""
 
 CHANGED = 0.15
-"""Share of the host's cores by which the load of others has to differ to be another one."""
+"""Share of the host's cores by which the load of others has to differ to be another one, for fits and for what is compared
+(`outcomes/conditions.py`), whatever the rates say."""
 
 FREE_MIN = 0.05
 """Share of the host's cores that the job gets whatever others want: the kernel asks nobody to wait for ever."""

@@ -12,9 +12,6 @@ from deeprec_ext.autoscaler.outcomes.conditions import comparable
 from deeprec_ext.autoscaler.outcomes.trials import Counts, Trial, stays, trials
 from deeprec_ext.units import counted, format_seconds
 
-DISTURBANCE = 0.1
-"""As the policy has it: share of throughput that a change takes while it goes on."""
-
 WRONG_MAX = 3
 """Wrong decisions that are told one by one in a sentence."""
 
@@ -58,9 +55,10 @@ class Brought:
         return f"{text}; wrong: {told}{more}"
 
 
-def brought(observed: Sequence[Observed], until: float = 0.0) -> Brought | None:
+def brought(observed: Sequence[Observed], disturbance: float, until: float = 0.0) -> Brought | None:
     """Args:
     observed: what decisions were made from, oldest first: each has the newest windows and changes of its time.
+    disturbance: as the policy has it: share of throughput that a change takes while it goes on.
     until: seconds since the start of the job; at least until the last observation.
 
     None: no size was ever changed, or nothing was measured at the first one.
@@ -71,7 +69,7 @@ def brought(observed: Sequence[Observed], until: float = 0.0) -> Brought | None:
     windows = comparable([seen[start] for start in sorted(seen)])
     made: dict[tuple[float, str], Change] = {(one.time, one.role): one for each in observed for one in each.changes}
     past = stays(observed[-1].size, [made[key] for key in sorted(made)])
-    found = account(past, windows, max(until, observed[-1].time), DISTURBANCE)
+    found = account(past, windows, max(until, observed[-1].time), disturbance)
     if len(past) < 2 or not found.first_rate:
         return None
     return Brought(found, len(windows), tuple(one for one in trials(past, windows) if one.failed))

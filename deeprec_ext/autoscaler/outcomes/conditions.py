@@ -13,14 +13,12 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from deeprec_ext.autoscaler.model.surroundings import CHANGED
 from deeprec_ext.autoscaler.observe.observed import Window
 from deeprec_ext.autoscaler.outcomes.measured import Key, Measured, key_of, measure
 
 SHIFT_MIN = 0.12
 """Relative difference of medians from which they are of two eras; the noise of windows is mostly below a third of it."""
-
-LOAD_MIN = 0.15
-"""Change of what others use of the hosts' cores, as a share of these, from which it is another era, whatever the rates say."""
 
 DEVIATIONS = 4.0
 """And so many times the mean deviation within the eras: of what is all noise some part always looks calm."""
@@ -94,7 +92,7 @@ def _shifts(windows: Sequence[Window]) -> list[float]:
         found |= {group[at].start for at in _splits(rates, SIDE_MIN, lambda one, other: SHIFT_MIN * min(one, other))}
     known = [window for window in windows if window.host_cores > 0]
     loads = [window.others_cores / window.host_cores for window in known]
-    found |= {known[at].start for at in _splits(loads, 1, lambda one, other: LOAD_MIN)}
+    found |= {known[at].start for at in _splits(loads, 1, lambda one, other: CHANGED)}
     return sorted(found)
 
 
@@ -120,7 +118,7 @@ def _alike(era: Sequence[Window], present: Sequence[Window]) -> bool:
     loads = [
         [window.others_cores / window.host_cores for window in one if window.host_cores > 0] for one in (era, present)
     ]
-    return era is present or (all(loads) and abs(statistics.median(loads[0]) - statistics.median(loads[1])) < LOAD_MIN)
+    return era is present or (all(loads) and abs(statistics.median(loads[0]) - statistics.median(loads[1])) < CHANGED)
 
 
 def _scatter(rates: Sequence[float]) -> float:

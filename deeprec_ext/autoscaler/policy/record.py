@@ -23,13 +23,14 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from deeprec_ext.autoscaler.observe.observed import Observed, Window
 from deeprec_ext.autoscaler.observe.sane import sane_window
+from deeprec_ext.autoscaler.outcomes.brought import Brought, brought
 from deeprec_ext.autoscaler.outcomes.measured import newest
 from deeprec_ext.autoscaler.policy import thresholds
 from deeprec_ext.autoscaler.policy.decision import Decision
@@ -202,6 +203,11 @@ def _read(directory: Path) -> list[Entry]:
             except UsageError as error:
                 raise UsageError(f"{path}, line {number}: {error}") from None
     return [dataclasses.replace(entry, outcome=outcomes.get(entry.decision.number)) for entry in entries]
+
+
+def brought_by(entries: Sequence[Entry]) -> Brought | None:
+    """What the decisions of a job have brought; None: no size was changed, or nothing was measured at the first one."""
+    return brought([one.observed for one in entries], entries[-1].policy.disturbance) if entries else None
 
 
 def predictions(directory: Path) -> list[tuple[float, float]]:

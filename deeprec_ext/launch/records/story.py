@@ -14,7 +14,6 @@ from typing import Any
 
 from deeprec_ext import wholefiles
 from deeprec_ext.aimaster.core.records import parse_name
-from deeprec_ext.autoscaler.outcomes.brought import brought
 from deeprec_ext.autoscaler.policy import record as decisions
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer import report
@@ -66,7 +65,7 @@ def read_story(directory: RunDirectory, *, running: bool | None = None) -> Story
 def _brought(path: Path) -> str:
     """What the decisions have brought, in a sentence; empty: none has changed a size, or their record cannot be read."""
     try:
-        found = brought([entry.observed for entry in decisions.read(path)])
+        found = decisions.brought_by(decisions.read(path))
     except (UsageError, OSError):
         return ""
     return found.sentence() if found is not None else ""

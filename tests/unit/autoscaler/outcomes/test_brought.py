@@ -15,7 +15,7 @@ def looked(time: float, size: Size, count: int, changes: int) -> Observed:
 
 
 def test_the_seven_minutes_of_the_issue_are_told_with_the_decisions_that_were_wrong():
-    found = brought([looked(20.0, Size(1, 0), 2, 0), looked(140.0, Size(4, 1), 8, 3)], until=530.0)
+    found = brought([looked(20.0, Size(1, 0), 2, 0), looked(140.0, Size(4, 1), 8, 3)], 0.1, until=530.0)
     values = found.to_values()
     assert values["first"] == {"ps": 1, "workers": 0} and values["examples_per_second_first"] == 22_900
     assert values["seconds_gained"] == pytest.approx(-127, abs=2)
@@ -29,10 +29,17 @@ def test_the_seven_minutes_of_the_issue_are_told_with_the_decisions_that_were_wr
 
 def test_windows_that_a_later_observation_has_forgotten_still_count():
     late = fact(Observed, 1, 140.0, Size(4, 1), Limits(), windows=tuple(windows((4, 1), 120.0)), changes=GREW)
-    assert brought([late]) is None, "nothing is known of the first size"
-    assert brought([looked(20.0, Size(1, 0), 2, 0), late]).account.first_rate == 22_900
+    assert brought([late], 0.1) is None, "nothing is known of the first size"
+    assert brought([looked(20.0, Size(1, 0), 2, 0), late], 0.1).account.first_rate == 22_900
 
 
 def test_a_job_that_never_changed_has_nothing_to_tell():
-    assert brought([]) is None
-    assert brought([looked(20.0, Size(1, 0), 2, 0)]) is None
+    assert brought([], 0.1) is None
+    assert brought([looked(20.0, Size(1, 0), 2, 0)], 0.1) is None
+
+
+def test_what_a_change_takes_while_it_goes_on_is_what_the_policy_says():
+    seen = [looked(20.0, Size(1, 0), 2, 0), looked(140.0, Size(4, 1), 8, 3)]
+    little, much = brought(seen, 0.1, until=530.0).account, brought(seen, 0.6, until=530.0).account
+    changing = sum(one.seconds for one in GREW)
+    assert 0.3 * changing < much.lost_seconds - little.lost_seconds < 0.6 * changing

@@ -223,7 +223,9 @@ def test_a_damaged_line_keeps_nobody_from_writing_the_next(tmp_path):
     assert Record(tmp_path, POLICY).next_number == 2
 
 
-@pytest.mark.parametrize("text", ["{", "[" * 100_000, "7", "", '{"version":1,"kind":"decision","decision":{"number":3}}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[" * 100_000, "7", "", '{"version":1,"kind":"decision","decision":{"number":3}}']
+)
 def test_a_damaged_line_takes_nothing_from_what_the_others_have_foretold(tmp_path, text):
     recorded_job(tmp_path)
     path = tmp_path / record.NAME
