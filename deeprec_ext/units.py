@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from deeprec_ext.bounds import DIGITS, MOST, within
 
@@ -77,6 +78,11 @@ def format_seconds(seconds: float) -> str:
 def counted(count: float | str, name: str) -> str:
     """`1 worker`, `2 workers`; a name in capitals, as PS, stays as it is."""
     return f"{count} {name}{'' if count == 1 or name.isupper() else 's'}"
+
+
+def few(names: Sequence[str], most: int = 5, between: str = ", ") -> str:
+    """`a, b and 3 more`: the first of them."""
+    return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 INT64_MAX = 2**63 - 1

@@ -20,7 +20,7 @@ from deeprec_ext.backup.files import directory
 from deeprec_ext.backup.manifest import Manifest
 from deeprec_ext.bounds import whole
 from deeprec_ext.errors import DeepRecError, UsageError
-from deeprec_ext.units import format_bytes
+from deeprec_ext.units import few, format_bytes
 
 T = TypeVar("T")
 
@@ -239,8 +239,7 @@ def _made(arguments: argparse.Namespace, manifest: Manifest, made: Any) -> int:
     lines = [f"cut {manifest.number} is checkpoint {made.prefix}: step {made.step}, {made.tensors} tensors, "
              f"{format_bytes(made.bytes)}"]  # fmt: skip
     if made.left_out:
-        some = ", ".join(made.left_out[:5]) + (f" and {len(made.left_out) - 5} more" if len(made.left_out) > 5 else "")
-        lines.append(f"not in a checkpoint of this model, or never initialised: {some}")
+        lines.append(f"not in a checkpoint of this model, or never initialised: {few(made.left_out)}")
     _print(arguments, values, lines)
     return 0
 

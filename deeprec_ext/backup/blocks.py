@@ -13,6 +13,7 @@ variable before anything of that size is allocated. Numbers are little-endian.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import struct
@@ -59,10 +60,8 @@ class BlockInfo:
         return self.shape[0] if self.kind != WHOLE else 1
 
     def to_list(self) -> list[Any]:
-        return [
-            self.variable, self.dtype, self.kind, list(self.shape), self.first, self.last, self.stored,
-            self.offset, self.size,
-        ]  # fmt: skip
+        """Its fields, for JSON; the last two are its place."""
+        return [*vars(self).values()]
 
     @classmethod
     def from_list(cls, values: list[Any]) -> BlockInfo:
@@ -157,19 +156,12 @@ class FileWriter:
         packed = self.codec.compress(raw)
         if len(packed) < codecs.WORTH * len(raw):
             payload, stored = packed, self.codec.name
-        description = json.dumps(
-            [info.variable, info.dtype, info.kind, list(info.shape), info.first, info.last, stored]
-        ).encode()
+        info = dataclasses.replace(info, stored=stored, offset=self.size)
+        description = json.dumps(info.to_list()[:-2]).encode()
         crc32 = _checksum((len(description), len(payload), len(raw)), description, payload)
-        offset = self.size
         self._put(_BLOCK.pack(BLOCK, len(description), len(payload), len(raw), crc32) + description)
         self._put(payload)
-        self.index.append(
-            BlockInfo(
-                info.variable, info.dtype, info.kind, info.shape, info.first, info.last, stored,
-                offset, self.size - offset,
-            )
-        )  # fmt: skip
+        self.index.append(dataclasses.replace(info, size=self.size - info.offset))
         self.raw_bytes += len(raw)
         self.rows += info.rows
 

@@ -78,8 +78,8 @@ def removable(
         dropped: ids of snapshots that were begun and never committed, with up to `slots` files each.
     """
     own = [cut for cut in cuts if cut.job_id == job_id]
-    newest = sorted({cut.base: max(c.number for c in own if c.base == cut.base) for cut in own}.items(), key=_second)
-    kept = {base for base, _ in newest[-max(1, keep) :]}
+    newest = {cut.base: max(c.number for c in own if c.base == cut.base) for cut in own}
+    kept = sorted(newest, key=newest.__getitem__)[-max(1, keep) :]
     needed = {name for cut in cuts if cut.job_id != job_id or cut.base in kept for name in cut.files}
     old = [cut for cut in own if cut.base not in kept]
     names = [manifest_name(cut.id) for cut in old]
@@ -89,10 +89,6 @@ def removable(
         if one not in alive:  # its manifest may have come after all, when a commit was given up
             names += [manifest_name(one), manifest_name(one) + ".tmp", *(data_name(one, slot) for slot in range(slots))]
     return names
-
-
-def _second(pair: tuple[str, int]) -> int:
-    return pair[1]
 
 
 def damage_of(manifest: Manifest, damaged: Mapping[str, str]) -> list[str]:

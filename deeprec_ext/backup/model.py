@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from deeprec_ext.backup.dtypes import name_of
 from deeprec_ext.backup.manifest import SavedVariable
+from deeprec_ext.units import few
 
 
 def whole_shape(variable: SavedVariable) -> tuple[int, ...]:
@@ -66,7 +67,7 @@ def differences(
         if one[name] != other[name]
     ]
     texts = [
-        f"{title} {', '.join(found[:limit])}" + (f" and {len(found) - limit} more" if len(found) > limit else "")
+        f"{title} {few(found, limit)}"
         for title, found in (("only in the first:", only), ("only in the second:", missing), ("different:", changed))
         if found
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import logging
 import zlib
@@ -24,6 +25,7 @@ from deeprec_ext.backup.manifest import (
     newest_first,
     number_of,
 )
+from deeprec_ext.units import few
 
 log = logging.getLogger("deeprec_ext")
 
@@ -140,8 +142,7 @@ def choose(found: Found, path: str, **conditions: Any) -> Manifest:
     if manifest is not None:
         return manifest
     texts = list(found.damaged.values())
-    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
-    raise NoCutError(f"{path}: no consistent cut" + (f": {'; '.join(texts[:3])}{more}" if texts else " that fits"))
+    raise NoCutError(f"{path}: no consistent cut" + (f": {few(texts, 3, '; ')}" if texts else " that fits"))
 
 
 def commit(directory: Directory, manifest: Manifest, text: str, remove: Iterable[str]) -> None:
@@ -181,7 +182,7 @@ def answer(found: Found, path: str, fingerprint: str, job_id: str, before: int) 
             )
     newest = chains.newest_consistent(found.manifests, found.damaged, job_id=job_id, before=before)
     values: dict[str, Any] = {
-        "cuts": [_plain(chains.committed(manifest)) for manifest in found.manifests],
+        "cuts": [dataclasses.asdict(chains.committed(manifest)) for manifest in found.manifests],
         "highest": max((manifest.number for manifest in found.manifests), default=0),
         "unsealed": [one for one in found.uncommitted if job_id and one.endswith(f"-{job_id}")],
         "damaged": list(found.damaged.values())[:10],
@@ -194,7 +195,3 @@ def answer(found: Found, path: str, fingerprint: str, job_id: str, before: int) 
             "bytes": sum(file.bytes for files in newest.needed().values() for file in files),
         }  # fmt: skip
     return json.dumps(values)
-
-
-def _plain(cut: chains.CommittedSnapshot) -> dict[str, Any]:
-    return {**cut.__dict__, "files": list(cut.files)}

@@ -18,6 +18,7 @@ from deeprec_ext.graph.index import GraphIndex, op_name
 from deeprec_ext.graph.writes import VariableNode, Write, find_writes, variable_bytes, variables_on_ps
 from deeprec_ext.proto.deeprec_ext_pb2 import Catalogue, Variable
 from deeprec_ext.tf_private.variables import is_variable, save_slice
+from deeprec_ext.units import few
 
 SMALLEST_TABLE_BYTES = 64 * 1024
 """Below this a bitmap and row copies cost more than copying the variable whole in the pause."""
@@ -91,19 +92,17 @@ def _warnings(facts: dict[str, _Facts]) -> list[str]:
     found = []
     unknown = sorted(name for name, f in facts.items() if f.bytes == 0 and f.node.dimensions is None)
     if unknown:
-        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         found.append(
-            f"the shape of {', '.join(unknown[:5])}{more} is not known before the run: "
+            f"the shape of {few(unknown)} is not known before the run: "
             "copied whole while training pauses, and not counted when slots are balanced; declare the shape"
         )
     tables = [f for f in facts.values() if f.dense and (f.by_rows or f.looked_up) and f.bytes >= SMALLEST_TABLE_BYTES]
     if tables:
         tables.sort(key=lambda f: (-f.bytes, f.node.name))
-        named = ", ".join(f"{f.node.name} ({_megabytes(f.bytes)})" for f in tables[:5])
-        more = f" and {len(tables) - 5} more" if len(tables) > 5 else ""
+        named = few([f"{f.node.name} ({_megabytes(f.bytes)})" for f in tables])
         found.append(
             "every row of these tables and slots is written in each step, by an optimizer like Adam, or since the loss reads "
-            f"the whole table (an l2_loss of it): {named}{more}; "
+            f"the whole table (an l2_loss of it): {named}; "
             f"{_megabytes(sum(f.bytes for f in tables))} are copied while training pauses. "
             "Use a lazy Adam or Adagrad, and regularise the rows that were looked up: what is updated by rows is copied before "
             "the pause"

@@ -42,6 +42,13 @@ def task_of(device: str) -> int:
     return int(match[1]) if match else 0
 
 
+def with_task(device: str, task: int) -> str:
+    """A device of a parameter server on another task."""
+    if "/task:" not in device:
+        return device.replace("/job:ps", f"/job:ps/task:{task}", 1)
+    return _TASK.sub(f"/task:{task}", device)
+
+
 class GraphIndex:
     """Nodes by name and their consumers. Nodes added through `add` are indexed as well."""
 

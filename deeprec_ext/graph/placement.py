@@ -12,11 +12,10 @@ from itertools import chain
 
 from deeprec_ext import errors
 from deeprec_ext.graph.context import Context
-from deeprec_ext.graph.index import on_ps, task_of
+from deeprec_ext.graph.index import on_ps, task_of, with_task
 from deeprec_ext.graph.rewriting import Rewriting
 
 _PLACE = re.compile(r"/(?:job|replica|task):[^/]*")
-_TASK = re.compile(r"(/task:)\d+")
 
 
 def physical(device: str, slot_map: tuple[int, ...] | None) -> str:
@@ -31,9 +30,7 @@ def physical(device: str, slot_map: tuple[int, ...] | None) -> str:
             f"the script places ops on {device}, but the job has {len(slot_map)} slots; "
             "take the number of parameter servers from TF_CONFIG, or run with more --slots"
         )
-    if "/task:" not in device:
-        return device.replace("/job:ps", f"/job:ps/task:{slot_map[slot]}", 1)
-    return _TASK.sub(rf"\g<1>{slot_map[slot]}", device)
+    return with_task(device, slot_map[slot])
 
 
 class SlotPlacement:

@@ -37,9 +37,7 @@ def address(job: TFJob, type_: str, index: int, *, domain: str = "") -> str:
 
 
 def _addresses(job: TFJob, type_: str, domain: str) -> list[str]:
-    port = job.specs[type_].port
-    pods = (names.pod_name(job.name, type_, index) for index in range(job.replicas(type_)))
-    return [f"{names.host(pod, job.namespace, domain)}:{port}" for pod in pods]
+    return [address(job, type_, index, domain=domain) for index in range(job.replicas(type_))]
 
 
 def _sparse(job: TFJob, type_: str, index: int, domain: str) -> dict[str, Any]:

@@ -116,9 +116,6 @@ def _failed(job: TFJob, found: Mapping[str, Tally]) -> Verdict | None:
             return Verdict(RESTARTING, f"job {job.name} is restarting because {type_} replica(s) failed.")
     for type_, tally in found.items():
         if tally.failed and not (job.dynamic_worker and type_ == names.WORKER):
-            return _failure(job, type_, tally.failed)
+            text = f"TFJob {job.namespace}/{job.name} has failed because {tally.failed} {type_} replica(s) failed."
+            return Verdict(FAILED, text)
     return None
-
-
-def _failure(job: TFJob, type_: str, count: int) -> Verdict:
-    return Verdict(FAILED, f"TFJob {job.namespace}/{job.name} has failed because {count} {type_} replica(s) failed.")

@@ -19,7 +19,7 @@ from deeprec_ext.elastic.session.placed import Signature
 from deeprec_ext.elastic.session.usergraph import UserGraph
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph import Overwrite
-from deeprec_ext.units import counted
+from deeprec_ext.units import counted, few
 
 NAMED_MAX = 3
 """Variables that are named."""
@@ -75,7 +75,7 @@ def _asks(graph: tf.Graph, variable: str) -> str | None:
 
 def notice(overwrite: Overwrite) -> tuple[str, str, str]:
     """Code, text and remedy; the same from every process."""
-    variables = f"{counted(len(overwrite.variables), 'variable')} ({_few(overwrite.variables)})"
+    variables = f"{counted(len(overwrite.variables), 'variable')} ({few(overwrite.variables, NAMED_MAX)})"
     if overwrite.restores:
         return (
             "restore-held-back",
@@ -94,12 +94,7 @@ def entangled(overwrite: Overwrite) -> str:
     """Why the run is refused."""
     verb = "restores" if overwrite.restores else "initialises"
     return (
-        f"a run of the script {verb} {_few(overwrite.variables)} of the live model, and {_few(overwrite.entangled)} in the "
-        "same run needs that: nothing is overwritten without the AIMaster's order; initialise in the scaffold of "
-        "MonitoredTrainingSession, and run apart what else is to be done"
+        f"a run of the script {verb} {few(overwrite.variables, NAMED_MAX)} of the live model, and "
+        f"{few(overwrite.entangled, NAMED_MAX)} in the same run needs that: nothing is overwritten without the "
+        "AIMaster's order; initialise in the scaffold of MonitoredTrainingSession, and run apart what else is to be done"
     )
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return ", ".join(names[:NAMED_MAX]) + more

@@ -26,6 +26,7 @@ from deeprec_ext.errors import UnreachableError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.tf_private.session_managers import Manager
+from deeprec_ext.units import few
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
@@ -218,5 +219,4 @@ def _names(session: ElasticSession, op: Any) -> list[str]:
 
 
 def _few(names: Any) -> str:
-    listed = sorted(names)
-    return ", ".join(listed[:5]) + (f" and {len(listed) - 5} more" if len(listed) > 5 else "")
+    return few(sorted(names))

@@ -17,6 +17,7 @@ import tensorflow as tf
 from deeprec_ext.elastic.session.session import ElasticSession
 from deeprec_ext.graph import training
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.units import few
 
 log = logging.getLogger("deeprec_ext")
 
@@ -100,11 +101,10 @@ class Noticing:
                 f"make the model under `{SETTER}`, with the cluster of TF_CONFIG",
             )  # fmt: skip
             return
-        more = f" and {len(beside) - NAMED_MAX} more" if len(beside) > NAMED_MAX else ""
         self.say(
             "variables-beside-ps",
             f"{len(beside)} of {len(on_ps) + len(beside)} variables that are trained are on no PS "
-            f"({', '.join(beside[:NAMED_MAX])}{more}): each process trains its own",
+            f"({few(beside, NAMED_MAX)}): each process trains its own",
             f"make them too under `{SETTER}`",
         )  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +11,11 @@ from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
-from deeprec_ext.graph.index import GraphIndex
+from deeprec_ext.graph.index import GraphIndex, with_task
 from deeprec_ext.graph.partitioning.layout import Layout, part_name
 from deeprec_ext.graph.writes import VariableNode
 
 INT32, INT64 = attributes.kind(tf.int32), attributes.kind(tf.int64)
-_TASK = re.compile(r"(/task:)\d+")
 
 
 @dataclass(frozen=True)
@@ -41,15 +39,9 @@ class PartitionedVariable:
         return self.layout.count
 
 
-def on_slot(device: str, slot: int) -> str:
-    if "/task:" not in device:
-        return device.replace("/job:ps", f"/job:ps/task:{slot}", 1)
-    return _TASK.sub(rf"\g<1>{slot}", device)
-
-
 def make_parts(index: GraphIndex, variable: VariableNode, layout: Layout, slots: int) -> PartitionedVariable:
     """Adds the handles of the parts; part 0 lies where the whole did, the others on the slots after it."""
-    devices = tuple(on_slot(variable.device, (variable.slot + part) % slots) for part in range(layout.count))
+    devices = tuple(with_task(variable.device, (variable.slot + part) % slots) for part in range(layout.count))
     handles = []
     for part, device in enumerate(devices):
         kept = {

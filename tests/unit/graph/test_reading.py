@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext import errors
-from deeprec_ext.graph import Context, GraphIndex, batch_size, build_catalogue, check, rewrite, touches_ps
+from deeprec_ext.graph import Context, GraphIndex, batch_size, build_catalogue, check, rewrite
 from deeprec_ext.proto.deeprec_ext_pb2 import Variable
 
 v1 = tf.compat.v1
@@ -129,12 +129,6 @@ def test_batch_size_of_queue_input():
     with tf.Graph().as_default() as graph:
         v1.train.batch([tf.zeros([2])], 11)
     assert batch_size(graph.as_graph_def()) == 11
-
-
-def test_a_run_touches_the_ps_only_if_something_upstream_does(setter):
-    graph_def, step = model(setter)
-    assert touches_ps(graph_def, [step]) and touches_ps(GraphIndex(graph_def), ["m/t0:0"])
-    assert not touches_ps(graph_def, ["ids:0"]) and not touches_ps(graph_def, ["nothing"])
 
 
 def test_timing_of_a_large_graph(setter, capsys):
