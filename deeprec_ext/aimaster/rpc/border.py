@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from deeprec_ext.aimaster.rpc.wrapping import Call, wrapped
 from deeprec_ext.proto import bounds
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto.bounds import Violation
@@ -58,49 +59,27 @@ class Border(grpc.aio.ServerInterceptor):
         if handler is None or not handler_call_details.method.startswith(OURS):
             return handler
         method = handler_call_details.method
-        serializers = {
-            "request_deserializer": handler.request_deserializer,
-            "response_serializer": handler.response_serializer,
-        }
-        if handler.unary_unary is not None:
+        reads = handler.request_streaming
+        if reads and inspect.isasyncgenfunction(handler.stream_stream):
+            raise TypeError(f"{method} reads in a way that the border does not know")
 
-            async def unary(request: Any, context: grpc.aio.ServicerContext) -> Any:
+        def around(call: Call) -> Call:
+            async def bordered(request: Any, context: grpc.aio.ServicerContext) -> Any:
                 watched = _Watched(context, self._offended)
-                if not await watched.admits(request):
+                if not reads and not await watched.admits(request):
                     return None
                 with _Guard(self, method) as guard:
-                    return await handler.unary_unary(request, watched)
+                    reply = await call(request, watched)
+                    if reads:
+                        await watched.end()
+                    return reply
                 if guard.error is not None:
                     await guard.abort(context)
                 return None
 
-            return grpc.unary_unary_rpc_method_handler(unary, **serializers)
-        if handler.unary_stream is not None:
+            return bordered
 
-            async def stream(request: Any, context: grpc.aio.ServicerContext) -> Any:
-                watched = _Watched(context, self._offended)
-                if not await watched.admits(request):
-                    return
-                with _Guard(self, method) as guard:
-                    async for reply in handler.unary_stream(request, watched):
-                        yield reply
-                if guard.error is not None:
-                    await guard.abort(context)
-
-            return grpc.unary_stream_rpc_method_handler(stream, **serializers)
-        both = handler.stream_stream
-        if both is None or inspect.isasyncgenfunction(both):
-            raise TypeError(f"{method} reads in a way that the border does not know")
-
-        async def reads_and_writes(requests: Any, context: grpc.aio.ServicerContext) -> None:
-            watched = _Watched(context, self._offended)
-            with _Guard(self, method) as guard:
-                await both(requests, watched)
-                await watched.end()
-            if guard.error is not None:
-                await guard.abort(context)
-
-        return grpc.stream_stream_rpc_method_handler(reads_and_writes, **serializers)
+        return wrapped(handler, around)
 
     def failed(self, method: str, error: BaseException) -> None:
         log.error("the handler of %s failed", method, exc_info=error)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
@@ -136,31 +137,19 @@ class AgentsService(rpc.AgentsServicer):
             await context.write(message)
 
 
-def serialize(message: pb.MasterMessage | bytes) -> bytes:
+def serialize(message: Message | bytes) -> bytes:
     """Messages to thousands are serialised once, by whoever makes them."""
     return message if isinstance(message, bytes) else message.SerializeToString()
 
 
 def agents_handlers(service: AgentsService) -> grpc.GenericRpcHandler:
     """The handlers of `Agents`; as the generated ones, but they also send what is serialised already."""
+    unary: tuple[tuple[Callable[..., Any], type[Message]], ...] = (
+        (service.Register, pb.RegisterRequest), (service.Missing, pb.MissingRequest), (service.Position, pb.PositionRequest),
+    )  # fmt: skip
     handlers: dict[str, Callable[..., object]] = {
-        "Register": grpc.unary_unary_rpc_method_handler(
-            service.Register,
-            request_deserializer=pb.RegisterRequest.FromString,
-            response_serializer=pb.RegisterReply.SerializeToString,
-        ),
-        "Missing": grpc.unary_unary_rpc_method_handler(
-            service.Missing,
-            request_deserializer=pb.MissingRequest.FromString,
-            response_serializer=pb.MissingReply.SerializeToString,
-        ),
-        "Position": grpc.unary_unary_rpc_method_handler(
-            service.Position,
-            request_deserializer=pb.PositionRequest.FromString,
-            response_serializer=pb.PositionReply.SerializeToString,
-        ),
-        "Stream": grpc.stream_stream_rpc_method_handler(
-            service.Stream, request_deserializer=pb.AgentMessage.FromString, response_serializer=serialize
-        ),
+        method.__name__: grpc.unary_unary_rpc_method_handler(method, request.FromString, serialize)
+        for method, request in unary
     }
+    handlers["Stream"] = grpc.stream_stream_rpc_method_handler(service.Stream, pb.AgentMessage.FromString, serialize)
     return grpc.method_handlers_generic_handler("deeprec_ext.v1.Agents", handlers)
