@@ -146,22 +146,10 @@ class Admission:
         )  # fmt: skip
 
     def _settings(self) -> pb.AgentSettings:
+        """Those of the job by the same names; with `autoscale`, what costs a trainer its time waits longer."""
         settings = self._job.settings
-        return pb.AgentSettings(
-            heartbeat_seconds=settings.heartbeat_seconds,
-            ps_heartbeat_limit_seconds=settings.ps_heartbeat_limit_seconds,
-            worker_heartbeat_limit_seconds=settings.worker_heartbeat_limit_seconds,
-            verify_copies=settings.verify_copies,
-            copy_chunk_bytes=settings.copy_chunk_bytes,
-            dedup=settings.dedup,
-            cut=settings.cut,
-            bad_records=settings.bad_records,
-            standby_sessions_max=settings.standby_sessions_max,
-            end_limit_seconds=settings.end_limit_seconds,
-            standby_delay_seconds=max(settings.standby_delay_seconds, STANDBY_DELAY_SECONDS * settings.autoscale),
-            lease_ahead_seconds=settings.lease_ahead_seconds,
-            gazer_seconds=settings.gazer_seconds,
-            trace_seconds=settings.trace_seconds,
-            trace_budget=settings.trace_budget,
-            trace_delay_seconds=TRACE_DELAY_SECONDS * settings.autoscale,
-        )
+        names = [one.name for one in pb.AgentSettings.DESCRIPTOR.fields if hasattr(settings, one.name)]
+        found = pb.AgentSettings(**{name: getattr(settings, name) for name in names})
+        found.standby_delay_seconds = max(settings.standby_delay_seconds, STANDBY_DELAY_SECONDS * settings.autoscale)
+        found.trace_delay_seconds = TRACE_DELAY_SECONDS * settings.autoscale
+        return found
