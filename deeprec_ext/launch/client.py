@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 import grpc
 
@@ -19,6 +20,9 @@ _USAGE = (
     grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.NOT_FOUND,
 )  # fmt: skip
+
+
+T = TypeVar("T")
 
 
 class JobClient:
@@ -50,49 +54,37 @@ class JobClient:
         await self._channel.close()
 
     async def status(self, timeout_seconds: float = 2.0) -> pb2.StatusReply:
-        try:
-            return await self._admin.Status(pb2.StatusRequest(), timeout=timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise self._ours(error) from error
+        return await self._answer(self._admin.Status(pb2.StatusRequest(), timeout=timeout_seconds))
 
     async def scale(self, request: pb2.ScaleRequest, timeout_seconds: float = 5.0) -> pb2.ScaleReply:
-        try:
-            return await self._admin.Scale(request, timeout=timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise self._ours(error) from error
+        return await self._answer(self._admin.Scale(request, timeout=timeout_seconds))
 
     async def hold(self, held: bool, reason: str, timeout_seconds: float = 5.0) -> pb2.HoldReply:
-        try:
-            return await self._admin.Hold(pb2.HoldRequest(hold=held, reason=reason), timeout=timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise self._ours(error) from error
+        return await self._answer(self._admin.Hold(pb2.HoldRequest(hold=held, reason=reason), timeout=timeout_seconds))
 
     async def preview(self, timeout_seconds: float = 20.0) -> tuple[str, str]:
         """What the autoscaler would decide now, and from what: JSON of a Decision and of an Observed. Nothing is done."""
-        try:
-            reply = await self._admin.Decisions(pb2.DecisionsRequest(preview=True), timeout=timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise self._ours(error) from error
+        reply = await self._answer(self._admin.Decisions(pb2.DecisionsRequest(preview=True), timeout=timeout_seconds))
         decision, observed = reply.decisions
         return decision, observed
 
     async def graph(self, timeout_seconds: float = 10.0) -> pb2.GraphReply:
-        try:
-            return await self._admin.Graph(pb2.CatalogueRequest(), timeout=timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise self._ours(error) from error
+        return await self._answer(self._admin.Graph(pb2.CatalogueRequest(), timeout=timeout_seconds))
 
     async def finish(self, status: str, reason: str, timeout_seconds: float = 5.0) -> None:
-        try:
-            await self._admin.Finish(pb2.FinishRequest(status=status, reason=reason), timeout=timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise self._ours(error) from error
+        await self._answer(self._admin.Finish(pb2.FinishRequest(status=status, reason=reason), timeout=timeout_seconds))
 
     async def events(self, after: int = 0) -> AsyncIterator[pb2.Event]:
         """Events as they happen, until the AIMaster goes away (then UnreachableError)."""
         try:
             async for event in self._admin.Events(pb2.EventsRequest(after=after, follow=True)):
                 yield event
+        except grpc.aio.AioRpcError as error:
+            raise self._ours(error) from error
+
+    async def _answer(self, call: Awaitable[T]) -> T:
+        try:
+            return await call
         except grpc.aio.AioRpcError as error:
             raise self._ours(error) from error
 
