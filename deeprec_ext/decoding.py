@@ -21,6 +21,14 @@ SHOWN = 60
 _PLAIN: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "bool": (bool,), "float": (float, int)}
 
 
+def alike(kind: type[T], source: object, **others: Any) -> T:
+    """A dataclass or message with what `source` has by the names of its fields, and with these others."""
+    of_kind: Any = kind
+    fields = of_kind.DESCRIPTOR.fields if hasattr(kind, "DESCRIPTOR") else dataclasses.fields(of_kind)
+    names = (field.name for field in fields if field.name not in others and hasattr(source, field.name))
+    return kind(**{name: getattr(source, name) for name in names}, **others)
+
+
 def built(kind: type[T], values: Any, where: str = "", *, newer: bool = False, measured: bool = False) -> T:
     """A dataclass, and the dataclasses in it, from what JSON gives. Raises TypeError, ValueError: which field is what.
 

@@ -54,19 +54,14 @@ class ProcessReader:
 
     def read(self) -> pb.ProcessSample:
         cpu, rss, threads = self._stat()
-        group = self._cgroup.sample()
         received, sent = self._network()
         if self._samples % NEIGHBOURS_EVERY == 0:
             self._shared = self._has_neighbours()
         self._samples += 1
         return pb.ProcessSample(
+            **vars(self._cgroup.sample()),
             cpu_seconds=cpu,
             rss_bytes=rss,
-            working_set_bytes=group.working_set_bytes,
-            memory_limit_bytes=group.memory_limit_bytes,
-            cpu_limit_cores=group.cpu_limit_cores,
-            throttled_seconds=group.throttled_seconds,
-            oom_kills=group.oom_kills,
             received_bytes=received,
             sent_bytes=sent,
             open_files=self._open_files(),

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from deeprec_ext.decoding import built
+from deeprec_ext.aimaster.core.records import PsInfo, Scaling
+from deeprec_ext.decoding import alike, built
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 
 @dataclass(frozen=True)
@@ -84,3 +86,10 @@ def test_what_was_measured_may_be_any_number():
     assert (found.number, found.error) == (2.5, math.inf)
     with pytest.raises(TypeError, match="no int"):
         built(Whole, {**GOOD, "number": "2.5"}, measured=True)
+
+
+def test_a_record_or_message_takes_over_what_its_source_has_by_the_same_names() -> None:
+    scaling = Scaling(7, "scale-up", "ps", outcome="committed", pause_seconds=(0.5, 1.0))
+    told = alike(pb.ScalingStatus, scaling, reason="by hand")
+    assert (told.id, told.kind, list(told.pause_seconds), told.reason) == (7, "scale-up", [0.5, 1.0], "by hand")
+    assert alike(PsInfo, pb.PsMember(task=1, name="ps-1"), address="a:1") == PsInfo(1, "ps-1", "a:1", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 from deeprec_ext.backup import manifest
 from deeprec_ext.backup.chains import CommittedSnapshot
 from deeprec_ext.backup.manifest import DataFile
-from deeprec_ext.decoding import built
+from deeprec_ext.decoding import alike, built
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto.bounds import NAMED
@@ -53,8 +52,7 @@ def written(ack: pb.Ack, identifier: str, slots: Collection[int]) -> list[DataFi
         identifier: of the snapshot.
         slots: that it was told to write.
     """
-    names = [field.name for field in dataclasses.fields(DataFile)]
-    files = [DataFile(**{name: getattr(file, name) for name in names}) for file in ack.files]
+    files = [alike(DataFile, file) for file in ack.files]
     for file in files:
         if file.slot not in slots or file.name != manifest.data_name(identifier, file.slot):
             raise ImpossibleError(

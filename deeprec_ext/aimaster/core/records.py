@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from deeprec_ext.decoding import built
+from deeprec_ext.decoding import alike, built
 from deeprec_ext.errors import UsageError
 from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -173,13 +173,7 @@ class Scaling:
         return built(Scaling, json.loads(text))
 
     def to_proto(self) -> pb.ScalingStatus:
-        return pb.ScalingStatus(
-            id=self.id, kind=self.kind, role=self.role, from_count=self.from_count, to_count=self.to_count,
-            state=self.state, detail=self.detail, outcome=self.outcome, reason=self.reason, epoch=self.epoch,
-            bytes_moved=self.bytes_moved, bytes_resent=self.bytes_resent, slots_moved=self.slots_moved,
-            pause_seconds=self.pause_seconds, seconds=self.seconds, gate_waits=self.gate_waits,
-            workers_from=self.workers_from, workers_to=self.workers_to,
-        )  # fmt: skip
+        return alike(pb.ScalingStatus, self)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from deeprec_ext.aimaster.membership.globalstep import GlobalStep
 from deeprec_ext.aimaster.membership.plausible import EXAMPLES_PER_SECOND_MAX, Count
 from deeprec_ext.aimaster.membership.progress import Progress
 from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.decoding import alike
 from deeprec_ext.errors import StaleError
 from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -279,11 +280,8 @@ class Members:
         """The AIMaster before this one heard that these scripts have ended: they do not register again, and are not missed."""
         for record in self.records.values():
             if record.incarnation in self._goodbyes and record.takes_part and record.name not in self._members:
-                member = Member(
-                    name=record.name, role=record.role, incarnation=record.incarnation, address=record.address,
-                    outbox=Outbox(record.name), seen=self._clock.monotonic(), pod_pid=record.pod_pid, task=record.task,
-                    admitted=True,
-                )  # fmt: skip
+                outbox = Outbox(record.name)
+                member = alike(Member, record, outbox=outbox, seen=self._clock.monotonic(), admitted=True)
                 self._members[record.name] = member
                 self.goodbye(member, self._goodbyes[record.incarnation])
 

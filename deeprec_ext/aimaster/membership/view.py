@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from deeprec_ext.aimaster.core.records import PsInfo
 from deeprec_ext.aimaster.placement.planner import initial_map
-from deeprec_ext.decoding import built
+from deeprec_ext.decoding import alike, built
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 
@@ -39,11 +39,7 @@ class AgreedCluster:
         return next((ps for ps in self.ps if ps.name == name), None)
 
     def to_proto(self, workers: Iterable[pb.WorkerMember] = ()) -> pb.View:
-        return pb.View(
-            epoch=self.epoch, ps=[ps.to_proto() for ps in self.ps], slot_map=self.slot_map, workers=workers,
-            live=self.live, generation=self.generation, marked_slots=self.marked,
-            cut=self.cut,
-        )  # fmt: skip
+        return alike(pb.View, self, ps=[ps.to_proto() for ps in self.ps], workers=workers, marked_slots=self.marked)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

@@ -13,6 +13,7 @@ import grpc.aio
 import psutil
 
 from deeprec_ext.aimaster.core.records import parse_name
+from deeprec_ext.decoding import alike
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -182,8 +183,4 @@ def _is_transient(error: Exception) -> bool:
 
 
 def _state(status: pb.PodStatus) -> PodState:
-    return PodState(
-        name=status.name, state=status.state, pid=status.pid, exit_code=status.exit_code, restarting=status.restarting,
-        restarts=status.restarts, deleted=status.deleted, last_line=status.last_line, cause=status.cause,
-        cpu=status.resources.cpu, memory_bytes=status.resources.memory_bytes,
-    )  # fmt: skip
+    return alike(PodState, status, cpu=status.resources.cpu, memory_bytes=status.resources.memory_bytes)

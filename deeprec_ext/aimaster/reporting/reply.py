@@ -9,6 +9,7 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.placement.slots import slot_bytes
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
+from deeprec_ext.decoding import alike
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 SUSPECT_MAX = 500
@@ -34,10 +35,9 @@ def _ending(member: Member) -> str:
 def _role(job: Job, record: RoleRecord, sizes: list[int]) -> pb.RoleStatus:
     member = job.members.get(record.name)
     state = _ending(member) if member is not None and member.said_goodbye and not record.ended else record.state
-    status = pb.RoleStatus(
-        name=record.name, role=record.role, state=state, pid=record.pid or record.pod_pid,
-        incarnation=record.incarnation, task=record.task if record.role == pb.PS else -1, restarts=record.restarts,
-        suspect=job.suspects.of(record.name)[:SUSPECT_MAX],
+    status = alike(
+        pb.RoleStatus, record, state=state, pid=record.pid or record.pod_pid,
+        task=record.task if record.role == pb.PS else -1, suspect=job.suspects.of(record.name)[:SUSPECT_MAX],
     )  # fmt: skip
     if member is not None:
         status.heartbeat.CopyFrom(member.heartbeat)

@@ -15,6 +15,7 @@ from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.view import AgreedCluster, first_view, take_task
 from deeprec_ext.aimaster.placement.slots import tracked
 from deeprec_ext.aimaster.state.lock import Hold
+from deeprec_ext.decoding import alike
 from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError, UsageError
 from deeprec_ext.proto import PROTOCOL_MAJOR
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -148,8 +149,7 @@ class Admission:
     def _settings(self) -> pb.AgentSettings:
         """Those of the job by the same names; with `autoscale`, what costs a trainer its time waits longer."""
         settings = self._job.settings
-        names = [one.name for one in pb.AgentSettings.DESCRIPTOR.fields if hasattr(settings, one.name)]
-        found = pb.AgentSettings(**{name: getattr(settings, name) for name in names})
-        found.standby_delay_seconds = max(settings.standby_delay_seconds, STANDBY_DELAY_SECONDS * settings.autoscale)
-        found.trace_delay_seconds = TRACE_DELAY_SECONDS * settings.autoscale
-        return found
+        return alike(
+            pb.AgentSettings, settings, trace_delay_seconds=TRACE_DELAY_SECONDS * settings.autoscale,
+            standby_delay_seconds=max(settings.standby_delay_seconds, STANDBY_DELAY_SECONDS * settings.autoscale),
+        )  # fmt: skip

@@ -14,6 +14,7 @@ from deeprec_ext.aimaster.ledger import report as ledger
 from deeprec_ext.aimaster.reporting.ended import outcome_of
 from deeprec_ext.aimaster.reporting.summary import steps_of
 from deeprec_ext.aimaster.store.store import Store, StoreError
+from deeprec_ext.decoding import alike
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.report.story import Decision, Event, Failure, Placement, Scaling, Table, Traced
 from deeprec_ext.gazer.series import Series
@@ -81,7 +82,7 @@ def _read(store: Store, given: Mapping[str, Any], since: float, running: bool) -
         "metrics": {str(name): float(value) for name, value in store.get("metrics", {}).items()},
         "data": ledger.summarize(store),
         "scalings": tuple(_scaling(one, running) for one in store.scalings()),
-        "failures": tuple(map(_failure, store.failures())),
+        "failures": tuple(alike(Failure, one, role=one.name) for one in store.failures()),
         "decisions": _decisions(events, {one.decision: one.outcome for one in store.scalings()}),
         "events": events,
         "lines": tuple(line for some in METRICS for line in series.query((), some, since=since, points=POINTS)),
@@ -95,18 +96,7 @@ def _read(store: Store, given: Mapping[str, Any], since: float, running: bool) -
 
 def _scaling(one: records.Scaling, running: bool) -> Scaling:
     outcome, reason = (one.outcome, one.reason) if running else outcome_of(one)
-    return Scaling(
-        one.kind, one.role, one.started, one.seconds, outcome, reason, one.from_count, one.to_count,
-        tuple(one.pause_seconds), one.bytes_moved, one.bytes_resent, one.slots_moved, one.pause_cause,
-        cut_short=outcome != one.outcome, workers_from=one.workers_from, workers_to=one.workers_to,
-    )  # fmt: skip
-
-
-def _failure(one: records.Failure) -> Failure:
-    return Failure(
-        one.name, one.cause, one.died, one.detected_seconds, one.recovered_seconds, one.recovered_by, one.steps_lost,
-        one.backup_age_seconds, one.stale_records, one.steps_missing,
-    )  # fmt: skip
+    return alike(Scaling, one, outcome=outcome, reason=reason, cut_short=outcome != one.outcome)
 
 
 def _events(store: Store) -> tuple[Event, ...]:

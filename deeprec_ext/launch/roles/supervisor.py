@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deeprec_ext.aimaster.pods.restarting import Action, Verdict
+from deeprec_ext.decoding import alike
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.records.logs import why
 from deeprec_ext.launch.resources import Resources
@@ -71,9 +72,8 @@ class Pod:
 
     def status(self) -> pb2.PodStatus:
         """As the AIMaster sees it, at this moment."""
-        return pb2.PodStatus(
-            name=self.name, state=self.state, pid=self.pid, exit_code=self.exit_code,
-            restarting=self.restarting, restarts=self.restarts, deleted=self.deleted,
+        return alike(
+            pb2.PodStatus, self,
             last_line=self.why() if self.process is None and self.exit_code and not self.deleted else "",
             cause=self.cause if self.process is None else self.process.waiting, resources=self.resources.to_proto(),
         )  # fmt: skip
