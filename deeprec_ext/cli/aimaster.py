@@ -14,7 +14,6 @@ def add(commands: Any) -> None:
         prefix_chars="\0",  # every word is taken as it is: argparse refuses a flag as the first of the REMAINDER
     )  # fmt: skip
     parser.add_argument("words", nargs=argparse.REMAINDER)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

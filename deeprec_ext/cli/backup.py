@@ -27,7 +27,6 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("action", choices=tuple(ACTIONS), metavar="ACTION", help=", ".join(ACTIONS))
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="DIR ...", help="backup directory, and flags")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -36,7 +36,6 @@ def add(commands: Any) -> None:
     add_job(parser)
     parser.add_argument("--changes", action="store_true", help="leave out decisions that keep the size")
     parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

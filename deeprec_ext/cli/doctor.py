@@ -15,7 +15,6 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 def add(commands: Any) -> None:
     parser = commands.add_parser("doctor", help="check this machine and installation", description=__doc__)
     parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -45,7 +45,6 @@ def add(commands: Any) -> None:
         f"{_SLOTS} slots; else all)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -52,7 +52,6 @@ def add(commands: Any) -> None:
     parser.add_argument("--make", action="store_true", help="make the certificates in --certs, and end")
     parser.add_argument("--issue", metavar="NAMESPACE", help="make the certificate of an AIMaster, and end")
     parser.add_argument("--to", metavar="DIR", type=Path, help="of --issue: where it is written")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

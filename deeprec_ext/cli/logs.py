@@ -31,7 +31,6 @@ def add(commands: Any) -> None:
         metavar="N",
         help="so many last lines of each (default 20)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -41,7 +41,9 @@ def build_parser(prog: str = "deeprec-ext", names: Sequence[str] = COMMANDS) -> 
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     for name in names:
-        importlib.import_module(f"deeprec_ext.cli.{name}").add(commands)
+        command = importlib.import_module(f"deeprec_ext.cli.{name}")
+        command.add(commands)
+        commands.choices[name].set_defaults(run=command.run)
     return parser
 
 

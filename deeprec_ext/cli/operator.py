@@ -43,7 +43,6 @@ def add(commands: Any) -> None:
         help="where the operators elect a leader, and the webhook's certificate is (default: their own)",
     )
     parser.add_argument("--no-leader-election", action="store_true", help="act at once; for a single operator")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

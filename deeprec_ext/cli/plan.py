@@ -52,7 +52,6 @@ def add(commands: Any) -> None:
     parser.add_argument("--policy", action="store_true", help="list the settings of the policy")
     parser.add_argument("--json", action="store_true", help="as JSON")
     add_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -29,7 +29,6 @@ def add(commands: Any) -> None:
     form.add_argument("--markdown", action="store_true", help="as Markdown, on stdout")
     form.add_argument("--json", action="store_true", help="findings and figures as JSON, on stdout")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write it there; - is stdout")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

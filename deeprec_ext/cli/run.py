@@ -45,7 +45,6 @@ def add(commands: Any) -> None:
         description="Starts an AIMaster, PS, a chief and workers as local processes, and shows one live table.",
     )  # fmt: skip
     add_arguments(parser)
-    parser.set_defaults(run=run)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

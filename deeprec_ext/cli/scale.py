@@ -42,7 +42,6 @@ def add(commands: Any) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print what would be moved, and move nothing")
     parser.add_argument("--wait", action="store_true", help="until it has ended; exit code 1 unless it was committed")
     parser.add_argument("--json", action="store_true", help="print the answer (with --wait: the outcome) as JSON")
-    parser.set_defaults(run=run)
 
 
 def make_request(arguments: argparse.Namespace) -> pb2.ScaleRequest:

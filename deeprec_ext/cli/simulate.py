@@ -45,7 +45,6 @@ def add(commands: Any) -> None:
     parser.add_argument("--jobs", action="store_true", help="also one line per job")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

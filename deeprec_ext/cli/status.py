@@ -45,7 +45,6 @@ def add(commands: Any) -> None:
         help=f"at most so many roles and so many slots; 0: all (default: what fits; without --watch {_ROWS})",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="as JSON; with --watch one line each half second")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

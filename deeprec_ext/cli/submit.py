@@ -47,7 +47,6 @@ def add(commands: Any) -> None:
         type=Path,
         help="with --no-operator: YAML that is laid over the AIMaster's pod",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
