@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -68,15 +69,12 @@ class Source:
         limits = {"ps": (job.spec.min_ps, job.spec.ps_limit), "workers": (job.spec.min_workers, job.spec.max_workers)}
         return picture.picture(
             status, now=job.clock.wall(), limits=limits, running=running.scaling if running is not None else None,
-            queued=len(self.scalings.queue), sequence=self.last_event(), data_rates=self._rates.of(status.data),
+            queued=len(self.scalings.queue), sequence=self.job.store.newest_event(), data_rates=self._rates.of(status.data),
         )  # fmt: skip
-
-    def last_event(self) -> int:
-        return int(self.job.store.rows("SELECT coalesce(max(sequence), 0) FROM events")[0][0])
 
     def events(self, after: int | None, limit: int) -> list[dict[str, Any]]:
         """Oldest first. `after` None: the newest ones."""
-        begin = max(0, self.last_event() - limit) if after is None else after
+        begin = max(0, self.job.store.newest_event() - limit) if after is None else after
         return [
             {
                 **read_fields(text),
@@ -95,16 +93,13 @@ class Source:
         """What takes longer, with a connection of its own; once for all who ask in the same second."""
 
         def work() -> T:
-            store = self.job.store.reader()
-            try:
+            with contextlib.closing(self.job.store.reader()) as store:
                 return read(store)
-            finally:
-                store.close()
 
         def begin() -> asyncio.Task[T]:
             return asyncio.get_running_loop().create_task(asyncio.to_thread(work))
 
-        return await asyncio.shield(self._shared(name, begin, self.last_event()))
+        return await asyncio.shield(self._shared(name, begin, self.job.store.newest_event()))
 
     async def history(self) -> dict[str, Any]:
         """The newest scalings and failures, oldest first: the tables, and what is marked on the time axis."""

@@ -17,6 +17,7 @@ from deeprec_ext.aimaster.pods.backend import TRY_SECONDS
 from deeprec_ext.errors import DeepRecError, UnreachableError, UsageError
 from deeprec_ext.retries import Sleep, retried
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
+from tfjob.model.events import MESSAGE_MAX, Event
 from tfjob.model.kinds import EVENTS, PODS, SERVICES, Manifest, Resource
 
 log = logging.getLogger(__name__)
@@ -31,9 +32,6 @@ IN_THE_WAY_SECONDS, LOOK_SECONDS = 30.0, 0.5
 SERVICE_SECONDS = 30.0
 """A service outlives its pod by so much: names that were not found are remembered by resolvers."""
 
-
-MESSAGE_MAX = 1024
-"""Characters of an Event."""
 
 TOLD_MAX = 1000
 
@@ -108,7 +106,7 @@ class Maker:
             except ConflictError:
                 pass
             except ApiError as error:
-                if error.status < 500 and error.status != 429:
+                if not may_change(error):
                     await self._refusals.tell(body, error)
                 raise
             with contextlib.suppress(NotFoundError):
@@ -191,15 +189,12 @@ class Refusals:
         if owner is None or message in self._told or len(self._told) >= TOLD_MAX:
             return
         self._told.add(message)
-        when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         name = body["metadata"]["name"]
         about = {key: owner[key] for key in ("apiVersion", "kind", "name", "uid") if key in owner}
-        event = {
-            "apiVersion": "v1", "kind": "Event", "metadata": {"generateName": f"{owner.get('name', name)}."},
-            "involvedObject": {**about, "namespace": self._namespace}, "type": "Warning",
-            "reason": f"FailedCreate{body['kind']}", "message": message, "source": {"component": "deeprec-aimaster"},
-            "firstTimestamp": when, "lastTimestamp": when, "count": 1,
-        }  # fmt: skip
+        event = Event("Warning", f"FailedCreate{body['kind']}", message).manifest(
+            {"generateName": f"{owner.get('name', name)}."}, {**about, "namespace": self._namespace},
+            "deeprec-aimaster", datetime.datetime.now(datetime.timezone.utc),
+        )  # fmt: skip
         try:
             await self._api.create(EVENTS, self._namespace, event)
         except DeepRecError as failed:

@@ -91,12 +91,8 @@ class Reporter:
 
     def __init__(self, api: Api, namespace: str, about: Manifest, job: Job) -> None:
         self._api, self._namespace, self._about, self._job = api, namespace, about, job
-        self._told = self._newest()  # what happened before this AIMaster has been told
+        self._told = job.store.newest_event()  # what happened before this AIMaster has been told
         self._changed = Signal()
-
-    def _newest(self) -> int:
-        [(last,)] = self._job.store.rows("SELECT coalesce(max(sequence), 0) FROM events")
-        return int(last)
 
     async def run(self) -> None:
         """Runs for ever, unless the right is missing."""
@@ -109,7 +105,7 @@ class Reporter:
 
     async def flush(self, timeout_seconds: float) -> None:
         """Waits until all there is has been told, bounded."""
-        last = self._newest()
+        last = self._job.store.newest_event()
         await self._changed.until(lambda: self._told >= last, timeout_seconds)
 
     async def _create(self, told: Event, sequence: int, time: float) -> bool:

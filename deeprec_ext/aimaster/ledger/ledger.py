@@ -231,7 +231,7 @@ class Ledger:
         self._hint()
         answers, self._answers = self._answers, []
         for member, reply in answers:
-            self._send(member, reply)
+            member.outbox.put(pb.MasterMessage(aimaster_incarnation=self._job.incarnation, data=reply))
         self._troubles()
 
     def _save(self) -> None:
@@ -259,9 +259,6 @@ class Ledger:
         self._checkpointing.add_done_callback(
             lambda future: future.cancelled() or future.exception()
         )  # it is tried again
-
-    def _send(self, member: Member, reply: pb.DataReply) -> None:
-        member.outbox.put(pb.MasterMessage(aimaster_incarnation=self._job.incarnation, data=reply))
 
     def _hint(self) -> None:
         """Tells those who wait that there is something."""

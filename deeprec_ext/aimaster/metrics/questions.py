@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -31,11 +32,8 @@ class Reading:
             return await asyncio.to_thread(self._read, question)
 
     def _read(self, question: Callable[[Series], T]) -> T:
-        store = self._store.reader()
-        try:
+        with contextlib.closing(self._store.reader()) as store:
             return question(Series(store))
-        finally:
-            store.close()
 
 
 def to_reply(series: Series, request: pb.SeriesRequest) -> pb.SeriesReply:

@@ -36,18 +36,12 @@ Failed = Callable[[str, BaseException], None]
 """Called with the method and the error of its handler."""
 
 
-def _nobody(certificate: str, _: str, __: Violation) -> str:
-    return certificate or "somebody"
-
-
-def _unheard(_: str, __: BaseException) -> None:
-    pass
-
-
 class Border(grpc.aio.ServerInterceptor):
     """Comes after `Authorisation`: who may not call is not listened to."""
 
-    def __init__(self, offended: Offended = _nobody, failed: Failed = _unheard) -> None:
+    def __init__(
+        self, offended: Offended = lambda certificate, *_: certificate or "somebody", failed: Failed = lambda *_: None
+    ) -> None:
         self._offended, self._failed = offended, failed
 
     async def intercept_service(

@@ -83,11 +83,8 @@ class EventLog:
         self._written: int | None = None  # the last one in the file; None: not looked yet
         with contextlib.suppress(OSError):
             store.continue_events(self._last_in_file())  # a store that was lost begins anew, the file does not
-        self._told = self._last()
+        self._told = store.newest_event()
         self._store.after_commit(self._write_new)
-
-    def _last(self) -> int:
-        return int(self._store.rows("SELECT coalesce(max(sequence), 0) FROM events")[0][0])
 
     def _last_in_file(self) -> int:
         return last_sequence(tail(self._path)) or last_sequence(tail(former(self._path)))

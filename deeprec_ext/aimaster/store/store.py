@@ -201,16 +201,12 @@ class Store:
 
     def take_over(self, path: Path, tables: Iterable[str] = ()) -> None:
         """Rows of another store that this one lacks: of these tables, or of all. Raises sqlite3.Error, StoreError."""
-        other = Store(path, read_only=True)
-        try:
-            with self.transaction():
-                ours = {row[0] for row in self.rows(_TABLES)}
-                for table in sorted(ours.intersection(tables or ours)):
-                    if other.has_table(table) and (rows := other.rows(f"SELECT * FROM {table}")):  # nosec B608 # ours
-                        marks = ", ".join("?" * len(rows[0]))
-                        self.write(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)  # nosec B608 # ours
-        finally:
-            other.close()
+        with contextlib.closing(Store(path, read_only=True)) as other, self.transaction():
+            ours = {row[0] for row in self.rows(_TABLES)}
+            for table in sorted(ours.intersection(tables or ours)):
+                if other.has_table(table) and (rows := other.rows(f"SELECT * FROM {table}")):  # nosec B608 # ours
+                    marks = ", ".join("?" * len(rows[0]))
+                    self.write(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)  # nosec B608 # ours
 
     def reader(self) -> Store:
         """Another connection that only reads, for a thread; close it."""
@@ -321,6 +317,10 @@ class Store:
         """(sequence, time, type, role, epoch, json), oldest first."""
         query = "SELECT * FROM events WHERE sequence > ? ORDER BY sequence LIMIT ?"
         return self._db.execute(query, (after, limit)).fetchall()
+
+    def newest_event(self) -> int:
+        """Its sequence number; 0: there is none."""
+        return int(self.rows("SELECT coalesce(max(sequence), 0) FROM events")[0][0])
 
     def newest_time(self) -> float:
         """Unix seconds of the newest event; 0: there is none."""

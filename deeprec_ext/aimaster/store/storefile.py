@@ -108,7 +108,7 @@ class StoreFile:
             return
         self._count += 1
         counted: Statement = (_COUNT, [(str(self._count),)])
-        self._memory.execute(*_first(counted))
+        self._memory.executemany(*counted)
         statements = [*statements, counted]
         if not self._whole:
             self._waiting.append((statements, durable))
@@ -310,10 +310,6 @@ def _note_count(path: Path, count: int) -> None:
         os.pwrite(descriptor, b"%020d" % count, 0)
     finally:
         os.close(descriptor)
-
-
-def _first(statement: Statement) -> tuple[str, Sequence[Any]]:
-    return statement[0], statement[1][0]
 
 
 def kept_copy(path: Path) -> Path:

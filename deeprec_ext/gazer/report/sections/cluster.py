@@ -179,7 +179,7 @@ def work(case: Case) -> Section:
             op.type,
             op.role,
             str(op.slot) if op.slot >= 0 else "",
-            _time_bar(op.seconds, longest, _colour(op.role)),
+            _time_bar(op.seconds, longest, PS if op.role.startswith("ps-") else TRAINER),
         ]
         for op in ops
     ]
@@ -207,7 +207,3 @@ def work(case: Case) -> Section:
 
 def _time_bar(value: float, longest: float, kind: str) -> Bar:
     return Bar(seconds(value), value / longest if longest else 0.0, kind)
-
-
-def _colour(role: str) -> str:
-    return PS if role.startswith("ps-") else TRAINER
