@@ -9,6 +9,7 @@ kubectl deeprec jobs                                      the same, asked in the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,6 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--before", default="", metavar="PLACE", help="the next page: what the one before has named")
     parser.add_argument("--json", action="store_true", help="as JSON, with everything that is known of each")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -84,24 +84,18 @@ def _of_database(arguments: argparse.Namespace) -> tuple[list[Kept], str]:
     require("history", f"--history {arguments.history.partition(':')[0]}:")
     from deeprec_ext.history.database import Database
 
-    database = Database(arguments.history, read_only=True)
-    try:
+    with contextlib.closing(Database(arguments.history, read_only=True)) as database:
         return database.jobs(
             namespace=arguments.namespace, script=arguments.script, before=arguments.before, limit=arguments.limit
         )
-    finally:
-        database.close()
 
 
 def _of_file(path: Path, arguments: argparse.Namespace) -> tuple[list[Kept], str]:
     """Numbers are places in the list: a file has no others that stay."""
     if arguments.history is not None and not path.exists():
         raise HistoryError(f"{path}: no such history; give the file that `run --history` was given")
-    history = History(path, read_only=True)
-    try:
+    with contextlib.closing(History(path, read_only=True)) as history:
         every = [one for one in history.jobs() if arguments.script in (None, one.script)]
-    finally:
-        history.close()
     if arguments.before and not (arguments.before.isascii() and arguments.before.isdigit()):
         raise UsageError("jobs: --before is what the page before has named")
     begin = int(arguments.before[:9] or 0)

@@ -3,6 +3,7 @@ its store."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections import defaultdict
@@ -61,24 +62,23 @@ async def ask(directory: RunDirectory) -> Placement:
 def read(directory: RunDirectory) -> Placement:
     """Of an ended job: the last placement, and means over the run. Raises UsageError."""
     try:
-        store = Store(directory.store, read_only=True)
-    except (StoreError, sqlite3.Error) as error:
+        with contextlib.closing(Store(directory.store, read_only=True)) as store:
+            return _stored(store)
+    except (StoreError, sqlite3.Error, ValueError, KeyError, TypeError, DecodeError) as error:
         raise UsageError(f"{directory.store} cannot be read ({error}); give another run directory") from error
-    try:
-        cluster = AgreedCluster.from_json(text) if (text := store.get("cluster")) else AgreedCluster()
-        names = {ps.task: ps.name for ps in cluster.ps}
-        found = {slot: names.get(task, "") for slot, task in enumerate(cluster.slot_map)}
-        lines = Series(store).query([f"slot-{slot}" for slot in found], ["lookup_share", "update_share"], points=50)
-        loads: dict[int, float] = {}
-        for line in lines:
-            slot = int(line.subject.partition("-")[2])
-            loads[slot] = loads.get(slot, 0.0) + sum(line.means) / len(line.means)
-        catalogue = pb2.Catalogue.FromString(store.blob("catalogue"))
-        return Placement(catalogue, passes_of(store.blob("passes").decode()), found, loads)
-    except (sqlite3.Error, ValueError, KeyError, TypeError, DecodeError) as error:
-        raise UsageError(f"{directory.store} cannot be read ({error}); give another run directory") from error
-    finally:
-        store.close()
+
+
+def _stored(store: Store) -> Placement:
+    cluster = AgreedCluster.from_json(text) if (text := store.get("cluster")) else AgreedCluster()
+    names = {ps.task: ps.name for ps in cluster.ps}
+    found = {slot: names.get(task, "") for slot, task in enumerate(cluster.slot_map)}
+    lines = Series(store).query([f"slot-{slot}" for slot in found], ["lookup_share", "update_share"], points=50)
+    loads: dict[int, float] = {}
+    for line in lines:
+        slot = int(line.subject.partition("-")[2])
+        loads[slot] = loads.get(slot, 0.0) + sum(line.means) / len(line.means)
+    catalogue = pb2.Catalogue.FromString(store.blob("catalogue"))
+    return Placement(catalogue, passes_of(store.blob("passes").decode()), found, loads)
 
 
 def passes_of(text: str) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
@@ -222,17 +223,13 @@ async def bring_back(
     Raises StaleError when the store is older than the snapshot, UsageError and UnreachableError as `rebuild_if_lost`.
     """
     opening.quarantine_what_went_back(opening.store_of(spec))
-    store = Store(spec.workdir / "aimaster.db")
-    mine = int(store.get("aimaster_incarnation", 0))
-    store.close()
+    with contextlib.closing(Store(spec.workdir / "aimaster.db")) as store:
+        mine = int(store.get("aimaster_incarnation", 0))
     if snapshot is not None and 0 < mine < snapshot.incarnation:
         raise StaleError(f"AIMaster {snapshot.incarnation} has gone on with this job; the store here is of {mine}")
     if await rebuild_if_lost(spec, backend, certs, listen, snapshot.stored if snapshot is not None else None):
         return
     if snapshot is not None and not mine:
         log.warning("nobody is left to ask: going on from the snapshot of AIMaster %d", snapshot.incarnation)
-        store = Store(spec.workdir / "aimaster.db")
-        try:
+        with contextlib.closing(Store(spec.workdir / "aimaster.db")) as store:
             restore(store, snapshot, time.time())
-        finally:
-            store.close()

@@ -187,10 +187,6 @@ def add_history(path: Path) -> None:
     copy = kept_copy(path)
     if not copy.exists():
         return
-    store = Store(path)
-    try:
-        with contextlib.suppress(StoreError, sqlite3.Error):
-            store.take_over(copy, HISTORY)
-            log.warning("events and samples until a minute ago are taken from %s", copy.name)
-    finally:
-        store.close()
+    with contextlib.closing(Store(path)) as store, contextlib.suppress(StoreError, sqlite3.Error):
+        store.take_over(copy, HISTORY)
+        log.warning("events and samples until a minute ago are taken from %s", copy.name)

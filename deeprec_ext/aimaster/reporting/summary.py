@@ -118,8 +118,5 @@ def summarize_directory(
     workdir: Path, *, status: str, seconds: float, roles: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
     """The same from a run directory. Raises StoreError when it has no `aimaster.db`."""
-    store = Store(workdir / "aimaster.db", read_only=True)
-    try:
+    with contextlib.closing(Store(workdir / "aimaster.db", read_only=True)) as store:
         return summarize(store, status=status, seconds=seconds, roles=roles, directory=workdir)
-    finally:
-        store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import time
@@ -52,11 +53,8 @@ def jobs_of(place: Place, script: str) -> list[Finished]:
         except HistoryError as error:
             log.warning("%s; the job starts without it", error)
             return []
-    history = History(place, read_only=True)
-    try:
+    with contextlib.closing(History(place, read_only=True)) as history:
         return history.jobs()
-    finally:
-        history.close()
 
 
 def estimate(
@@ -99,9 +97,6 @@ def remember(
         return False
     if isinstance(place, Service):
         return place.add(f"{name}-{secrets.token_hex(8)}", job)  # a run directory's name is no job's own
-    history = History(place)
-    try:
+    with contextlib.closing(History(place)) as history:
         history.add(job)
-    finally:
-        history.close()
     return True

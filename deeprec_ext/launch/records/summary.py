@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
 import time
@@ -82,12 +83,7 @@ def read_stored(directory: RunDirectory, last: pb2.StatusReply | None) -> dict[s
 def begins_at(directory: RunDirectory) -> str:
     """From where a resumed run would begin, in one line; empty if the store does not tell at present."""
     try:
-        store = Store(directory.store, read_only=True)
-    except (DeepRecError, OSError, sqlite3.Error):
-        return ""
-    try:
-        return resuming.begins(resuming.told(store)["resume"], time.time())
+        with contextlib.closing(Store(directory.store, read_only=True)) as store:
+            return resuming.begins(resuming.told(store)["resume"], time.time())
     except (DeepRecError, OSError, ValueError, sqlite3.Error):
         return ""
-    finally:
-        store.close()
