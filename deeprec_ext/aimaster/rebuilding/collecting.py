@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
 import grpc
@@ -128,13 +127,15 @@ async def _serve(collector: _Collector, certs: str | None, listen: str) -> grpc.
         options=credentials.SERVER_OPTIONS, interceptors=[Authorisation(tls=certs is not None), Border()]
     )
     rpc.add_AgentsServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
-    rpc.add_AdminServicer_to_server(_Admin(collector), server)  # type: ignore[no-untyped-call]
+    rpc.add_AdminServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
     await listening.listen(server, listen, certs)
     await server.start()
     return server
 
 
-class _Collector(rpc.AgentsServicer):
+class _Collector(rpc.AgentsServicer, rpc.AdminServicer):
+    """The launcher shall see that somebody is there; what is neither that nor a registration has to wait."""
+
     def __init__(self, job: str, pods: dict[str, PodState], certs: str | None = None) -> None:
         self.job, self.pods = job, pods
         self._speakers, self._proofs = credentials.Speakers(certs), Proofs(job, certs)
@@ -169,44 +170,20 @@ class _Collector(rpc.AgentsServicer):
                 self._proven.add(request.incarnation)
             self.changed.notify()
         await self.done.wait()
-        await _not_now(context)
-
-    async def Stream(self, requests: Any, context: Any) -> None:
-        await _not_now(context)
-
-    async def Missing(self, request: pb.MissingRequest, context: Any) -> pb.MissingReply:
-        await _not_now(context)
-
-    async def Position(self, request: pb.PositionRequest, context: Any) -> pb.PositionReply:
-        await _not_now(context)
-
-
-class _Admin(rpc.AdminServicer):
-    """The launcher shall see that somebody is there; everything else has to wait."""
-
-    def __init__(self, collector: _Collector) -> None:
-        self._collector = collector
+        await self._not_now(request, context)
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
-        claims = self._collector.all
+        claims = self.all
         view = newest_view(claims)
         if view is None:
-            await _not_now(context)
+            await self._not_now(request, context)
         return pb.StatusReply(
-            job=self._collector.job, state="starting", epoch=view.epoch, slot_map=view.slot_map, live=view.live,
+            job=self.job, state="starting", epoch=view.epoch, slot_map=view.slot_map, live=view.live,
             slots=len(view.slot_map), step=max(claim.known.step for claim in claims),
         )  # fmt: skip
 
-    async def _later(self, request: Any, context: Any) -> NoReturn:
-        await _not_now(context)
+    async def _not_now(self, request: Any, context: Any) -> NoReturn:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "the AIMaster rebuilds its store; come again")
+        raise AssertionError("abort raises")
 
-    Scale = Hold = Decisions = Graph = Series = Finish = _later
-
-    async def Events(self, request: pb.EventsRequest, context: Any) -> AsyncIterator[pb.Event]:
-        await _not_now(context)
-        yield pb.Event()  # never: it makes this a stream
-
-
-async def _not_now(context: Any) -> NoReturn:
-    await context.abort(grpc.StatusCode.UNAVAILABLE, "the AIMaster rebuilds its store; come again")
-    raise AssertionError("abort raises")
+    Stream = Missing = Position = Scale = Hold = Decisions = Graph = Series = Finish = Events = _not_now

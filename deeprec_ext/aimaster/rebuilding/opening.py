@@ -100,7 +100,7 @@ async def _serve(later: _Later, certs: str | None, listen: str) -> grpc.aio.Serv
     """None: it cannot listen now, for the same reason, perhaps."""
     server = grpc.aio.server(options=credentials.SERVER_OPTIONS, interceptors=[Authorisation(tls=certs is not None)])
     rpc.add_AdminServicer_to_server(later, server)  # type: ignore[no-untyped-call]
-    rpc.add_AgentsServicer_to_server(_Unavailable(later), server)  # type: ignore[no-untyped-call]
+    rpc.add_AgentsServicer_to_server(later, server)  # type: ignore[no-untyped-call]
     if try_listen(server, listen, certs) is None:
         await server.stop(None)
         return None
@@ -108,8 +108,8 @@ async def _serve(later: _Later, certs: str | None, listen: str) -> grpc.aio.Serv
     return server
 
 
-class _Later(rpc.AdminServicer):
-    """Says in status what is waited for; whatever else is asked has to come again."""
+class _Later(rpc.AdminServicer, rpc.AgentsServicer):
+    """Says in status what is waited for; whatever else is asked or told has to come again."""
 
     def __init__(self, job: str) -> None:
         self._job, self.why, self._notice = job, "", pb.NoticeStatus()
@@ -125,20 +125,11 @@ class _Later(rpc.AdminServicer):
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         return pb.StatusReply(job=self._job, state="starting", notices=[self._notice])
 
-    async def not_yet(self, request: Any, context: Any) -> NoReturn:
+    async def _not_yet(self, request: Any, context: Any) -> NoReturn:
         await context.abort(grpc.StatusCode.UNAVAILABLE, f"the AIMaster cannot write its store: {self.why}; come again")
         raise AssertionError("abort raises")
 
-    Scale = Graph = Finish = Hold = Decisions = Series = Events = not_yet
-
-
-class _Unavailable(rpc.AgentsServicer):
-    def __init__(self, later: _Later) -> None:
-        self._later = later
-
-    async def _not_yet(self, request: Any, context: Any) -> NoReturn:
-        await self._later.not_yet(request, context)
-
+    Scale = Graph = Finish = Hold = Decisions = Series = Events = _not_yet
     Register = Stream = Missing = Position = _not_yet
 
 
