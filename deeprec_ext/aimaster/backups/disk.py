@@ -203,7 +203,7 @@ class DiskBackups:
             parent=self._chain[-1].id if self._chain else "",
         )  # fmt: skip
         futures, asked = {}, {}
-        for task, variables in self._by_task(job.cluster).items():
+        for task, variables in job.cluster.by_task(job.catalogue.variables).items():
             member = self._ps(job.cluster, task)
             asked[member.name] = variables
             one = pb.WriteBackup(variables=variables)
@@ -315,7 +315,7 @@ class DiskBackups:
 
     async def _load(self, cluster: AgreedCluster, number: int, identifier: str) -> int:
         job, futures = self._job, {}
-        for task, variables in self._by_task(cluster).items():
+        for task, variables in cluster.by_task(job.catalogue.variables).items():
             member = self._ps(cluster, task)
             message = pb.RestoreBackup(path=job.choices.disk_path, cut=number, id=identifier, variables=variables)
             futures[member.name] = job.commander.send(member.outbox, restore_backup=message)
@@ -323,13 +323,6 @@ class DiskBackups:
         return sum(ack.copy.bytes for ack in acks.values())
 
     # ------------------------------------------------------------------------------------------------ PS
-
-    def _by_task(self, cluster: AgreedCluster) -> dict[int, list[pb.Variable]]:
-        """The variables of each PS that has any."""
-        found: dict[int, list[pb.Variable]] = {}
-        for variable in self._job.catalogue.variables:
-            found.setdefault(cluster.slot_map[variable.slot], []).append(variable)
-        return found
 
     def _ps(self, cluster: AgreedCluster, task: int) -> Member:
         """Raises GoneError."""
@@ -346,5 +339,5 @@ class DiskBackups:
         """What is wrong with a PS is for the caller, what is wrong with the files is not."""
         if isinstance(error, (GoneError, commands.MissingAckError)):
             raise error
-        for task in self._by_task(cluster):
+        for task in cluster.by_task(self._job.catalogue.variables):
             self._ps(cluster, task)

@@ -143,12 +143,11 @@ class Source:
 
 
 def _history(store: Store) -> dict[str, Any]:
-    query = "SELECT json FROM {} ORDER BY id DESC LIMIT ?"
-    scalings = [Scaling.from_json(text) for (text,) in store.rows(query.format("scalings"), (HISTORY_MAX,))]
-    failures = [built(Failure, json.loads(text)) for (text,) in store.rows(query.format("failures"), (HISTORY_MAX,))]
+    rows = store.rows("SELECT json FROM failures ORDER BY id DESC LIMIT ?", (HISTORY_MAX,))
+    failures = [built(Failure, json.loads(text)) for (text,) in reversed(rows)]
     return {
-        "scalings": [picture.scaling_dict(one) for one in reversed(scalings)],
-        "failures": [picture.failure_dict(one) for one in reversed(failures)],
+        "scalings": [picture.scaling_dict(Scaling.from_json(text)) for text in store.newest_scalings(HISTORY_MAX)],
+        "failures": [picture.failure_dict(one) for one in failures],
     }
 
 

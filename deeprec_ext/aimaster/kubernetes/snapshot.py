@@ -105,8 +105,7 @@ def core(job: Job) -> str:
 
 
 def _under_way(store: Store) -> list[Scaling]:
-    rows = store.rows("SELECT json FROM scalings ORDER BY id DESC LIMIT ?", (SCALINGS_LOOKED_AT,))
-    return [one for one in (Scaling.from_json(text) for (text,) in reversed(rows)) if not one.outcome]
+    return [one for one in map(Scaling.from_json, store.newest_scalings(SCALINGS_LOOKED_AT)) if not one.outcome]
 
 
 # ------------------------------------------------------------------------------------------------------------- to bytes

@@ -38,6 +38,13 @@ class AgreedCluster:
     def by_name(self, name: str) -> PsInfo | None:
         return next((ps for ps in self.ps if ps.name == name), None)
 
+    def by_task(self, variables: Iterable[pb.Variable]) -> dict[int, list[pb.Variable]]:
+        """Those of each PS that has any."""
+        found: dict[int, list[pb.Variable]] = {}
+        for variable in variables:
+            found.setdefault(self.slot_map[variable.slot], []).append(variable)
+        return found
+
     def to_proto(self, workers: Iterable[pb.WorkerMember] = ()) -> pb.View:
         return alike(pb.View, self, ps=[ps.to_proto() for ps in self.ps], workers=workers, marked_slots=self.marked)
 

@@ -76,11 +76,8 @@ class Missing:
         """Those that the PS that should have them have not. Raises CommandError."""
         job = self._job
         members = job.members.ps()
-        by_task: dict[int, list[pb.Variable]] = {}
-        for variable in variables:
-            by_task.setdefault(job.cluster.slot_map[variable.slot], []).append(variable)
         futures: dict[str, asyncio.Future[pb.Ack]] = {}
-        for task, some in by_task.items():
+        for task, some in job.cluster.by_task(variables).items():
             if task not in members:
                 raise CommandError(f"the PS with task {task} is gone")
             futures[members[task].name] = job.commander.send(members[task].outbox, look=pb.Look(variables=some))

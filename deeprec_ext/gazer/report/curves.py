@@ -23,17 +23,8 @@ def points(
     spans: Sequence[Span], value: Callable[[Span], float | None] = lambda span: span.mean
 ) -> list[list[tuple[float, float]]]:
     """Pieces without gaps; a span stands at its middle. Spans without a value (None) are gaps."""
-    pieces: list[list[tuple[float, float]]] = []
-    previous = float("-inf")
-    for span in spans:
-        found = value(span)
-        if found is None:
-            continue
-        if span.start > previous + TOUCHING or not pieces:
-            pieces.append([])
-        pieces[-1].append(((span.start + span.end) / 2, found))
-        previous = span.end
-    return pieces
+    known = [span._replace(mean=found) for span in spans if (found := value(span)) is not None]
+    return [[((span.start + span.end) / 2, span.mean) for span in piece] for piece in _pieces(known)]
 
 
 def stretched(spans: Sequence[Span]) -> list[list[tuple[float, float]]]:

@@ -86,10 +86,9 @@ def _use(lines: Lines, name: str, metric: str, limit_metric: str, request: float
     if not spans:
         return None
     limits = lines.spans(name, limit_metric) if request else ()
-    seconds = sum(span.end - span.start for span in spans)
     return Use(
-        sum(span.mean * (span.end - span.start) for span in spans) / seconds, max(span.highest for span in spans),
-        limits[-1].mean if limits else request, _wasted(spans, limits, request), seconds,
+        lines.mean(name, metric) or 0.0, lines.peak(name, metric) or 0.0, limits[-1].mean if limits else request,
+        _wasted(spans, limits, request), lines.seconds(name, metric),
     )  # fmt: skip
 
 
