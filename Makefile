@@ -17,6 +17,7 @@ PYTEST_ARGS ?=
 # Whole jobs that tests run at once: two on two cores take two thirds of the time. One is the quietest.
 JOBS ?= $(shell test "$$(nproc 2>/dev/null || echo 1)" -gt 1 && echo 2 || echo 1)
 AT_ONCE = $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadgroup)
+JOBS_TESTS = tests/cluster tests/slurm tests/chaos tests/compat tests/behaviour
 CHAOS_ARGS ?=
 
 .PHONY: help
@@ -73,9 +74,13 @@ demo: $(VENV)/installed-tf  ## Train Wide & Deep while PS go 1→3→2 and worke
 # --------------------------------------------------------------------------------------------------------------- check
 
 .PHONY: test
-test: lint  ## Run what CI runs: lint, types, layers, and all tests that are not marked long
+test: lint  ## Run lint, types, layers, all tests without whole jobs, and one whole job of each kind (below 15 minutes)
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile tests/unit tests/docs tests/kubeflow $(PYTEST_ARGS)
-	$(BIN)/python -m pytest -m "not long" $(AT_ONCE) tests/cluster tests/slurm tests/chaos tests/compat tests/behaviour $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "smoke" $(AT_ONCE) $(JOBS_TESTS) $(PYTEST_ARGS)
+
+.PHONY: test-jobs
+test-jobs: $(VENV)/installed-test $(VENV)/installed-tf  ## Run the tests of whole jobs that `make test` leaves out (CI runs both)
+	$(BIN)/python -m pytest -m "not long and not smoke" $(AT_ONCE) $(JOBS_TESTS) $(PYTEST_ARGS)
 
 .PHONY: cluster
 cluster:  ## Build a Kubernetes for the tests in tests/cluster (once; five minutes), unless KUBECONFIG names one
@@ -86,9 +91,9 @@ e2e: $(VENV)/installed-test $(VENV)/installed-tf  ## Run a TFJob with real pods 
 	$(BIN)/python -m tests.cluster.e2e
 
 .PHONY: test-all
-test-all: lint  ## The same with the long tests, about a minute each
+test-all: lint  ## Both, with the long tests, about a minute each
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/docs tests/kubeflow $(PYTEST_ARGS)
-	$(BIN)/python -m pytest $(AT_ONCE) tests/cluster tests/slurm tests/chaos tests/compat tests/behaviour $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(AT_ONCE) $(JOBS_TESTS) $(PYTEST_ARGS)
 
 .PHONY: compat
 compat: $(VENV)/installed-test $(VENV)/installed-tf  ## Run scripts in the style of TensorFlow's tutorials, unchanged, scaled, with kills

@@ -48,6 +48,7 @@ def end_of(job: RealJob, scaling: int) -> str:
     return outcome
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(600)
 def test_an_aimaster_killed_in_any_state_of_a_scaling_resumes_it_or_rolls_it_back(begin):
     job = begin("--ps", "1", "--workers", "1", *PATIENT, *MARKS_BY_SCALING, command=(*COUNT, "--paced"))

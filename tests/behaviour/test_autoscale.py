@@ -31,6 +31,7 @@ def decisions(job: RealJob) -> list[dict[str, Any]]:
     return json.loads(shown.stdout)
 
 
+@pytest.mark.smoke
 def test_a_job_that_starts_small_grows_and_its_decisions_can_be_read_and_made_again(begin: Callable[..., RealJob]):
     job = begin(*OFTEN, "--worker-cpu", "0.3", "--ps-cpu", "0.5", "--max-ps", "1", "--max-workers", "1")
     job.wait_training("chief-0", "worker-0")

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 OFTEN = ("--setting", "peer_backup_seconds=0.5", "--setting", "ps_heartbeat_limit_seconds=5")
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(300)
 def test_a_ps_killed_right_after_a_change_is_taken_over(begin):
     job = begin("--ps", "2", "--workers", "1", "--max-ps", "3", *OFTEN, command=COUNT)

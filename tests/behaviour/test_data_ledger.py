@@ -85,6 +85,7 @@ def test_workers_come_and_go_and_no_record_is_lost_or_repeated(begin, files):
     assert data(job)["repeated"] == 0 and times.max() == 2
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(300)
 def test_a_killed_worker_and_a_killed_chief_lose_nothing(begin, files):
     job = begin("--ps", "1", "--workers", "2", command=(*SCRIPT, *files, *PACE))

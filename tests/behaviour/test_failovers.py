@@ -21,6 +21,7 @@ def unchanged_generation(job: RealJob) -> None:
     assert "Restoring parameters" not in job.log("chief-0")
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(400)
 def test_killed_and_hung_ps_are_taken_over_by_the_survivors_and_other_slots_lose_nothing(begin):
     job = begin("--ps", "3", "--workers", "1", *OFTEN, command=COUNT)

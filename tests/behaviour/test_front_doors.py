@@ -34,6 +34,7 @@ def test_a_script_is_scaled_whichever_way_it_trains(begin, words):
     assert all(role["restarted"] == 0 for role in job.summary()["roles"].values())
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(400)
 def test_a_keras_model_is_scaled_and_evaluated_by_its_chief(begin, tmp_path):
     import tensorflow as tf

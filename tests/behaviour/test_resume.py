@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 RECORDS, EPOCHS = 40_000, 2
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(500)
 def test_a_stopped_run_goes_on_from_its_store_and_its_last_checkpoint(begin, tmp_path):
     import tensorflow as tf

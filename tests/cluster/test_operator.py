@@ -48,6 +48,7 @@ async def has_condition(api: Api, namespace: str, name: str, type_: str) -> Mani
     return found
 
 
+@pytest.mark.smoke
 def test_a_job_from_its_creation_to_its_end(operators: Any, play: Callable[[Conversation], None]) -> None:
     operators()
 
@@ -107,6 +108,7 @@ def test_a_worker_that_is_killed_is_made_again_under_its_name(
     play(scenario)
 
 
+@pytest.mark.smoke
 def test_replicas_up_and_down(operators: Any, play: Callable[[Conversation], None]) -> None:
     operators()
 
