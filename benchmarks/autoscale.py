@@ -370,6 +370,7 @@ def main() -> None:
         "--share", type=float, default=1.0, help="of a scenario's examples that a static job trains (default 1)"
     )
     parser.add_argument("--go-on", action="store_true", help="what is in --json is not measured again")
+    parser.add_argument("--again", action="store_true", help="but for the autoscaled jobs")
     arguments = parser.parse_args()
     end_on_signals()
     if arguments.scenario:
@@ -380,8 +381,11 @@ def main() -> None:
             if arguments.json:
                 arguments.json.write_text(json.dumps(rows, indent=1))
 
-        rows = json.loads(arguments.json.read_text()) if arguments.go_on and arguments.json.exists() else []
-        scenarios.bench(names, arguments.repeat, arguments.seconds, minutes, arguments.share, rows, keep)
+        go_on = arguments.go_on and arguments.json and arguments.json.exists()
+        rows = json.loads(arguments.json.read_text()) if go_on else []
+        scenarios.bench(
+            names, arguments.repeat, arguments.seconds, minutes, arguments.share, arguments.again, rows, keep
+        )
         print(scenarios.told(rows))
         return
     result = bench(arguments)

@@ -238,52 +238,55 @@ def bench(
     seconds: float,
     minutes: float,
     share: float,
+    again: bool,
     rows: list[dict[str, Any]],
     keep: Callable[[Any], None],
-) -> list[dict[str, Any]]:
-    """Rows, one per scenario and repetition, but for those that are there; `keep` is given all of them after each.
+) -> None:
+    """Makes rows, one per scenario and repetition, but for those that are there; `keep` is given all of them after each.
 
-    Worlds are swept once.
+    Worlds are swept once. Of rows that are there, `again` measures the autoscaled job anew.
     """
-    swept = {
-        SCENARIOS[row["scenario"]].world.name: {(ps, workers): rate for ps, workers, rate in row["sweep"]}
-        for row in rows
-    }
-    there = {(row["scenario"], row["turn"]) for row in rows}
     for turn in range(repeat):
         for name in names:
-            if (name, turn) in there:
-                continue
             scenario = SCENARIOS[name]
-            world = scenario.world
-            if world.name not in swept:
-                swept[world.name] = sweep(world, seconds)
-            rates = swept[world.name]
-            best = max(rates, key=lambda size: rates[size])
-            rows.append(_row(scenario, best, turn, 60 * (minutes or scenario.minutes), share, rates))
+            there = next((row for row in rows if (row["scenario"], row["turn"]) == (name, turn)), None)
+            if there is None:
+                swept = [row["sweep"] for row in rows if SCENARIOS[row["scenario"]].world == scenario.world]
+                rates = {(ps, workers): rate for ps, workers, rate in swept[0]} if swept else sweep(scenario.world, seconds)
+                there = _static(scenario, turn, 60 * (minutes or scenario.minutes), share, rates)
+                rows.append(there)
+            elif not again:
+                continue
+            _autoscaled(scenario, there)
             keep(rows)
-    return rows
 
 
-def _row(
-    scenario: Scenario, best: Size, turn: int, seconds: float, share: float, rates: dict[Size, float]
-) -> dict[str, Any]:
-    label, first = f"{scenario.name} {turn + 1}", scenario.first
-    share = 1.0 if scenario.neighbour else share
+def _static(scenario: Scenario, turn: int, seconds: float, share: float, rates: dict[Size, float]) -> dict[str, Any]:
+    first, best = scenario.first, max(rates, key=lambda size: rates[size])
+    label, share = f"{scenario.name} {turn + 1}", 1.0 if scenario.neighbour else share
     count = int(seconds * rates.get(first, max(rates.values())))
-    with tempfile.TemporaryDirectory(prefix="history-") as place:
-        history = ("--history", str(Path(place) / "history.db")) if scenario.history else ()
-        alone = train(scenario, first, count, f"{label}, first size {first}", share=share)
-        if scenario.history:  # a job that was autoscaled before is what history has
-            train(scenario, first, count // 2, f"{label}, a job before", ("--autoscale", *history))
-        ours = train(scenario, first, count, f"{label}, autoscaled", ("--autoscale", *history))
-        static = train(scenario, best, count, f"{label}, best size {best}", share=share) if best != first else alone
+    alone = train(scenario, first, count, f"{label}, first size {first}", share=share)
+    static = train(scenario, best, count, f"{label}, best size {best}", share=share) if best != first else alone
     return {
         "scenario": scenario.name, "turn": turn, "first": list(first), "best": list(best), "examples": count,
-        "seconds": {"first": alone.seconds, "best": static.seconds, "autoscaled": ours.seconds},
-        "by_best": ours.seconds / static.seconds, "by_first": ours.seconds / alone.seconds, "changes": ours.changes,
-        "last": list(ours.last), "wrong": ours.wrong, "sweep": [[*size, rate] for size, rate in sorted(rates.items())],
+        "seconds": {"first": alone.seconds, "best": static.seconds},
+        "sweep": [[*size, rate] for size, rate in sorted(rates.items())],
     }  # fmt: skip
+
+
+def _autoscaled(scenario: Scenario, row: dict[str, Any]) -> None:
+    """Adds to the row of static jobs what the autoscaler made of theirs."""
+    label, count, seconds = f"{scenario.name} {row['turn'] + 1}", row["examples"], row["seconds"]
+    with tempfile.TemporaryDirectory(prefix="history-") as place:
+        history = ("--history", str(Path(place) / "history.db")) if scenario.history else ()
+        if scenario.history:  # a job that was autoscaled before is what history has
+            train(scenario, scenario.first, count // 2, f"{label}, a job before", ("--autoscale", *history))
+        ours = train(scenario, scenario.first, count, f"{label}, autoscaled", ("--autoscale", *history))
+    seconds["autoscaled"] = ours.seconds
+    row.update(
+        by_best=ours.seconds / seconds["best"], by_first=ours.seconds / seconds["first"], changes=ours.changes,
+        last=list(ours.last), wrong=ours.wrong,
+    )  # fmt: skip
 
 
 def told(rows: Sequence[dict[str, Any]]) -> str:

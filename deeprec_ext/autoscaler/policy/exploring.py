@@ -45,13 +45,11 @@ def least_rate(evidence: Evidence) -> float:
 
 def price_seconds(evidence: Evidence, size: Size) -> float:
     """Training that going to a size may cost, in seconds: if it is worse it is measured, and gone back from."""
-    change = cost.of_change(evidence, size)
+    change, policy = cost.of_change(evidence, size), evidence.policy
     away = WINDOWS_SECONDS + change.seconds
-    undisturbed = size.ps == evidence.size.ps and _has_room(
-        evidence, size
-    )  # nothing is copied, and who starts has cores
-    disturbance = 0.0 if undisturbed else evidence.policy.disturbance
-    return 2 * change.standstill(disturbance) + risk(evidence, size) * away
+    # Where who starts has cores of its own, only copying takes something from who trains.
+    disturbed = change.bytes / policy.bytes_per_second if _has_room(evidence, size) else change.seconds
+    return 2 * (change.pause_seconds + policy.disturbance * disturbed) + risk(evidence, size) * away
 
 
 def risk(evidence: Evidence, size: Size) -> float:

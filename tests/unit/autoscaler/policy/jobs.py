@@ -18,6 +18,8 @@ from tests.unit.autoscaler.facts import fact
 LIMITS = Limits(1, 8, 0, 16)
 POLICY = Policy()
 KEPT_PER_SIZE = 30  # windows, as the autoscaler keeps them
+WHILE_CHANGING = 0.9  # share of its throughput that a job has while it changes: nobody waits for who starts
+PAUSE = 0.5  # seconds
 
 
 def windows(size: Size, rate: float, start: float, count: int = 3, scatter: float = 0.01, **more: Any) -> list[Window]:
@@ -105,6 +107,7 @@ class Job:
 
     def carry_out(self, decision: Decision) -> None:
         old, new, outcome = self.size, decision.size, self.outcome(len(self.decisions))
+        self.done += max(0.0, self.windows[-1].examples_per_second) * WHILE_CHANGING * max(0.0, self.delay - PAUSE)
         self.now += self.delay
         for role, before, after in (("ps", old.ps, new.ps), ("worker", old.workers, new.workers)):
             if before != after:
@@ -127,7 +130,7 @@ class Job:
                 after,
                 outcome,
                 self.delay,
-                0.5,
+                PAUSE,
                 decision=decision.number,
                 foretold=decision.prediction.examples_per_second,
             )
