@@ -10,6 +10,7 @@ hundred times as expensive as all others. So of each trainer the median of its n
 
 from __future__ import annotations
 
+import statistics
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ class PerStep:
     traces: int = 1
     """Of how many this is the median, and of how many what it says of the PS."""
     ps_traces: int = 1
+    input_share: float = 0.0
+    """Of the step's time, in which the trainer waited for its batch."""
 
 
 RECENT = 5
@@ -51,6 +54,7 @@ def typical(recent: Sequence[PerStep], since_epoch: int) -> PerStep:
         newest.epoch,
         len(recent),
         len(fresh),
+        statistics.median_low(one.input_share for one in fresh),
     )
 
 
@@ -80,7 +84,8 @@ def per_step(trace: pb.Trace, slots: int, ps: Sequence[str]) -> PerStep:
             if (place := places.get(name)) is not None:
                 of_ps[place + 1] += edge.seconds
                 of_ps[place + 2] += edge.bytes
-    return PerStep(of_slots, of_ps, trace.epoch)
+    waited = min(1.0, trace.input_seconds / trace.seconds) if trace.seconds > 0 else 0.0
+    return PerStep(of_slots, of_ps, trace.epoch, input_share=waited)
 
 
 def weighted(costs: Iterable[tuple[array[float], float]], rate: float) -> list[float]:

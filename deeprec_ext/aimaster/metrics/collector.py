@@ -199,6 +199,9 @@ class MetricsCollector:
             name: rate for name in job.members.trainers() if (rate := found.get(name, {}).get("steps_per_second", 0.0))
         }
         traced, ps, since, slots = dict(self._traced), self._ps(), self._placed_since(), job.spec.slots
+        for name in rates.keys() & traced.keys():  # of an input that is no elastic dataset only traces know
+            waited = found[name].get("input_wait_share", 0.0)
+            found[name]["input_wait_share"] = max(waited, traced[name].input_share)
         of_ps, of_slots = await asyncio.to_thread(  # of a thousand trainers: a twentieth of a second
             lambda: (loads.ps_loads(traced, rates, ps, since), loads.slot_loads(traced, rates, slots))
         )

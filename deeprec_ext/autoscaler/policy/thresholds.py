@@ -119,8 +119,8 @@ class Policy:
         30.0, 0.0, 1e5, "how long a change takes until one was seen: start of a pod and of its session",
     )  # fmt: skip
     pause_seconds: float = _setting(
-        0.5, 0.0, 1e5,
-        "how long training stands still in a change of PS until one was seen: 0.2 to 0.4 s in the middle, 1 s at most",
+        1.0, 0.0, 1e5,
+        "how long training stands still in a change of PS until one was seen: 0.2 to 0.4 s, 0.9 s on a third of a core",
     )  # fmt: skip
     disturbance: float = _setting(
         0.1, 0.0, 1.0, "share of throughput that a change takes while pods start and slots are copied",

@@ -98,6 +98,15 @@ def test_ps_are_busy_with_what_trainers_run_there_until_slots_move(job: Job, clo
     assert job.metrics.latest("ps-1")["busy_share"] == pytest.approx(0.3)
 
 
+def test_waiting_for_any_input_is_seen_in_traces_and_for_an_elastic_dataset_always(job: Job, clock: HandClock) -> None:
+    tell(job, "worker-0", traces=[trace(input_seconds=0.08)], **steps(10))
+    elastic = pb.StepSample(steps=20, input_wait_seconds=1.0)
+    tell(job, "chief-0", traces=[trace(input_seconds=0.01)], interval_seconds=2, steps=elastic)
+    flush(job, clock)
+    assert job.metrics.latest("worker-0")["input_wait_share"] == pytest.approx(0.8)
+    assert job.metrics.latest("chief-0")["input_wait_share"] == pytest.approx(0.5)
+
+
 def test_touched_rows_of_all_ps_are_added(job: Job, clock: HandClock) -> None:
     tell(job, "ps-0", interval_seconds=2, touched=[pb.SlotRows(slot=2, rows_touched=40)])
     tell(
