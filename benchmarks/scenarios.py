@@ -252,7 +252,9 @@ def bench(
             there = next((row for row in rows if (row["scenario"], row["turn"]) == (name, turn)), None)
             if there is None:
                 swept = [row["sweep"] for row in rows if SCENARIOS[row["scenario"]].world == scenario.world]
-                rates = {(ps, workers): rate for ps, workers, rate in swept[0]} if swept else sweep(scenario.world, seconds)
+                rates = (
+                    {(ps, workers): rate for ps, workers, rate in swept[0]} if swept else sweep(scenario.world, seconds)
+                )
                 there = _static(scenario, turn, 60 * (minutes or scenario.minutes), share, rates)
                 rows.append(there)
             elif not again:

@@ -45,11 +45,12 @@ def least_rate(evidence: Evidence) -> float:
 
 def price_seconds(evidence: Evidence, size: Size) -> float:
     """Training that going to a size may cost, in seconds: if it is worse it is measured, and gone back from."""
-    change, policy = cost.of_change(evidence, size), evidence.policy
-    away = WINDOWS_SECONDS + change.seconds
+    policy, old = evidence.policy, evidence.size
+    there, back = cost.between(evidence, old, size), cost.between(evidence, size, old)
     # Where who starts has cores of its own, only copying takes something from who trains.
-    disturbed = change.bytes / policy.bytes_per_second if _has_room(evidence, size) else change.seconds
-    return 2 * (change.pause_seconds + policy.disturbance * disturbed) + risk(evidence, size) * away
+    disturbed = there.bytes / policy.bytes_per_second if _has_room(evidence, size) else there.seconds
+    lost = there.pause_seconds + back.pause_seconds + policy.disturbance * (disturbed + back.seconds)
+    return lost + risk(evidence, size) * (WINDOWS_SECONDS + there.seconds)
 
 
 def risk(evidence: Evidence, size: Size) -> float:

@@ -183,6 +183,16 @@ def test_a_long_job_tries_and_says_what_it_may_cost():
     assert 0 < made.prediction.price_seconds <= POLICY.explore_share * 3600
 
 
+def test_a_job_of_ten_minutes_that_is_far_too_large_gets_smaller():
+    """To try less is cheap: no process has to start for it."""
+    rate = full(1)
+    job = Job(Size(4, 4), rate, limits=LIMITS, total=int(rate(Size(4, 4), 0.0) * 600), delay=5.0)
+    while job.done < job.total:
+        job.run(10.0)
+    assert job.decisions[0].action == "explore" and job.decisions[0].size.ps < 4
+    assert job.now < 0.9 * 600
+
+
 def test_what_changes_have_cost_already_counts():
     """A share of the job for all of them, not for each."""
     observed = grown((2, 1), time_left=900.0)
