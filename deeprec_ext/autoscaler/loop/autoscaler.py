@@ -186,7 +186,7 @@ class Autoscaler:
 
     async def recorded(self, after: int, limit: int) -> list[str]:
         """The first `limit` decisions with a number above `after`, as JSON: {"at", "decision", "outcome" or null}."""
-        return await asyncio.to_thread(self._record.tell, after, limit)
+        return self._record.tell(after, limit)
 
     async def decide_now(self) -> Decision | None:
         """One look; None while the last decision is still being carried out."""

@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
+import itertools
 import json
 import logging
 import math
@@ -49,6 +50,8 @@ BYTES_MAX = 64 << 20
 """Of the file: about 1 000 decisions of a job of 100 processes."""
 EVENTS_MAX = 200
 """Changes and losses recorded with one observation; the policy looks back an hour."""
+TOLD_MAX = 10_000
+"""Decisions kept in memory to be told, about 1 kB each: those of a month in which little happens."""
 
 
 @dataclass(frozen=True)
@@ -90,65 +93,99 @@ def bounded(observed: Observed, policy: Policy) -> Observed:
 
 
 class Record:
-    """The writer. Raises OSError when it cannot begin; what cannot be written later waits for the next line, bounded."""
+    """The writer. It reads what is there once, when it begins, and keeps of it what is asked for while the job runs.
+
+    Raises OSError when it cannot begin; what cannot be written later waits for the next line, bounded.
+    """
 
     def __init__(self, directory: Path, policy: Policy, wall: Callable[[], float] = time.time) -> None:
         self._path, self._former = directory / NAME, directory / FORMER
         self._policy, self._wall = policy, wall
         self._waiting: deque[bytes] = deque()
         self._failing = False
+        self._told: dict[int, tuple[float, str]] = {}  # (at, decision as JSON) by number, ascending
+        self._outcomes: dict[int, Outcome] = {}  # of those
+        self._foretold: dict[int, float] = {}
+        self._windows: tuple[Window, ...] = ()
+        self.next_number = 0
         _cut_torn_line(self._path)
-        last = [line for path in (self._path, self._former) if (line := _last_decision(path)) is not None]
-        self._last = last[0] if last else None
-        self.next_number: int = 1 + max((int(line["decision"]["number"]) for line in last), default=-1)
+        self._begin(directory)
+
+    def _begin(self, directory: Path) -> None:
+        """Of a damaged line only that is taken that can be read."""
+        last: dict[str, Any] | None = None
+        for where, line in _sound(directory):
+            with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError, UsageError):
+                if line["kind"] == "outcome":
+                    self._keep_outcome(_outcome(line))
+                    continue
+                last, decided = line, line["decision"]
+                self.next_number = max(self.next_number, int(decided["number"]) + 1)
+                with contextlib.suppress(UsageError):
+                    self._foretold.update(_foretold_by(decided, where))
+                self._keep(float(line["at"]), built(Decision, decided, "decision"))
+        self._told = dict(sorted(self._told.items()))
+        if last is not None:
+            with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError, UsageError):
+                windows = Observed.from_values(last["observation"]).windows
+                self._windows = tuple(sorted(filter(sane_window, windows), key=lambda window: window.start))
 
     def add(self, observed: Observed, decision: Decision) -> None:
         observation = json.loads(bounded(observed, self._policy).to_json())
-        decision = dataclasses.replace(decision, inputs=digest(observation))
-        self._append({
-            "kind": "decision", "at": round(self._wall(), 3), "observation": observation,
+        decision, at = dataclasses.replace(decision, inputs=digest(observation)), round(self._wall(), 3)
+        recorded = self._append({
+            "kind": "decision", "at": at, "observation": observation,
             "policy": thresholds.to_values(self._policy), "decision": json.loads(decision.to_json()),
         })  # fmt: skip
+        if recorded:
+            self._keep(at, decision)
         self.next_number = max(self.next_number, decision.number + 1)
 
     def outcome(self, number: int, outcome: str, reason: str, examples_per_second: float) -> None:
         rate = examples_per_second if math.isfinite(examples_per_second) else 0.0
-        self._append({"kind": "outcome", **dataclasses.asdict(Outcome(number, outcome, reason[:1000], rate))})
+        found = Outcome(number, outcome, reason[:1000], rate)
+        self._append({"kind": "outcome", **dataclasses.asdict(found)})
+        self._keep_outcome(found)
 
     def foretold(self) -> dict[int, float]:
-        """Examples per second that each change was to bring, by number of decision; what a damaged line says is not known."""
-        found: dict[int, float] = {}
-        for where, line in _sound(self._path.parent):
-            if line["kind"] == "decision":
-                with contextlib.suppress(UsageError):
-                    found.update(_foretold_by(line["decision"], where))
-        return found
+        """Examples per second that each change was to bring, by number of decision, before this writer began."""
+        return dict(self._foretold)
 
     def windows(self) -> tuple[Window, ...]:
         """Those that the last decision before this writer began was made from, oldest first; none where they cannot be read."""
-        if self._last is None:
-            return ()
-        try:
-            windows = Observed.from_values(self._last["observation"]).windows
-        except (KeyError, TypeError, ValueError, OverflowError, UsageError):
-            return ()
-        return tuple(sorted(filter(sane_window, windows), key=lambda window: window.start))
+        return self._windows
 
     def tell(self, after: int, limit: int) -> list[str]:
-        """The first `limit` decisions with a number above `after`, as JSON: {"at", "decision", "outcome" or null}."""
-        entries = [entry for entry in _read(self._path.parent) if entry.decision.number > after]
-        return [
-            json.dumps({
-                "at": entry.at, "decision": json.loads(entry.decision.to_json()),
-                "outcome": dataclasses.asdict(entry.outcome) if entry.outcome is not None else None,
-            })
-            for entry in entries[:limit]
-        ]  # fmt: skip
+        """The first `limit` decisions with a number above `after`, as JSON: {"at", "decision", "outcome" or null}.
 
-    def _append(self, values: dict[str, Any]) -> None:
+        Nothing is read for it: a job of a month has 100 MB of them, and every open dashboard asks again and again.
+        """
+        found = list(itertools.takewhile(lambda one: one[0] > after, reversed(self._told.items())))
+        return [
+            f'{{"at": {json.dumps(at)}, "decision": {decision}, "outcome": {self._outcome_of(number)}}}'
+            for number, (at, decision) in found[::-1][:limit]
+        ]
+
+    def _outcome_of(self, number: int) -> str:
+        found = self._outcomes.get(number)
+        return json.dumps(dataclasses.asdict(found) if found is not None else None)
+
+    def _keep(self, at: float, decision: Decision) -> None:
+        self._told[decision.number] = at, decision.to_json()
+        if len(self._told) > TOLD_MAX:
+            oldest = next(iter(self._told))
+            del self._told[oldest]
+            self._outcomes.pop(oldest, None)
+
+    def _keep_outcome(self, found: Outcome) -> None:
+        if found.number in self._told:
+            self._outcomes[found.number] = found
+
+    def _append(self, values: dict[str, Any]) -> bool:
+        """Whether it is written, or waits to be."""
         line = json.dumps({"version": VERSION, **values}, separators=(",", ":")).encode() + b"\n"
         if len(line) > LINE_BYTES_MAX:
-            return
+            return False
         self._waiting.append(line)
         while sum(map(len, self._waiting)) > WAITING_BYTES_MAX:
             self._waiting.popleft()  # history: what is decided is in the store
@@ -161,6 +198,7 @@ class Record:
             if not self._failing:
                 log.error("%s cannot be written: %s; decisions wait there", self._path, error)
             self._failing = True
+        return True
 
     def _write(self, line: bytes) -> None:
         """Raises OSError; then nothing of it is written."""
@@ -301,23 +339,6 @@ def _parsed(raw: bytes, where: str) -> dict[str, Any]:
     if line["kind"] == "decision" and not (isinstance(decision, dict) and isinstance(decision.get("number"), int)):
         raise UsageError(f"{where}: is damaged (a decision without a number)")
     return line
-
-
-def _last_decision(path: Path) -> dict[str, Any] | None:
-    """The line of the newest decision in a file; None without one. A damaged line is no reason not to write the next."""
-    if not path.exists():
-        return None
-    with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 2 * LINE_BYTES_MAX))
-        lines = file.read().split(b"\n")
-    for raw in reversed(lines):
-        try:
-            line = _parsed(raw, path.name)
-        except UsageError:
-            continue
-        if line["kind"] == "decision":
-            return line
-    return None
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -92,6 +92,36 @@ def test_tell_gives_the_decisions_after_one_and_nothing_before_the_first(tmp_pat
     assert len(writer.tell(-1, 100)) == 5
 
 
+def test_what_is_told_is_read_once_when_the_writer_begins(tmp_path):
+    filled(tmp_path, 3).outcome(1, "committed", "", 900.0)
+    writer = Record(tmp_path, POLICY)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    writer.outcome(2, "rolled_back", "no room", 0.0)
+    writer.add(*decided(3))
+    told = [json.loads(text) for text in writer.tell(0, 10)]
+    assert [one["decision"]["number"] for one in told] == [1, 2, 3]
+    assert [one["outcome"] and one["outcome"]["outcome"] for one in told] == ["committed", "rolled_back", None]
+
+
+def test_what_is_told_after_a_restart_is_what_was_told_before(tmp_path):
+    writer = filled(tmp_path, 3)
+    writer.outcome(1, "committed", "", 900.0)
+    assert Record(tmp_path, POLICY).tell(-1, 10) == writer.tell(-1, 10)
+
+
+def test_what_is_kept_to_be_told_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "TOLD_MAX", 3)
+    for writer in (filled(tmp_path, 5), Record(tmp_path, POLICY)):
+        assert [json.loads(text)["decision"]["number"] for text in writer.tell(-1, 10)] == [2, 3, 4]
+
+
+def test_a_damaged_line_keeps_the_others_from_nobody(tmp_path):
+    filled(tmp_path, 3)
+    change(tmp_path, 1, {"decision": {"number": 1}})
+    assert [json.loads(text)["decision"]["number"] for text in Record(tmp_path, POLICY).tell(-1, 10)] == [0, 2]
+
+
 def test_numbers_go_on_after_a_restart(tmp_path):
     assert Record(tmp_path, POLICY).next_number == 0
     assert filled(tmp_path, 4).next_number == 4
