@@ -51,5 +51,9 @@ class HostReader:
         worked = worked_seconds(read(self._stat), numbers)
         quota, used = self._cgroup.shared_quota(own=shared)
         return pb.HostSample(
-            cores=float(len(numbers)) if worked else 0.0, busy_seconds=worked, quota_cores=quota, quota_seconds=used
+            cores=float(len(numbers)) if worked else 0.0,
+            busy_seconds=worked,
+            quota_cores=quota,
+            quota_seconds=used,
+            processors=sorted(numbers) if worked else (),
         )

@@ -699,16 +699,18 @@ class ProcessSample(_message.Message):
     def __init__(self, cpu_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., working_set_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., cpu_limit_cores: _Optional[float] = ..., throttled_seconds: _Optional[float] = ..., oom_kills: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., open_files: _Optional[int] = ..., threads: _Optional[int] = ..., shared_limits: bool = ...) -> None: ...
 
 class HostSample(_message.Message):
-    __slots__ = ("cores", "busy_seconds", "quota_cores", "quota_seconds")
+    __slots__ = ("cores", "busy_seconds", "quota_cores", "quota_seconds", "processors")
     CORES_FIELD_NUMBER: _ClassVar[int]
     BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     QUOTA_CORES_FIELD_NUMBER: _ClassVar[int]
     QUOTA_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PROCESSORS_FIELD_NUMBER: _ClassVar[int]
     cores: float
     busy_seconds: float
     quota_cores: float
     quota_seconds: float
-    def __init__(self, cores: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., quota_cores: _Optional[float] = ..., quota_seconds: _Optional[float] = ...) -> None: ...
+    processors: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cores: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., quota_cores: _Optional[float] = ..., quota_seconds: _Optional[float] = ..., processors: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StepSample(_message.Message):
     __slots__ = ("steps", "examples", "median_seconds", "p95_seconds", "longest_seconds", "gate_wait_seconds", "input_wait_seconds", "histogram", "training", "histogram_seconds")

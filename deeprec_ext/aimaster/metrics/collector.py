@@ -256,7 +256,14 @@ class MetricsCollector:
         ]  # fmt: skip
         found = {}
         for place, use in hosts_of(
-            OnHost(place, ps, seen.values.get("cpu_cores", 0.0), seen.of_host) for place, ps, seen in taking_part
+            OnHost(
+                place,
+                ps,
+                seen.values.get("cpu_cores", 0.0),
+                seen.of_host,
+                frozenset(seen.host.processors) if seen.host is not None else frozenset(),
+            )
+            for place, ps, seen in taking_part
         ).items():
             if len(self._host_numbers) < HOSTS_MAX:
                 self._host_numbers.setdefault(place, len(self._host_numbers))

@@ -18,6 +18,7 @@ class OnHost:
     ps: bool
     cpu_cores: float
     told: Mapping[str, float]  # `gazer.values.host_values`
+    processors: frozenset[int] = frozenset()  # that it may use; empty: not known
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ def _use(there: list[OnHost]) -> HostUse | None:
     if len(told) < len(there):
         return None
     job = sum(one.cpu_cores for one in there)
-    cores = max(one["cores"] for one in told)  # each may be kept to some of them
-    others = max(0.0, statistics.median(one["busy_cores"] for one in told) - job)
+    cores, busy = _together(there)
+    others = max(0.0, busy - job)
     quotas = [one for one in told if "quota_busy_cores" in one]
     quota = min(quotas, key=lambda one: one["quota_cores"]) if len(quotas) == len(told) else None
     if quota is not None and quota["quota_busy_cores"] >= COVERED * job:  # else there are several containers
@@ -54,3 +55,21 @@ def _use(there: list[OnHost]) -> HostUse | None:
             cores, others = quota["quota_cores"], beside
     servers = sum(one.ps for one in there)
     return HostUse(cores, job, others, servers, len(there) - servers)
+
+
+def _together(there: list[OnHost]) -> tuple[float, float]:
+    """(cores, busy cores) of the processors that they may use together: each may be kept to some of them.
+
+    Where sets overlap in part, what a set did is taken as spread evenly over it.
+    """
+    kept: dict[frozenset[int], list[float]] = {}
+    for one in there:
+        kept.setdefault(one.processors, []).append(one.told["busy_cores"])
+    if frozenset() in kept:  # some do not say which
+        return max(one.told["cores"] for one in there), statistics.median(one.told["busy_cores"] for one in there)
+    counted: set[int] = set()
+    busy = 0.0
+    for processors in sorted(kept, key=lambda numbers: (-len(numbers), sorted(numbers))):
+        busy += statistics.median(kept[processors]) * len(processors - counted) / len(processors)
+        counted |= processors
+    return float(len(counted)), busy

@@ -41,7 +41,7 @@ def test_only_the_processors_that_the_process_is_kept_to_are_its_host(tmp_path, 
     monkeypatch.setattr(host, "processors", lambda: frozenset({1, 12}))
     root = plant(tmp_path, {"proc/stat": STAT})
     sample = host.HostReader(root, Cgroup(root)).read(shared=True)
-    assert sample == pb.HostSample(cores=2, busy_seconds=110)
+    assert sample == pb.HostSample(cores=2, busy_seconds=110, processors=[1, 12])
     (tmp_path / "proc/stat").unlink()
     assert host.HostReader(root, Cgroup(root)).read(shared=True) == pb.HostSample()
 

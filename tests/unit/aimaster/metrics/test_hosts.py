@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,15 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.collected import HandClock, flush, make_job, tell
 
 
-def on(host: str = "a", *, ps: bool = False, used: float = 0.5, **told: float) -> OnHost:
-    return OnHost(host, ps, used, told)
+def on(
+    host: str = "a", *, ps: bool = False, used: float = 0.5, processors: Iterable[int] = (), **told: float
+) -> OnHost:
+    return OnHost(host, ps, used, told, frozenset(processors))
+
+
+def kept_to(processors: Iterable[int], used: float, busy: float) -> OnHost:
+    numbers = frozenset(processors)
+    return on(used=used, processors=numbers, cores=len(numbers), busy_cores=busy)
 
 
 def test_what_the_job_does_not_use_others_do():
@@ -26,6 +33,24 @@ def test_what_the_job_does_not_use_others_do():
 def test_each_host_is_counted_by_itself():
     found = hosts_of([on("a", cores=2, busy_cores=0.5), on("b", used=1.0, cores=8, busy_cores=7.0)])
     assert (found["a"].others_cores, found["b"].others_cores, found["b"].cores) == (0, 6, 8)
+
+
+def test_processes_that_are_kept_to_processors_of_their_own_have_those_of_all_of_them():
+    """Static CPU management of a node gives each container its own; `taskset` does it by hand."""
+    found = hosts_of([kept_to({0, 1}, 1.5, 1.5), kept_to({2}, 0.5, 1.0), kept_to({2}, 0.5, 1.0)])["a"]
+    assert (found.cores, found.job_cores, found.others_cores) == (3, 2.5, 0)
+
+
+def test_processors_that_several_may_use_count_once():
+    within = hosts_of([kept_to(range(4), 1.0, 2.0), kept_to({0, 1}, 0.5, 1.0), kept_to({0, 1}, 0.0, 1.0)])["a"]
+    assert (within.cores, within.others_cores) == (4, 0.5)
+    overlapping = hosts_of([kept_to({0, 1}, 0.5, 1.0), kept_to({1, 2}, 0.5, 1.0)])["a"]
+    assert (overlapping.cores, overlapping.others_cores) == (3, 0.5)
+
+
+def test_where_one_does_not_say_to_which_it_is_kept_the_most_of_them_are_all():
+    found = hosts_of([kept_to({0, 1}, 0.5, 1.0), on(used=0.5, cores=1, busy_cores=1.0)])["a"]
+    assert (found.cores, found.others_cores) == (2, 0)
 
 
 def test_processes_that_are_measured_a_moment_apart_never_make_others_negative():
@@ -79,7 +104,7 @@ def test_the_collector_keeps_hosts_and_writes_their_series(job: Job, clock: Hand
     for at in (0, 1):
         for name, used in (("ps-0", 0.25), ("ps-1", 0.25), ("chief-0", 0.5), ("worker-0", 0.5)):
             sample = pb.ProcessSample(cpu_seconds=10 + 2 * at * used, rss_bytes=1)
-            host = pb.HostSample(cores=2, busy_seconds=500 + 3.6 * at)
+            host = pb.HostSample(cores=1, busy_seconds=500 + 1.8 * at, processors=[int(name.startswith("ps"))])
             tell(job, name, interval_seconds=2.0 * at, process=sample, host=host)
     flush(job, clock)
     assert job.metrics.hosts == {"host-0": HostUse(2, pytest.approx(1.5), pytest.approx(0.3), ps=2, trainers=2)}
