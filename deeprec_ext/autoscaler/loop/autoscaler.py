@@ -155,13 +155,16 @@ class Autoscaler:
         return host if host is not None and host.ps + host.trainers == there else None
 
     def _quiet(self) -> bool:
-        """Every process of the present size trains, and nothing else is going on."""
+        """Every process of the present size trains and is believed, and nothing else is going on."""
         job = self._job
         if not job.quiet(Hold.MARKS, Hold.SCALING):
             return False
         trainers = job.members.trainers()
         wanted = [*job.members.wanted(pb.CHIEF), *job.members.wanted(pb.WORKER)]
-        return all(name in trainers and _only_trains(trainers[name].heartbeat) for name in wanted)
+        return all(
+            name in trainers and _only_trains(trainers[name].heartbeat) and not job.suspects.has(trainers[name])
+            for name in wanted
+        )
 
     def _ending(self) -> bool:
         """Whether a trainer's script has ended well: the others will. Nobody is missing, and nobody is to come."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from deeprec_ext.autoscaler.observe.observed import Size, Window
@@ -20,12 +21,19 @@ PATIENCE_SECONDS = 20.0
 SHORTEST = 0.5
 """A window that was cut off is kept if it is at least this share of a whole one."""
 
+CLAIM_MAX = 20.0
+"""Times the median of the others: a trainer that says it trained more is not believed, and the window teaches nothing. Faster
+hosts are a few times as fast; one figure of a broken process would make its size the best that was ever measured."""
+
+OTHERS_MIN = 2
+"""Fewer do not tell who of them is wrong."""
+
 
 @dataclass
 class _Open:
     start: float
     size: Size
-    examples: float = 0
+    examples: dict[str, float] = field(default_factory=dict)  # by trainer
     batches: float = 0.0  # examples per step, summed over ticks that know it
     batch_ticks: int = 0
     busy: float = 0.0
@@ -79,10 +87,7 @@ class Windows:
           host_cores, others_cores: of the host that all share; 0 cores: there are several, or it is not known.
           busy_share: of the busiest PS; input_wait_share: mean over trainers.
         """
-        gained, trained_for = (
-            sum(_gains(self._examples, examples).values()),
-            sum(_gains(self._trainer_cpu, trainer_cpu).values()),
-        )
+        gained, trained_for = _gains(self._examples, examples), sum(_gains(self._trainer_cpu, trainer_cpu).values())
         served_for = _gains(self._ps_cpu, ps_cpu)
         if not quiet or size != self._size:
             self._measured_at = now
@@ -96,12 +101,11 @@ class Windows:
             self._open = _Open(now, size)
             return  # what was gained until now belongs to no window
         window = self._open
-        window.examples += gained
+        _add(window.examples, gained)
         window.batches += examples_per_step
         window.batch_ticks += examples_per_step > 0
         window.trainer_cpu += trained_for
-        for who, seconds in served_for.items():
-            window.ps_cpu[who] = window.ps_cpu.get(who, 0.0) + seconds
+        _add(window.ps_cpu, served_for)
         if host_cores > 0:
             window.host_cores += host_cores
             window.others_cores += others_cores
@@ -135,12 +139,14 @@ class Windows:
             self._close(window)
 
     def _close(self, window: _Open) -> None:
+        if not _believable(window.examples.values()):
+            return
         elapsed = window.last - window.start
         self._fresh, self._measured_at = True, window.last
         self.closed.append(
             Window(
                 start=round(window.start, 3), seconds=round(elapsed, 3), size=window.size,
-                examples_per_second=round(window.examples / elapsed, 3),
+                examples_per_second=round(sum(window.examples.values()) / elapsed, 3),
                 examples_per_step=round(window.batches / window.batch_ticks, 3) if window.batch_ticks else 0.0,
                 ps_busy_share=round(window.busy / window.ticks, 4),
                 input_wait_share=round(window.waiting / window.ticks, 4),
@@ -154,6 +160,19 @@ class Windows:
         same = [one for one in self.closed if one.size == window.size]
         if len(same) > PER_SIZE:
             self.closed.remove(same[0])
+
+
+def _believable(claimed: Collection[float]) -> bool:
+    """Whether the trainers can have trained so many examples each, beside one another."""
+    if len(claimed) <= OTHERS_MIN:
+        return True
+    *others, most = sorted(claimed)
+    return not 0 < CLAIM_MAX * statistics.median(others) < most  # where the others stand still, something else is wrong
+
+
+def _add(sums: dict[str, float], gained: Mapping[str, float]) -> None:
+    for who, more in gained.items():
+        sums[who] = sums.get(who, 0.0) + more
 
 
 def _gains(known: dict[str, float], totals: Mapping[str, float]) -> dict[str, float]:

@@ -112,6 +112,21 @@ def test_a_decision_becomes_scalings_and_its_outcome_is_measured(tmp_path: Path)
     play(tmp_path, script, scenario, ps=2)
 
 
+def test_what_a_suspect_says_of_its_examples_is_not_learned_from(tmp_path: Path) -> None:
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: bool(scaler._windows.closed))
+        members = it.master.job.members
+        it.master.job.suspects.note(members.trainers()["worker-0"], "it says what cannot be")
+        await it.until(lambda: scaler._windows._open is None)
+        known = len(scaler._windows.closed)
+        for _ in range(50):
+            scaler._look()
+            await asyncio.sleep(0)
+        assert (len(scaler._windows.closed), scaler._windows._open) == (known, None)
+
+    play(tmp_path, Script(), scenario)
+
+
 def test_windows_reach_the_policy_and_none_is_of_a_time_of_change(tmp_path: Path) -> None:
     script = Script(scale(workers=2))
 

@@ -49,6 +49,19 @@ def test_a_disturbance_ends_the_window_and_starts_the_wait_again():
     assert not any(8 < window.start < 13 for window in windows.all())
 
 
+@pytest.mark.parametrize(
+    ("rates", "learned"),
+    [((100, 90, 110), True), ((100, 100, 500), True), ((100, 90, 10_000_000), False), ((0, 0, 100), True), ((1, 5000), True)],
+    ids=["alike", "a faster host", "a false figure", "the others stand still", "two, and nobody knows which is right"],
+)  # fmt: skip
+def test_a_figure_that_no_other_trainer_comes_near_teaches_nothing(rates, learned):
+    windows, size = Windows(seconds=5.0, settle_seconds=2.0), Size(1, len(rates) - 1)
+    for now in range(20):
+        tick(windows, float(now), size, {f"trainer {at}": now * rate for at, rate in enumerate(rates)}, quiet=True)
+    assert {window.examples_per_second for window in windows.all()} == ({float(sum(rates))} if learned else set())
+    assert windows.fresh() == learned
+
+
 def test_a_time_in_which_sessions_are_prepared_counts_only_where_there_is_nothing_else_for_long():
     windows = Windows(seconds=5.0, settle_seconds=2.0)
     total = feed(windows, start=0, stop=8, size=ONE, rate=100)
