@@ -20,6 +20,7 @@ from deeprec_ext.autoscaler.history.finished import finished_job
 from deeprec_ext.autoscaler.history.start import describe, first_size
 from deeprec_ext.autoscaler.loop.observing import limits_of
 from deeprec_ext.autoscaler.observe.observed import Model, Size
+from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.history.client import SCHEME, SECONDS, Service, service_at, within
 from deeprec_ext.layout import job_label
 from deeprec_ext.options import JobSpec
@@ -115,6 +116,7 @@ class Remembering:
             seconds=max(0.0, now - job.started), finished=now,
             requested=Size(1, 0, spec.ps_cpu, spec.worker_cpu, spec.ps_memory_bytes, spec.worker_memory_bytes),
             backups=spec.settings.peer_backup != "off", name=self._job.name, autoscaled=spec.settings.autoscale,
+            disturbance=Policy().disturbance,
         )  # fmt: skip
         if found is None or not found.windows:
             return "the job trained too little to be kept"

@@ -15,12 +15,17 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
+from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.history import Finished, Fitted
-from deeprec_ext.autoscaler.history.use import brought_by, use_of
+from deeprec_ext.autoscaler.history.use import Brought, mean_of, use_of
 from deeprec_ext.autoscaler.model.throughput import fit
+from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.autoscaler.observe.features import model_of
 from deeprec_ext.autoscaler.observe.observed import Size, Window
+from deeprec_ext.autoscaler.outcomes.account import account
+from deeprec_ext.autoscaler.outcomes.conditions import comparable
+from deeprec_ext.autoscaler.outcomes.trials import stays
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.gazer.series_lines import Line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -50,7 +55,7 @@ Values = Mapping[str, Line]
 
 def finished_job(
     workdir: Path, *, script: str, status: str, seconds: float, finished: float, requested: Size = NOTHING_REQUESTED,
-    backups: bool = True, name: str = "", autoscaled: bool = False,
+    backups: bool = True, name: str = "", autoscaled: bool = False, disturbance: float = 0.0,
 ) -> Finished | None:  # fmt: skip
     """None when the job never trained. Raises StoreError, sqlite3.Error.
 
@@ -61,6 +66,7 @@ def finished_job(
         requested: of each process at first; its counts are ignored. What a process sees of other limits than these (0) is what
             it shares with others.
         backups: whether peer backups were on.
+        disturbance: as the policy has it: share of throughput that a change takes while it goes on.
     """
     store = Store(workdir / "aimaster.db", read_only=True)
     try:
@@ -75,7 +81,7 @@ def finished_job(
         except DecodeError:
             catalogue = pb.Catalogue()
         steps, examples, slots = int(store.get("step", 0)), store.examples(), int(store.get("slots", 0))
-        made = [one.outcome == "committed" for one in store.scalings()]
+        scalings = store.scalings()
     finally:
         store.close()
     if not steps or not examples:
@@ -93,8 +99,34 @@ def finished_job(
         model=model_of(catalogue, slots=slots, batch_size=batch, traces=traces),
         windows=windows, ps_memory_bytes=_highest(ps), worker_memory_bytes=_highest(trainers), examples=examples,
         backups=backups, name=name, autoscaled=autoscaled, fitted=_fitted(windows), use=use_of({**ps, **trainers}, each),
-        brought=brought_by(whole, sum(made), len(made) - sum(made), SETTLE_SECONDS, WINDOW_SECONDS_MIN),
+        brought=brought_by(whole, windows, scalings, disturbance),
     )  # fmt: skip
+
+
+def brought_by(job: Values, windows: Sequence[Window], scalings: Sequence[Scaling], disturbance: float) -> Brought:
+    """The account of its changes, as the policy and the summary have it: of changes by hand, too.
+
+    Args:
+        job: lines of the subject `job`.
+        windows: as `windows_of` has them.
+    """
+    made = sum(one.outcome == "committed" for one in scalings)
+    not_made = len(scalings) - made
+    speed, ps, workers = job.get("examples_per_second"), job.get("ps"), job.get("workers")
+    if speed is None or ps is None or workers is None or not speed.times:
+        return Brought(made, not_made)
+    began, mean = speed.times[0], round(mean_of(speed), 3)
+    first = _at(ps, began), _at(workers, began)
+    if not windows or not all(map(math.isfinite, first)):
+        return Brought(made, not_made, 0.0, mean)
+    changes = sorted(changes_of(scalings, began, {}), key=lambda one: one.time)
+    last = {one.role: one.to_count for one in changes if one.outcome == "committed" and one.from_count != one.to_count}
+    size = Size(last.get("ps", round(first[0])), last.get("worker", round(first[1]) - 1))
+    ordered = sorted(windows, key=lambda window: window.start)
+    found = account(stays(size, changes), comparable(ordered), speed.times[-1] - began, disturbance)
+    if not found.first_rate:
+        return Brought(made, not_made, 0.0, mean)
+    return Brought(made, not_made, round(found.first_rate, 3), mean, round(-found.lost_seconds, 3))
 
 
 def _fitted(windows: Sequence[Window]) -> Fitted:

@@ -1,4 +1,4 @@
-"""What a job used of what it was given, and what the changes of its size brought: sums over its time series. Pure."""
+"""What a job used of what it was given: sums over its time series. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Brought:
-    """What the changes of the size brought, against staying at the first one.
+    """What the changes of the size brought, against staying at the first one, by `outcomes.account`.
 
     `saved_seconds`: how much longer the same examples would have taken at the first size, pauses of the changes counted; below
     0 they cost more than they brought. A `first_examples_per_second` of 0: the first size was left too soon to be measured.
@@ -82,30 +82,11 @@ def _used(values: Values, metrics: Sequence[str], limit: str, requested: float) 
     return seconds, used, held, idle
 
 
-def brought_by(job: Values, changes: int, not_made: int, settle_seconds: float, least_seconds: float) -> Brought:
-    """Args:
-    job: lines of the subject `job`.
-    settle_seconds: after the start, which says nothing of a size.
-    least_seconds: what a size was had for less is not measured.
-    """
-    speed, ps, workers = job.get("examples_per_second"), job.get("ps"), job.get("workers")
-    if speed is None or ps is None or workers is None or not speed.times:
-        return Brought(changes, not_made)
-    examples = seconds = measured = 0.0
-    first: list[float] = []
-    size, left, began = (_at(ps, speed.times[0]), _at(workers, speed.times[0])), False, speed.times[0]
-    for time, rate, length in _stretches(speed):
-        left = left or (_at(ps, time), _at(workers, time)) != size
-        if not left and time >= began + settle_seconds:
-            first.append(rate)
-            measured += length
-        seconds += length
-        examples += max(0.0, rate) * length
-    mean = examples / seconds if seconds else 0.0
-    if measured < least_seconds or not (stay := statistics.median(first)) > 0:
-        return Brought(changes, not_made, 0.0, round(mean, 3))
-    saved = examples / stay - seconds if left else 0.0
-    return Brought(changes, not_made, round(stay, 3), round(mean, 3), round(saved, 3))
+def mean_of(line: Line) -> float:
+    """Over the time in which it was measured."""
+    stretches = list(_stretches(line))
+    seconds = sum(length for _, _, length in stretches)
+    return sum(max(0.0, value) * length for _, value, length in stretches) / seconds if seconds else 0.0
 
 
 def _stretches(line: Line) -> Iterator[tuple[float, float, float]]:

@@ -6,17 +6,17 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from deeprec_ext.aimaster.core.records import Failure, Requests, Scaling
+from deeprec_ext.aimaster.core.records import Failure, Requests
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.placement.slots import slot_bytes
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.scaling.requests import present
 from deeprec_ext.autoscaler.observe import building
+from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.autoscaler.observe.features import model_of
 from deeprec_ext.autoscaler.observe.growth import Growth
 from deeprec_ext.autoscaler.observe.observed import (
-    Change,
     Host,
     Limits,
     Loss,
@@ -161,34 +161,6 @@ def slots_of(job: Job, latest: Latest) -> list[SlotUse]:
         load = values.get("lookup_share", 0.0) + values.get("update_share", 0.0)
         found.append(SlotUse(slot, owners.get(task, ""), sizes[slot], round(load, 6) if traced else 0.0))
     return found
-
-
-def changes_of(scalings: Sequence[Scaling], started: float, foretold: Mapping[int, float]) -> list[Change]:
-    """Scalings that have ended, one per role that changed; a PS that came back by itself is nobody's decision and no change of
-    size."""
-    changes = []
-    for one in scalings:
-        if one.outcome:
-            change = Change(
-                time=round(one.started - started + one.seconds, 3) if one.started else 0.0, kind=one.kind, role=one.role,
-                from_count=one.from_count, to_count=one.to_count, outcome=one.outcome, seconds=one.seconds,
-                pause_seconds=max(one.pause_seconds, default=0.0), bytes_moved=one.bytes_moved,
-                manual=one.decision < 0 and not one.returning, decision=one.decision,
-                foretold=foretold.get(one.decision, 0.0),
-            )  # fmt: skip
-            changes.append(change)
-            if one.both:
-                changes.append(_of_workers(change, one))
-    return changes
-
-
-def _of_workers(change: Change, one: Scaling) -> Change:
-    """The workers' half of a change of both; bytes and pause are those of the PS."""
-    kind = "scale-up" if one.workers_to > one.workers_from else "scale-down"
-    return dataclasses.replace(
-        change, kind=kind, role="worker", from_count=one.workers_from, to_count=one.workers_to, pause_seconds=0.0,
-        bytes_moved=0,
-    )  # fmt: skip
 
 
 def losses_of(failures: Sequence[Failure], started: float) -> list[Loss]:

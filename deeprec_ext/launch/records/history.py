@@ -13,6 +13,7 @@ from deeprec_ext.autoscaler.history.finished import finished_job
 from deeprec_ext.autoscaler.history.history import Finished, History, HistoryError, default_path
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.observe import observed
+from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.errors import UsageError
 from deeprec_ext.history.client import SCHEME, Service, service_at
 from deeprec_ext.launch.limits import Limits
@@ -91,7 +92,7 @@ def remember(
     """Adds the job that has just ended; False: it has nothing to teach. Raises HistoryError, StoreError, sqlite3.Error."""
     job = finished_job(
         workdir, script=script, status=status, seconds=seconds, finished=time.time(), backups=backups,
-        requested=size_of(requests), name=name, autoscaled=autoscaled,
+        requested=size_of(requests), name=name, autoscaled=autoscaled, disturbance=Policy().disturbance,
     )  # fmt: skip
     if job is None or not job.windows:
         return False

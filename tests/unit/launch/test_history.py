@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.history import History, HistoryError
 from deeprec_ext.gazer.series import Series
@@ -27,6 +28,9 @@ def workdir(tmp_path: Path) -> Path:
     store = Store(tmp_path / "aimaster.db")
     store.put(step=1000, slots=8)
     store.save_totals([("one", 64_000)])
+    store.save_scaling(
+        Scaling(1, "scale-up", "worker", from_count=0, to_count=2, outcome="committed", started=BEGIN + 118)
+    )
     series = Series(store)
     with store.transaction():
         for number in range(120):

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.store.store import Store
-from deeprec_ext.autoscaler.history.finished import SETTLE_SECONDS, finished_job, windows_of
-from deeprec_ext.autoscaler.observe.observed import Size
+from deeprec_ext.autoscaler.history.finished import SETTLE_SECONDS, brought_by, finished_job, windows_of
+from deeprec_ext.autoscaler.history.use import Brought
+from deeprec_ext.autoscaler.observe import building
+from deeprec_ext.autoscaler.observe.changes import changes_of
+from deeprec_ext.autoscaler.observe.observed import Limits, Model, Progress, Size
+from deeprec_ext.autoscaler.outcomes.brought import brought as brought_to_the_summary
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.gazer.series_lines import Line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -124,3 +130,63 @@ def test_a_job_of_ten_seconds_is_kept_without_throughput(workdir):
     found = finished_job(workdir, script="train", status="succeeded", seconds=10.0, finished=BEGIN)
     assert found is not None
     assert found.windows == ()
+
+
+# ---------------------------------------------------------------------------------------------- what changes brought
+
+
+def grown(at: float, trainers: int, **more: Any) -> Scaling:
+    """From one trainer to so many; ended so many seconds after the first interval."""
+    changed = {"from_count": 0, "to_count": trainers - 1, "outcome": "committed", **more}
+    return Scaling(1, "scale-up", "worker", started=BEGIN + at, **changed)
+
+
+def brought(speed: list[float], trainers: list[float], *scalings: Scaling) -> Brought:
+    lines = job(speed, [1.0] * len(speed), trainers)
+    return brought_by(lines, windows_of(lines, {}, {}, {}, 1.0, NOTHING), scalings, 0.0)
+
+
+def test_what_changes_brought_counts_their_pauses() -> None:
+    """60 s with 100 examples/s, 10 s of pause, 48 s with 300, which would have taken 144 s."""
+    scaling = grown(60.0, 3, seconds=10.0, pause_seconds=(2.0, 10.0), outcome="committed")
+    found = brought([100.0] * 31 + [0.0] * 5 + [300.0] * 24, [1.0] * 31 + [3.0] * 29, scaling)
+    assert found == Brought(1, 0, 100.0, 171.667, 86.0)
+
+
+def test_a_change_that_made_it_slower_has_cost_time() -> None:
+    found = brought([100.0] * 30 + [50.0] * 30, [1.0] * 30 + [3.0] * 30, grown(58.0, 3))
+    assert found.saved_seconds == -30.0
+
+
+def test_a_job_that_kept_its_size_saved_nothing() -> None:
+    assert brought([100.0] * 60, [1.0] * 60) == Brought(0, 0, 100.0, 100.0, 0.0)
+
+
+def test_a_first_size_that_was_left_too_soon_is_not_compared_with() -> None:
+    found = brought([100.0] * 8 + [300.0] * 30, [1.0] * 8 + [3.0] * 30, grown(14.0, 3))
+    assert (found.first_examples_per_second, found.saved_seconds) == (0.0, 0.0) and found.examples_per_second > 200
+
+
+@pytest.mark.parametrize("lines", [{}, job([], [], []), job([math.nan] * 40, [1.0] * 40, [1.0] * 40)])
+def test_of_a_job_without_figures_nothing_is_said(lines: dict[str, Line]) -> None:
+    made = [grown(0.0, 3), grown(0.0, 3), grown(0.0, 3, outcome="rolled_back")]
+    assert brought_by(lines, (), made, 0.0) == Brought(2, 1)
+
+
+def test_the_history_says_what_the_summary_says_of_the_same_changes() -> None:
+    """Whoever compares the page with the report finds one figure."""
+    scaling = grown(60.0, 3, seconds=4.0, pause_seconds=(1.5,), decision=1)
+    speed, trainers = [100.0] * 32 + [250.0] * 40, [1.0] * 32 + [3.0] * 40
+    lines = job(speed, [1.0] * 72, trainers)
+    windows = windows_of(lines, {}, {}, {}, 1.0, NOTHING)
+    changes = tuple(changes_of([scaling], BEGIN, {1: 300.0}))
+    seen = building.observation(
+        number=2, time=142.0, size=Size(1, 2), limits=Limits(), objective="", deadline_seconds=0.0, model=Model.unknown(),
+        windows=windows, roles=(), hosts=(), one_host=True, slots=(), changes=changes, losses=(),
+        progress=Progress(0, 0), backups=False, copies_bytes=0, hold=False, busy=False, reclaimed=(),
+    )  # fmt: skip
+    told = brought_to_the_summary([seen], 0.1)
+    assert told is not None
+    assert brought_by(lines, windows, [scaling], 0.1).saved_seconds == pytest.approx(
+        -told.account.lost_seconds, abs=1e-3
+    )

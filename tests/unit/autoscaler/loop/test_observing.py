@@ -8,7 +8,8 @@ import pytest
 
 from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.failover.failures import Failures
-from deeprec_ext.autoscaler.loop.observing import changes_of, observe
+from deeprec_ext.autoscaler.loop.observing import observe
+from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.autoscaler.observe.growth import Growth
 from deeprec_ext.autoscaler.observe.observed import Observed
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
