@@ -57,6 +57,9 @@ def test_certificates_decide_who_may_call_what(tmp_path: Path) -> None:
                     assert await code(admin.Scale(pb.ScaleRequest(ps=2))) == expected
                     health = health_pb2_grpc.HealthStub(channel)
                     assert await code(health.Check(health_pb2.HealthCheckRequest())) == grpc.StatusCode.OK
+                    watched = health.Watch(health_pb2.HealthCheckRequest())
+                    assert (await watched.read()).status == health_pb2.HealthCheckResponse.SERVING
+                    watched.cancel()
                     if allowed:
                         assert "deeprec_ext.v1.Admin" in await services(channel)
             async with credentials.open_aio_channel(address, "aimaster.job", "ps", certs) as channel:
