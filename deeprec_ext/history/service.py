@@ -46,6 +46,9 @@ LIMIT = 50
 """Jobs of one answer, where nobody says how many."""
 
 FORGET_SECONDS = 600.0
+BATCH_PAUSE_SECONDS = 0.1
+"""Between batches of what is forgotten: others write, too."""
+
 CERTIFICATES_SECONDS = 60.0
 """How often files of certificates are looked at."""
 
@@ -122,6 +125,7 @@ class Service:
         if not isinstance(uid, str) or not 0 < len(uid) <= TEXT_MAX or not uid.isprintable():
             raise Refused(400, f"uid: the job's own, of 1 to {TEXT_MAX} characters")
         job = from_values(values.get("job"))
+        job = dataclasses.replace(job, finished=min(job.finished, time.time()))  # else it would be the newest for ever
         added = await asyncio.to_thread(self._database.add, caller.namespace, uid, job)
         return JSONResponse({"added": added}, 201 if added else 200)
 
@@ -227,11 +231,20 @@ def _shown(listener: socket.socket) -> tuple[str, int]:
 async def _forget(database: Database, retention: Retention) -> None:
     while True:
         try:
-            if gone := await asyncio.to_thread(database.forget, retention, time.time()):
+            if gone := await forget_all(database, retention):
                 log.info("%d old jobs were forgotten", gone)
         except HistoryError as error:
             log.warning("%s", error)
         await asyncio.sleep(FORGET_SECONDS)
+
+
+async def forget_all(database: Database, retention: Retention) -> int:
+    """What is too old or too much, batch by batch until nothing is; returns how many. Raises HistoryError."""
+    total = 0
+    while gone := await asyncio.to_thread(database.forget, retention, time.time()):
+        total += gone
+        await asyncio.sleep(BATCH_PAUSE_SECONDS)
+    return total
 
 
 async def _renew(context: ssl.SSLContext, certificates: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import http.client
@@ -21,8 +22,9 @@ from deeprec_ext.autoscaler.history.history import HistoryError
 from deeprec_ext.errors import UsageError
 from deeprec_ext.history import client, identities
 from deeprec_ext.history.client import Service, service_at, within
+from deeprec_ext.history.database import Database, Retention
 from deeprec_ext.history.identities import SERVER_NAME, client_context
-from deeprec_ext.history.service import BODY_BYTES_MAX
+from deeprec_ext.history.service import BODY_BYTES_MAX, forget_all
 from deeprec_ext.security.authority import create_certificates, renew
 from tests.unit.history.jobs import FINISHED, job
 from tests.unit.history.serving import Serving, serving
@@ -240,6 +242,24 @@ def test_old_jobs_go(url: str, tmp_path: Path) -> None:
         while second.admin.jobs()[0]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+def test_what_is_too_much_goes_at_once_however_much_it_is(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deeprec_ext.history.database.DELETED_AT_ONCE", 2)
+    with contextlib.closing(Database(url)) as database:
+        for number in range(12):
+            database.add("ads", f"u{number}", job(number))
+        assert asyncio.run(forget_all(database, Retention(jobs=3))) == 9
+        assert [one.job.finished - FINISHED for one in database.jobs()[0]] == [11, 10, 9]
+
+
+def test_a_job_cannot_have_ended_later_than_now(service: Serving, tmp_path: Path) -> None:
+    """It would be the newest for ever, and those that end after it would be forgotten first."""
+    ads = service.writer("ads", tmp_path / "ads")
+    ads.add("u1", job(10 * 365 * 86_400))
+    ads.add("u2", job(1))
+    first, second = (one.job for one in service.admin.jobs()[0])
+    assert time.time() - 60 < first.finished <= time.time() and second == job(1)
 
 
 def test_certificates_of_a_new_authority_are_taken_without_a_restart(tmp_path: Path) -> None:
