@@ -153,7 +153,10 @@ def _history(store: Store) -> dict[str, Any]:
 
 def _decisions(store: Store) -> list[dict[str, Any]]:
     """From the events that tell of them; what came of one, from its scalings."""
-    query = "SELECT time, type, json FROM events WHERE type IN ('decision', 'decision_refused') ORDER BY sequence DESC LIMIT ?"
+    query = (
+        "SELECT time, type, json FROM events WHERE type IN ('decision', 'decision_refused', 'decision_failed') "
+        "ORDER BY sequence DESC LIMIT ?"
+    )
     rows = [(time, type_, read_fields(text)) for time, type_, text in store.rows(query, (HISTORY_MAX,))]
     outcomes: dict[int, str] = {}
     for (text,) in store.rows("SELECT json FROM scalings ORDER BY id DESC LIMIT ?", (HISTORY_MAX,)):
@@ -162,8 +165,8 @@ def _decisions(store: Store) -> list[dict[str, Any]]:
         if outcomes.get(one.decision, "committed") == "committed":
             outcomes[one.decision] = outcome
     for _, type_, event in rows:
-        if type_ == "decision_refused":
-            outcomes[event["number"]] = f"refused: {event.get('reason', '')}"
+        if type_ != "decision":
+            outcomes[event["number"]] = f"{type_.removeprefix('decision_')}: {event.get('reason', '')}"
     return [
         {**event, "time": round(time, 3), "outcome": outcomes.get(event["number"], "")}
         for time, type_, event in reversed(rows) if type_ == "decision"

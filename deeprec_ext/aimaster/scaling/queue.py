@@ -71,8 +71,7 @@ class ScalingQueue:
         job = self._job
         if job.ending:
             raise UsageError(f"the job is {job.ending}; it is not scaled any more")
-        running = [self.running.scaling] if self.running is not None else self.interrupted
-        scaling = parse_request(job, request, [*running, *self.queue])
+        scaling = parse_request(job, request, self.under_way())
         if scaling is None:
             return pb.ScaleReply(message="no-op: the job has that size already")
         if weights and len(weights) != job.spec.slots:
@@ -115,9 +114,14 @@ class ScalingQueue:
                 self.ended[number] = dataclasses.replace(scaling, **pause_changes(scaling, report))
                 self._job.store.save_scaling(self.ended[number])
 
-    def records(self) -> list[Scaling]:
+    def under_way(self) -> list[Scaling]:
+        """The one that runs (or that an AIMaster before has left half-done), then those that wait."""
         running = [self.running.scaling] if self.running is not None else self.interrupted
-        return [*self.ended, *running, *self.queue]
+        return [*running, *self.queue]
+
+    def records(self) -> list[Scaling]:
+        """Those that have ended (the newest), then those under way."""
+        return [*self.ended, *self.under_way()]
 
     # ------------------------------------------------------------------------------------------------ running
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from deeprec_ext.aimaster.core.records import Scaling, parse_name
+from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.metrics.hosts import HostUse
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
@@ -25,7 +25,7 @@ from deeprec_ext.autoscaler.observe.growth import Growth
 from deeprec_ext.autoscaler.observe.observed import Observed, Size, Window
 from deeprec_ext.autoscaler.observe.windows import Windows
 from deeprec_ext.autoscaler.policy.decision import Decision
-from deeprec_ext.errors import DeepRecError
+from deeprec_ext.errors import UsageError, one_line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 KEEP_RECORDED_SECONDS = 300.0
 """Decisions to change nothing are recorded so often, and whenever the one before changed something."""
+
+SAY_AGAIN_SECONDS = 600.0
+"""What fails at every tick is said so often."""
 
 REPLACED_MAX = 24
 """Replacements of one decision: the queue of scalings has room for them, and for requests by hand."""
@@ -59,10 +62,9 @@ class _Pending:
     """A decision whose scalings have not all ended, or whose effect is not measured yet."""
 
     decision: Decision
-    scalings: list[int]
+    open: set[int] = field(default_factory=set)  # numbers of scalings
+    ends: list[tuple[str, str]] = field(default_factory=list)  # (outcome, reason) of each part of it that has ended
     ended_at: float | None = None  # seconds since the start of the job
-    outcome: str = ""
-    reason: str = ""
 
 
 class Autoscaler:
@@ -87,6 +89,9 @@ class Autoscaler:
         self._pending: _Pending | None = None
         self._last_change = True  # a first `keep` is recorded: it says why nothing happens
         self._kept_at = float("-inf")
+        self._due = 0.0  # seconds since the start of the job
+        self._blind = False  # the last look failed
+        self._said: dict[type[Exception], float] = {}
         self.latest_decision: Decision | None = None
 
     def start(self) -> Size:
@@ -106,25 +111,41 @@ class Autoscaler:
     # ------------------------------------------------------------------------------------------------ the loop
 
     async def run(self) -> None:
-        due = 0.0
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            self._look()
-            self._follow_up()
-            now, measured = self._now(), self._windows.fresh()
-            if (measured or now >= due) and self._job.cluster.live and not self._job.ending:
-                due = now + self._job.settings.decide_seconds
-                try:
-                    await self.decide_now()
-                except Exception:  # training goes on without decisions; the next look may fare better
-                    log.exception("the autoscaler could not decide")
+            try:
+                await self._turn()
+            except Exception as error:  # training goes on without decisions; the next look may fare better
+                self._say(error)
+
+    async def _turn(self) -> None:
+        """One tick. After a look or a follow-up that failed nothing is decided: it would be from what is no more so."""
+        self._look()
+        self._follow_up()
+        now, measured = self._now(), self._windows.fresh()
+        if (measured or now >= self._due) and self._job.cluster.live and not self._job.ending:
+            self._due = now + self._job.settings.decide_seconds
+            await self.decide_now()
+
+    def _say(self, error: Exception) -> None:
+        now = self._now()
+        if now < self._said.get(type(error), float("-inf")) + SAY_AGAIN_SECONDS:
+            return
+        self._said[type(error)] = now
+        log.error("the autoscaler could not look at the job, or decide", exc_info=error)
+        text = f"the autoscaler has failed and tries again; until then the size stays as it is: {one_line(error)}"
+        try:
+            self._job.event("warning", text=text)
+        except Exception:
+            log.exception("nor could it be told")
 
     def _now(self) -> float:
         return max(0.0, self._job.clock.wall() - self._job.started)
 
     def _look(self) -> None:
         """One tick for the windows and the growth of memory."""
-        job = self._job
+        job, missed = self._job, self._blind
+        self._blind = True
         self._growth.observe(
             self._now(),
             {
@@ -138,7 +159,8 @@ class Autoscaler:
         host = self._only_host()
         waiting = [self._latest(member.name).get("input_wait_share", 0.0) for member in trainers]
         self._windows.observe(
-            self._now(), size_of(job), {m.incarnation: m.heartbeat.examples for m in trainers}, quiet=self._quiet(),
+            self._now(), size_of(job), {m.incarnation: m.heartbeat.examples for m in trainers},
+            quiet=self._quiet() and not missed,  # what was not looked at may have been disturbed
             preparing=any(member.heartbeat.preparing for member in trainers),
             examples_per_step=examples_per_step(trainers), busy_share=max(ps, default=0.0),
             input_wait_share=sum(waiting) / len(waiting) if waiting else 0.0,
@@ -146,6 +168,7 @@ class Autoscaler:
             ps_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in job.members if m.role == pb.PS},
             host_cores=host.cores if host is not None else 0.0, others_cores=host.others_cores if host is not None else 0.0,
         )  # fmt: skip
+        self._blind = False
 
     def _only_host(self) -> HostUse | None:
         """The one that all PS and trainers are on; None: there are several, of which one alone may have told, or none has."""
@@ -227,26 +250,36 @@ class Autoscaler:
     # ------------------------------------------------------------------------------------------------ carrying out
 
     async def _carry_out(self, decision: Decision) -> None:
-        pending = _Pending(decision, [])
-        self._pending = pending
+        """What goes wrong is the decision's outcome; what was queued before goes on, and is waited for."""
+        self._pending = pending = _Pending(decision)
+        before = max((one.id for one in self._scalings.records()), default=0)
+        requests: list[tuple[pb.ScaleRequest, tuple[float, ...]]] = []
+        trouble = "", ""
         try:
             resized = await self._resize_roles(decision)
             requests = _requests(decision, size_of(self._job))
             if not self._resizes_in_place:
                 requests += self._replacements(decision, resized)
             for request, weights in requests:
-                reply = await self._scalings.request(request, decision=decision.number, weights=weights)
-                if reply.scaling_id:
-                    pending.scalings.append(reply.scaling_id)
-        except DeepRecError as error:
-            pending.outcome, pending.reason = "refused", str(error)
-            self._job.event("decision_refused", number=decision.number, reason=str(error))
-        if not pending.scalings:
-            pending.ended_at = self._now()
-            pending.outcome = pending.outcome or "committed"
+                await self._scalings.request(request, decision=decision.number, weights=weights)
+        except UsageError as error:
+            trouble = "refused", str(error)
+        except Exception as error:
+            log.exception("decision %d could not be carried out", decision.number)
+            trouble = "failed", one_line(error)
+        ours = [one for one in self._scalings.records() if one.decision == decision.number and one.id > before]
+        pending.open = {one.id for one in ours if one.kind != "resize"}
+        if trouble[0] and not 0 < len(requests) <= len(pending.open):  # else all of it was queued before the error
+            pending.ends.append(trouble)
+        self._settle(pending)
+        if pending.ends and pending.ends[0] == trouble:
+            self._job.event(f"decision_{trouble[0]}", number=decision.number, reason=trouble[1])
 
     async def _resize_roles(self, decision: Decision) -> list[str]:
-        """CPU and memory per pod, where they differ from what is requested now; which roles. Raises UsageError."""
+        """CPU and memory per pod, where they differ from what is requested now; which roles.
+
+        Raises UsageError where that cannot be, UnreachableError where nobody answers.
+        """
         job, size, resized = self._job, decision.size, []
         for role in ("ps", "worker"):
             names = f"{role}_cpu", f"{role}_memory_bytes"
@@ -256,8 +289,12 @@ class Autoscaler:
             began, reason = job.clock.wall(), f"decision {decision.number}: {decision.reason}"
             try:
                 await self._resize(role, cpu, memory)
-            except DeepRecError as error:
+            except UsageError as error:
                 self._scalings.resized(role, decision.number, reason, began, "refused", str(error))
+                raise
+            except Exception as error:
+                why = f"it is not known whether it was done: {one_line(error)}"
+                self._scalings.resized(role, decision.number, reason, began, "refused", why)
                 raise
             job.set_requests(dataclasses.replace(job.requests, **dict(zip(names, wanted))))
             self._scalings.resized(role, decision.number, reason, began, "committed")
@@ -279,13 +316,23 @@ class Autoscaler:
         if pending is None:
             return
         if pending.ended_at is None:
-            ended = {one.id: one for one in self._scalings.records() if one.id in pending.scalings and one.outcome}
-            if len(ended) == len(pending.scalings):
-                pending.ended_at = self._now()
-                pending.outcome, pending.reason = _together([ended[number] for number in pending.scalings])
-            return
-        if any(window.start >= pending.ended_at for window in self._windows.all()):
+            self._settle(pending)
+        elif any(window.start >= pending.ended_at for window in self._windows.all()):
             self._conclude()
+
+    def _settle(self, pending: _Pending) -> None:
+        """Takes over what has ended of it since."""
+        ended = pending.open - {one.id for one in self._scalings.under_way()}
+        known = {one.id: one for one in self._scalings.ended}
+        if not ended <= known.keys():  # the queue knows the newest
+            known = {one.id: one for one in self._job.store.scalings()}
+        for number in sorted(ended):
+            one = known.get(number)
+            end = (one.outcome, one.reason) if one is not None and one.outcome else None
+            pending.ends.append(end or ("failed", f"it is not known how scaling {number} has ended"))
+        pending.open -= ended
+        if not pending.open:
+            pending.ended_at = self._now()
 
     def _conclude(self) -> None:
         """The last decision's outcome, with the newest window since it was carried out (0: none was measured)."""
@@ -294,7 +341,7 @@ class Autoscaler:
             return
         after = [w for w in self._windows.all() if pending.ended_at is not None and w.start >= pending.ended_at]
         rate = after[-1].examples_per_second if after else 0.0
-        self._record.outcome(pending.decision.number, pending.outcome, pending.reason, rate)
+        self._record.outcome(pending.decision.number, *_together(pending.ends), rate)
 
 
 def _only_trains(heartbeat: pb.Heartbeat) -> bool:
@@ -316,10 +363,10 @@ def _requests(decision: Decision, present: Size) -> list[tuple[pb.ScaleRequest, 
     return [(pb.ScaleRequest(ps=ps, workers=workers, reason=reason), weights)]
 
 
-def _together(scalings: list[Scaling]) -> tuple[str, str]:
-    """The worst outcome of several, with its reason."""
-    for outcome in ("rolled_back", "refused"):
-        for one in scalings:
-            if one.outcome == outcome:
-                return outcome, one.reason
+def _together(ends: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """The worst (outcome, reason) of several; of none, committed: nothing had to be done."""
+    for outcome in ("failed", "rolled_back", "refused"):
+        for end in ends:
+            if end[0] == outcome:
+                return end
     return "committed", ""

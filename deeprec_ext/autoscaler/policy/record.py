@@ -59,7 +59,7 @@ class Outcome:
     """What came of a decision."""
 
     number: int
-    outcome: str  # committed, rolled_back, refused
+    outcome: str  # committed, rolled_back, refused; failed: by an error, part of it may have been done
     reason: str = ""
     examples_per_second_after: float = 0.0  # of the newest window after it; 0: not measured
 

@@ -27,7 +27,7 @@ POINTS = 400
 EVENTS_MAX = 10_000
 EVENT_TYPES = (
     "warning", "refusal", "set_aside", "peer_backups_complete", "disk_backup", "disk_backup_dropped", "disk_restored",
-    "decision", "decision_refused", "notice", "suspect",
+    "decision", "decision_refused", "decision_failed", "notice", "suspect",
 )  # fmt: skip
 METRICS = (
     ("steps_per_second", "examples_per_second", "step_seconds", "step_p95_seconds", "step_longest_seconds", "gate_wait_share",
@@ -114,12 +114,15 @@ def _events(store: Store) -> tuple[Event, ...]:
 
 def _decisions(events: tuple[Event, ...], outcomes: Mapping[int, str]) -> tuple[Decision, ...]:
     """Outcomes are those of the scalings that came of them."""
-    refused = {event.fields.get("number") for event in events if event.type == "decision_refused"}
+    not_done = {
+        event.fields.get("number"): event.type.removeprefix("decision_")
+        for event in events if event.type in ("decision_refused", "decision_failed")
+    }  # fmt: skip
     found = []
     for event in events:
         if event.type == "decision":
             number = event.fields.get("number")
-            outcome = "refused" if number in refused else outcomes.get(int(number), "") if number is not None else ""
+            outcome = not_done.get(number) or (outcomes.get(int(number), "") if number is not None else "")
             rates = (float(event.fields.get(name) or 0.0) for name in ("before", "predicted"))
             found.append(Decision(event.time, str(event.fields.get("action", "")), event.text, outcome, *rates))
     return tuple(found)

@@ -219,14 +219,16 @@ def test_decisions_say_what_came_of_them(tmp_path: Path) -> None:
     play(tmp_path / "none", scenario)
 
     async def some(job: Job, app: ASGIApp) -> None:
-        for number in range(5):
+        for number in range(6):
             job.event("decision", number=number, action="scale", reason=f"because {number}", ps=2, workers=number)
         job.event("decision_refused", number=1, reason="outside of the limits")
+        job.event("decision_failed", number=5, reason="OSError: reset")
         for number, decision, outcome in ((1, 2, "committed"), (2, 2, "rolled_back"), (3, 3, "committed"), (4, 4, "")):
             job.store.save_scaling(Scaling(number, "scale-up", "ps", decision=decision, outcome=outcome))
         found = (await ask(app, "/api/decisions")).json["decisions"]
         assert [(one["number"], one["outcome"]) for one in found] == [
             (0, ""), (1, "refused: outside of the limits"), (2, "rolled_back"), (3, "committed"), (4, "under way"),
+            (5, "failed: OSError: reset"),
         ]  # fmt: skip
         assert found[3]["reason"] == "because 3" and found[3]["workers"] == 3 and found[3]["time"] > 0
 

@@ -64,6 +64,10 @@ def scale(action: str = "scale", **size: int) -> Callable[[Observed], Decision]:
     )
 
 
+def events(it: World, type_: str) -> list[dict[str, object]]:
+    return [json.loads(row[5]) for row in it.master.job.store.events(0, 10_000) if row[2] == type_]
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TICK_SECONDS", 0.02)
@@ -284,6 +288,118 @@ def test_a_policy_that_fails_leaves_the_job_alone(tmp_path: Path) -> None:
         assert script.outcomes[0][1] == "committed"
 
     play(tmp_path, script, scenario)
+
+
+def test_an_error_in_a_look_is_said_once_and_the_next_look_goes_on(tmp_path: Path) -> None:
+    script = Script(scale(workers=2))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        looks: list[str] = []
+
+        def explode(subject: str) -> dict[str, float]:
+            looks.append(subject)
+            raise KeyError(subject)
+
+        await it.until(lambda: scaler._windows._open is not None)
+        latest, scaler._latest = scaler._latest, explode
+        seen = len(script.seen)
+        await it.until(lambda: len(looks) > 3)
+        assert len(script.seen) <= seen + 1 and scaler._windows._open is not None, "nothing is decided blindly"
+        scaler._latest = latest
+        await it.until(lambda: scaler._windows._open is None)  # what went on meanwhile belongs to no window
+        await it.until(lambda: bool(script.outcomes))
+        assert script.outcomes[0][1] == "committed"
+        [said] = events(it, "warning")
+        assert "KeyError" in said["text"] and "tries again" in said["text"]
+
+    play(tmp_path, script, scenario)
+
+
+def test_an_error_in_following_up_is_no_end(tmp_path: Path) -> None:
+    script = Script(scale(workers=2))
+    noted = script.outcome
+
+    def explode(number: int, outcome: str, reason: str, examples_per_second: float) -> None:
+        script.outcome = noted  # type: ignore[method-assign]
+        script.steps.append(scale(workers=1))
+        raise RuntimeError("no disk")
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        script.outcome = explode  # type: ignore[method-assign]
+        await it.until(lambda: bool(script.outcomes))
+        assert not script.steps and len(it.master.job.store.scalings()) == 2
+        assert "no disk" in str(events(it, "warning")[0]["text"])
+
+    play(tmp_path, script, scenario)
+
+
+def test_what_ends_in_an_error_is_noted_as_failed(tmp_path: Path) -> None:
+    script = Script(scale("resize", worker_memory_bytes=1 << 30))
+
+    async def break_(name: str, cpu: float, memory_bytes: int) -> None:
+        raise OSError("the connection was reset")
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        scaler._resize = break_
+        await it.until(lambda: bool(script.outcomes))
+        assert script.outcomes[0][1:3] == ("failed", "OSError: the connection was reset")
+        change = script.seen[-1].changes[-1]
+        assert (change.kind, change.outcome) == ("resize", "refused"), "the policy does not try it at once again"
+        assert events(it, "decision_failed")[0]["number"] == script.outcomes[0][0] and not events(it, "warning")
+
+    play(tmp_path, script, scenario)
+
+
+def test_what_was_queued_before_an_error_has_the_outcome_of_its_scaling(tmp_path: Path) -> None:
+    script = Script(scale(workers=2))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        request = it.master.scalings.request
+
+        async def lose_the_answer(*arguments: object, **named: object) -> None:
+            await request(*arguments, **named)  # type: ignore[arg-type]
+            raise RuntimeError("the answer is lost")
+
+        it.master.scalings.request = lose_the_answer  # type: ignore[assignment, method-assign]
+        await it.until(lambda: bool(script.outcomes))
+        number, outcome, reason, rate = script.outcomes[0]
+        assert (outcome, reason) == ("committed", "") and rate > 0, "its effect is measured, too"
+        assert [one.decision for one in it.master.job.store.scalings()] == [number]
+
+    play(tmp_path, script, scenario)
+
+
+def test_an_error_before_a_scaling_is_queued_is_a_failure(tmp_path: Path) -> None:
+    script = Script(scale(workers=2))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        async def fail(*arguments: object, **named: object) -> None:
+            raise RuntimeError("no")
+
+        it.master.scalings.request = fail  # type: ignore[assignment, method-assign]
+        await it.until(lambda: bool(script.outcomes))
+        assert script.outcomes[0][1:3] == ("failed", "RuntimeError: no")
+
+    play(tmp_path, script, scenario)
+
+
+def test_scalings_that_the_queue_has_forgotten_are_asked_of_the_store(tmp_path: Path) -> None:
+    """A decision can replace more processes than the queue keeps scalings that have ended."""
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.scale(workers=2)
+        await it.ended()
+        [scaling] = it.master.job.store.scalings()
+        it.master.scalings.ended.clear()
+        decision = Decision(9, 1.0, "replace", Size(2, 2), "a test")
+        pending = module._Pending(decision, {scaling.id})
+        scaler._settle(pending)
+        assert pending.ends == [("committed", "")] and pending.ended_at is not None
+        pending = module._Pending(decision, {scaling.id, 77})
+        scaler._settle(pending)
+        assert pending.ends == [("committed", ""), ("failed", "it is not known how scaling 77 has ended")]
+
+    play(tmp_path, Script(), scenario)
 
 
 def test_other_limits_go_to_the_backend_and_into_the_next_observation(tmp_path: Path) -> None:
