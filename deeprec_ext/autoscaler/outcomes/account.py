@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.autoscaler.outcomes.conditions import Comparable
-from deeprec_ext.autoscaler.outcomes.trials import Counts, Stay, rate_near
+from deeprec_ext.autoscaler.outcomes.trials import Counts, Rates, Stay
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,19 @@ def account(past: Sequence[Stay], windows: Sequence[Comparable], now: float, dis
     past: as `trials.stays` has it, oldest first.
     disturbance: share of throughput that a change takes while it goes on.
     """
-    first_rate = rate_near(past[0], windows)
+    rates = Rates(windows)
+    first_rate = rates.near(past[0])
     if len(past) < 2 or not first_rate:
         return Account(past[0].counts, first_rate, 0.0, first_rate)
     began = max(0.0, past[1].start - past[1].change_seconds)
     trained = 0.0  # of the first size's rate, in seconds
     for before, after in zip(past, past[1:]):  # the change goes on at the size before
         start = max(began, before.start)
-        speed = (rate_near(before, windows) or first_rate) / first_rate
+        speed = (rates.near(before) or first_rate) / first_rate
         changing = min(after.change_seconds, max(0.0, after.start - start))
         trained += speed * max(0.0, after.start - start - disturbance * changing - after.standstill)
     last = past[-1]
-    trained += (rate_near(last, windows) or first_rate) / first_rate * max(0.0, min(now, last.end) - last.start)
+    trained += (rates.near(last) or first_rate) / first_rate * max(0.0, min(now, last.end) - last.start)
     seconds = max(0.0, now - began)
     rate = first_rate * trained / seconds if seconds > 0 and math.isfinite(trained) else first_rate
     return Account(past[0].counts, first_rate, seconds, rate)

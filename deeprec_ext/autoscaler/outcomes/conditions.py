@@ -9,7 +9,10 @@ taken in proportion, the less sure is it. Without such a size it is not compared
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import statistics
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +33,14 @@ DOUBT = 0.5
 """Relative error of a rate that was brought to another era, by how far the eras are apart."""
 
 
+SUM_ERROR = 1e-9
+"""Relative error of sums: places that are as good but for this are as good, and the first counts."""
+
+DEPTH_MAX = 32
+"""Of shifts found within stretches between shifts: shifts that come evenly are found at a tenth of it, and the time that the
+search takes is bounded, whatever comes."""
+
+
 @dataclass(frozen=True)
 class Comparable:
     """A window, and its throughput as it would be now."""
@@ -46,20 +57,26 @@ def comparable(windows: Sequence[Window]) -> tuple[Comparable, ...]:
         return tuple(Comparable(window, window.examples_per_second, 0.0) for window in windows)
     eras: list[list[Window]] = [[] for _ in range(len(shifts) + 1)]
     for window in windows:
-        eras[sum(shift <= window.start for shift in shifts)].append(window)
+        eras[bisect_right(shifts, window.start)].append(window)
+    level = _others(eras[-1])
+    described = [(era, _rates(era), era is eras[-1] or _alike(_others(era), level)) for era in reversed(eras)]
+    described.sort(key=lambda one: not one[2])  # what is like the present first, and of that the newest
+    having: dict[Key, list[int]] = {}  # places in `described` of the eras that have a size
+    for at, (_, rates, _) in enumerate(described):
+        for key in rates:
+            having.setdefault(key, []).append(at)
     found: list[Comparable] = []
     now: dict[Key, float] = {}  # examples per second, of sizes of which it is known
-    pending = [(era, _rates(era), _alike(era, eras[-1])) for era in reversed(eras)]
-    pending.sort(key=lambda one: not one[2])  # what is like the present first, and of that the newest
-    while pending:
-        at = next(
-            (at for at, (_, rates, alike) in enumerate(pending) if alike or not now.keys().isdisjoint(rates)), None
-        )
-        if at is None:
-            break
-        era, rates, _ = pending.pop(at)
+    due = [at for at, (_, _, alike) in enumerate(described) if alike]  # a heap: of those that can be linked the first
+    seen = set(due)
+    while due:
+        era, rates, _ = described[heapq.heappop(due)]
         factor = statistics.median([now[key] / rate for key, rate in rates.items() if key in now] or [1.0])
-        now = {**{key: factor * rate for key, rate in rates.items()}, **now}
+        for key in rates.keys() - now.keys():
+            now[key] = factor * rates[key]
+            for at in set(having[key]) - seen:
+                seen.add(at)
+                heapq.heappush(due, at)
         drift = DOUBT * abs(factor - 1)
         found += [Comparable(one, one.examples_per_second * factor, drift) for one in era]
     return tuple(sorted(found, key=lambda one: one.window.start))
@@ -96,34 +113,61 @@ def _shifts(windows: Sequence[Window]) -> list[float]:
     return sorted(found)
 
 
-def _splits(values: Sequence[float], side: int, least: Callable[[float, float], float], first: int = 0) -> list[int]:
-    """Places before which the level of a series has shifted.
+def _splits(
+    values: Sequence[float], side: int, least: Callable[[float, float], float], first: int = 0, depth: int = DEPTH_MAX
+) -> list[int]:
+    """Places before which the level of a series has shifted, ascending.
 
     Args:
         side: values on each side of a shift, at least.
         least: difference of two levels that is a shift.
     """
-    if len(values) < 2 * side or max(values) - min(values) < least(min(values), max(values)):
+    if len(values) < 2 * side or max(values) - min(values) < least(min(values), max(values)) or not depth:
         return []
-    at = min(range(side, len(values) - side + 1), key=lambda at: _scatter(values[:at]) + _scatter(values[at:]))
+    to, since = _scatters(values), _scatters(values[::-1])[::-1]
+    both = [to[at] + since[at] for at in range(side, len(values) - side + 1)]
+    least_scatter = min(both) + SUM_ERROR * to[-1]
+    at = side + next(place for place, scatter in enumerate(both) if scatter <= least_scatter)
     before, after = statistics.median(values[:at]), statistics.median(values[at:])
-    within = (_scatter(values[:at]) + _scatter(values[at:])) / len(values)
-    if abs(after - before) < max(least(before, after), DEVIATIONS * within):
+    within = sum(abs(value - before) for value in values[:at]) + sum(abs(value - after) for value in values[at:])
+    if abs(after - before) < max(least(before, after), DEVIATIONS * within / len(values)):
         return []
-    return [*_splits(values[:at], side, least, first), first + at, *_splits(values[at:], side, least, first + at)]
+    return [
+        *_splits(values[:at], side, least, first, depth - 1), first + at,
+        *_splits(values[at:], side, least, first + at, depth - 1),
+    ]  # fmt: skip
 
 
-def _alike(era: Sequence[Window], present: Sequence[Window]) -> bool:
-    """Whether others used as much of the hosts then as now; the present one is like itself."""
-    loads = [
-        [window.others_cores / window.host_cores for window in one if window.host_cores > 0] for one in (era, present)
-    ]
-    return era is present or (all(loads) and abs(statistics.median(loads[0]) - statistics.median(loads[1])) < CHANGED)
+def _scatters(values: Sequence[float]) -> list[float]:
+    """Sum of the distances from their median, of the first 0, 1, 2, ... values; all in n log n.
+
+    The smaller half of the values so far and the larger one are heaps, of which only the sums and the middle are needed.
+    """
+    lower: list[float] = []  # negated; one more than `upper`, or as many
+    upper: list[float] = []
+    found, sums = [0.0], [0.0, 0.0]
+    for value, odd in zip(values, itertools.cycle((True, False))):
+        if odd:  # the least of the larger half goes to the smaller one
+            moved = heapq.heappushpop(upper, value)
+            heapq.heappush(lower, -moved)
+            sums[0], sums[1] = sums[0] + moved, sums[1] + (value - moved)
+        else:
+            moved = -heapq.heappushpop(lower, -value)
+            heapq.heappush(upper, moved)
+            sums[0], sums[1] = sums[0] + (value - moved), sums[1] + moved
+        found.append(max(0.0, sums[1] - sums[0] + (-lower[0] if odd else 0.0)))
+    return found
 
 
-def _scatter(rates: Sequence[float]) -> float:
-    middle = statistics.median(rates)
-    return sum(abs(rate - middle) for rate in rates)
+def _others(era: Sequence[Window]) -> float | None:
+    """Share of the hosts that others used; None: not known."""
+    loads = [window.others_cores / window.host_cores for window in era if window.host_cores > 0]
+    return statistics.median(loads) if loads else None
+
+
+def _alike(then: float | None, now: float | None) -> bool:
+    """Whether others used as much of the hosts then as now."""
+    return then is not None and now is not None and abs(then - now) < CHANGED
 
 
 def _rates(windows: Sequence[Window]) -> dict[Key, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -86,15 +87,44 @@ def stays(size: Size, changes: Sequence[Change]) -> list[Stay]:
     return found[::-1]
 
 
+class Rates:
+    """Throughput of stays, each window of which is looked at once. Args: windows: oldest first."""
+
+    def __init__(self, windows: Sequence[Comparable]) -> None:
+        self._windows: dict[Counts, list[Comparable]] = {}
+        for one in windows:
+            self._windows.setdefault(counts_of(one.window.size), []).append(one)
+        self._starts = {counts: [one.window.start for one in group] for counts, group in self._windows.items()}
+        self._at_any_time: dict[Counts, float] = {}
+
+    def within(self, stay: Stay) -> list[Comparable]:
+        """Its own windows."""
+        starts = self._starts.get(stay.counts, [])
+        first, end = bisect_left(starts, stay.start - 1e-3), bisect_left(starts, stay.end)
+        return self._windows[stay.counts][first:end] if first < end else []
+
+    def near(self, stay: Stay) -> float:
+        """Median of a stay; where its own windows are forgotten, of its counts at any time. 0: not known."""
+        own = self.within(stay)
+        return statistics.median(one.rate for one in own) if own else self.at_any_time(stay.counts)
+
+    def at_any_time(self, counts: Counts) -> float:
+        """Median of a size, whenever the job had it. 0: not known."""
+        if counts not in self._at_any_time:
+            rates = [one.rate for one in self._windows.get(counts, [])]
+            self._at_any_time[counts] = statistics.median(rates) if rates else 0.0
+        return self._at_any_time[counts]
+
+
 def trials(past: Sequence[Stay], windows: Sequence[Comparable]) -> list[Trial]:
     """Of the changes that decisions made, oldest first."""
-    found = []
+    found, rates = [], Rates(windows)
     for number, (before, after) in enumerate(zip(past, past[1:])):
         if after.decision < 0:
             continue
-        old, new = rate_near(before, windows), rate_near(after, windows)
+        old, new = rates.near(before), rates.near(after)
         gained = new / old - 1 if old and new else None
-        foretold = _foretold(after, before, old, windows)
+        foretold = _foretold(after, before, old, rates)
         following = past[number + 2] if number + 2 < len(past) else None
         taken_back = (
             following is not None and following.counts == before.counts
@@ -103,13 +133,6 @@ def trials(past: Sequence[Stay], windows: Sequence[Comparable]) -> list[Trial]:
         failed = _failed(gained, foretold, direction(before.counts, after.counts)) if gained is not None else taken_back
         found.append(Trial(after.start, after.decision, before.counts, after.counts, foretold, gained, failed))
     return found
-
-
-def rate_near(stay: Stay, windows: Sequence[Comparable]) -> float:
-    """Median throughput of a stay; where its own windows are forgotten, of its counts at any time. 0: not known."""
-    own = [one.rate for one in windows if counts_of(one.window.size) == stay.counts and _within(one, stay)]
-    rates = own or [one.rate for one in windows if counts_of(one.window.size) == stay.counts]
-    return statistics.median(rates) if rates else 0.0
 
 
 def failures(past: Sequence[Trial], towards: Counts) -> list[Trial]:
@@ -130,16 +153,9 @@ def _sign(value: int) -> int:
     return (value > 0) - (value < 0)
 
 
-def _within(one: Comparable, stay: Stay) -> bool:
-    return stay.start - 1e-3 <= one.window.start < stay.end
-
-
-def _foretold(after: Stay, before: Stay, old: float, windows: Sequence[Comparable]) -> float | None:
+def _foretold(after: Stay, before: Stay, old: float, rates: Rates) -> float | None:
     """As a share of what was measured then: a rate that was foretold under other conditions is of those conditions."""
-    raw = [
-        one.window.examples_per_second for one in windows
-        if counts_of(one.window.size) == before.counts and _within(one, before)
-    ]  # fmt: skip
+    raw = [one.window.examples_per_second for one in rates.within(before)]
     base = statistics.median(raw) if raw else old
     return after.foretold / base - 1 if after.foretold > 0 and base > 0 else None
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from deeprec_ext.autoscaler.observe.observed import Limits, Observed, Size
+from deeprec_ext.autoscaler.observe.observed import Change, Limits, Observed, Size, Window
 from deeprec_ext.autoscaler.outcomes.brought import brought
 from tests.unit.autoscaler.facts import fact
 from tests.unit.autoscaler.outcomes.test_trials import GREW, SEEN, windows
@@ -43,3 +45,24 @@ def test_what_a_change_takes_while_it_goes_on_is_what_the_policy_says():
     little, much = brought(seen, 0.1, until=530.0).account, brought(seen, 0.6, until=530.0).account
     changing = sum(one.seconds for one in GREW)
     assert 0.3 * changing < much.lost_seconds - little.lost_seconds < 0.6 * changing
+
+
+def test_a_month_of_windows_and_changes_is_told_in_a_moment():
+    """43 200 windows of a minute, a change every three hours: each window is looked at a few times, not once per change."""
+    changes = [
+        fact(Change, 10_800.0 * number, "scale-up", "ps", 1 + (number + 1) % 2, 1 + number % 2, "committed", 10.0,
+             decision=number, foretold=150.0) for number in range(1, 240)
+    ]  # fmt: skip
+    seen = [
+        fact(Window, 60.0 * minute, 60.0, Size(1 + minute // 180 % 2, 1), 100.0 + 20 * (minute // 180 % 2) + minute % 3)
+        for minute in range(30 * 1440)
+    ]  # fmt: skip
+    looks = [
+        fact(Observed, 1, 60.0 * (minute + 150), Size(2, 1), Limits(), windows=tuple(seen[minute : minute + 150]),
+             changes=tuple(changes)) for minute in range(0, 30 * 1440, 150)
+    ]  # fmt: skip
+    began = time.process_time()
+    found = brought(looks, 0.1)
+    assert time.process_time() - began < 10
+    assert found.windows == 30 * 1440 and found.account.first_rate == pytest.approx(101, abs=0.5)
+    assert found.account.gained == pytest.approx(0.1, abs=0.01)

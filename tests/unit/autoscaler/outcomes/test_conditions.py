@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import statistics
+import time
 
 import pytest
 
 from deeprec_ext.autoscaler.observe.observed import Size, Window
+from deeprec_ext.autoscaler.outcomes import conditions
 from deeprec_ext.autoscaler.outcomes.conditions import by_size, comparable
 from deeprec_ext.autoscaler.outcomes.measured import key_of
 from tests.unit.autoscaler.facts import fact
@@ -114,3 +117,36 @@ def test_when_the_other_program_has_gone_what_was_measured_before_it_counts_as_i
     found = by_size(comparable(given))
     assert found[key_of(B)].rate == pytest.approx(25_000, rel=0.01) and not found[key_of(B)].drift
     assert found[key_of(A)].rate == pytest.approx(14_000, rel=0.01)
+
+
+# ------------------------------------------------------------------------------------------------ in little time
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_the_first_values_scatter_is_worked_out_for_all_places_at_once(seed):
+    chance = random.Random(seed)
+    values = [chance.choice([chance.gauss(1, 0.1), 1.0, 0.5, 1e6]) for _ in range(chance.randrange(1, 60))]
+    found = conditions._scatters(values)
+    assert found[0] == 0 and len(found) == 1 + len(values)
+    for count in range(1, 1 + len(values)):
+        middle = statistics.median(values[:count])
+        direct = sum(abs(value - middle) for value in values[:count])
+        assert found[count] == pytest.approx(direct, rel=1e-9, abs=1e-9 * max(values))
+
+
+def test_a_shift_in_a_month_is_found_in_a_moment():
+    """43 200 windows of a minute; from the twentieth day on another program takes a core."""
+    loads = [1.0 if minute // 1440 >= 19 else 0.1 for minute in range(30 * 1440)]
+    given = [
+        fact(Window, 60.0 * at, 60.0, A, 100.0 - 40 * (load > 0.5) + at % 2, host_cores=2.0, others_cores=load)
+        for at, load in enumerate(loads)
+    ]
+    began = time.process_time()
+    assert conditions._shifts(given) == [60.0 * 1440 * 19]
+    assert time.process_time() - began < 10, "minutes, where each place looks at all windows"
+
+
+def test_shifts_within_shifts_are_searched_for_only_so_deep():
+    """Each is at the edge of what is left: a thousand would take a thousand looks at nearly all windows."""
+    stairs = [10.0**step for step in range(200) for _ in range(3)]
+    assert len(conditions._splits(stairs, 3, lambda one, other: 0.12 * min(one, other))) == conditions.DEPTH_MAX
