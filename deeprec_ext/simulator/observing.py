@@ -16,7 +16,7 @@ def observe(job: SimulatedJob, number: int, now: float, busy: bool = False) -> O
         deadline_seconds=job.work.deadline_seconds, model=model(job), windows=job.windows, roles=roles(job, now),
         hosts=hosts(job, now), one_host=job.model.host_cores > 0, slots=slots(job), changes=job.changes, losses=job.losses,
         progress=Progress(int(job.done), int(job.work.examples)), backups=job.model.backups,
-        copies_bytes=0, hold=False, busy=busy, reclaimed=job.reclaimed,
+        copies_bytes=0, hold=False, busy=busy, reclaimed=job.reclaimed, first=job.first,
     )  # fmt: skip
 
 

@@ -41,6 +41,7 @@ class SimulatedJob:
 
     def __init__(self, work: Workload, size: Size, luck: Luck, now: float) -> None:
         self.work, self.model, self.luck, self.size = work, work.model, luck, size
+        self.first = size
         self.started = now
         self.done = 0.0
         self.account = Account()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.job.job import Job
@@ -35,6 +35,9 @@ QUEUED_MAX = 32
 RECHECK_SECONDS = 1.0
 """What is queued is looked at so often beside every change of the job: patience may have ended."""
 
+ENDED_KEPT = 20
+"""The newest that have ended, of those that changed counts and of others: replacements of many crowd out no change of size."""
+
 
 class QueueFullError(UsageError):
     """Too many scalings wait already."""
@@ -46,7 +49,7 @@ class ScalingQueue:
     def __init__(self, job: Job, pods: Pods, recovering: Callable[[], bool]) -> None:
         self._job, self._pods, self._recovering = job, pods, recovering
         known = job.store.scalings()
-        self.ended: list[Scaling] = [s for s in known if s.outcome][-20:]
+        self.ended: list[Scaling] = newest_ended([s for s in known if s.outcome])
         self.queue: list[Scaling] = [s for s in known if not s.outcome and s.state == State.STEADY.value]
         self.interrupted: list[Scaling] = [s for s in known if not s.outcome and s.state != State.STEADY.value]
         self.running: ScalingRun | None = None
@@ -141,7 +144,7 @@ class ScalingQueue:
             seconds=max(0.0, job.clock.wall() - began), decision=decision,
         )  # fmt: skip
         job.store.save_scaling(scaling)
-        self.ended = [*self.ended, scaling][-20:]
+        self.ended = newest_ended([*self.ended, scaling])
         tell_ended(job, scaling)
         job.changed.notify()
 
@@ -220,7 +223,7 @@ class ScalingQueue:
         self._retire(run)
 
     def _retire(self, run: ScalingRun) -> None:
-        self.ended = [*self.ended, run.scaling][-20:]
+        self.ended = newest_ended([*self.ended, run.scaling])
         self.running = None
         self._job.lock.give_all_back(holder(run.scaling))
         self._job.changed.notify()
@@ -272,3 +275,12 @@ class ScalingQueue:
         except Exception:
             log.exception("scaling %d could not be undone either", run.scaling.id)
         run.give_back(Hold.GATE, Hold.VIEWS)
+
+
+def newest_ended(ended: Sequence[Scaling]) -> list[Scaling]:
+    """Those that are kept, in their order."""
+    kept = {
+        one.id for of_size in (True, False)
+        for one in [one for one in ended if (one.from_count != one.to_count or one.both) == of_size][-ENDED_KEPT:]
+    }  # fmt: skip
+    return [one for one in ended if one.id in kept]

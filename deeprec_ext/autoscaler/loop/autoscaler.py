@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -24,6 +25,7 @@ from deeprec_ext.autoscaler.observe import building
 from deeprec_ext.autoscaler.observe.growth import Growth
 from deeprec_ext.autoscaler.observe.observed import Observed, Size, Window
 from deeprec_ext.autoscaler.observe.windows import Windows
+from deeprec_ext.autoscaler.outcomes.measured import key_of
 from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.errors import UsageError, one_line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -36,6 +38,9 @@ KEEP_RECORDED_SECONDS = 300.0
 
 SAY_AGAIN_SECONDS = 600.0
 """What fails at every tick is said so often."""
+
+WINDOWS_OF_OUTCOME = 2
+"""From so many at its size, what a change has brought is told; from fewer, where the job goes on to another size."""
 
 REPLACED_MAX = 24
 """Replacements of one decision: the queue of scalings has room for them, and for requests by hand."""
@@ -52,7 +57,7 @@ class Record(Protocol):
 
     def foretold(self) -> dict[int, float]: ...
 
-    def windows(self) -> tuple[Window, ...]: ...
+    def last(self) -> tuple[tuple[Window, ...], Size | None]: ...
 
     next_number: int
 
@@ -84,8 +89,9 @@ class Autoscaler:
         self._decide, self._record = decide, record
         self._foretold = record.foretold()
         self._growth = Growth()
-        self._windows = Windows(seconds=job.settings.window_seconds)
-        self._windows.remember(one for one in record.windows() if one.start + one.seconds <= self._now())
+        known, first = record.last()
+        self._windows = Windows(seconds=job.settings.window_seconds, first=first)
+        self._windows.remember(one for one in known if one.start + one.seconds <= self._now())
         self._pending: _Pending | None = None
         self._last_change = True  # a first `keep` is recorded: it says why nothing happens
         self._kept_at = float("-inf")
@@ -106,6 +112,7 @@ class Autoscaler:
         if self._record.next_number == 0:
             self._record.add(observed, decision)
             self._tell(decision)
+        self._windows.first = decision.size
         return decision.size
 
     # ------------------------------------------------------------------------------------------------ the loop
@@ -202,7 +209,7 @@ class Autoscaler:
         return observe(
             self._job, self._scalings, number=self._record.next_number, windows=self._windows.all(), latest=self._latest,
             growth=self._growth, hold=self._job.held, one_host=self._one_host,
-            foretold=self._foretold,
+            foretold=self._foretold, first=self._windows.first,
         )  # fmt: skip
 
     async def preview(self) -> tuple[Decision, Observed]:
@@ -317,7 +324,10 @@ class Autoscaler:
             return
         if pending.ended_at is None:
             self._settle(pending)
-        elif any(window.start >= pending.ended_at for window in self._windows.all()):
+            return
+        left = any(one.start >= pending.ended_at and not _of(pending, one) for one in self._windows.all())
+        measured = len(self._measured(pending)) == WINDOWS_OF_OUTCOME
+        if left or measured or self._ending() or _together(pending.ends)[0] != "committed":
             self._conclude()
 
     def _settle(self, pending: _Pending) -> None:
@@ -335,17 +345,28 @@ class Autoscaler:
             pending.ended_at = self._now()
 
     def _conclude(self) -> None:
-        """The last decision's outcome, with the newest window since it was carried out (0: none was measured)."""
+        """The last decision's outcome, with what was measured since it was carried out, at the size it led to (0: nothing)."""
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        after = [w for w in self._windows.all() if pending.ended_at is not None and w.start >= pending.ended_at]
-        rate = after[-1].examples_per_second if after else 0.0
-        self._record.outcome(pending.decision.number, *_together(pending.ends), rate)
+        rates = self._measured(pending)
+        self._record.outcome(pending.decision.number, *_together(pending.ends), statistics.median(rates) if rates else 0.0)
+
+    def _measured(self, pending: _Pending) -> list[float]:
+        """Examples per second of the first windows at the size that a change led to; those that are clear, where some are."""
+        if pending.ended_at is None or _together(pending.ends)[0] != "committed":
+            return []
+        after = [one for one in self._windows.all() if one.start >= pending.ended_at and _of(pending, one)]
+        clear = [one for one in after if not one.preparing] or after
+        return [one.examples_per_second for one in clear[:WINDOWS_OF_OUTCOME]]
 
 
 def _only_trains(heartbeat: pb.Heartbeat) -> bool:
     return heartbeat.training and heartbeat.step_epoch > 0
+
+
+def _of(pending: _Pending, window: Window) -> bool:
+    return key_of(window.size) == key_of(pending.decision.size)
 
 
 def _requests(decision: Decision, present: Size) -> list[tuple[pb.ScaleRequest, tuple[float, ...]]]:

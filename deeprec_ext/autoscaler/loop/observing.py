@@ -70,8 +70,9 @@ def observe(
     hold: bool,
     one_host: bool,
     foretold: Mapping[int, float],
+    first: Size | None,
 ) -> Observed:
-    """Times are seconds since the start of the job. `foretold`: examples per second, by number of decision."""
+    """Times are seconds since the start of the job. `foretold`: examples per second, by number of decision. `first`: size."""
     return building.observation(
         number=number, time=max(0.0, job.clock.wall() - job.started), size=size_of(job), limits=limits_of(job.spec),
         objective=job.settings.objective, deadline_seconds=job.settings.deadline_seconds,
@@ -80,7 +81,7 @@ def observe(
         slots=slots_of(job, latest), changes=changes_of(scalings.records(), job.started, foretold),
         losses=losses_of(job.store.failures(), job.started), progress=progress_of(job), backups=job.choices.peer,
         copies_bytes=copies_of(job), hold=hold, busy=scalings.running is not None or bool(scalings.queue),
-        reclaimed=reclaimed_of(job),
+        reclaimed=reclaimed_of(job), first=first,
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def observation(
     *, number: int, time: float, size: Size, limits: Limits, objective: str, deadline_seconds: float, model: Model,
     windows: Iterable[Window], roles: Iterable[RoleUse], hosts: Iterable[Host], one_host: bool,
     slots: Iterable[SlotUse], changes: Sequence[Change], losses: Sequence[Loss], progress: Progress,
-    backups: bool, copies_bytes: int, hold: bool, busy: bool, reclaimed: Iterable[str],
+    backups: bool, copies_bytes: int, hold: bool, busy: bool, reclaimed: Iterable[str], first: Size | None,
 ) -> Observed:  # fmt: skip
     """Of a job that runs. `Observed` says what each value is; changes and losses are given oldest first."""
     return Observed(
@@ -40,6 +40,7 @@ def observation(
         one_host=one_host, slots=tuple(slots), changes=_newest_changes(changes),
         losses=tuple(losses[-LOSSES_KEPT:]), progress=progress, backups=backups,
         copies_bytes=copies_bytes, hold=hold, busy=busy, reclaimed=tuple(sorted(reclaimed)), start="",
+        first=first,
     )  # fmt: skip
 
 
@@ -59,6 +60,7 @@ def before_the_start(
         number=0, time=0.0, size=size, limits=limits, objective=objective, deadline_seconds=deadline_seconds,
         model=Model.unknown(), windows=(), roles=(), hosts=(), one_host=False, slots=(), changes=(), losses=(),
         progress=Progress(0, 0), backups=backups, copies_bytes=0, hold=False, busy=False, reclaimed=(), start=start,
+        first=None,
     )  # fmt: skip
 
 

@@ -223,7 +223,7 @@ class Observed:
     ABSENT: ClassVar[Mapping[str, Any]] = {
         "objective": "fastest", "deadline_seconds": 0.0, "model": Model.unknown(), "windows": (), "roles": (), "hosts": (),
         "one_host": False, "slots": (), "changes": (), "losses": (), "progress": Progress(0, 0), "backups": True,
-        "copies_bytes": 0, "hold": False, "busy": False, "reclaimed": (), "start": "",
+        "copies_bytes": 0, "hold": False, "busy": False, "reclaimed": (), "start": "", "first": None,
     }  # fmt: skip
 
     number: int  # of the decision to be made; 0: before the start
@@ -247,6 +247,7 @@ class Observed:
     busy: bool  # a scaling is under way or queued
     reclaimed: tuple[str, ...]  # roles whose host will be taken away
     start: str  # decision 0: how the size was estimated; empty: it was given
+    first: Size | None  # with which the job began; None: not known
 
     def to_json(self) -> str:
         """One line; equal values give equal bytes."""

@@ -88,4 +88,5 @@ def sane(observed: Observed) -> Observed:
         changes=tuple(sorted(sane_parts(observed.changes), key=attrgetter("time"))),
         losses=tuple(sorted(sane_parts(observed.losses), key=attrgetter("time"))),
         progress=sane_part(observed.progress),
+        first=observed.first if observed.first is not None and sane_size(observed.first) else None,
     )

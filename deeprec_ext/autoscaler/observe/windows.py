@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -59,7 +58,8 @@ class Windows:
 
     seconds: float = 10.0
     settle_seconds: float = 3.0
-    closed: deque[Window] = field(default_factory=lambda: deque(maxlen=KEPT))
+    first: Size | None = None  # with which the job began: its windows are not crowded out by those of other sizes
+    closed: list[Window] = field(default_factory=list)
     _open: _Open | None = None
     _size: Size | None = None
     _settled_at: float = 0.0
@@ -121,7 +121,8 @@ class Windows:
 
     def remember(self, windows: Iterable[Window]) -> None:
         """What was measured before these windows began: by an AIMaster that is gone. Oldest first."""
-        self.closed.extend(windows)
+        for window in windows:
+            self._keep(window)
 
     def fresh(self) -> bool:
         """Whether a window has been closed since this was asked last."""
@@ -143,7 +144,7 @@ class Windows:
             return
         elapsed = window.last - window.start
         self._fresh, self._measured_at = True, window.last
-        self.closed.append(
+        self._keep(
             Window(
                 start=round(window.start, 3), seconds=round(elapsed, 3), size=window.size,
                 examples_per_second=round(sum(window.examples.values()) / elapsed, 3),
@@ -157,9 +158,16 @@ class Windows:
                 others_cores=round(window.others_cores / max(1, window.host_ticks), 3),
             )
         )  # fmt: skip
+
+    def _keep(self, window: Window) -> None:
+        self.closed.append(window)
         same = [one for one in self.closed if one.size == window.size]
         if len(same) > PER_SIZE:
             self.closed.remove(same[0])
+        if len(self.closed) > KEPT:
+            first = (self.first.ps, self.first.workers) if self.first is not None else None
+            others = (one for one in self.closed if (one.size.ps, one.size.workers) != first)
+            self.closed.remove(next(others, self.closed[0]))
 
 
 def _believable(claimed: Collection[float]) -> bool:

@@ -68,7 +68,8 @@ def brought(observed: Sequence[Observed], disturbance: float, until: float = 0.0
     seen: dict[float, Window] = {window.start: window for one in observed for window in one.windows}
     windows = comparable([seen[start] for start in sorted(seen)])
     made: dict[tuple[float, str], Change] = {(one.time, one.role): one for each in observed for one in each.changes}
-    past = stays(observed[-1].size, [made[key] for key in sorted(made)])
+    first = next((one.first for one in observed if one.first is not None), None)
+    past = stays(observed[-1].size, [made[key] for key in sorted(made)], first)
     found = account(past, windows, max(until, observed[-1].time), disturbance)
     if len(past) < 2 or not found.first_rate:
         return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from deeprec_ext.autoscaler.observe.observed import Change, Size
 from deeprec_ext.autoscaler.outcomes.conditions import Comparable
+from deeprec_ext.autoscaler.outcomes.measured import middle_of
 
 Counts = tuple[int, int]
 """(PS, workers)"""
@@ -65,8 +65,13 @@ def counts_of(size: Size) -> Counts:
     return size.ps, size.workers
 
 
-def stays(size: Size, changes: Sequence[Change]) -> list[Stay]:
-    """Of a job of this size now, oldest first. `changes` in the order of time; what one decision has changed is one stay."""
+def stays(size: Size, changes: Sequence[Change], first: Size | None = None) -> list[Stay]:
+    """Of a job of this size now, oldest first; what one decision has changed is one stay.
+
+    Args:
+        changes: in the order of time.
+        first: the size with which the job began. Where changes after it are forgotten, it is taken to have had it until then.
+    """
     found: list[Stay] = []
     end, (ps, workers) = float("inf"), counts_of(size)
     for change in reversed([one for one in changes if one.outcome == "committed" and one.from_count != one.to_count]):
@@ -83,7 +88,11 @@ def stays(size: Size, changes: Sequence[Change]) -> list[Stay]:
             )  # fmt: skip
         end = found[-1].start
         ps, workers = (change.from_count, workers) if change.role == "ps" else (ps, change.from_count)
-    found.append(Stay(0.0, end, (ps, workers)))
+    if first is not None and counts_of(first) != (ps, workers):
+        forgotten = end if found else 0.0
+        found += [Stay(forgotten, end, (ps, workers)), Stay(0.0, forgotten, counts_of(first))]
+    else:
+        found.append(Stay(0.0, end, (ps, workers)))
     return found[::-1]
 
 
@@ -104,15 +113,14 @@ class Rates:
         return self._windows[stay.counts][first:end] if first < end else []
 
     def near(self, stay: Stay) -> float:
-        """Median of a stay; where its own windows are forgotten, of its counts at any time. 0: not known."""
+        """Throughput of a stay; where its own windows are forgotten, of its counts at any time. 0: not known."""
         own = self.within(stay)
-        return statistics.median(one.rate for one in own) if own else self.at_any_time(stay.counts)
+        return middle_of([one.rate for one in own]) if own else self._at_any(stay.counts)
 
-    def at_any_time(self, counts: Counts) -> float:
-        """Median of a size, whenever the job had it. 0: not known."""
+    def _at_any(self, counts: Counts) -> float:
         if counts not in self._at_any_time:
             rates = [one.rate for one in self._windows.get(counts, [])]
-            self._at_any_time[counts] = statistics.median(rates) if rates else 0.0
+            self._at_any_time[counts] = middle_of(rates) if rates else 0.0
         return self._at_any_time[counts]
 
 
@@ -156,7 +164,7 @@ def _sign(value: int) -> int:
 def _foretold(after: Stay, before: Stay, old: float, rates: Rates) -> float | None:
     """As a share of what was measured then: a rate that was foretold under other conditions is of those conditions."""
     raw = [one.window.examples_per_second for one in rates.within(before)]
-    base = statistics.median(raw) if raw else old
+    base = middle_of(raw) if raw else old
     return after.foretold / base - 1 if after.foretold > 0 and base > 0 else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
+from collections.abc import Sequence
 from functools import cached_property
 
 from deeprec_ext.autoscaler.model import throughput
@@ -39,7 +40,11 @@ class Evidence:
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
-        return newest(self.observed.windows, self.policy.windows_per_size, self.policy.sizes_max)
+        return self._newest()
+
+    def _newest(self, here: int = 0) -> tuple[Window, ...]:
+        policy, observed = self.policy, self.observed
+        return newest(observed.windows, policy.windows_per_size, policy.sizes_max, observed.first, here)
 
     @cached_property
     def measured(self) -> dict[Key, Measured]:
@@ -53,7 +58,7 @@ class Evidence:
     @cached_property
     def stays(self) -> list[trials.Stay]:
         """The sizes that the job had, oldest first; the last is the present one."""
-        return trials.stays(self.size, self.observed.changes)
+        return trials.stays(self.size, self.observed.changes, self.observed.first)
 
     @cached_property
     def tried(self) -> list[trials.Trial]:
@@ -81,12 +86,15 @@ class Evidence:
 
     @cached_property
     def present(self) -> Measured | None:
-        """Throughput at the present size since it has it; None: not measured yet."""
-        here = key_of(self.size)
-        mine = [
-            one for one in self._comparable
-            if key_of(one.window.size) == here and one.window.start >= self.changed_at - 1e-3
-        ]  # fmt: skip
+        """Throughput at the present size since it has it, where that is noise by all windows there are; None: not measured."""
+        found = self._here(self._comparable)
+        if found is None or found.spread <= self.policy.spread_max:
+            return found
+        return self._here(conditions.comparable(self._newest(self.policy.windows_of_noise)))
+
+    def _here(self, windows: Sequence[conditions.Comparable]) -> Measured | None:
+        here, since = key_of(self.size), self.changed_at - 1e-3
+        mine = [one for one in windows if key_of(one.window.size) == here and one.window.start >= since]
         mine = [one for one in mine if not one.drift] or mine
         return measure([one.rate for one in mine]) if mine else None
 
@@ -218,6 +226,8 @@ class Evidence:
     @cached_property
     def _usual_spread(self) -> float:
         known = [one.spread for one in self.measured.values() if one.windows > 1]
+        usual = [spread for spread in known if spread <= self.policy.spread_max]  # what is all noise is not
+        known = usual or known
         return statistics.median(known) if known else UNKNOWN_SPREAD
 
     def exhausted(self, dimension: int) -> bool:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deeprec_ext.autoscaler.observe.observed import Observed, Window
+from deeprec_ext.autoscaler.observe.observed import Observed, Size, Window
 from deeprec_ext.autoscaler.observe.sane import sane_window
 from deeprec_ext.autoscaler.outcomes.brought import Brought, brought
 from deeprec_ext.autoscaler.outcomes.measured import newest
@@ -61,7 +61,7 @@ class Outcome:
     number: int
     outcome: str  # committed, rolled_back, refused; failed: by an error, part of it may have been done
     reason: str = ""
-    examples_per_second_after: float = 0.0  # of the newest window after it; 0: not measured
+    examples_per_second_after: float = 0.0  # at the size it led to; 0: not measured, or nothing was changed
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,9 @@ def bounded(observed: Observed, policy: Policy) -> Observed:
     """The part of an observation that the policy looks at: the same decision comes from it."""
     windows = sorted((one for one in observed.windows if sane_window(one)), key=lambda window: window.start)
     return dataclasses.replace(
-        observed, windows=newest(windows, policy.windows_per_size, policy.sizes_max),
+        observed, windows=newest(
+            windows, policy.windows_per_size, policy.sizes_max, observed.first, policy.windows_of_noise
+        ),
         changes=tuple(sorted(observed.changes, key=lambda one: one.time))[-EVENTS_MAX:],
         losses=tuple(sorted(observed.losses, key=lambda one: one.time))[-EVENTS_MAX:],
     )  # fmt: skip
@@ -106,7 +108,7 @@ class Record:
         self._told: dict[int, tuple[float, str]] = {}  # (at, decision as JSON) by number, ascending
         self._outcomes: dict[int, Outcome] = {}  # of those
         self._foretold: dict[int, float] = {}
-        self._windows: tuple[Window, ...] = ()
+        self._last: tuple[tuple[Window, ...], Size | None] = ((), None)
         self.next_number = 0
         _cut_torn_line(self._path)
         self._begin(directory)
@@ -127,8 +129,8 @@ class Record:
         self._told = dict(sorted(self._told.items()))
         if last is not None:
             with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError, UsageError):
-                windows = Observed.from_values(last["observation"]).windows
-                self._windows = tuple(sorted(filter(sane_window, windows), key=lambda window: window.start))
+                seen = Observed.from_values(last["observation"])
+                self._last = tuple(sorted(filter(sane_window, seen.windows), key=lambda one: one.start)), seen.first
 
     def add(self, observed: Observed, decision: Decision) -> None:
         observation = json.loads(bounded(observed, self._policy).to_json())
@@ -151,9 +153,10 @@ class Record:
         """Examples per second that each change was to bring, by number of decision, before this writer began."""
         return dict(self._foretold)
 
-    def windows(self) -> tuple[Window, ...]:
-        """Those that the last decision before this writer began was made from, oldest first; none where they cannot be read."""
-        return self._windows
+    def last(self) -> tuple[tuple[Window, ...], Size | None]:
+        """What the last decision before this writer began was made from: (windows, oldest first; the size that the job began
+        with). Nothing, where that cannot be read."""
+        return self._last
 
     def tell(self, after: int, limit: int) -> list[str]:
         """The first `limit` decisions with a number above `after`, as JSON: {"at", "decision", "outcome" or null}.

@@ -38,6 +38,10 @@ class Policy:
         "would cost its time at the wrong size",
     )  # fmt: skip
     windows_per_size: int = _setting(12, 2, 1000, "newest windows of one size that count; more say the same again")
+    windows_of_noise: int = _setting(
+        30, 2, 1000,
+        "and of the present size, where its windows scatter: their mean tells the more surely, the more there are",
+    )  # fmt: skip
     sizes_max: int = _setting(16, 2, 200, "newest sizes that count; bounds what is recorded and fitted")
     spread_max: float = _setting(
         0.3, 0.02, 2.0,
@@ -233,7 +237,7 @@ class Policy:
     process_bytes: int = _setting(400 << 20, 0, 1 << 50, "memory of a PS without variables: TensorFlow itself")
 
 
-LATER = frozenset({"explore_share", "explore_loss", "direction_seconds", "shrink_seconds"})
+LATER = frozenset({"explore_share", "explore_loss", "direction_seconds", "shrink_seconds", "windows_of_noise"})
 """Settings that records of earlier releases lack: these are read with today's defaults."""
 
 NAMES: Mapping[str, dataclasses.Field[Any]] = {field.name: field for field in dataclasses.fields(Policy)}

@@ -16,6 +16,7 @@ import pytest
 
 from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.reporting.summary import summarize
+from deeprec_ext.aimaster.scaling.queue import ENDED_KEPT, newest_ended
 from deeprec_ext.aimaster.scaling.run import PAUSES_KEPT, pause_changes
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -336,6 +337,13 @@ def test_requests_queue_no_ops_do_nothing_and_a_dry_run_shows_the_plan(tmp_path:
         assert (await it.ended(1)).outcome == (await it.ended(2)).outcome == "committed"
 
     play(tmp_path, scenario)
+
+
+def test_many_replacements_crowd_out_no_change_of_counts() -> None:
+    grown = Scaling(1, "scale-up", "worker", from_count=1, to_count=2, outcome="committed")
+    both = Scaling(2, "scale-up", "ps", from_count=2, to_count=2, workers_from=2, workers_to=3, outcome="committed")
+    replaced = [Scaling(3 + at, "replace", "ps", from_count=2, to_count=2, outcome="committed") for at in range(50)]
+    assert newest_ended([grown, both, *replaced]) == [grown, both, *replaced[-ENDED_KEPT:]]
 
 
 def test_the_summary_comes_from_the_store(tmp_path: Path) -> None:

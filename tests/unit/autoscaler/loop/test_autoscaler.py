@@ -31,6 +31,7 @@ class Script:
         self.added: list[tuple[Observed, Decision]] = []
         self.outcomes: list[tuple[int, str, str, float]] = []
         self.remembered: tuple[Window, ...] = ()
+        self.first: Size | None = None
 
     def decide(self, observed: Observed) -> Decision:
         self.seen.append(observed)
@@ -50,8 +51,8 @@ class Script:
     def foretold(self) -> dict[int, float]:
         return {}
 
-    def windows(self) -> tuple[Window, ...]:
-        return self.remembered
+    def last(self) -> tuple[tuple[Window, ...], Size | None]:
+        return self.remembered, self.first
 
     @property
     def next_number(self) -> int:
@@ -78,7 +79,7 @@ def play(
     changed: dict[str, object] | None = None, age: float = 0.0, **spec: object,
 ) -> None:  # fmt: skip
     """`age`: seconds for which the job has run already."""
-    settings = dataclasses.replace(SETTINGS, decide_seconds=0.05, window_seconds=0.3, **(changed or {}))
+    settings = dataclasses.replace(SETTINGS, **{"decide_seconds": 0.05, "window_seconds": 0.3, **(changed or {})})
 
     async def main() -> None:
         async with world(tmp_path, settings=settings, **spec) as it:
@@ -249,6 +250,58 @@ def test_what_was_measured_before_the_aimaster_came_back_is_still_known(tmp_path
         assert script.seen[-1].windows[2].size == script.seen[-1].size
 
     play(tmp_path, script, scenario, age=100.0)
+
+
+def test_the_outcome_of_a_change_is_measured_at_the_size_it_led_to(tmp_path: Path) -> None:
+    """Somebody went on to a larger size, of which there is a window before the next decision."""
+    script = Script(scale(workers=2))
+    script.remembered = tuple(windows(Size(2, 1), 100.0, 0.0, 2))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: scaler._pending is not None and scaler._pending.ended_at is not None)
+        at, size = scaler._pending.ended_at, scaler._pending.decision.size
+        slow = windows(size, 50.0, at + 1, 1, scatter=0.0, preparing=True)
+        here = windows(size, 200.0, at + 20, 1, scatter=0.0)
+        larger = windows(dataclasses.replace(size, workers=5), 900.0, at + 40, 1)
+        scaler._windows.remember([*slow, *here, *larger])
+        await it.until(lambda: bool(script.outcomes))
+        assert script.outcomes[0][1] == "committed" and script.outcomes[0][3] == 200.0
+
+    play(tmp_path, script, scenario, changed={"window_seconds": 1000.0}, age=100.0, ps=2)
+
+
+def test_the_outcome_is_of_two_windows_where_the_job_stays(tmp_path: Path) -> None:
+    script = Script(scale(workers=2))
+    script.remembered = tuple(windows(Size(2, 1), 100.0, 0.0, 2))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: scaler._pending is not None and scaler._pending.ended_at is not None)
+        at, size = scaler._pending.ended_at, scaler._pending.decision.size
+        one, two = windows(size, 200.0, at + 1, 2, scatter=0.1)
+        scaler._windows.remember([one])
+        await asyncio.sleep(0.2)
+        assert not script.outcomes, "a window by itself may be a slow one by chance"
+        scaler._windows.remember([two])
+        await it.until(lambda: bool(script.outcomes))
+        assert script.outcomes[0][3] == pytest.approx(200.0)
+
+    play(tmp_path, script, scenario, changed={"window_seconds": 1000.0}, age=100.0, ps=2)
+
+
+def test_the_size_a_job_began_with_is_never_forgotten(tmp_path: Path) -> None:
+    """By an AIMaster that comes back neither, to which the changes since are not all known."""
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        first = scaler.start()
+        assert scaler.observed().first == first == Size(2, 1)
+        script.first = Size(1, 0)
+        again = Autoscaler(
+            it.master.job, it.master.scalings, it.backend.resize, lambda subject: {}, script.decide, script
+        )
+        assert again.observed().first == Size(1, 0)
+
+    play(tmp_path, script, scenario, ps=2)
 
 
 def test_a_host_of_some_of_the_processes_is_not_the_one_that_all_share(tmp_path: Path) -> None:

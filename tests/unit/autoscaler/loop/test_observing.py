@@ -31,6 +31,7 @@ def test_what_processes_tell_for_minutes_reaches_the_policy(tmp_path: Path) -> N
             hold=False,
             one_host=True,
             foretold={},
+            first=None,
         )
 
     def use(name: str):

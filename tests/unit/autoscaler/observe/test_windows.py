@@ -118,6 +118,15 @@ def test_the_newest_of_each_size_are_kept():
     assert windows.all()[-1].start > 150
 
 
+def test_windows_of_the_size_a_job_began_with_are_not_crowded_out():
+    windows = Windows(seconds=1.0, settle_seconds=0.0, first=ONE)
+    feed(windows, start=0, stop=10, size=ONE, rate=1)
+    for number in range(20):
+        feed(windows, start=100 * number + 100, stop=100 * number + 150, size=Size(2, number), rate=1)
+    assert len(windows.all()) == KEPT
+    assert sum(one.size == ONE for one in windows.all()) == 8 and windows.all()[-1].size == Size(2, 19)
+
+
 @given(
     st.lists(
         st.tuples(

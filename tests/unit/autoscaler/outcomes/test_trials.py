@@ -40,6 +40,18 @@ def test_the_sizes_a_job_had_follow_from_the_record_of_its_changes():
     ]  # fmt: skip
 
 
+def test_the_size_a_job_began_with_is_its_first_also_where_changes_are_forgotten():
+    past = stays(Size(4, 1), GREW[2:], Size(1, 0))
+    assert [(one.counts, one.start, one.end) for one in past] == [
+        ((1, 0), 0.0, 110.0), ((2, 1), 110.0, 110.0), ((4, 1), 110.0, float("inf")),
+    ]  # fmt: skip
+    assert [(one.before, one.after) for one in trials(past, comparable(SEEN))] == [((2, 1), (4, 1))]
+    found = account(past, comparable(SEEN), now=110.0 + 420, disturbance=0.1)
+    assert (found.first, found.first_rate, found.seconds) == ((1, 0), 22_900, 420.0)
+    assert found.lost_seconds == pytest.approx(420 * (1 - 16_200 / 22_900), abs=5.0)
+    assert stays(Size(4, 1), GREW, Size(1, 0)) == stays(Size(4, 1), GREW)
+
+
 def test_what_one_decision_changed_is_one_trial_and_what_failed_to_happen_is_none():
     both = (
         change(30.0, "ps", 1, 2, 5, pause_seconds=1.0), change(40.0, "worker", 0, 3, 5),

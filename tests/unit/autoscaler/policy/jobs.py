@@ -68,6 +68,7 @@ class Job:
         outcome: Callable[[int], str] = lambda number: "committed", seed: int = 0, look: float = 10.0,
         watch: Callable[[Observed, Decision], None] = lambda observed, decision: None,
     ) -> None:  # fmt: skip
+        self.first = size
         self.size, self.rate, self.limits, self.policy = size, rate, limits, policy
         self.total, self.delay, self.objective, self.outcome = total, delay, objective, outcome
         self.now, self.done, self.look, self.looked = 0.0, 0.0, look, -look
@@ -81,7 +82,7 @@ class Job:
         return fact(Observed,
             number=1 + self.looks, time=self.now, size=self.size, limits=self.limits, objective=self.objective,
             windows=tuple(self.windows), roles=uses(self.size), changes=tuple(self.changes[-40:]),
-            progress=Progress(int(self.done), self.total),
+            progress=Progress(int(self.done), self.total), first=self.first,
         )  # fmt: skip
 
     def run(self, seconds: float) -> None:

@@ -75,8 +75,8 @@ def test_what_the_policy_does_not_look_at_is_not_recorded(tmp_path):
     writer = Record(tmp_path, POLICY)
     writer.add(observed, decide(observed, POLICY))
     [entry] = read(tmp_path)
-    assert len(entry.observed.windows) == POLICY.windows_per_size
-    assert entry.observed.windows == tuple(many[200 - POLICY.windows_per_size : 200])
+    assert len(entry.observed.windows) == POLICY.windows_of_noise  # all of one size, which is the present one
+    assert entry.observed.windows == tuple(many[200 - POLICY.windows_of_noise : 200])
     assert entry.observed.changes == changes[-record.EVENTS_MAX :]
     assert entry.observed.losses == losses[-record.EVENTS_MAX :]
 
@@ -266,13 +266,13 @@ def test_a_damaged_line_takes_nothing_from_what_the_others_have_foretold(tmp_pat
 
 
 def test_a_writer_that_begins_anew_knows_the_windows_of_the_last_decision(tmp_path):
-    assert Record(tmp_path, POLICY).windows() == ()
+    assert Record(tmp_path, POLICY).last() == ((), None)
     filled(tmp_path, 2)
     written = lines(tmp_path)
-    assert Record(tmp_path, POLICY).windows() == decided(1)[0].windows
+    assert Record(tmp_path, POLICY).last() == (decided(1)[0].windows, None)
     written[1]["observation"]["windows"] = [3]
     (tmp_path / record.NAME).write_text("".join(json.dumps(line) + "\n" for line in written))
-    assert Record(tmp_path, POLICY).windows() == ()
+    assert Record(tmp_path, POLICY).last() == ((), None)
 
 
 def test_nothing_recorded_says_what_to_do(tmp_path):

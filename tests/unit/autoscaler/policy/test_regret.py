@@ -8,10 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
+from deeprec_ext.autoscaler.observe import building
 from deeprec_ext.autoscaler.observe.observed import Change, Limits, Observed, Progress, Size, Window
+from deeprec_ext.autoscaler.policy import exploring
 from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.autoscaler.policy.evidence import Evidence
+from deeprec_ext.autoscaler.policy.record import bounded
 from tests.unit.autoscaler.facts import fact
 from tests.unit.autoscaler.policy.jobs import POLICY, Job, windows
 
@@ -68,6 +71,43 @@ def test_it_takes_two_windows_at_most(count):
 def test_within_the_noise_nothing_is_gone_back_to(monkeypatch):
     monkeypatch.setitem(RATES, (2, 1), 24_400.0)
     assert decide(grown((2, 1)), POLICY).size == Size(2, 1)
+
+
+def scattered(rates: list[float], count: int) -> Observed:
+    """2 PS and 1 worker, with windows of these rates in turns; 1 PS and 1 worker made 24 600 in two windows before."""
+    observed = grown((2, 1), count=count)
+    before = [one for one in observed.windows if one.size != Size(2, 1)]
+    here = [one for one in observed.windows if one.size == Size(2, 1)]
+    here = [dataclasses.replace(one, examples_per_second=rates[at % len(rates)]) for at, one in enumerate(here)]
+    return dataclasses.replace(observed, windows=(*before, *here))
+
+
+WILD = [8_000.0, 31_000.0, 12_000.0, 27_000.0]
+STALLS = [24_700.0, 24_500.0, 24_600.0, 4_000.0]
+
+
+@pytest.mark.parametrize("rates", [WILD, STALLS])
+def test_a_size_whose_windows_scatter_is_left_when_its_mean_is_worse_for_sure(rates):
+    """No single window says anything, and of those that stall the median looks fine; the mean of many says enough."""
+    assert decide(scattered(rates, 2), POLICY).action == "keep"
+    decision = decide(scattered(rates, 30), POLICY)
+    assert (decision.action, decision.size) == ("scale", Size(1, 1)), decision.reason
+    mean = sum(scattered(rates, 30).windows[at].examples_per_second for at in range(-30, 0)) / 30
+    assert f"here {mean:.4g} in 30 windows" in decision.reason
+
+
+def test_a_size_whose_windows_scatter_is_not_left_for_nothing():
+    """On average it is as good as the one before."""
+    decision = decide(scattered([rate * 24_600 / 19_500 for rate in WILD], 30), POLICY)
+    assert decision.action == "keep" and "throughput is noise" in decision.reason
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_scatters_everywhere_is_not_run_after(seed):
+    chance = random.Random(seed)
+    job = Job(Size(1, 1), lambda size, now: 1000.0 * max(0.05, chance.gauss(1, 0.4)), limits=LIMITS)
+    job.run(6 * 3600)
+    assert len(job.decisions) <= 12
 
 
 @pytest.mark.parametrize("given", [{"hold": True}, {"busy": True}])
@@ -145,8 +185,6 @@ def test_another_direction_may_still_be_tried():
     back = fact(Change, 120.0, "scale-down", "ps", 2, 1, "committed", 10.0, 0.5, decision=3, foretold=24_600.0)
     seen = (*observed.windows, *windows(Size(1, 1), 24_600.0, 130.0, 3))
     evidence = Evidence(dataclasses.replace(observed, windows=seen, changes=(*observed.changes, back)), POLICY)
-    from deeprec_ext.autoscaler.policy import exploring
-
     assert "-15% where +73% was predicted" in exploring.barred(evidence, Size(2, 1))
     assert "+7% where +96% was predicted" in exploring.barred(evidence, Size(1, 2))
     assert exploring.barred(evidence, Size(2, 2)) == ""
@@ -202,10 +240,36 @@ def test_what_changes_have_cost_already_counts():
     evidence = Evidence(
         dataclasses.replace(observed, windows=tuple(slow), progress=Progress(10**6, 10**6 + 900 * 3_000)), POLICY
     )
-    from deeprec_ext.autoscaler.policy import exploring
-
     assert evidence.brought.lost_seconds > 10
     assert "have cost" in exploring.too_dear(evidence, Size(3, 1))
+
+
+def test_the_size_a_job_began_with_is_compared_with_after_any_number_of_changes():
+    """Twenty sizes and sixty changes later: the windows and the changes of its beginning would be long forgotten."""
+    sizes = [Size(1 + at % 4, 1 + at // 4) for at in range(20)]
+    seen, made = windows(Size(1, 0), 1000.0, 0.0, 3), []
+    for at in range(60):
+        old, new = sizes[(at - 1) % 20] if at else Size(1, 0), sizes[at % 20]
+        made.append(
+            fact(Change, 2000.0 * at + 90, "scale-up", "ps", old.ps, new.ps, "committed", 10.0, 0.5, decision=at)
+        )
+        if new.workers != old.workers:
+            both = dataclasses.replace(made[-1], role="worker", from_count=old.workers, to_count=new.workers)
+            made.append(both)
+        seen += windows(new, 900.0, 2000.0 * at + 95, 3)
+    observed = fact(
+        Observed, number=99, time=seen[-1].start + 10, size=sizes[-1], limits=Limits(1, 4, 0, 8), windows=tuple(seen),
+        changes=tuple(made[-building.CHANGES_KEPT :]), progress=Progress(10**6, 10**8), first=Size(1, 0),
+    )  # fmt: skip
+    evidence = Evidence(bounded(observed, POLICY), POLICY)
+    assert (evidence.brought.first, evidence.brought.first_rate) == ((1, 0), pytest.approx(1000, rel=0.02))
+    assert evidence.brought.gained == pytest.approx(-0.1, abs=0.03)
+    assert (
+        exploring.least_rate(evidence) > 900
+        and "1 PS, 0 workers was measured better" in decide(observed, POLICY).reason
+    )
+    forgotten = dataclasses.replace(observed, first=None)
+    assert Evidence(bounded(forgotten, POLICY), POLICY).brought.first != (1, 0)
 
 
 @pytest.mark.parametrize("first", [Size(1, 0), Size(1, 1), Size(2, 1), Size(4, 1), Size(4, 4), Size(2, 3)])
