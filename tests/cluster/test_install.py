@@ -19,15 +19,13 @@ def resource_of(manifest: Manifest) -> Resource:
     return Resource(plural[:-1] + "ies" if plural.endswith("y") else plural + "s", version, group)
 
 
-@pytest.mark.parametrize("overlay", EVERY_OVERLAY)
-def test_the_server_takes_all_of_it(
-    overlay: str, play: Callable[[Callable[[Api, str], Awaitable[None]]], None]
-) -> None:
+@pytest.mark.parametrize("what", [*(f"overlays/{name}" for name in EVERY_OVERLAY), "components/history"])
+def test_the_server_takes_all_of_it(what: str, play: Callable[[Callable[[Api, str], Awaitable[None]]], None]) -> None:
     """By a dry run, and in a namespace of this test: in the cluster that KUBECONFIG names it may be installed."""
 
     async def scenario(api: Api, namespace: str) -> None:
         refused = {}
-        for (kind, name), manifest in kustomized(MANIFESTS / "overlays" / overlay).items():
+        for (kind, name), manifest in kustomized(MANIFESTS / what).items():
             metadata = manifest["metadata"]
             if "namespace" in metadata:
                 metadata["namespace"] = namespace

@@ -20,6 +20,9 @@ ALONE = '{{- if eq .Values.mode "standalone" }}\n'
 EVERYWHERE = '{{- if eq .Values.scope "cluster" }}\n'
 CONFINED = '{{- if eq .Values.scope "namespace" }}\n'
 MONITOR = "{{- if .Values.serviceMonitor }}\n"
+HISTORY = "{{- if .Values.history }}\n"
+SQLITE = '{{- if eq .Values.history "sqlite" }}\n'
+POSTGRESQL = '{{- if eq .Values.history "postgresql" }}\n'
 END = "{{- end }}\n"
 
 ONE = "overlays/one-namespace"
@@ -34,6 +37,8 @@ SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
     "network-policy.yaml": ("base/network-policy.yaml", ()),
     "deployment.yaml": ("base/deployment.yaml", ()),
     "webhook.yaml": ("overlays/beside-kubeflow/webhook.yaml", (BESIDE,)),
+    "history.yaml": ("components/history/history.yaml", (HISTORY,)),
+    "history-role.yaml": ("components/history/role.yaml", (HISTORY,)),
     "service-monitor.yaml": ("components/service-monitor/service-monitor.yaml", (MONITOR,)),
 }
 """Template → its source, and what it depends on as a whole."""
@@ -51,6 +56,22 @@ ROLES = {
 NO_NAMESPACE = ("apiextensions.k8s.io", "scheduling.k8s.io")
 """Groups of what is in no namespace: a Role cannot give rights on it. Confined to one, the operator does without."""
 
+DATABASE = """        env:
+        - name: DEEPREC_EXT_HISTORY_DATABASE  # of PostgreSQL from a Secret: it has a password in it
+          value: sqlite:////var/lib/deeprec-ext/history.db
+"""
+CLAIM = """      - name: rows
+        persistentVolumeClaim:
+          claimName: deeprec-ext-history
+"""
+MOUNT = """        - name: rows
+          mountPath: /var/lib/deeprec-ext
+"""
+REPLICAS = """  replicas: 1  # of a file; of PostgreSQL as many as you like
+  strategy:
+    type: Recreate
+"""
+
 EDITS = {
     "deployment.yaml": [
         ("  replicas: 2  #", "  replicas: {{ .Values.replicas }}  #"),
@@ -59,12 +80,29 @@ EDITS = {
             '        args: [--mode, standalone, --metrics-port, "8080"]\n',
             "        args:\n        - --mode\n        - {{ .Values.mode }}\n"
             f'        - --metrics-port\n        - "8080"\n{CONFINED}        - --namespace\n'
-            f'        - {{{{ .Release.Namespace }}}}\n{END}{BESIDE}        - --webhook-port\n        - "9443"\n{END}',
+            f'        - {{{{ .Release.Namespace }}}}\n{END}{BESIDE}        - --webhook-port\n        - "9443"\n{END}'
+            f"{HISTORY}        - --history\n"
+            f"        - deeprec-ext-history.{{{{ .Release.Namespace }}}}:7443\n{END}",
         ),
         (
             "          containerPort: 8080\n          protocol: TCP\n",
             "          containerPort: 8080\n          protocol: TCP\n"
             f"{BESIDE}        - name: webhook\n          containerPort: 9443\n          protocol: TCP\n{END}",
+        ),
+    ],
+    "history.yaml": [
+        ("image: deeprec-ext:0.1.0\n", "image: {{ .Values.image }}\n"),
+        ("storage: 4Gi  #", "storage: {{ .Values.historyStorage }}  #"),
+        (REPLICAS, f"{SQLITE}{REPLICAS}{END}{POSTGRESQL}  replicas: {{{{ .Values.replicas }}}}\n{END}"),
+        ("apiVersion: v1\nkind: PersistentVolumeClaim\n", f"{SQLITE}apiVersion: v1\nkind: PersistentVolumeClaim\n"),
+        ("---\napiVersion: apps/v1\n", f"---\n{END}apiVersion: apps/v1\n"),
+        (CLAIM, f"{SQLITE}{CLAIM}{END}"),
+        (MOUNT, f"{SQLITE}{MOUNT}{END}"),
+        (
+            DATABASE,
+            f"{SQLITE}{DATABASE}{END}{POSTGRESQL}        env:\n        - name: DEEPREC_EXT_HISTORY_DATABASE\n"
+            "          valueFrom:\n            secretKeyRef:\n              name: deeprec-ext-history-database\n"
+            f"              key: url\n{END}",
         ),
     ],
     "network-policy.yaml": [

