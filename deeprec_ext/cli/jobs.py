@@ -3,7 +3,7 @@
 deeprec-ext jobs                                          of this machine's own history
 deeprec-ext jobs --history FILE | sqlite:///… | postgresql://…   of another one
 deeprec-ext jobs --history https://HOST:PORT --history-certs DIR   of the service of a cluster
-kubectl deeprec jobs                                      the same, asked in the service's pod
+deeprec-ext jobs -n NAMESPACE | -A                        the same, asked in the service's pod (`kubectl deeprec jobs`)
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
 from deeprec_ext.autoscaler.history.history import History, HistoryError, default_path
 from deeprec_ext.bounds import whole
+from deeprec_ext.cli.cluster.target import Target, add_options, cluster_of
 from deeprec_ext.cli.job import print_json
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.report.words import moment, number
@@ -25,6 +27,8 @@ from deeprec_ext.history.record import Kept
 from deeprec_ext.units import format_seconds
 
 LIMIT, LIMIT_MAX = 20, 100
+INSTALLED_IN = "deeprec-ext"
+"""As the manifests have it."""
 
 
 def add(commands: Any) -> None:
@@ -38,7 +42,13 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--history-certs", type=Path, metavar="DIR", help="the certificates with which a service is asked"
     )
-    parser.add_argument("-n", "--namespace", metavar="NAMESPACE", help="jobs of this one only")
+    add_options(parser, "jobs of this one only; without --history: of the history of the cluster")
+    parser.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="jobs of all, of the history of the cluster"
+    )
+    parser.add_argument(
+        "--installed-in", metavar="NAMESPACE", default=INSTALLED_IN, help=f"where that runs (default {INSTALLED_IN})"
+    )
     parser.add_argument("--script", help="jobs of this script only, as the list names it")
     parser.add_argument(
         "--limit",
@@ -54,6 +64,10 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.limit <= LIMIT_MAX:
         raise UsageError(f"jobs: --limit must lie between 1 and {LIMIT_MAX}")
+    if arguments.history is None and (target := _cluster_of(arguments)) is not None:
+        from deeprec_ext.cli.cluster import jobs
+
+        return target.run(functools.partial(jobs.run, arguments))
     found, following = jobs_of(arguments)
     if arguments.json:
         print_json({
@@ -63,6 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         show(found, following)
     return 0
+
+
+def _cluster_of(arguments: argparse.Namespace) -> Target | None:
+    """None: no cluster was named. Raises UsageError."""
+    if arguments.all_namespaces and arguments.namespace is not None:
+        raise UsageError("jobs: --namespace and --all-namespaces exclude each other")
+    found = cluster_of(arguments)
+    return Target() if found is None and arguments.all_namespaces else found
 
 
 def jobs_of(arguments: argparse.Namespace) -> tuple[list[Kept], str]:

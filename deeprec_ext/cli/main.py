@@ -18,7 +18,7 @@ COMMANDS = (
     "run", "status", "scale", "plan", "decisions", "simulate", "report", "logs", "graph", "backup", "doctor", "aimaster",
     "operator", "submit", "jobs", "history",
 )  # fmt: skip
-KUBECTL = ("submit", "status", "scale", "plan", "decisions", "report", "logs", "graph")
+KUBECTL = ("submit", "status", "scale", "plan", "decisions", "report", "logs", "graph", "jobs")
 """Commands of `kubectl deeprec`: those about TFJobs."""
 
 NOT_LOOKED_AT = (errno.EACCES, errno.ENAMETOOLONG)

@@ -84,7 +84,8 @@ def test_rows_of_before_are_read(capsys: pytest.CaptureFixture[str], file: Path)
 
 @pytest.mark.parametrize(
     ("words", "match"),
-    [(["--limit", "0"], "between 1 and 100"), (["--limit", "101"], "between 1 and 100"), (["-n", "ads"], "no namespaces"),
+    [(["--limit", "0"], "between 1 and 100"), (["--limit", "101"], "between 1 and 100"),
+     (["-n", "ads", "--history", "/none/history.db"], "no namespaces"),
      (["--history", "/none/history.db"], "no such history"), (["--history", "mysql://x/y"], "SQLite|sqlite"),
      (["--history", "https://x"], "HOST:PORT"), (["--history", "https://x:1"], "certificate"),
      (["--before", "x"], "--before")],

@@ -134,7 +134,8 @@ class Server:
             return web.Response(status=406, text="only the following media types are accepted: …")  # as servers do
         opened = web.WebSocketResponse(protocols=(PROTOCOL,))
         await opened.prepare(request)
-        assert opened.ws_protocol == PROTOCOL and request.query["container"] == "aimaster"
+        containers = [one["name"] for one in self.api.objects["pods", pod]["spec"]["containers"]]
+        assert opened.ws_protocol == PROTOCOL and request.query["container"] in containers
         command = request.query.getall("command")
         self.commands.append(command)
         answer = await asyncio.get_running_loop().run_in_executor(None, self.script, command)
