@@ -325,8 +325,8 @@ OTHERS = (
            environment="LAYOUT"),
     Option("enabled", False, "the job is elastic", annotation=True),
     Option("hold", False, "nothing is decided", annotation=True),
-    Option("history", False, "the job is kept in the cluster's history when it has ended; with `autoscale` its first replicas "
-           "are what jobs of its script needed", annotation=True),
+    Option("history", False, "the job is kept in the cluster's history when it has ended; with `autoscale` its first replicas, "
+           "and requests that its templates do not name, are what jobs of its script needed", annotation=True),
     Option("package", "inject", "inject: an init container brings the package into the user's image; image: the image has it",
            ("inject", "image"), annotation=True),
     Option("state_volume", "", "a claim for the AIMaster's files", annotation=True),

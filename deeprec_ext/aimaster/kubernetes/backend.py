@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from deeprec_ext.aimaster.core.records import ROLE_NAMES, parse_name
 from deeprec_ext.aimaster.kubernetes.kept import Kept, Size
-from deeprec_ext.aimaster.kubernetes.making import Factory, Maker
+from deeprec_ext.aimaster.kubernetes.making import Factory, Maker, may_change
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reading import LOST_EXIT_CODE, Seen, disruption, identity, last_end, read
 from deeprec_ext.aimaster.pods.backend import PodState
@@ -31,13 +31,16 @@ REMAKE_SECONDS_MAX = 30.0
 PATIENT_RESTARTS = 2
 """Of a container in its pod. The kubelet waits 20 s before the next, then 40 s, and so on: another pod is quicker."""
 
+ROOM_SECONDS = 120.0
+"""How long a pod whose requests are an estimate may wait for a node: a cluster that grows has made one by then."""
+
 SIGTERM_EXIT_CODE = 143
 DELETED = "deleted: not by the AIMaster"
 OUTSTAYED = "killed: its script had ended, its process had not"
 
 
 class KubernetesBackend:
-    """Implements PodBackend. `trained` and `reclaimed` are set by whoever wires it; `begin` comes before anything else."""
+    """Implements PodBackend. Whoever wires it sets `trained`, `reclaimed`, `estimates`, `given_up`; then comes `begin`."""
 
     one_host = False
     resizes_in_place = False  # servers before 1.27 cannot, and later ones need not
@@ -60,6 +63,8 @@ class KubernetesBackend:
         self._removals: set[asyncio.Task[None]] = set()
         self.trained: Callable[[str], bool] = lambda name: True
         self.reclaimed: Callable[[str, str], None] = lambda name, why: None
+        self.estimates: Mapping[str, Size] = {}  # of ps, worker: requested where nobody has said what
+        self.given_up: Callable[[str], None] = lambda why: None  # the estimates
         self.closed = False  # nothing is made any more: the job is ending
 
     # ------------------------------------------------------------------------------------------------ PodBackend
@@ -231,6 +236,8 @@ class KubernetesBackend:
                 self.reclaimed(kept.name, disruption(pod.get("status") or {}) or DELETED)
         elif seen.ended:
             self._ended(kept, seen)
+        elif not seen.node and kept.wanted and kept.task is None and self._estimate(kept.name):
+            kept.task = asyncio.get_running_loop().create_task(self._find_room(kept, seen.uid))
 
     def _gone(self, kept: Kept, seen: Seen) -> None:
         """The pod does not exist any more."""
@@ -295,7 +302,11 @@ class KubernetesBackend:
         )  # fmt: skip
 
     def _size(self, name: str) -> Size:
-        return self._sizes.get("ps" if name.startswith("ps-") else "worker", Size())
+        return self._of_role(self._sizes, name)
+
+    @staticmethod
+    def _of_role(sizes: Mapping[str, Size], name: str) -> Size:
+        return sizes.get("ps" if name.startswith("ps-") else "worker", Size())
 
     def _tell(self, kept: Kept, state: PodState) -> None:
         if state != kept.state:
@@ -308,13 +319,57 @@ class KubernetesBackend:
     def _kept(self, name: str) -> Kept:
         return self._pods.setdefault(name, Kept(name))
 
+    def _estimate(self, name: str, estimates: Mapping[str, Size] | None = None) -> Mapping[str, str] | None:
+        found = self.estimates if estimates is None else estimates
+        return None if name.startswith("evaluator-") else self._of_role(found, name).requests
+
     async def _make(self, kept: Kept) -> None:
-        requests = self._size(kept.name).requests
-        found = await self._maker.make(kept.name, requests, over=kept.over, avoid=kept.avoid)
+        try:
+            found = await self._make_with(kept, self._estimate(kept.name))
+        except ApiError as error:
+            if not self._estimate(kept.name) or may_change(error):
+                raise
+            await self._give_up_estimates(f"{kept.name} was refused with them: {error}")
+            found = await self._make_with(kept, None)
         if kept.seen is not None and kept.seen.uid == found["metadata"]["uid"]:
             kept.state = None  # told again: whoever asked for it begins anew
         kept.made = found["metadata"]["uid"]
         self._heard("ADDED", found)
+
+    async def _make_with(self, kept: Kept, estimate: Mapping[str, str] | None) -> Manifest:
+        requests = self._size(kept.name).requests
+        return await self._maker.make(kept.name, requests, estimate=estimate, over=kept.over, avoid=kept.avoid)
+
+    async def _find_room(self, kept: Kept, uid: str) -> None:
+        """A pod that finds no node is made again without requests that are an estimate."""
+        await self._sleep(ROOM_SECONDS)
+        kept.task, seen = None, kept.seen
+        if seen is not None and seen.uid == uid and not seen.node and not self.closed:
+            why = f": {seen.waiting}" if seen.waiting else ""
+            await self._give_up_estimates(f"{kept.name} has found no node with them for {ROOM_SECONDS:.0f} s{why}")
+            if kept.alive:
+                await self._make_way(kept, uid)
+
+    async def _give_up_estimates(self, why: str) -> None:
+        """Of all roles, for good: what does not fit one pod is wrong, or wanted elsewhere. Before anybody has trained, pods
+        that have them make way at once: they may hold what the others lack."""
+        if not self.estimates:
+            return
+        log.warning("requests from the history are given up: %s", why)
+        before, self.estimates = self.estimates, {}
+        self.given_up(why)
+        for kept in list(self._pods.values()):
+            if kept.alive and kept.seen and self._estimate(kept.name, before) and not self.trained(kept.name):
+                await self._make_way(kept, kept.seen.uid)
+
+    async def _make_way(self, kept: Kept, uid: str) -> None:
+        """This very pod goes, and its end is none of its process; another one is made."""
+        kept.over = uid
+        try:
+            await self._maker.delete_this(kept.name, uid)
+        except (ApiError, UnreachableError) as error:
+            log.warning("%s does not make way yet: %s", kept.name, error)
+        self._remake_later(kept, uid, 0.0)
 
     def _remake_later(self, kept: Kept, lost: str, delay_seconds: float) -> None:
         kept.cancel()

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Optional, TypeVar
 
 from deeprec_ext.aimaster.kubernetes.naming import Naming
-from deeprec_ext.aimaster.kubernetes.reading import read
+from deeprec_ext.aimaster.kubernetes.reading import CONTAINER, read
 from deeprec_ext.aimaster.pods.backend import TRY_SECONDS
 from deeprec_ext.errors import DeepRecError, UnreachableError, UsageError
 from deeprec_ext.retries import Sleep, retried
@@ -79,11 +79,15 @@ class Maker:
         found, _ = await self._api.list_all(PODS, self._namespace, labels=self._naming.selector)
         return [pod for pod in found if self.owns(pod)]
 
-    async def make(self, name: str, requests: Mapping[str, str] | None, *, over: str = "", avoid: str = "") -> Manifest:
+    async def make(
+        self, name: str, requests: Mapping[str, str] | None, *, estimate: Mapping[str, str] | None = None, over: str = "",
+        avoid: str = "",
+    ) -> Manifest:  # fmt: skip
         """Service and pod; the pod as it is then: new, or the one of ours that had the name already and may keep it.
 
         Args:
           requests: None: as its template says.
+          estimate: requested besides, where nothing else is.
           over: uid of a pod that may not keep the name.
           avoid: a node where it shall not run if there is another.
 
@@ -92,6 +96,8 @@ class Maker:
         service, pod = self._factory(name, requests)
         if avoid:
             pod = avoiding(pod, avoid)
+        if estimate:
+            pod = requesting(pod, estimate)
         await self._create(SERVICES, service, lambda found, force: self._may_stay(found))
         return await self._create(PODS, pod, lambda found, force: self._may_keep(found, over, force))
 
@@ -169,6 +175,18 @@ def avoiding(pod: Manifest, node: str) -> Manifest:
     term = {"weight": 100, "preference": {"matchExpressions": [others]}}
     field = "preferredDuringSchedulingIgnoredDuringExecution"
     affinity[field] = [*(affinity.get(field) or []), term]
+    return pod
+
+
+def requesting(pod: Manifest, amounts: Mapping[str, str]) -> Manifest:
+    """The same pod, with a request of its training container for each amount that it neither requests nor is held to."""
+    pod = copy.deepcopy(pod)
+    container = next(one for one in pod["spec"]["containers"] if one.get("name") == CONTAINER)
+    resources = container.get("resources") or {}
+    named = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    more = {name: amount for name, amount in amounts.items() if name not in named}
+    if more:
+        container["resources"] = {**resources, "requests": {**more, **(resources.get("requests") or {})}}
     return pod
 
 

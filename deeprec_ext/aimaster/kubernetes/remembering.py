@@ -14,16 +14,22 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from deeprec_ext.aimaster.core.records import Requests
 from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.kubernetes.backend import KubernetesBackend
+from deeprec_ext.aimaster.kubernetes.kept import Size as Amounts
 from deeprec_ext.aimaster.kubernetes.written import Source
 from deeprec_ext.autoscaler.history.finished import finished_job
-from deeprec_ext.autoscaler.history.start import describe, first_size
+from deeprec_ext.autoscaler.history.start import CPU_HEADROOM, HEADROOM, Start, describe, first_size
 from deeprec_ext.autoscaler.loop.observing import limits_of
 from deeprec_ext.autoscaler.observe.observed import Model, Size
 from deeprec_ext.autoscaler.policy.thresholds import Policy
+from deeprec_ext.decoding import alike, built
 from deeprec_ext.history.client import SCHEME, SECONDS, Service, service_at, within
 from deeprec_ext.layout import job_label
 from deeprec_ext.options import JobSpec
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.units import format_bytes
 from tfjob.model import names
 from tfjob.model.spec import TFJob
 
@@ -35,15 +41,22 @@ ESTIMATE_SECONDS = 10.0
 READ_SECONDS = 20.0
 """Reading what the job has left behind. The operator waits two minutes for the end of the AIMaster."""
 
+TOLD_MAX = 500
+KEY = "history_requests"
+"""Of the store: what pods request besides, until it is given up."""
+
+MARGINS = f"{CPU_HEADROOM - 1:.0%} more CPU, {HEADROOM - 1:.0%} more memory"
+
 SHELLS = ("sh", "bash", "ash", "dash")
 
 
 class Remembering:
-    """`of` makes it; `first` before the job exists, `tell` as soon as it does, `end` when it has ended. None of them raises."""
+    """`of` makes it; `first` before the job exists, `begin` once it does, `end` when it has ended. None of them raises."""
 
     def __init__(self, service: Service | None, job: TFJob, uid: str, why_not: str = "") -> None:
         self._service, self._job, self._uid = service, job, uid
         self._script = script_of(job)
+        self._start: Start | None = None
         self._said = why_not  # one line, told when there is a job to tell it of
 
     @classmethod
@@ -88,14 +101,29 @@ class Remembering:
             log.info("the history: %s", start.reason)
             return spec
         log.info("the history: %s", describe(start))
+        self._start = start
         reason = f"from the history of the cluster: {start.reason}"
         return dataclasses.replace(spec, ps=start.size.ps, workers=start.size.workers, start=reason)
 
-    def tell(self, job: Job) -> None:
-        """As an Event of the job: what has gone wrong so far, once."""
+    def begin(self, job: Job, backend: KubernetesBackend) -> None:
+        """What pods are to request, by this AIMaster's estimate or an earlier one's; and what has gone wrong so far."""
         if self._said:
-            job.event("warning", text=self._said[:500])
-            self._said = ""
+            _tell(job, self._said)
+        start = self._start
+        if start is not None and start.requests is not None and (words := _in_words(start.requests)):
+            job.store.put(**{KEY: dataclasses.asdict(alike(Requests, start.requests))})
+            like = "a job of its script" if start.jobs == 1 else f"{start.jobs} jobs of its script"
+            _tell(job, f"{words}: what {like} used, and {MARGINS}; no limit holds them to it")
+        found = job.store.read(KEY, lambda values: built(Requests, values), Requests())
+        backend.estimates = {
+            "ps": Amounts(found.ps_cpu, found.ps_memory_bytes), "worker": Amounts(found.worker_cpu, found.worker_memory_bytes)
+        }  # fmt: skip
+
+        def give_up(why: str) -> None:
+            job.store.put(**{KEY: dataclasses.asdict(Requests())})
+            _tell(job, f"the history's requests are given up: {why}")
+
+        backend.given_up = give_up
 
     async def end(self, job: Job) -> None:
         """Adds the job."""
@@ -121,6 +149,22 @@ class Remembering:
         if found is None or not found.windows:
             return "the job trained too little to be kept"
         return "the job is kept" if self._service.add(self._uid, found) else "the job was kept already"
+
+
+def _tell(job: Job, text: str) -> None:
+    """In `status` and report, and as an Event. The user shall know; nothing is to be done."""
+    job.notices.add("aimaster", pb.Notice(code="history", text=text[:TOLD_MAX], mended=True))
+
+
+def _in_words(asked: Size) -> str:
+    """`each PS requests 0.36 cores and 2.7 GB, each trainer requests 1.5 cores`; empty where nothing is requested."""
+    parts = []
+    for who, cpu, memory in (
+        ("PS requests", asked.ps_cpu, asked.ps_memory_bytes), ("trainer requests", asked.worker_cpu, asked.worker_memory_bytes)
+    ):  # fmt: skip
+        amounts = [f"{cpu:g} cores"] * bool(cpu) + [format_bytes(memory)] * bool(memory)
+        parts += [f"each {who} {' and '.join(amounts)}"] if amounts else []
+    return ", ".join(parts)
 
 
 def script_of(job: TFJob) -> str:

@@ -106,7 +106,10 @@ class ReplicasMaker(Maker):
         self._replicas = replicas
         self.wants: Callable[[str], bool] = lambda name: True
 
-    async def make(self, name: str, requests: Mapping[str, str] | None, *, over: str = "", avoid: str = "") -> Manifest:
+    async def make(
+        self, name: str, requests: Mapping[str, str] | None, *, estimate: Mapping[str, str] | None = None, over: str = "",
+        avoid: str = "",
+    ) -> Manifest:  # fmt: skip
         """The pod once Kubeflow has made it, or the one that is there. Size and node are its template's to say.
 
         Raises UsageError when it does not come, ApiError, UnreachableError.

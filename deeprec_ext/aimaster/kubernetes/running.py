@@ -163,10 +163,10 @@ class _Running:
         host, loop = Hosted(self._master), asyncio.get_running_loop()
         tasks: list[asyncio.Future[Any]] = []
         try:
+            self._remembering.begin(self._job, self._backend)
             await self._keeper.claim(self._job)
             await self._take_sizes()
             await self._backend.begin()
-            self._remembering.tell(self._job)
             await host.begin(listen, http, self._certs)
             ending = loop.create_task(self._ending.run())
             beside = {

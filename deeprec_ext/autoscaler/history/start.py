@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.autoscaler.history.history import Finished
@@ -59,13 +59,16 @@ WORKER_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Start:
-    """`confidence`: 0 to 1. `jobs`: how many similar ones it rests on. `examples_per_second`: expected; 0: nobody knows."""
+    """`confidence`: 0 to 1. `jobs`: how many similar ones it rests on. `examples_per_second`: expected; 0: nobody knows.
+
+    `requests`: of each pod, where it is to find a place by them and is held to nothing; None: no job is similar."""
 
     size: Size
     confidence: float
     reason: str
     jobs: int = 0
     examples_per_second: float = 0.0
+    requests: Size | None = None
 
 
 def first_size(
@@ -94,7 +97,8 @@ def first_size(
     like = "job" if len(similar) == 1 else "jobs"
     part = "" if size == best else f"; the way to {best.ps} PS and {counted(best.workers, 'worker')} is gone in part"
     reason = f"{len(similar)} {like} like it, confidence {confidence:.0%}{part}"
-    return Start(size, confidence, reason, len(similar), learned.predict(size))
+    requests = _requests(size, model, limits, given, similar, backups)
+    return Start(size, confidence, reason, len(similar), learned.predict(size), requests)
 
 
 # ------------------------------------------------------------------------------------------------ similar jobs
@@ -220,7 +224,8 @@ def _least_ps(model: Model, limits: Limits, given: Size, backups: bool) -> int:
 def _sized(size: Size, model: Model, limits: Limits, given: Size, similar: Similar, backups: bool) -> Size:
     """With what each pod requests: as the user said; else as similar jobs needed, where requests can be made at all."""
     wanted = {
-        "ps_cpu": _used(similar, "ps_cpu_cores"), "worker_cpu": _used(similar, "trainer_cpu_cores"),
+        "ps_cpu": _used(similar, "ps_cpu_cores") or SMALL_CPU,
+        "worker_cpu": _used(similar, "trainer_cpu_cores") or SMALL_CPU,
         "ps_memory_bytes": HEADROOM * even_share(model, size.ps, backups),
         "worker_memory_bytes": HEADROOM * _trainer(size, model, similar, backups),
     }  # fmt: skip
@@ -231,10 +236,39 @@ def _sized(size: Size, model: Model, limits: Limits, given: Size, similar: Simil
         chosen[name] = min(needed, most) if most else needed
     for name in ("ps_memory_bytes", "worker_memory_bytes"):
         chosen[name] = math.ceil(chosen[name] / (16 << 20)) * (16 << 20)
+    return _with(size, chosen)
+
+
+def _with(size: Size, each: Mapping[str, float]) -> Size:
     return Size(
-        size.ps, size.workers, round(chosen["ps_cpu"], 2), round(chosen["worker_cpu"], 2), int(chosen["ps_memory_bytes"]),
-        int(chosen["worker_memory_bytes"]),
+        size.ps, size.workers, round(each["ps_cpu"], 2), round(each["worker_cpu"], 2), int(each["ps_memory_bytes"]),
+        int(each["worker_memory_bytes"]),
     )  # fmt: skip
+
+
+def _requests(size: Size, model: Model, limits: Limits, given: Size, similar: Similar, backups: bool) -> Size:
+    """What similar jobs used, with headroom, where the user has named nothing (0: he has, or nobody knows); never more of a pod
+    than the limits allow, and cut evenly where all pods together would exceed the quota."""
+    used = {
+        "ps_cpu": _used(similar, "ps_cpu_cores"), "worker_cpu": _used(similar, "trainer_cpu_cores"),
+        "ps_memory_bytes": HEADROOM * max(_ps_needed(job, size.ps) for _, job, _ in similar),
+        "worker_memory_bytes": HEADROOM * _trainer(size, model, similar, backups),
+    }  # fmt: skip
+    for name, value in used.items():
+        most = getattr(limits, f"max_{name}")
+        used[name] = 0.0 if getattr(given, name) else min(value, most) if most else value
+    for what, quota in (("cpu", limits.total_cpu), ("memory_bytes", limits.total_memory_bytes)):
+        names = {f"ps_{what}": size.ps, f"worker_{what}": size.trainers}
+        written = sum(count * getattr(given, name) for name, count in names.items())
+        wanted = sum(count * used[name] for name, count in names.items())
+        if 0 < quota < written + wanted and wanted:
+            used.update({name: used[name] * max(0.0, quota - written) / wanted for name in names})
+    return _with(size, used)
+
+
+def _ps_needed(job: Finished, ps: int) -> float:
+    """Bytes of the fullest PS: as it was where the job had the fewest; with fewer still, as if all of it were variables."""
+    return job.ps_memory_bytes * max(1.0, min(window.size.ps for window in job.windows) / ps)
 
 
 def _trainer(size: Size, model: Model, similar: Similar, backups: bool) -> float:
@@ -250,13 +284,13 @@ def _needed(job: Finished, holds: bool) -> int:
 
 
 def _used(similar: Similar, name: str) -> float:
-    """Cores that one pod used in its busiest window."""
+    """Cores that one pod used in its busiest window, with headroom; 0: not known."""
     used = []
     for weight, job, _ in similar:
         each = [getattr(w, name) / (w.size.ps if name.startswith("ps_") else 1) for w in job.windows]
         if weight > 0 and max(each) > 0:
             used.append(max(each))
-    return max(0.1, CPU_HEADROOM * statistics.median(used)) if used else SMALL_CPU
+    return max(0.1, CPU_HEADROOM * statistics.median(used)) if used else 0.0
 
 
 def describe(start: Start) -> str:

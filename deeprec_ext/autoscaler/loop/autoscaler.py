@@ -350,7 +350,9 @@ class Autoscaler:
         if pending is None:
             return
         rates = self._measured(pending)
-        self._record.outcome(pending.decision.number, *_together(pending.ends), statistics.median(rates) if rates else 0.0)
+        self._record.outcome(
+            pending.decision.number, *_together(pending.ends), statistics.median(rates) if rates else 0.0
+        )
 
     def _measured(self, pending: _Pending) -> list[float]:
         """Examples per second of the first windows at the size that a change led to; those that are clear, where some are."""

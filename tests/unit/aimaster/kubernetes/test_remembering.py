@@ -18,7 +18,7 @@ from deeprec_ext.aimaster.kubernetes.remembering import Remembering, script_of
 from deeprec_ext.history import client
 from deeprec_ext.history.client import Service
 from deeprec_ext.options import JobSpec, Settings
-from tests.unit.aimaster.kubernetes.fake_api import PODS
+from tests.unit.aimaster.kubernetes.fake_api import PODS, ForbiddenError
 from tests.unit.aimaster.kubernetes.test_running import Cluster, play, tfjob
 from tests.unit.aimaster.world import SETTINGS
 from tests.unit.history.jobs import job as finished
@@ -26,7 +26,7 @@ from tests.unit.history.jobs import window
 from tests.unit.history.serving import Serving, serving
 from tests.unit.history.test_service import Liar, answering
 from tests.unit.launch.test_history import workdir  # noqa: F401 # a fixture
-from tfjob.model.kinds import TFJOBS
+from tfjob.model.kinds import TFJOBS, Manifest, Resource
 from tfjob.model.names import SCALED_TO_ANNOTATION
 from tfjob.model.spec import TFJob
 
@@ -55,9 +55,14 @@ def names_of(it: Cluster) -> list[str]:
     return [name.partition("-")[2] for name in it.api.names(PODS)]
 
 
-def warnings(it: Cluster) -> list[str]:
-    events = [json.loads(line) for line in (it.directory / "pod-1" / "events.jsonl").read_text().splitlines()]
-    return [one["text"] for one in events if one["type"] == "warning"]
+def told(it: Cluster) -> list[str]:
+    """Of the history, in the TFJob's Events."""
+    said = [message for kind, reason, message in it.api.told() if (kind, reason) == ("Normal", "Notice")]
+    return [message for message in said if message.startswith("aimaster: ")]
+
+
+def requests(it: Cluster, name: str) -> Any:
+    return it.api.objects["pods", f"ctr-{name}"]["spec"]["containers"][0].get("resources")
 
 
 def test_a_job_begins_with_what_jobs_of_its_script_needed(tmp_path: Path, service: Serving) -> None:
@@ -80,12 +85,68 @@ def test_a_job_begins_with_what_jobs_of_its_script_needed(tmp_path: Path, servic
         assert not (await it.status()).scalings, "what was written is no request"
         decided = [json.loads(line) for line in (tmp_path / "pod-1" / "decisions.jsonl").read_text().splitlines()]
         assert "history of the cluster: 4 jobs like it" in json.dumps(decided[0])
-        assert warnings(it) == []
+        assert requests(it, "ps-0") == {"requests": {"cpu": "360m", "memory": str(5 << 29)}}
+        for name in ("chief-0", "worker-2"):
+            assert requests(it, name) == {"requests": {"cpu": "1080m", "memory": str(5 << 28)}}
+        (said,) = told(it)
+        assert said == (
+            "aimaster: each PS requests 0.36 cores and 2.7 GB, each trainer requests 1.08 cores and 1.3 GB: what 4 jobs of "
+            "its script used, and 20% more CPU, 25% more memory; no limit holds them to it"
+        )
+        assert said.partition(": ")[2] in [one.notice.text for one in (await it.status()).notices]
         specs["PS"]["replicas"] = 2
         it.api.change(TFJOBS, "ctr", {"spec": {"tfReplicaSpecs": {"PS": {"replicas": 2}}}})
         await it.committed()  # what its user writes afterwards is one
+        assert requests(it, "ps-1") == requests(it, "ps-0")
         it.backend.exit("chief-0", 0)
         assert await serving == 0
+
+    play(tmp_path, test, **MARKS)
+
+
+def test_requests_outlive_the_aimaster_and_are_given_up_for_good(tmp_path: Path, service: Serving) -> None:
+    words = remembers(service, tmp_path / "certs")
+
+    async def test(it: Cluster) -> None:
+        it.words, it.more = words, AUTOSCALED
+        first = it.aimaster()
+        await it.trains(4)
+        first.cancel()
+        await asyncio.wait([first])
+        it.words = []  # whatever the history would say by now
+        second = it.aimaster()
+        await it.trains(4)
+        await it.scale(ps=2)
+        await it.committed()
+        assert requests(it, "ps-1") == requests(it, "ps-0") == {"requests": {"cpu": "360m", "memory": str(5 << 29)}}
+        create = it.api.create
+
+        async def strict(resource: Resource, namespace: str | None, body: Manifest) -> Manifest:
+            if resource is PODS and body["spec"]["containers"][0].get("resources"):
+                raise ForbiddenError(403, "Forbidden", "exceeded quota: requests.cpu")
+            return await create(resource, namespace, body)
+
+        it.api.create = strict  # type: ignore[method-assign]
+        await it.scale(ps=3)
+        for _ in range(800):
+            if [one.outcome for one in (await it.status()).scalings] == ["committed"] * 2:
+                break
+            await asyncio.sleep(0.01)
+        assert requests(it, "ps-2") is None
+        assert any("given up: ps-2 was refused with them: exceeded quota" in text for text in told(it))
+        second.cancel()
+        await asyncio.wait([second])
+        it.api.create = create  # type: ignore[method-assign]
+        third = it.aimaster()
+        await it.trains(4)
+        await it.scale(ps=4)
+        for _ in range(800):
+            if "ps-3" in names_of(it):
+                break
+            await asyncio.sleep(0.01)
+        assert requests(it, "ps-3") is None
+        it.backend.exit("chief-0", 0)
+        assert await third == 0
 
     play(tmp_path, test, **MARKS)
 
@@ -148,8 +209,13 @@ def test_no_history_keeps_a_job_from_beginning_or_ending(
         serving = it.aimaster()
         await it.trains()
         assert names_of(it) == ["chief-0", "ps-0", "ps-1", "worker-0"]
-        told = [text for text in warnings(it) if "history" in text]
-        assert len(told) == (0 if what == "lies" else 1), "jobs that cannot have been are as none"
+        assert [requests(it, name) for name in names_of(it)] == [None] * 4
+        for _ in range(500):
+            if what == "lies" or told(it):
+                break
+            await asyncio.sleep(0.01)
+        assert len(told(it)) == (0 if what == "lies" else 1), "jobs that cannot have been are as none"
+        assert all("history" in text for text in told(it))
         it.backend.exit("chief-0", 0)
         assert await serving == 0
 

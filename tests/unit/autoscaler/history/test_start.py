@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -164,6 +165,51 @@ def test_requests_are_made_where_they_can_be_and_are_not_named_otherwise():
     fresh = first_size(MODEL, cloud, []).size
     assert (fresh.ps_cpu, fresh.worker_cpu) == (1.0, 1.0)
     assert fresh.ps_memory_bytes > 10**9
+
+
+def test_requests_are_what_similar_jobs_used_and_headroom_where_nothing_is_named():
+    history = [finished(seed=seed) for seed in range(3)]
+    start = first_size(MODEL, LIMITS, history, script="train.py")
+    asked = start.requests
+    assert asked is not None and (asked.ps, asked.workers) == (start.size.ps, start.size.workers)
+    busiest = [max(window.trainer_cpu_cores for window in job.windows) for job in history]
+    assert asked.worker_cpu == pytest.approx(1.2 * statistics.median(busiest), abs=0.01)
+    assert (asked.ps_memory_bytes, asked.worker_memory_bytes) == (2.5 * GIB, 3.75 * GIB)
+    assert start.size.cpu == 0, "the model is asked without them: they hold nobody"
+    named = Size(1, 0, 3.0, 0.0, 0, GIB)
+    rest = first_size(MODEL, LIMITS, history, script="train.py", requests=named).requests
+    assert rest is not None and (rest.ps_cpu, rest.worker_memory_bytes) == (0, 0), "what is written stays"
+    assert rest.worker_cpu == asked.worker_cpu and rest.ps_memory_bytes == asked.ps_memory_bytes
+    assert first_size(MODEL, LIMITS, [], script="train.py").requests is None
+
+
+def test_requests_keep_the_limits_of_a_pod_and_together_the_quota():
+    history = [finished(seed=seed) for seed in range(3)]
+    cloud = dataclasses.replace(LIMITS, resizable=True, max_ps_memory_bytes=GIB, max_worker_cpu=0.5)
+    asked = first_size(MODEL, cloud, history, script="train.py").requests
+    assert asked is not None and (asked.ps_memory_bytes, asked.worker_cpu) == (GIB, 0.5)
+    limits = dataclasses.replace(LIMITS, total_cpu=2.0, total_memory_bytes=4 * GIB)
+    asked = first_size(MODEL, limits, history, script="train.py", requests=Size(1, 0, 0.5)).requests
+    assert asked is not None and asked.ps_cpu == 0
+    assert asked.workers > 1 and asked.cpu + 0.5 * asked.ps <= 2.1 and asked.memory_bytes <= 4 * GIB
+
+
+def test_fewer_ps_than_any_job_had_are_each_larger():
+    at_most = dataclasses.replace(LIMITS, max_ps=1)
+    had = finished()
+    four = dataclasses.replace(had, windows=tuple(window for window in had.windows if window.size.ps == 4))
+    assert four.windows
+    asked = first_size(Model.unknown(), at_most, [four], script="train.py").requests
+    assert asked is not None and asked.ps_memory_bytes == 1.25 * 4 * 2 * GIB
+
+
+def test_what_was_not_measured_is_not_requested():
+    blank = dataclasses.replace(
+        finished(), ps_memory_bytes=0, worker_memory_bytes=0, model=Model.unknown(), backups=False,
+        windows=tuple(dataclasses.replace(one, ps_cpu_cores=0.0, trainer_cpu_cores=0.0) for one in finished().windows),
+    )  # fmt: skip
+    asked = first_size(Model.unknown(), LIMITS, [blank], script="train.py", backups=False).requests
+    assert asked is not None and asked.cpu == asked.memory_bytes == 0
 
 
 def test_jobs_without_windows_teach_nothing_and_do_no_harm():
