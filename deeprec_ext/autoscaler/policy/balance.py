@@ -76,7 +76,9 @@ def hot_slots(evidence: Evidence) -> Answer:
         return Remark(f"{what}; the best map of its slots would not lower that by {policy.rebalance_gain:.0%}")
     seconds, pause = cost.of_ps_change(evidence, moved, grows=False)
     gain = 1 - after / spread.worst
-    if not cost.pays(evidence, gain * min(1.0, _busy(evidence, busiest)), cost.Cost(seconds, pause, moved)):
+    if not cost.pays(
+        evidence, gain * min(1.0, _busy(evidence, busiest)), cost.Cost(seconds, pause, moved, grows=False)
+    ):
         return Remark(f"{what}; moving slots would not pay in the time that is left")
     return Proposal(
         "rebalance", evidence.size,

@@ -16,6 +16,7 @@ class Cost:
     seconds: float  # until it is done
     pause_seconds: float  # in which nobody trains
     bytes: float  # that move between PS
+    grows: bool  # processes have to start for it
 
     def standstill(self, disturbance: float) -> float:
         """Seconds of training that it takes in all: the pause, and what copying and starting take from the steps."""
@@ -35,7 +36,7 @@ def between(evidence: Evidence, old: Size, new: Size) -> Cost:
         seconds, pause = of_ps_change(evidence, moved, grows=new.ps > old.ps)
     if new.workers != old.workers:
         seconds = max(seconds, duration(evidence, "worker", grows=new.workers > old.workers))
-    return Cost(seconds, pause, moved)
+    return Cost(seconds, pause, moved, new.ps > old.ps or new.workers > old.workers)
 
 
 def of_ps_change(evidence: Evidence, moved: float, *, grows: bool) -> tuple[float, float]:

@@ -45,12 +45,22 @@ def least_rate(evidence: Evidence) -> float:
 
 def price_seconds(evidence: Evidence, size: Size) -> float:
     """Training that going to a size may cost, in seconds: if it is worse it is measured, and gone back from."""
-    policy, old = evidence.policy, evidence.size
+    old = evidence.size
     there, back = cost.between(evidence, old, size), cost.between(evidence, size, old)
-    # Where who starts has cores of its own, only copying takes something from who trains.
-    disturbed = there.bytes / policy.bytes_per_second if _has_room(evidence, size) else there.seconds
-    lost = there.pause_seconds + back.pause_seconds + policy.disturbance * (disturbed + back.seconds)
-    return lost + risk(evidence, size) * (WINDOWS_SECONDS + there.seconds)
+    lost = sum(_standstill(evidence, one, new) for one, new in ((there, size), (back, old)))
+    return lost + risk(evidence, size) * (WINDOWS_SECONDS + back.seconds)
+
+
+def _standstill(evidence: Evidence, change: cost.Cost, size: Size) -> float:
+    """Seconds of training that a change to a size takes: the pause, and what processes that start take of full cores.
+
+    Where they have cores of their own, or none has to start, only copying takes something from those who train. A change that
+    takes long waits: 70 s on cores that nine processes had filled cost nothing that could be measured.
+    """
+    policy = evidence.policy
+    starts = change.seconds if change.grows and not _has_room(evidence, size) else 0.0
+    copies = change.bytes / policy.bytes_per_second
+    return change.pause_seconds + policy.disturbance * min(max(starts, copies), policy.change_seconds)
 
 
 def risk(evidence: Evidence, size: Size) -> float:
