@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.history is None and (target := _cluster_of(arguments)) is not None:
         from deeprec_ext.cli.cluster import jobs
 
-        return target.run(functools.partial(jobs.run, arguments))
+        return target.run(functools.partial(jobs.run, show, arguments))
     found, following = jobs_of(arguments)
     if arguments.json:
         print_json({

@@ -74,11 +74,9 @@ def hot_slots(evidence: Evidence) -> Answer:
     after, moved, moves = _planned(evidence, spread, weights)
     if after > (1 - policy.rebalance_gain) * spread.worst:
         return Remark(f"{what}; the best map of its slots would not lower that by {policy.rebalance_gain:.0%}")
-    seconds, pause = cost.of_ps_change(evidence, moved, grows=False)
+    seconds, pause = cost.of_ps_change(evidence, moved)
     gain = 1 - after / spread.worst
-    if not cost.pays(
-        evidence, gain * min(1.0, _busy(evidence, busiest)), cost.Cost(seconds, pause, moved, grows=False)
-    ):
+    if not cost.pays(evidence, gain * min(1.0, _busy(evidence, busiest)), cost.Cost(seconds, pause, moved)):
         return Remark(f"{what}; moving slots would not pay in the time that is left")
     return Proposal(
         "rebalance", evidence.size,

@@ -16,7 +16,6 @@ class Cost:
     seconds: float  # until it is done
     pause_seconds: float  # in which nobody trains
     bytes: float  # that move between PS
-    grows: bool  # processes have to start for it
 
     def standstill(self, disturbance: float) -> float:
         """Seconds of training that it takes in all: the pause, and what copying and starting take from the steps."""
@@ -24,51 +23,39 @@ class Cost:
 
 
 def of_change(evidence: Evidence, size: Size) -> Cost:
-    """The cost of going to another size."""
-    return between(evidence, evidence.size, size)
-
-
-def between(evidence: Evidence, old: Size, new: Size) -> Cost:
-    """The cost of going from one size to another."""
+    """The cost of going to another size; as much as that of going back."""
     seconds = pause = moved = 0.0
-    if new.ps != old.ps:
-        moved = _bytes_moved(evidence, old.ps, new.ps)
-        seconds, pause = of_ps_change(evidence, moved, grows=new.ps > old.ps)
-    if new.workers != old.workers:
-        seconds = max(seconds, duration(evidence, "worker", grows=new.workers > old.workers))
-    return Cost(seconds, pause, moved, new.ps > old.ps or new.workers > old.workers)
+    if size.ps != evidence.size.ps:
+        moved = _bytes_moved(evidence, size.ps)
+        seconds, pause = of_ps_change(evidence, moved)
+    if size.workers != evidence.size.workers:
+        seconds = max(seconds, duration(evidence, "worker"))
+    return Cost(seconds, pause, moved)
 
 
-def of_ps_change(evidence: Evidence, moved: float, *, grows: bool) -> tuple[float, float]:
-    """(seconds, pause in seconds) of a change of PS that moves so many bytes; `grows`: processes have to start for it."""
-    past = _seen(evidence, "ps", grows)
-    pauses = [change.pause_seconds for change in _seen(evidence, "ps") if change.pause_seconds > 0]
+def of_ps_change(evidence: Evidence, moved: float) -> tuple[float, float]:
+    """(seconds, pause in seconds) of a change of PS that moves so many bytes."""
+    past = _seen(evidence, "ps")
+    pauses = [change.pause_seconds for change in past if change.pause_seconds > 0]
     pause = statistics.median(pauses) if pauses else evidence.policy.pause_seconds
-    return duration(evidence, "ps", grows=grows) + (0.0 if past else moved / evidence.policy.bytes_per_second), pause
+    return duration(evidence, "ps") + (0.0 if past else moved / evidence.policy.bytes_per_second), pause
 
 
-def duration(evidence: Evidence, role: str, *, grows: bool) -> float:
+def duration(evidence: Evidence, role: str) -> float:
     """Seconds that a change of a role takes, by the last ones; by those of the other role where none was seen."""
-    past = [
-        change.seconds for change in _seen(evidence, role, grows) or _seen(evidence, "", grows) if change.seconds > 0
-    ]
-    if past:
-        return statistics.median(past)
-    return evidence.policy.change_seconds if grows else evidence.policy.shrink_seconds
+    past = [change.seconds for change in _seen(evidence, role) or _seen(evidence, "") if change.seconds > 0]
+    return statistics.median(past) if past else evidence.policy.change_seconds
 
 
-def _seen(evidence: Evidence, role: str, grows: bool | None = None) -> list[Change]:
-    return [
-        change for change in evidence.past(role=role)
-        if change.kind != "resize" and grows in (None, change.kind != "scale-down")
-    ][-5:]  # fmt: skip
+def _seen(evidence: Evidence, role: str) -> list[Change]:
+    return [change for change in evidence.past(role=role) if change.kind != "resize"][-5:]
 
 
-def _bytes_moved(evidence: Evidence, old: int, new: int) -> float:
+def _bytes_moved(evidence: Evidence, ps: int) -> float:
     """The fewest that keep the map balanced: the share of the PS that are new, or go."""
     known = sum(slot.bytes for slot in evidence.observed.slots)
     total = known or evidence.observed.model.table_bytes + evidence.observed.model.dense_bytes
-    return total * abs(new - old) / max(new, old)
+    return total * abs(ps - evidence.size.ps) / max(ps, evidence.size.ps)
 
 
 def pays(evidence: Evidence, share: float, cost: Cost) -> bool:

@@ -64,7 +64,7 @@ def unused(evidence: Evidence) -> Answer:
     what = f"{describe(size)} is all that is used of {describe(evidence.size)}, {saved:.0%} less"
     if why := hysteresis.blocked(evidence, size):
         return Remark(f"{what}; {why}")
-    if not cost.pays(evidence, saved, cost.Cost(0.0, evidence.policy.pause_seconds, 0.0, grows=True)):
+    if not cost.pays(evidence, saved, cost.Cost(0.0, evidence.policy.pause_seconds, 0.0)):
         return Remark(f"{what}; it would not pay in the time that is left")
     return Proposal("resize", size, what)
 

@@ -58,7 +58,7 @@ def busy(evidence: Evidence) -> Answer:
 def ending(evidence: Evidence) -> Answer:
     """A job that ends before a change would be done is left alone."""
     left = evidence.seconds_left
-    if evidence.end_known and evidence.rate and left < cost.duration(evidence, "worker", grows=True):
+    if evidence.end_known and evidence.rate and left < cost.duration(evidence, "worker"):
         return Keep(f"the job ends in about {format_seconds(left)}, before any change would be done")
     return None
 

@@ -19,14 +19,17 @@ WINDOWS_SECONDS = 26.0
 """Until two windows are measured at a new size: ten seconds each, and three in which it settles before each."""
 
 ALONE = 0.05
-"""Share of throughput at risk where new processes have cores of their own: the hosts have so many to spare, or nothing is known
-of hosts and a CPU limit of the role binds."""
+"""Share of throughput at risk where new processes have cores of their own (the hosts have so many to spare, or nothing is known
+of hosts and a CPU limit of the role binds), and where fewer are tried on a host that is full."""
 
 GIVEN = 0.5
 """Part of `explore_share` that may be given for a cheaper size for good; the rest is for finding it."""
 
 ALL_CORES = 1.0
 """Cores that a process without a request may use, as far as the room for it goes."""
+
+FULL = 0.1
+"""Share of a host's cores that are free, below which it has none left."""
 
 GROWN = 0.5
 """Share of its share of the job that a further process may take from the others: it works, too."""
@@ -44,23 +47,24 @@ def least_rate(evidence: Evidence) -> float:
 
 
 def price_seconds(evidence: Evidence, size: Size) -> float:
-    """Training that going to a size may cost, in seconds: if it is worse it is measured, and gone back from."""
-    old = evidence.size
-    there, back = cost.between(evidence, old, size), cost.between(evidence, size, old)
-    lost = sum(_standstill(evidence, one, new) for one, new in ((there, size), (back, old)))
-    return lost + risk(evidence, size) * (WINDOWS_SECONDS + back.seconds)
+    """Training that going to a size may cost, in seconds: if it is worse it is measured, and gone back from.
 
-
-def _standstill(evidence: Evidence, change: cost.Cost, size: Size) -> float:
-    """Seconds of training that a change to a size takes: the pause, and what processes that start take of full cores.
-
-    Where they have cores of their own, or none has to start, only copying takes something from those who train. A change that
-    takes long waits: 70 s on cores that nine processes had filled cost nothing that could be measured.
+    While a change goes on the job trains at the size before. Processes that start take something from the others where they
+    have no cores of their own, else only copying does; what takes longer than usual waits, and takes no more: nobody was slower
+    in the 70 s that a PS took to go from cores that nine processes had filled.
     """
-    policy = evidence.policy
-    starts = change.seconds if change.grows and not _has_room(evidence, size) else 0.0
-    copies = change.bytes / policy.bytes_per_second
-    return change.pause_seconds + policy.disturbance * min(max(starts, copies), policy.change_seconds)
+    change, policy, old = cost.of_change(evidence, size), evidence.policy, evidence.size
+    starting = min(change.seconds, policy.change_seconds)
+    copying = min(starting, change.bytes / policy.bytes_per_second)
+    there = starting if _grows(old, size) and not _has_room(evidence, size) else copying
+    back = starting if _grows(size, old) else copying
+    away = WINDOWS_SECONDS + change.seconds
+    return 2 * change.pause_seconds + policy.disturbance * (there + back) + risk(evidence, size) * away
+
+
+def _grows(old: Size, new: Size) -> bool:
+    """Whether processes have to start for it."""
+    return new.ps > old.ps or new.workers > old.workers
 
 
 def risk(evidence: Evidence, size: Size) -> float:
@@ -72,7 +76,7 @@ def risk(evidence: Evidence, size: Size) -> float:
     grown = {"ps": size.ps - old.ps, "worker": size.workers - old.workers}
     if not any(grown.values()):
         return ALONE
-    if _has_room(evidence, size):
+    if _has_room(evidence, size) or (_full(evidence) and not _grows(old, size)):
         return ALONE
     shares = [
         abs(more) / max(now, now + more) for more, now in ((grown["ps"], old.ps), (grown["worker"], old.trainers))
@@ -92,6 +96,13 @@ def _has_room(evidence: Evidence, size: Size) -> bool:
         return True  # on a host that has room
     wanted = sum(more[role] * (getattr(size, f"{role}_cpu") or ALL_CORES) for role in more)
     return wanted <= sum(host.free_cores - host.job_cores for host in hosts)
+
+
+def _full(evidence: Evidence) -> bool:
+    """Whether all share one host that has no core left: what one process less does not use, the others do."""
+    hosts = evidence.observed.hosts
+    left, cores = sum(host.free_cores - host.job_cores for host in hosts), sum(host.cores for host in hosts)
+    return evidence.observed.one_host and left < FULL * cores
 
 
 def too_dear(evidence: Evidence, size: Size) -> str:

@@ -137,7 +137,7 @@ def growing(evidence: Evidence) -> Answer:
     """Growth that reaches the limit before one change and the margin are over."""
     policy = evidence.policy
     for role in ("ps", "worker"):
-        ahead = cost.duration(evidence, role, grows=True) + policy.memory_margin_seconds
+        ahead = cost.duration(evidence, role) + policy.memory_margin_seconds
         for use in evidence.of_role(role):
             limit, slope = limit_of(evidence, use, role), use.memory_slope_bytes_per_second
             if not limit or not use.working_set_bytes or use.age_seconds < policy.memory_age_seconds:

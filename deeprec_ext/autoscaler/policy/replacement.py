@@ -114,11 +114,10 @@ def _replace(evidence: Evidence, name: str, why: str, share: float) -> Answer:
     since = evidence.now - max((one.time for one in recent), default=-HOUR)
     if since < policy.up_cooldown_seconds:
         return Remark(f"{why}; the last replacement was {format_seconds(since)} ago")
-    takes = cost.duration(evidence, role, grows=True)
-    left = evidence.seconds_left - takes
-    lost = takes / max(1, len(evidence.trainers))  # the new process costs as much as an old one
+    left = evidence.seconds_left - cost.duration(evidence, role)
+    lost = cost.duration(evidence, role) / max(1, len(evidence.trainers))  # the new process costs as much as an old one
     if role == "ps":
-        seconds, pause = cost.of_ps_change(evidence, 0.0, grows=True)
+        seconds, pause = cost.of_ps_change(evidence, 0.0)
         lost = pause + policy.disturbance * seconds
     if share * left < policy.payback * lost:
         return Remark(f"{why}; replacing it would not pay in the {format_seconds(max(0.0, left))} that are left")

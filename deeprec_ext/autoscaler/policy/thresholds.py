@@ -122,9 +122,6 @@ class Policy:
     change_seconds: float = _setting(
         30.0, 0.0, 1e5, "how long a change takes until one was seen: start of a pod and of its session",
     )  # fmt: skip
-    shrink_seconds: float = _setting(
-        5.0, 0.0, 1e5, "the same of a change for which no process has to start: 1 s of workers, 3 to 5 s of PS",
-    )  # fmt: skip
     pause_seconds: float = _setting(
         1.0, 0.0, 1e5,
         "how long training stands still in a change of PS until one was seen: 0.2 to 0.4 s, 0.9 s on a third of a core",
@@ -237,7 +234,7 @@ class Policy:
     process_bytes: int = _setting(400 << 20, 0, 1 << 50, "memory of a PS without variables: TensorFlow itself")
 
 
-LATER = frozenset({"explore_share", "explore_loss", "direction_seconds", "shrink_seconds", "windows_of_noise"})
+LATER = frozenset({"explore_share", "explore_loss", "direction_seconds", "windows_of_noise"})
 """Settings that records of earlier releases lack: these are read with today's defaults."""
 
 NAMES: Mapping[str, dataclasses.Field[Any]] = {field.name: field for field in dataclasses.fields(Policy)}

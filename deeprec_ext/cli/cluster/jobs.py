@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 from deeprec_ext.cli.cluster.forwarding import write_error
-from deeprec_ext.cli.jobs import show
 from deeprec_ext.errors import UsageError
 from deeprec_ext.history.client import ANSWER_BYTES_MAX, PORT, SCHEME
 from deeprec_ext.history.record import Kept, RecordError, from_values
@@ -25,8 +25,11 @@ from tfjob.model.kinds import PODS, Manifest
 LABELS = "app.kubernetes.io/name=deeprec-ext,app.kubernetes.io/component=history"
 CONTAINER = "history"
 
+Show = Callable[[list[Kept], str], None]
+"""What tells of jobs, and of where the next page begins: the command's, which imports this."""
 
-async def run(arguments: argparse.Namespace, api: Api, namespace: str) -> int:
+
+async def run(show: Show, arguments: argparse.Namespace, api: Api, namespace: str) -> int:
     """Raises UsageError, ApiError, UnreachableError."""
     pod = await _service_pod(api, arguments.installed_in)
     words = [*_command(pod), f"--limit={arguments.limit}", "--json"]
@@ -55,7 +58,7 @@ async def run(arguments: argparse.Namespace, api: Api, namespace: str) -> int:
             f"namespace {arguments.installed_in}"
         ) from error
     if not code:
-        _tell(b"".join(parts).decode(errors="replace"), as_json=arguments.json)
+        _tell(b"".join(parts).decode(errors="replace"), None if arguments.json else show)
     return code
 
 
@@ -88,14 +91,14 @@ def _command(pod: Manifest) -> list[str]:
     raise UsageError(f"pod {pod['metadata']['name']} does not run `deeprec-ext history --certs DIR`")
 
 
-def _tell(text: str, *, as_json: bool) -> None:
-    """Raises UsageError for what is no list of jobs. Jobs that cannot be read are left out."""
+def _tell(text: str, show: Show | None) -> None:
+    """As it is, without `show`. Raises UsageError for what is no list of jobs. Jobs that cannot be read are left out."""
     try:
         values: dict[str, Any] = json.loads(text)
         rows, following = list(values["jobs"]), str(values["next"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"the history does not answer as one: {printable(text[:200])}") from error
-    if as_json:
+    if show is None:
         print(text, end="")
         return
     found = []

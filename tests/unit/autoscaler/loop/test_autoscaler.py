@@ -396,6 +396,7 @@ def test_what_ends_in_an_error_is_noted_as_failed(tmp_path: Path) -> None:
         scaler._resize = break_
         await it.until(lambda: bool(script.outcomes))
         assert script.outcomes[0][1:3] == ("failed", "OSError: the connection was reset")
+        await it.until(lambda: bool(script.seen[-1].changes))
         change = script.seen[-1].changes[-1]
         assert (change.kind, change.outcome) == ("resize", "refused"), "the policy does not try it at once again"
         assert events(it, "decision_failed")[0]["number"] == script.outcomes[0][0] and not events(it, "warning")

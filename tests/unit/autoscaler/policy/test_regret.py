@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from deeprec_ext.autoscaler.observe import building
-from deeprec_ext.autoscaler.observe.observed import Change, Limits, Observed, Progress, Size, Window
+from deeprec_ext.autoscaler.observe.observed import Change, Host, Limits, Observed, Progress, Size, Window
 from deeprec_ext.autoscaler.policy import exploring
 from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.decision import Decision
@@ -221,14 +221,18 @@ def test_a_long_job_tries_and_says_what_it_may_cost():
     assert 0 < made.prediction.price_seconds <= POLICY.explore_share * 3600
 
 
-def test_a_job_of_ten_minutes_that_is_far_too_large_gets_smaller():
-    """To try less is cheap: no process has to start for it."""
-    rate = full(1)
-    job = Job(Size(4, 4), rate, limits=LIMITS, total=int(rate(Size(4, 4), 0.0) * 600), delay=5.0)
-    while job.done < job.total:
-        job.run(10.0)
-    assert job.decisions[0].action == "explore" and job.decisions[0].size.ps < 4
-    assert job.now < 0.9 * 600
+@pytest.mark.parametrize(("used", "dear"), [(1.95, False), (1.0, True)])
+def test_on_a_host_that_is_full_less_is_tried_in_jobs_of_a_few_minutes_too(used, dear):
+    """What a process less does not use, the others do: 4 PS and 4 workers on two cores trained two thirds of what 1 and 1 did."""
+    from deeprec_ext.autoscaler.policy import exploring
+
+    observed = seen(
+        Size(4, 4), 1000.0, limits=LIMITS, progress=Progress(10**5, 10**5 + 340 * 1000), one_host=True,
+        hosts=(Host("host-0", 2.0, used, 0.0, 4, 5),),
+    )  # fmt: skip
+    evidence = Evidence(observed, POLICY)
+    assert bool(exploring.too_dear(evidence, Size(3, 4))) is dear
+    assert exploring.too_dear(evidence, Size(5, 4)), "a PS more would take from the others"
 
 
 def test_what_changes_have_cost_already_counts():
