@@ -45,12 +45,18 @@ def costs_of(windows: Sequence[Window]) -> dict[Counts, Cost]:
 
 
 def least_cost(costs: Mapping[Counts, Cost], size: Size) -> Cost | None:
-    """What an example costs at a size at least; None: no size as small was measured."""
-    here = size.ps, size.trainers
-    if here in costs:
-        return costs[here]
-    below = [cost for (ps, trainers), cost in costs.items() if ps <= size.ps and trainers <= size.trainers]
-    return min(below, key=lambda cost: cost.both, default=None)
+    """What an example costs at a size at least; None: no size as small was measured.
+
+    That is what it costs at the nearest sizes below, between which and this one none was measured; of several the least.
+    """
+    below = {
+        (ps, trainers): cost for (ps, trainers), cost in costs.items() if ps <= size.ps and trainers <= size.trainers
+    }
+    nearest = [
+        cost for (ps, trainers), cost in below.items()
+        if not any(other != (ps, trainers) and other[0] >= ps and other[1] >= trainers for other in below)
+    ]  # fmt: skip
+    return min(nearest, key=lambda cost: cost.both, default=None)
 
 
 def of_one_host(cost: Cost, free_cores: float) -> float:

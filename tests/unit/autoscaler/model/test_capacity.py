@@ -24,8 +24,16 @@ def test_an_example_costs_what_all_trainers_and_all_ps_use_for_it():
 def test_a_larger_size_costs_no_less_and_of_a_smaller_one_nobody_knows():
     costs = {(1, 1): Cost(1e-3, 1e-3), (2, 2): Cost(1e-3, 2e-3)}
     assert least_cost(costs, Size(2, 1)) == costs[2, 2]
-    assert least_cost(costs, Size(4, 4)) == costs[1, 1]
+    assert least_cost(costs, Size(1, 3)) == costs[1, 1]
     assert least_cost({(2, 2): Cost(1, 1)}, Size(1, 4)) is None
+
+
+def test_a_size_costs_what_the_nearest_ones_below_it_do_and_not_what_the_cheapest_does():
+    """2 PS cost half as much again on this host: 3 do not cost what 1 did."""
+    costs = {(1, 1): Cost(1e-3, 1e-3), (2, 1): Cost(1e-3, 2e-3), (1, 2): Cost(2e-3, 2e-3)}
+    assert least_cost(costs, Size(3, 0)) == costs[2, 1]
+    assert least_cost(costs, Size(2, 1)) == costs[2, 1], "as near as 1 PS and 2 trainers, and cheaper"
+    assert least_cost({**costs, (2, 2): Cost(3e-3, 3e-3)}, Size(4, 3)) == Cost(3e-3, 3e-3)
 
 
 def test_processes_of_one_host_share_its_cores():
