@@ -116,7 +116,7 @@ def _memory(evidence: Evidence) -> dict[str, float]:
         uses, now = _settled(evidence, role), memory.request_of(evidence.size, role)
         if not uses or now <= 0 or any(use.working_set_bytes <= 0 for use in uses):
             continue
-        horizon = min(evidence.seconds_left, policy.horizon_seconds)
+        horizon = min(evidence.seconds_to_last, policy.horizon_seconds)
         need = max(use.working_set_bytes + max(0.0, use.memory_slope_bytes_per_second) * horizon for use in uses)
         if role == "worker" and evidence.size.ps == 1:
             need = max(need, memory.trainer_with_copies(evidence))

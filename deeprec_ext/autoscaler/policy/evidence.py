@@ -24,6 +24,9 @@ UNKNOWN_SPREAD = 0.1
 HOPE = 2.0
 """A hoped gain is at most so many times the predicted one."""
 
+LEFT_LEAST = 60.0
+"""Seconds that a job is expected to go on at least, where its end is not known: so long it has hardly begun."""
+
 FULL = 0.95
 """Share of its CPU that a role can use at most, as a mean."""
 
@@ -265,10 +268,21 @@ class Evidence:
 
     @cached_property
     def seconds_left(self) -> float:
-        """At the present throughput. Without a known end a job is taken to go on for as long as it has gone on."""
+        """At the present throughput. Without a known end: as long again as the job has run.
+
+        So what may be given for a trial grows with the time trained so far, whenever the job ends.
+        """
+        return self._left(LEFT_LEAST)
+
+    @cached_property
+    def seconds_to_last(self) -> float:
+        """How long memory must suffice: for a young job without a known end, which may not end so soon, longer."""
+        return self._left(self.policy.horizon_seconds / 4)
+
+    def _left(self, least: float) -> float:
         if self.end_known and self.rate:
             return self.examples_left / self.rate
-        return min(self.policy.horizon_seconds, max(self.now, self.policy.horizon_seconds / 4))
+        return min(self.policy.horizon_seconds, max(self.now, least))
 
     @property
     def share_left(self) -> float:

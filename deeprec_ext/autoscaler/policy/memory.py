@@ -144,9 +144,9 @@ def growing(evidence: Evidence) -> Answer:
                 continue
             room = policy.memory_full * limit - use.working_set_bytes
             seconds = room / slope if slope > 0 else math.inf
-            if seconds >= ahead or (slope <= 0 and room > 0) or evidence.seconds_left < max(0.0, seconds):
+            if seconds >= ahead or (slope <= 0 and room > 0) or evidence.seconds_to_last < max(0.0, seconds):
                 continue
-            horizon = min(evidence.seconds_left, policy.horizon_seconds)
+            horizon = min(evidence.seconds_to_last, policy.horizon_seconds)
             need = (use.working_set_bytes + max(0.0, slope) * horizon) * policy.memory_headroom
             what = (
                 f"{use.name} uses {format_bytes(use.working_set_bytes)} of {format_bytes(limit)}, grows by "

@@ -116,7 +116,7 @@ class Policy:
     )  # fmt: skip
     horizon_seconds: float = _setting(
         3600.0, 1.0, 1e7,
-        "remaining time that is assumed at most where the end of the job is not known; at least it is taken to run on "
+        "remaining time that is assumed at most where the end of the job is not known; until then it is taken to run on "
         "for as long as it has run",
     )  # fmt: skip
     change_seconds: float = _setting(

@@ -16,6 +16,7 @@ from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.autoscaler.policy.evidence import Evidence
 from deeprec_ext.autoscaler.policy.record import bounded
 from tests.unit.autoscaler.facts import fact
+from tests.unit.autoscaler.policy import jobs
 from tests.unit.autoscaler.policy.jobs import POLICY, Job, windows
 
 LIMITS = Limits(1, 4, 0, 4)
@@ -213,6 +214,32 @@ def test_a_job_that_is_too_short_for_it_tries_nothing():
     assert job.decisions == []
 
 
+@pytest.mark.parametrize(("now", "left"), [(5.0, 60.0), (180.0, 180.0), (900.0, 900.0), (86_400.0, 3_600.0)])
+def test_a_job_without_a_known_end_is_expected_to_go_on_for_as_long_as_it_has_run(now, left):
+    assert (
+        Evidence(dataclasses.replace(grown((1, 0)), time=now, progress=Progress(10**6, 0)), POLICY).seconds_left == left
+    )
+
+
+def test_memory_must_suffice_for_longer_than_a_young_job_without_a_known_end_is_expected_to_run():
+    evidence = Evidence(dataclasses.replace(grown((1, 0)), progress=Progress(10**6, 0)), POLICY)
+    assert evidence.seconds_to_last == POLICY.horizon_seconds / 4 > evidence.seconds_left
+
+
+def test_whenever_a_job_without_a_known_end_ends_a_trial_has_cost_no_more_than_its_share():
+    """After three minutes, too: what may be given for a trial grows with the time trained so far."""
+    tried: list[tuple[float, Decision]] = []
+    job = Job(
+        Size(1, 0), full(1), limits=LIMITS, total=0, delay=20.0,
+        watch=lambda seen, made: tried.append((seen.time, made)) if made.action == "explore" else None,
+    )  # fmt: skip
+    job.run(180)
+    assert job.decisions == []
+    job.run(3600)
+    assert tried, "a job that goes on does learn"
+    assert all(made.prediction.price_seconds <= POLICY.explore_share * time for time, made in tried)
+
+
 def test_a_long_job_tries_and_says_what_it_may_cost():
     job = Job(Size(1, 0), full(1), limits=LIMITS, total=22_900 * 3600, delay=20.0)
     job.run(30)
@@ -224,9 +251,7 @@ def test_a_long_job_tries_and_says_what_it_may_cost():
 @pytest.mark.parametrize(("used", "dear"), [(1.95, False), (1.0, True)])
 def test_on_a_host_that_is_full_less_is_tried_in_jobs_of_a_few_minutes_too(used, dear):
     """What a process less does not use, the others do: 4 PS and 4 workers on two cores trained two thirds of what 1 and 1 did."""
-    from deeprec_ext.autoscaler.policy import exploring
-
-    observed = seen(
+    observed = jobs.seen(
         Size(4, 4), 1000.0, limits=LIMITS, progress=Progress(10**5, 10**5 + 340 * 1000), one_host=True,
         hosts=(Host("host-0", 2.0, used, 0.0, 4, 5),),
     )  # fmt: skip
