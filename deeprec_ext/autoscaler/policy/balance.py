@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.aimaster.placement import planner
-from deeprec_ext.autoscaler.observe.observed import SlotUse
+from deeprec_ext.autoscaler.observe.observed import Change, SlotUse
+from deeprec_ext.autoscaler.outcomes.measured import key_of
+from deeprec_ext.autoscaler.outcomes.trials import WORSE
 from deeprec_ext.autoscaler.policy import cost, hysteresis
 from deeprec_ext.autoscaler.policy.decision import Answer, Proposal, Remark
 from deeprec_ext.autoscaler.policy.evidence import HOUR, Evidence
+from deeprec_ext.units import format_seconds
 
 PLANNED_MAX = 512
 """Slots up to which a map is planned in well under a second; no job has so many by default."""
+
+DOUBLINGS_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,7 @@ def _matters(evidence: Evidence, spread: Spread) -> bool:
 
 
 def _too_soon(evidence: Evidence) -> str:
-    if why := hysteresis.failed(evidence, "ps", ("rebalance",)):
+    if why := hysteresis.failed(evidence, "ps", ("rebalance",)) or _made_slower(evidence):
         return why
     recent = [one for one in evidence.past(seconds=HOUR) if one.kind == "rebalance" and not one.manual]
     if len(recent) >= max(1, evidence.policy.reversals_per_hour):
@@ -104,6 +111,47 @@ def _too_soon(evidence: Evidence) -> str:
     if evidence.now - evidence.changed_at < evidence.policy.down_cooldown_seconds:
         return "the last change is not old enough"
     return ""
+
+
+def _made_slower(evidence: Evidence) -> str:
+    """Why slots are not moved again after moves that cost throughput, in a row; empty: they may be.
+
+    Rates are compared as they were measured: brought to the same conditions, a shift would be one of the conditions.
+    """
+    row: list[tuple[Change, float]] = []
+    for change in reversed([one for one in evidence.past(role="ps") if one.kind == "rebalance" and not one.manual]):
+        gained = _gained(evidence, change)
+        if gained is not None and gained >= -WORSE:
+            break
+        if gained is not None:
+            row.append((change, gained))
+    if not row:
+        return ""
+    last, gained = row[0]
+    wait = evidence.policy.direction_seconds * 2.0 ** min(len(row) - 1, DOUBLINGS_MAX)
+    left = last.time + wait - evidence.now
+    return (
+        f"slots were moved and it trained {-gained:.0%} slower; the next try is in {format_seconds(left)}"
+        if left > 0
+        else ""
+    )
+
+
+def _gained(evidence: Evidence, change: Change) -> float | None:
+    """Share of throughput that a change which left the size as it was has brought; None: not measured on both sides."""
+    ends = [one.time for one in evidence.past()]
+    since = max((end for end in ends if end < change.time), default=0.0)
+    until = min((end for end in ends if end > change.time), default=math.inf)
+    before = [
+        one
+        for one in evidence.windows
+        if since <= one.start and one.start + one.seconds <= change.time - change.seconds
+    ]
+    after = [one for one in evidence.windows if change.time <= one.start < until]
+    if not before or not after or {key_of(one.size) for one in before + after} != {key_of(before[-1].size)}:
+        return None
+    old, new = (statistics.median(one.examples_per_second for one in side) for side in (before, after))
+    return new / old - 1 if old > 0 else None
 
 
 def _weights(evidence: Evidence, count: int) -> tuple[float, ...]:
