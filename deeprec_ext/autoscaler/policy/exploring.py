@@ -76,7 +76,7 @@ def risk(evidence: Evidence, size: Size) -> float:
     grown = {"ps": size.ps - old.ps, "worker": size.workers - old.workers}
     if not any(grown.values()):
         return ALONE
-    if _has_room(evidence, size) or (_full(evidence) and not _grows(old, size)):
+    if _has_room(evidence, size) or (full(evidence) and not _grows(old, size)):
         return ALONE
     shares = [
         abs(more) / max(now, now + more) for more, now in ((grown["ps"], old.ps), (grown["worker"], old.trainers))
@@ -98,7 +98,7 @@ def _has_room(evidence: Evidence, size: Size) -> bool:
     return wanted <= sum(host.free_cores - host.job_cores for host in hosts)
 
 
-def _full(evidence: Evidence) -> bool:
+def full(evidence: Evidence) -> bool:
     """Whether all share one host that has no core left: what one process less does not use, the others do."""
     hosts = evidence.observed.hosts
     left, cores = sum(host.free_cores - host.job_cores for host in hosts), sum(host.cores for host in hosts)

@@ -23,6 +23,10 @@ CERTAIN = 4
 OTHERS_SAID = 0.1
 """Share of the host's cores from which it is said that others use them."""
 
+CROWD = 2.0
+"""Processes per core of a host that is full, from which half of them are tried: they take turns, and turns cost. On two cores
+4 PS and 5 trainers trained two thirds of what 1 PS and 2 trainers did, and a model of one size cannot know."""
+
 LARGE = 8
 """Trainers from which a quarter fewer are tried rather than one more."""
 
@@ -67,6 +71,8 @@ def throughput(evidence: Evidence) -> Answer:
         return Remark("there is no throughput model yet")
     certain = len(evidence.measured) >= CERTAIN
     search = Search(evidence, hopeful=not certain)
+    if (answer := _thin_out(evidence, search)) is not None:
+        return answer
     found = search.best()
     if key_of(found.size) == key_of(evidence.size):
         return _explore(evidence, search) or _stay(evidence, search, found)
@@ -201,6 +207,29 @@ def _explore(evidence: Evidence, search: Search) -> Answer:
                 price_seconds=exploring.price_seconds(evidence, allowed),
             )  # fmt: skip
     return None
+
+
+def _thin_out(evidence: Evidence, search: Search) -> Answer:
+    """Where far more processes than cores fill the host, half of them are tried."""
+    size, cores = evidence.size, sum(host.cores for host in evidence.observed.hosts)
+    processes, objective = size.ps + size.trainers, evidence.observed.objective
+    if not exploring.full(evidence) or processes <= CROWD * cores or objective != "fastest":
+        return None
+    half = dataclasses.replace(size, ps=-(-size.ps // 2), workers=-(-size.workers // 2))
+    allowed = search.allowed(half)
+    if allowed is None or key_of(allowed) in evidence.measured or not _windows_enough(evidence, 0.0):
+        return None
+    if (
+        exploring.barred(evidence, allowed)
+        or exploring.too_dear(evidence, allowed)
+        or hysteresis.blocked(evidence, allowed)
+    ):
+        return None
+    return Proposal(
+        "explore", allowed, f"{processes} processes take turns on {cores:g} cores: {describe(allowed)}, about half of them, "
+        f"is tried, {exploring.announced(evidence, allowed)}",
+        price_seconds=exploring.price_seconds(evidence, allowed),
+    )  # fmt: skip
 
 
 def _options(evidence: Evidence) -> tuple[Size, ...]:

@@ -262,6 +262,37 @@ def test_on_a_host_that_is_full_less_is_tried_in_jobs_of_a_few_minutes_too(used,
     )
 
 
+def crowd(size: Size, cores: float = 2.0, used: float = 1.95, **more) -> Decision:
+    """Of a job of nine minutes whose processes all are on one host."""
+    observed = jobs.seen(
+        size, 1000.0, limits=LIMITS, progress=Progress(10**5, 10**5 + 400 * 1000), one_host=True,
+        hosts=(Host("host-0", cores, used, 0.0, size.ps, size.trainers),), **more,
+    )  # fmt: skip
+    return decide(observed, POLICY)
+
+
+def test_of_many_processes_on_few_cores_that_are_full_half_are_tried():
+    made = crowd(Size(4, 4))
+    assert (made.action, made.size.ps, made.size.workers) == ("explore", 2, 2)
+    assert "9 processes take turns on 2 cores" in made.reason
+    assert crowd(Size(2, 2)).size == Size(1, 1)
+    assert crowd(Size(1, 2)).size.ps == 1  # four processes on two cores are no crowd
+    assert crowd(Size(4, 4), cores=16.0, used=15.9).size != Size(2, 2)
+    assert crowd(Size(4, 4), used=1.0).size != Size(2, 2)
+
+
+def test_a_crowd_that_was_thinned_out_for_nothing_comes_back_and_is_left_alone():
+    rates = {(4, 4): 1000.0, (2, 2): 800.0}
+    job = Job(
+        Size(4, 4), lambda size, now: rates.get((size.ps, size.workers), 900.0), limits=LIMITS, total=10**7, delay=5.0
+    )
+    host = Host("host-0", 2.0, 1.95, 0.0, 4, 5)
+    job.observed = lambda was=job.observed: dataclasses.replace(was(), hosts=(host,), one_host=True)  # type: ignore[method-assign]
+    job.run(1200)
+    assert [(made.size.ps, made.size.workers) for made in job.decisions[:2]] == [(2, 2), (4, 4)]
+    assert job.size == Size(4, 4)
+
+
 def test_what_changes_have_cost_already_counts():
     """A share of the job for all of them, not for each."""
     observed = grown((2, 1), time_left=900.0)
