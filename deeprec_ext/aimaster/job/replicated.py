@@ -62,7 +62,7 @@ def pack(store: Store) -> bytes:
         "meta": {key: value for key, value in store.everything().items() if key not in _NOT_KEPT},
         "wish": base64.b64encode(store.blob("backup_wish")).decode(),
         "scalings": store.newest_scalings(SCALINGS_KEPT),
-        "failures": [dataclasses.asdict(failure) for failure in store.failures()[-FAILURES_KEPT:]],
+        "failures": [dataclasses.asdict(failure) for failure in store.failures(FAILURES_KEPT)],
         "examples": store.totals(),
     }
     return zlib.compress(json.dumps(values, sort_keys=True, separators=(",", ":")).encode(), 1)

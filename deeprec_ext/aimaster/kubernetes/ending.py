@@ -133,7 +133,7 @@ def write_summary(job: Job, status: str, restarts: dict[str, int]) -> dict[str, 
     """`summary.json` of the run directory, whole or not at all. Raises OSError."""
     seconds = round(max(0.0, job.clock.wall() - job.started), 3)
     roles = {name: {"started": count + 1, "restarted": count} for name, count in sorted(restarts.items())}
-    summary = summarize(job.store, status=status, seconds=seconds, roles=roles)
+    summary = summarize(job.store, status=status, seconds=seconds, roles=roles, directory=job.spec.workdir)
     if job.failure:
         summary["reason"] = job.failure
     write_json(job.spec.workdir / "summary.json", summary)

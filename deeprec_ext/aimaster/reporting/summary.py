@@ -18,7 +18,7 @@ from deeprec_ext.aimaster.state.suspects import suspects_of
 from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.outcomes.brought import Brought
-from deeprec_ext.autoscaler.policy.record import brought_by, predictions, read
+from deeprec_ext.autoscaler.policy.record import brought_in, predictions
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -68,7 +68,7 @@ def _estimator(directory: Path | None) -> dict[str, Any]:
     if directory is not None:
         with contextlib.suppress(DeepRecError, OSError):  # damaged; `deeprec-ext decisions` says where
             pairs = predictions(directory)
-            found = brought_by(read(directory))
+            found = brought_in(directory)
     errors = [abs(predicted / measured - 1) for predicted, measured in pairs]
     return {
         "mape_holdout": statistics.fmean(errors) if errors else None, "changes": len(errors),

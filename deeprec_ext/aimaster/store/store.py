@@ -32,8 +32,9 @@ QUARANTINED_MAX = 500
 SCHEMA_VERSION = 4
 VIEWS_KEPT = 200
 
-EVENTS_KEPT, SCALINGS_KEPT = 100_000, 5_000
-"""The newest ones; about 30 and 5 MB. Jobs run for months, and a job of 1 000 workers has an event of each for every change."""
+EVENTS_KEPT, SCALINGS_KEPT, FAILURES_KEPT = 100_000, 5_000, 5_000
+"""The newest ones; about 30, 5 and 2 MB. Jobs run for months, and a job of 1 000 workers has an event of each for every
+change."""
 
 FORGET_EVERY = 1000
 """So many more are kept before the oldest go, all at once."""
@@ -389,6 +390,8 @@ class Store:
         if failure.id == 0:
             identifier = int(self._run("INSERT INTO failures VALUES (NULL, '{}')").lastrowid or 0)
             failure = replace(failure, id=identifier)
+            if identifier % FORGET_EVERY == 0:
+                self._run("DELETE FROM failures WHERE id <= ?", (identifier - FAILURES_KEPT,))
         self._run("UPDATE failures SET json=? WHERE id=?", (json.dumps(asdict(failure)), failure.id))
         return failure
 
@@ -397,9 +400,10 @@ class Store:
         row = (failure.id, json.dumps(asdict(failure)))
         self._run("INSERT OR REPLACE INTO failures VALUES (?, ?)", row)
 
-    def failures(self) -> list[Failure]:
-        rows = self._db.execute("SELECT id, json FROM failures ORDER BY id")
-        return self._sound("failures", "id", rows, lambda text: built(Failure, json.loads(text)))
+    def failures(self, newest: int = FAILURES_KEPT + FORGET_EVERY) -> list[Failure]:
+        """The newest, oldest first; all that are kept, if no number is given."""
+        rows = self._db.execute("SELECT id, json FROM failures ORDER BY id DESC LIMIT ?", (newest,)).fetchall()
+        return self._sound("failures", "id", reversed(rows), lambda text: built(Failure, json.loads(text)))
 
     def save_totals(self, examples: Iterable[tuple[str, int]]) -> None:
         """Examples per incarnation, the highest ever told."""

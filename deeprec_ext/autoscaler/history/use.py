@@ -14,6 +14,10 @@ from deeprec_ext.gazer.series_lines import Line
 GAP = 4.0
 """A step between two points that is so many times the usual one is a time in which the process was not there."""
 
+NEAR = 5
+"""Steps on each side of one that say what is usual there: of a job of days the first points are ten minutes apart, the last
+ones one."""
+
 Values = Mapping[str, Line]
 """Lines of one subject, by metric."""
 
@@ -93,9 +97,19 @@ def _stretches(line: Line) -> Iterator[tuple[float, float, float]]:
     """(end, mean, length in seconds) of each interval; a gap is none."""
     steps = [after - before for before, after in zip(line.times, line.times[1:])]
     usual = statistics.median(steps) if steps else 0.0
-    for time, value, length in zip(line.times, line.means, [usual, *steps]):
+    lengths = [steps[0] if steps else 0.0, *steps]
+    for at, (time, value, length) in enumerate(zip(line.times, line.means, lengths)):
         if math.isfinite(value):
-            yield time, value, length if length <= GAP * usual else usual
+            if length > GAP * usual:
+                length = _ungapped(steps, max(0, at - 1))
+            yield time, value, length
+
+
+def _ungapped(steps: Sequence[float], at: int) -> float:
+    """A step, or where it is a gap, the usual one on the side where they are longer."""
+    sides = [side for side in (steps[max(0, at - NEAR) : at], steps[at + 1 : at + 1 + NEAR]) if side]
+    usual = max(statistics.median(side) for side in sides)
+    return steps[at] if steps[at] <= GAP * usual else usual
 
 
 def _at(line: Line | None, time: float) -> float:

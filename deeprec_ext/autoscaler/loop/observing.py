@@ -79,9 +79,9 @@ def observe(
         model=model_of(job.catalogue, slots=job.spec.slots, batch_size=examples_per_step(job.members.trainers().values())),
         windows=windows, roles=roles_of(job, latest, growth), hosts=hosts_of(job), one_host=one_host,
         slots=slots_of(job, latest), changes=changes_of(scalings.records(), job.started, foretold),
-        losses=losses_of(job.store.failures(), job.started), progress=progress_of(job), backups=job.choices.peer,
-        copies_bytes=copies_of(job), hold=hold, busy=scalings.running is not None or bool(scalings.queue),
-        reclaimed=reclaimed_of(job), first=first,
+        losses=losses_of(job.store.failures(building.LOSSES_KEPT), job.started), progress=progress_of(job),
+        backups=job.choices.peer, copies_bytes=copies_of(job), hold=hold,
+        busy=scalings.running is not None or bool(scalings.queue), reclaimed=reclaimed_of(job), first=first,
     )  # fmt: skip
 
 

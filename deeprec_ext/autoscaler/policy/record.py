@@ -251,6 +251,34 @@ def brought_by(entries: Sequence[Entry]) -> Brought | None:
     return brought([one.observed for one in entries], entries[-1].policy.disturbance) if entries else None
 
 
+def brought_in(directory: Path) -> Brought | None:
+    """The same from the record of a job. Of each decision only that is looked at which the ones before it do not have: a long
+    job's record has 128 MiB, nearly all of it said again and again. Raises UsageError: damaged."""
+    found: list[Observed] = []
+    known: set[tuple[Any, ...]] = set()
+    last: dict[str, Any] = {}
+    for path, number, line in _numbered(directory):
+        if line["kind"] == "decision":
+            try:
+                found.append(Observed.from_values(_new_in(line["observation"], known)))
+                last = line
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                raise UsageError(f"{path}, line {number}: is damaged ({error!r})") from None
+    return brought(found, thresholds.from_values(last.get("policy")).disturbance) if found else None
+
+
+def _new_in(values: dict[str, Any], known: set[tuple[Any, ...]]) -> dict[str, Any]:
+    """An observation with the windows and changes that are not known yet, and without processes. Adds to `known`."""
+    new: dict[str, list[Any]] = {"roles": [], "hosts": [], "slots": [], "losses": []}
+    for name, key in (("windows", ("start",)), ("changes", ("time", "role"))):
+        new[name] = []
+        for one in values[name]:
+            if (which := (name, *(one[part] for part in key))) not in known:
+                known.add(which)
+                new[name].append(one)
+    return {**values, **new}
+
+
 def predictions(directory: Path) -> list[tuple[float, float]]:
     """(examples per second predicted, measured after) of each change that was made and measured. Raises UsageError: damaged."""
     predicted: dict[int, float] = {}

@@ -65,7 +65,7 @@ def read_story(directory: RunDirectory, *, running: bool | None = None) -> Story
 def _brought(path: Path) -> str:
     """What the decisions have brought, in a sentence; empty: none has changed a size, or their record cannot be read."""
     try:
-        found = decisions.brought_by(decisions.read(path))
+        found = decisions.brought_in(path)
     except (UsageError, OSError):
         return ""
     return found.sentence() if found is not None else ""

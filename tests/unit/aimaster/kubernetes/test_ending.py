@@ -13,6 +13,7 @@ import pytest
 from deeprec_ext.aimaster.kubernetes import ending
 from deeprec_ext.aimaster.kubernetes.ending import Ending
 from tests.unit.aimaster.world import SETTINGS, World, world
+from tests.unit.autoscaler.policy.jobs import recorded_job
 
 
 class Cluster:
@@ -55,6 +56,20 @@ def test_after_the_chief_s_success_workers_leave_then_ps_exit_by_themselves(tmp_
     assert summary["status"] == "succeeded" and summary["roles"]["ps-0"] == {"started": 1, "restarted": 0}
     assert summary["failures"] == [] and "reason" not in summary
     assert not (tmp_path / "termination-log").exists()
+
+
+def test_the_summary_tells_what_the_decisions_have_brought(tmp_path: Path) -> None:
+    played = recorded_job(tmp_path)
+
+    async def test(it: World, end: Ending, cluster: Cluster) -> None:
+        ending_ = asyncio.ensure_future(end.run())
+        await asyncio.sleep(0)
+        it.backend.exit("chief-0", 0)
+        assert await ending_ == 0
+
+    told = run(tmp_path, test)["estimator"]
+    assert told["changes"] == len(played.decisions) > 1 and told["mape_holdout"] > 0
+    assert told["brought"]["first"] == {"ps": 1, "workers": 1} and told["brought"]["gained"] > 0.3
 
 
 def test_who_does_not_go_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

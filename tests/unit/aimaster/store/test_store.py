@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.core.clock import SystemClock
-from deeprec_ext.aimaster.core.records import PsInfo, RoleRecord, Scaling
+from deeprec_ext.aimaster.core.records import Failure, PsInfo, RoleRecord, Scaling
 from deeprec_ext.aimaster.membership.view import AgreedCluster, first_view, replace_lost, take_task
 from deeprec_ext.aimaster.store import events
 from deeprec_ext.aimaster.store import store as stores
@@ -129,16 +129,20 @@ def test_a_file_of_events_that_cannot_be_put_aside_repeats_none(
     store.close()
 
 
-def test_the_oldest_events_and_scalings_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_events_scalings_and_failures_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "FORGET_EVERY", 10)
     monkeypatch.setattr(stores, "EVENTS_KEPT", 30)
     monkeypatch.setattr(stores, "SCALINGS_KEPT", 20)
+    monkeypatch.setattr(stores, "FAILURES_KEPT", 20)
     store = Store(tmp_path / "aimaster.db")
     for _ in range(100):
         store.add_event(1.0, "one", "", 0, {})
         store.save_scaling(Scaling(store.next_scaling_id(), "scale-up", "ps", outcome="committed"))
+        store.save_failure(Failure(0, "ps-1", "killed by signal 9", 5.0, 0.1))
     assert [row[0] for row in store.events(0)] == list(range(71, 101))
     assert [scaling.id for scaling in store.scalings()] == list(range(81, 101))
+    assert [failure.id for failure in store.failures()] == list(range(81, 101))
+    assert [failure.id for failure in store.failures(2)] == [99, 100], "what a look every ten seconds asks for"
     store.close()
 
 

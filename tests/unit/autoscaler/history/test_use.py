@@ -46,6 +46,17 @@ def test_a_time_in_which_a_process_was_not_there_counts_nothing() -> None:
     assert use_of({"worker-0": {"cpu_cores": both}}, {}).process_seconds == 20 * EVERY
 
 
+def test_of_a_job_of_days_the_first_ones_count_as_long_as_they_were() -> None:
+    """What is older than a day and a half is kept by ten minutes, and a gap is longer than what is usual at its time."""
+    times = [BEGIN + 600.0 * number for number in range(200)]
+    times += [times[-1] + 130.0 * number for number in range(1, 900)]
+    whole = Line("", "", times, [1.0] * len(times), [1.0] * len(times))
+    assert use_of({"ps-0": {"cpu_cores": whole}}, {}).cpu_core_seconds == times[-1] - BEGIN + 600.0
+    early, late = times[:100], [time + 50_000.0 for time in times[100:]]
+    away = Line("", "", early + late, whole.means, whole.highest)
+    assert use_of({"ps-0": {"cpu_cores": away}}, {}).cpu_core_seconds == times[-1] - BEGIN + 600.0
+
+
 @pytest.mark.parametrize("values", [[], [math.nan] * 5])
 def test_what_was_not_measured_was_not_used(values: list[float]) -> None:
     assert use_of({"ps-0": {"cpu_cores": line(values)}, "ps-1": {}}, {"ps": (1.0, 1e9)}) == Use()

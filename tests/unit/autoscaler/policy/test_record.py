@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.autoscaler.observe.observed import Change, Loss, Observed, Size
+from deeprec_ext.autoscaler.outcomes.brought import brought
 from deeprec_ext.autoscaler.policy import record
 from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.decision import Decision
@@ -54,6 +55,27 @@ def test_what_is_written_is_read(tmp_path):
     assert entry.decision == dataclasses.replace(decision, inputs=digest(json.loads(observed.to_json())))
     assert entry.outcome is None
     assert latest(tmp_path) == entry
+
+
+def test_what_decisions_brought_is_read_without_what_is_said_again_and_again(tmp_path, monkeypatch):
+    recorded_job(tmp_path)
+    whole, [*entries] = record.brought_by(read(tmp_path)), lines(tmp_path)
+    kinds: list[str] = []
+
+    def counted(observed, disturbance):
+        for one in observed:
+            kinds.extend(["window"] * len(one.windows) + ["role"] * len(one.roles))
+        return brought(observed, disturbance)
+
+    monkeypatch.setattr(record, "brought", counted)
+    assert record.brought_in(tmp_path) == whole is not None
+    told = {window["start"] for one in entries if one["kind"] == "decision" for window in one["observation"]["windows"]}
+    assert kinds == ["window"] * len(told)
+    with (tmp_path / record.NAME).open("a") as file:
+        entries[0]["observation"]["windows"] = [{"start": 1.0}]
+        file.write(json.dumps(entries[0]) + "\n")
+    with pytest.raises(UsageError, match="damaged"):
+        record.brought_in(tmp_path)
 
 
 def test_an_outcome_is_joined_to_its_decision(tmp_path):
