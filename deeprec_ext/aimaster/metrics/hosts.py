@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 COVERED = 0.8
-"""Share of what the job uses on a host that a quota must have counted, to be the quota of all of it."""
+"""Share of what the job uses on a host that a quota must have counted, as each process of it tells, to be the quota of all:
+where each is held to its own, that of the one that does nearly all has counted as much, and those of the others have not."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,9 @@ def _use(there: list[OnHost]) -> HostUse | None:
     job = sum(one.cpu_cores for one in there)
     cores, busy = _together(there)
     others = max(0.0, busy - job)
-    quotas = [one for one in told if "quota_busy_cores" in one]
-    quota = min(quotas, key=lambda one: one["quota_cores"]) if len(quotas) == len(told) else None
-    if quota is not None and quota["quota_busy_cores"] >= COVERED * job:  # else there are several containers
+    counted = [one.get("quota_busy_cores", -1.0) for one in told]
+    if 0 <= min(counted) >= COVERED * job:  # else there are several containers
+        quota = min(told, key=lambda one: one["quota_cores"])
         beside = max(0.0, quota["quota_busy_cores"] - job)
         if quota["quota_cores"] - beside < cores - others:
             cores, others = quota["quota_cores"], beside

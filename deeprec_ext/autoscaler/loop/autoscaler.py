@@ -235,8 +235,8 @@ class Autoscaler:
                 self._last_change, self._kept_at = False, self._now()
                 self._record.add(observed, decision)
             return decision
-        if self._scalings.running is not None or self._scalings.queue:
-            return None  # somebody was quicker while we thought
+        if self._scalings.running is not None or self._scalings.queue or size_of(self._job) != observed.size:
+            return None  # somebody was quicker while we thought, and may be done already
         self._conclude()
         self._record.add(observed, decision)
         self._foretold[decision.number] = decision.prediction.examples_per_second

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from deeprec_ext.decoding import SHOWN, built
 from deeprec_ext.errors import UsageError
+
+LEVEL = 0.3
+"""Share of the host's cores, of one level of the load of others: twice what makes another load."""
 
 VERSION, READABLE = 2, (1, 2)
 """Of the recorded form; another one is refused by name. 1: fields had defaults, `ABSENT` by now."""
@@ -88,6 +92,12 @@ class Window:
     preparing: bool  # a trainer built sessions meanwhile: it may be faster without
     host_cores: float  # of the one host that all PS and trainers ran on; 0: they had several, or it is not known
     others_cores: float  # of these, used by others
+
+    @property
+    def level(self) -> int:
+        """Of the load of others, coarsely: what a size did under one says nothing of another, so windows of each are kept."""
+        share = self.others_cores / self.host_cores if self.host_cores > 0 else 0.0
+        return round(min(max(share, 0.0), 1.0) / LEVEL) if math.isfinite(share) else 0
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ KEPT = 400
 """Windows remembered: a day of ten-second windows would teach no more than the newest of each size."""
 
 PER_SIZE = 30
-"""Of one size: the newest; so many say all there is to say about it, and sizes long past are not crowded out."""
+"""Of one size, under one load of others: the newest; so many say all there is to say about it, and sizes long past are not
+crowded out."""
 
 PATIENCE_SECONDS = 20.0
 """So long nothing is measured while trainers prepare sessions; then a window that says so is better than none."""
@@ -25,7 +26,7 @@ CLAIM_MAX = 20.0
 hosts are a few times as fast; one figure of a broken process would make its size the best that was ever measured."""
 
 OTHERS_MIN = 2
-"""Fewer do not tell who of them is wrong."""
+"""Fewer do not tell who of them is wrong: then what trainers did before has to."""
 
 
 @dataclass
@@ -140,9 +141,9 @@ class Windows:
             self._close(window)
 
     def _close(self, window: _Open) -> None:
-        if not _believable(window.examples.values()):
-            return
         elapsed = window.last - window.start
+        if not _believable(window.examples.values(), elapsed * self._usual()):
+            return
         self._fresh, self._measured_at = True, window.last
         self._keep(
             Window(
@@ -159,9 +160,14 @@ class Windows:
             )
         )  # fmt: skip
 
+    def _usual(self) -> float:
+        """Examples per second of a trainer, the median of all windows; 0: there is none."""
+        known = [one.examples_per_second / one.size.trainers for one in self.closed]
+        return statistics.median(known) if known else 0.0
+
     def _keep(self, window: Window) -> None:
         self.closed.append(window)
-        same = [one for one in self.closed if one.size == window.size]
+        same = [one for one in self.closed if one.size == window.size and one.level == window.level]
         if len(same) > PER_SIZE:
             self.closed.remove(same[0])
         if len(self.closed) > KEPT:
@@ -170,11 +176,16 @@ class Windows:
             self.closed.remove(next(others, self.closed[0]))
 
 
-def _believable(claimed: Collection[float]) -> bool:
-    """Whether the trainers can have trained so many examples each, beside one another."""
-    if len(claimed) <= OTHERS_MIN:
+def _believable(claimed: Collection[float], usual: float) -> bool:
+    """Whether the trainers can have trained so many examples each, beside one another.
+
+    `usual`: what one has trained in as long before; 0: not known. One that is alone may well have become so much faster.
+    """
+    if len(claimed) < 2 or (len(claimed) <= OTHERS_MIN and not usual):
         return True
     *others, most = sorted(claimed)
+    if len(others) < OTHERS_MIN:
+        return most <= CLAIM_MAX * max(*others, usual)
     return not 0 < CLAIM_MAX * statistics.median(others) < most  # where the others stand still, something else is wrong
 
 

@@ -48,7 +48,7 @@ def measure(rates: Sequence[float], drift: float = 0.0) -> Measured:
 def newest(
     windows: Sequence[Window], per_size: int, sizes: int, first: Size | None = None, here: int = 0
 ) -> tuple[Window, ...]:
-    """The newest `per_size` windows of each of the `sizes` sizes seen last, in their order.
+    """The newest `per_size` windows of each of the `sizes` sizes seen last, under each load of others, in their order.
 
     Those in which trainers prepared sessions beside count where a size has no others.
 
@@ -58,18 +58,20 @@ def newest(
         here: so many are kept of the size seen last, if that is more.
     """
     clear = {key_of(window.size) for window in windows if not window.preparing}
-    counts: dict[Key, int] = {}
+    counts: dict[tuple[Key, int], int] = {}
+    seen: set[Key] = set()
     kept: list[Window] = []
     present: Key | None = None
     for window in reversed(windows):
         key = key_of(window.size)
         if window.preparing and key in clear:
             continue
-        count = counts.get(key, 0)
+        count = counts.get((key, window.level), 0)
         present = present or key
         most = max(per_size, here) if key == present else per_size
         begun_with = first is not None and key[:2] == key_of(first)[:2]
-        if count < most and (count or len(counts) < sizes or begun_with):
-            counts[key] = count + 1
+        if count < most and (key in seen or len(seen) < sizes or begun_with):
+            counts[key, window.level] = count + 1
+            seen.add(key)
             kept.append(window)
     return tuple(reversed(kept))

@@ -22,7 +22,7 @@ HALF = 0.5
 WORSE = 0.05
 """A size that trains slower than foretold by this share is a failed prediction, also where it saves."""
 
-TAKEN_BACK_SECONDS = 300.0
+TAKEN_BACK_SECONDS = 1200.0
 """A change that was taken back so soon has failed, also where its windows are forgotten."""
 
 

@@ -212,9 +212,14 @@ class Evidence:
 
     def error(self, size: Size) -> float:
         """Relative standard error of the comparison of a size with the present one."""
-        here = self._error(self.present) if self.present is not None else 1.0
+        here = self.error_here
         found = self.measured.get(key_of(size))
         return math.hypot(here, self._error(found) if found is not None and found is not self.present else 0.0)
+
+    @property
+    def error_here(self) -> float:
+        """Relative standard error of the present size's rate."""
+        return self._error(self.present) if self.present is not None else 1.0
 
     def _error(self, measured: Measured) -> float:
         """Relative standard error of a measured rate. Two windows may agree by chance: what other sizes scatter counts too."""
@@ -251,7 +256,7 @@ class Evidence:
         if not lower or not self.rate:
             return False
         _, before = lower[-1]
-        sure = math.hypot(self._error(before), self._error(self.present) if self.present is not None else 1.0)
+        sure = math.hypot(self._error(before), self.error_here)
         return self.rate / before.rate - 1 + sure < self.policy.marginal_gain
 
     # ------------------------------------------------------------------------------------------------ the work ahead

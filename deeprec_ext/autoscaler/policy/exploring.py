@@ -31,6 +31,9 @@ ALL_CORES = 1.0
 FULL = 0.1
 """Share of a host's cores that are free, below which it has none left."""
 
+BELIEVED_LEAST = 0.25
+"""Of a prediction, however wrong those before it were: with more PS, more workers may bring what they did not."""
+
 GROWN = 0.5
 """Share of its share of the job that a further process may take from the others: it works, too."""
 
@@ -140,6 +143,25 @@ def barred(evidence: Evidence, size: Size) -> str:
     if towards == (0, 0):
         return ""
     return _waits(evidence, trials.failures(evidence.tried, towards), _named(towards))
+
+
+def came_true(evidence: Evidence, size: Size) -> float:
+    """Part of what was foretold of changes in the direction of a size that they have brought; 1: none was made, since others
+    use of the host what they use now.
+
+    A model that was wrong about a direction is still wrong about it in half an hour, when it may be tried again.
+    """
+    towards = trials.direction(trials.counts_of(evidence.size), trials.counts_of(size))
+    if key_of(size) in evidence.measured:
+        return 1.0
+    since = evidence.model.around.since if evidence.model is not None else 0.0
+    tried = [
+        (one.foretold, one.gained) for one in evidence.tried
+        if one.direction == towards and one.time >= since and one.gained is not None and (one.foretold or 0.0) > 0
+    ]  # fmt: skip
+    foretold = sum(promised or 0.0 for promised, _ in tried)
+    brought = sum(min(max(gained or 0.0, 0.0), promised or 0.0) for promised, gained in tried)
+    return max(BELIEVED_LEAST, brought / foretold) if foretold else 1.0
 
 
 def taken_back(evidence: Evidence, size: Size) -> str:

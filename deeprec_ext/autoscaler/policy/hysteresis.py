@@ -19,7 +19,8 @@ def any_change(evidence: Evidence) -> str:
     """Why the job must not go to any other size now; empty when it may to some."""
     if since := manual(evidence):
         return f"a size was set by hand {format_seconds(since)} ago, and is left alone for {_long(evidence)}"
-    ours = [change for change in evidence.past(seconds=HOUR) if not change.manual]
+    # a process that is replaced, as where a host is lost, is none made for throughput or cost
+    ours = [one for one in evidence.past(seconds=HOUR) if not one.manual and one.kind != "replace"]
     if len(ours) >= evidence.policy.changes_per_hour:
         return f"{len(ours)} changes were made within the hour"
     policy = evidence.policy

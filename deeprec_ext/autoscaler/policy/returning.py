@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from deeprec_ext.autoscaler.model.surroundings import CHANGED, free_cores
 from deeprec_ext.autoscaler.observe.observed import Size
 from deeprec_ext.autoscaler.outcomes.measured import Key, Measured, key_of
 from deeprec_ext.autoscaler.policy import cost, exploring, hysteresis, memory
@@ -16,10 +17,42 @@ from deeprec_ext.autoscaler.policy.decision import Answer, Proposal, Remark
 from deeprec_ext.autoscaler.policy.evidence import Evidence
 from deeprec_ext.autoscaler.policy.limits import describe, fits
 from deeprec_ext.autoscaler.policy.search import price, steps_between
+from deeprec_ext.units import format_seconds
 
 WAYS_BACK = 2
 """A role may change its direction so many times as often to go back as to try: where nothing stays as it was measured,
 going back is flapping, too."""
+
+
+UNMEASURED_SECONDS = 600.0
+"""So long nothing could be measured at a size before it is given up: its new processes do not train, or never rest."""
+
+
+def unmeasured(evidence: Evidence) -> Answer:
+    """Back from a size of ours at which nothing can be measured, where all other rules are blind, to the one before."""
+    observed, stays = evidence.observed, evidence.stays
+    if evidence.present is not None or len(stays) < 2 or stays[-1].decision < 0:
+        return None
+    # as this AIMaster has seen: one that has come back just now has measured nothing yet, either
+    looked = max((use.age_seconds for use in observed.roles), default=0.0)
+    waited = min(evidence.now - evidence.changed_at, looked)
+    if waited < UNMEASURED_SECONDS or any(
+        loss.time >= evidence.changed_at and loss.name.startswith("ps-") for loss in observed.losses
+    ):
+        return None
+    ps, workers = stays[-2].counts
+    size = _size(evidence, (ps, workers, *key_of(evidence.size)[2:]))
+    known = evidence.measured.get(key_of(size)) if size is not None else None
+    if size is None or known is None:
+        return None
+    what = (
+        f"nothing could be measured at {describe(evidence.size)} for {format_seconds(waited)}, {describe(size)} made "
+        f"{known.rate:.4g} examples/s"
+    )
+    for role in ("ps", "worker"):
+        if why := hysteresis.failed(evidence, role, hysteresis.COUNTS):
+            return Remark(f"{what}; {why}")
+    return Proposal("scale", size, f"back to where it was: {what}")
 
 
 def measured_better(evidence: Evidence) -> Answer:
@@ -41,6 +74,33 @@ def measured_better(evidence: Evidence) -> Answer:
         return Remark(f"{what}; {why}")
     action = "resize" if (size.ps, size.workers) == (evidence.size.ps, evidence.size.workers) else "scale"
     return Proposal(action, size, f"back from {describe(evidence.size)}: {what}")
+
+
+def freed(evidence: Evidence) -> Answer:
+    """Back to the first size when others leave more of the host than they ever did while the job had it.
+
+    On a host that others fill all sizes are alike, so a small one is as good; what they would train now nobody has measured,
+    and in proportion they are alike still. Once the first size has been measured so, its windows are kept, and this is not
+    asked.
+    """
+    first, present, around = evidence.observed.first, evidence.present, evidence.around
+    if first is None or present is None or not around.cores or evidence.observed.objective != "fastest":
+        return None
+    size = _size(evidence, (first.ps, first.workers, *key_of(evidence.size)[2:]))
+    then = [one for one in evidence.windows if (one.size.ps, one.size.workers) == (first.ps, first.workers)]
+    if size is None or not then or not all(one.host_cores > 0 for one in then):
+        return None
+    if around.free <= max(map(free_cores, then)) + CHANGED * around.cores:
+        return None
+    what = f"others leave {around.free:.1f} of {around.cores:g} cores now: what {describe(size)} trains with them is not known"
+    if why := _not_now(evidence, size):
+        return Remark(f"{what}; {why}")
+    dear = exploring.price_seconds(evidence, size)
+    if dear > evidence.policy.explore_share * evidence.seconds_left:
+        return Remark(
+            f"{what}; to go back to it would not pay in the {format_seconds(evidence.seconds_left)} that are left"
+        )
+    return Proposal("explore", size, f"{what}, and the job began with it", price_seconds=dear)
 
 
 # ------------------------------------------------------------------------------------------------------- internals
@@ -96,6 +156,16 @@ def _best(evidence: Evidence, sizes: dict[Key, Size]) -> Key:
 
 
 def _must_wait(evidence: Evidence, size: Size) -> str:
+    if why := _not_now(evidence, size) or exploring.taken_back(evidence, size):
+        return why
+    here, there = (_value(evidence, one, evidence.expected(one)) for one in (evidence.size, size))
+    if not cost.pays(evidence, 1 - here / there, cost.of_change(evidence, size)):
+        return "going back would not pay in the time that is left"
+    return ""
+
+
+def _not_now(evidence: Evidence, size: Size) -> str:
+    """Why a way back has to wait, whatever it would bring; empty: it has not."""
     if since := hysteresis.manual(evidence):
         return f"but the present one was set by hand {since:.0f} s ago"
     for role, before, after in (("ps", evidence.size.ps, size.ps), ("worker", evidence.size.workers, size.workers)):
@@ -105,11 +175,6 @@ def _must_wait(evidence: Evidence, size: Size) -> str:
             why := hysteresis.failed(evidence, role, (kind,)) or hysteresis.flips(evidence, role, often)
         ):
             return why
-    if why := exploring.taken_back(evidence, size):
-        return why
-    here, there = (_value(evidence, one, evidence.expected(one)) for one in (evidence.size, size))
-    if not cost.pays(evidence, 1 - here / there, cost.of_change(evidence, size)):
-        return "going back would not pay in the time that is left"
     return ""
 
 

@@ -75,6 +75,15 @@ def test_quotas_of_several_containers_on_one_machine_are_not_the_quota_of_all():
     assert hosts_of([on(used=1.5, **each), on(used=1.5, **each)])["a"].cores == 8.0
 
 
+def test_the_quota_of_the_one_that_does_nearly_all_is_not_the_quota_of_all():
+    """A trainer that is busy and a PS that is not, in a container each."""
+    machine = {"cores": 64.0, "busy_cores": 3.0, "quota_cores": 2.0}
+    found = hosts_of([on(used=1.9, quota_busy_cores=1.9, **machine), on(used=0.2, quota_busy_cores=0.2, **machine)])[
+        "a"
+    ]
+    assert (found.cores, found.job_cores) == (64.0, pytest.approx(2.1))
+
+
 def test_totals_become_rates_and_what_is_no_number_is_not_known():
     before = pb.HostSample(cores=2, busy_seconds=100, quota_cores=1, quota_seconds=4)
     after = pb.HostSample(cores=2, busy_seconds=103, quota_cores=1, quota_seconds=4.5)

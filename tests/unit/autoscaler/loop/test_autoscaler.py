@@ -239,6 +239,26 @@ def test_a_hold_that_comes_while_it_thinks_counts(tmp_path: Path) -> None:
     play(tmp_path, script, scenario)
 
 
+def test_a_size_that_was_set_by_hand_while_it_thinks_is_not_undone(tmp_path: Path) -> None:
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        async def by_hand() -> None:
+            await it.master.scalings.request(pb.ScaleRequest(workers=3))
+            await it.until(lambda: len(it.master.job.view().workers) == 4 and not it.master.scalings.under_way())
+
+        def think(seen: Observed) -> Decision:
+            asyncio.run_coroutine_threadsafe(by_hand(), loop).result(10.0)
+            return scale(workers=0)(seen)
+
+        loop = asyncio.get_running_loop()
+        script.steps.append(think)
+        await it.until(lambda: script.seen[-1].size.workers == 3 or bool(script.added[1:]))
+        assert [one.decision for one in it.master.job.store.scalings()] == [-1]
+
+    play(tmp_path, script, scenario)
+
+
 def test_what_was_measured_before_the_aimaster_came_back_is_still_known(tmp_path: Path) -> None:
     script = Script()
     past, to_come = windows(Size(1, 0), 100.0, 0.0, 2), windows(Size(3, 0), 900.0, 1e6, 2)

@@ -62,6 +62,28 @@ def test_a_figure_that_no_other_trainer_comes_near_teaches_nothing(rates, learne
     assert windows.fresh() == learned
 
 
+@pytest.mark.parametrize(
+    ("rates", "learned"),
+    [((100, 90), True), ((2500, 2500), True), ((100, 1900), True), ((90, 10_000), False), ((0, 10_000), False)],
+    ids=["alike", "faster now", "a faster host", "a false figure", "a false figure alone"],
+)  # fmt: skip
+def test_of_two_trainers_what_one_did_before_says_who_is_wrong(rates, learned):
+    windows = Windows(seconds=5.0, settle_seconds=2.0)
+    feed(windows, start=0, stop=20, size=Size(1, 0), rate=100)
+    for now in range(20, 40):
+        told = {"a": 2000 + now * rates[0], "b": now * rates[1]}
+        tick(windows, float(now), ONE, told, quiet=True)
+    assert any(window.size == ONE for window in windows.all()) == learned
+
+
+def test_of_a_size_windows_are_kept_of_each_load_of_others():
+    windows = Windows(seconds=5.0, settle_seconds=2.0)
+    for now in range(60 + 10 * PER_SIZE):
+        tick(windows, float(now), ONE, {"a": now * 100}, host_cores=4.0, others_cores=0.1 if now < 30 else 2.3)
+    levels = [window.level for window in windows.all()]
+    assert levels.count(0) >= 5 and levels.count(2) == PER_SIZE and len(set(levels)) <= 3
+
+
 def test_a_time_in_which_sessions_are_prepared_counts_only_where_there_is_nothing_else_for_long():
     windows = Windows(seconds=5.0, settle_seconds=2.0)
     total = feed(windows, start=0, stop=8, size=ONE, rate=100)

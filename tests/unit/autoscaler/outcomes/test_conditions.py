@@ -75,6 +75,23 @@ def test_noise_is_no_shift(seed, scatter):
     assert not any(one.drift for one in comparable(given))
 
 
+@pytest.mark.parametrize("scatter", [0.05, 0.08])
+def test_in_hours_of_noise_there_is_hardly_ever_a_shift(scatter):
+    """A job is looked at again and again, at its newest twelve windows: one look in three hundred took noise for a shift."""
+    given, looks = windows((A, 100, 10 * 360), scatter=scatter, seed=1), range(12, 10 * 360, 4)
+    found = sum(bool(conditions._shifts(given[end - 12 : end])) for end in looks)
+    assert found <= len(looks) / 400
+
+
+@pytest.mark.parametrize(("slower", "scatter", "most"), [(0.15, 0.02, 3), (0.3, 0.05, 4), (0.5, 0.05, 3)])
+def test_a_shift_of_the_rate_shows_within_a_few_windows(slower, scatter, most):
+    needed = []
+    for seed in range(30):
+        given = windows((A, 100, 12), (A, 100 * (1 - slower), 12), scatter=scatter, seed=seed)
+        needed.append(next(count for count in range(3, 13) if conditions._shifts(given[count : 12 + count])))
+    assert sorted(needed)[26] <= most
+
+
 def test_a_few_slow_windows_are_no_shift():
     given = windows((A, 100, 5), (A, 50, 2), (A, 100, 5))
     assert not any(one.drift for one in comparable(given))
@@ -119,6 +136,24 @@ def test_when_the_other_program_has_gone_what_was_measured_before_it_counts_as_i
     assert found[key_of(A)].rate == pytest.approx(14_000, rel=0.01)
 
 
+def test_a_slow_window_before_another_program_came_is_not_of_its_time():
+    """With the two that were slow because of it there would be three, a shift; and the only one of A from when it was alone."""
+
+    def stretch(start: float, size: Size, others: float, *rates: float) -> list[Window]:
+        return [
+            fact(Window, start + 10.0 * n, 10.0, size, rate, host_cores=2.0, others_cores=others)
+            for n, rate in enumerate(rates)
+        ]
+
+    given = [
+        *stretch(0, A, 0.0, 24_900, 24_500, 24_950, 25_060, 24_100, 12_500), *stretch(70, B, 0.0, 19_100, 18_900),
+        *stretch(100, A, 1.0, 12_200, 12_000), *stretch(130, B, 1.0, 12_200, 12_150, 12_400),
+        *stretch(170, B, 0.0, 19_700, 18_500),
+    ]  # fmt: skip
+    assert conditions._shifts(given) == [100.0, 170.0]
+    assert by_size(comparable(given))[key_of(A)].rate == pytest.approx(24_700, rel=0.03)
+
+
 # ------------------------------------------------------------------------------------------------ in little time
 
 
@@ -149,4 +184,4 @@ def test_a_shift_in_a_month_is_found_in_a_moment():
 def test_shifts_within_shifts_are_searched_for_only_so_deep():
     """Each is at the edge of what is left: a thousand would take a thousand looks at nearly all windows."""
     stairs = [10.0**step for step in range(200) for _ in range(3)]
-    assert len(conditions._splits(stairs, 3, lambda one, other: 0.12 * min(one, other))) == conditions.DEPTH_MAX
+    assert len(conditions._splits(stairs, 3, 3, lambda one, other: 0.12 * min(one, other))) == conditions.DEPTH_MAX

@@ -253,6 +253,15 @@ def test_a_scaling_by_hand_is_left_alone_for_its_time():
     assert "by hand" not in then.reason
 
 
+@pytest.mark.parametrize(("kind", "held_up"), [("rebalance", True), ("replace", False)])
+def test_hosts_that_go_do_not_use_up_the_changes_of_an_hour(kind, held_up):
+    """Of a hundred pods on hosts that may be taken away, sixteen an hour are no rarity."""
+    made = [fact(Change, 60.0 * n, kind, "ps", 3, 3, "committed", decision=n) for n in range(POLICY.changes_per_hour)]
+    now = made[-1].time + 600.0
+    observed = seen(SIZE, time=now, windows=tuple(windows(SIZE, 1000.0, now - 40.0)), changes=tuple(made))
+    assert ("changes were made within the hour" in decide(observed, POLICY).reason) == held_up
+
+
 def test_growth_that_was_rolled_back_waits_longer_each_time():
     def after(count: int, seconds: float) -> str:
         row = tuple(fact(Change, 100.0 + n, "scale-up", "worker", 3, 6, "rolled_back") for n in range(count))

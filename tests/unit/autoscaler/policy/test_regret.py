@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from deeprec_ext.autoscaler.observe import building
-from deeprec_ext.autoscaler.observe.observed import Change, Host, Limits, Observed, Progress, Size, Window
+from deeprec_ext.autoscaler.observe.observed import Change, Host, Limits, Loss, Observed, Progress, Size, Window
 from deeprec_ext.autoscaler.policy import exploring
 from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.decision import Decision
@@ -69,6 +69,31 @@ def test_it_takes_two_windows_at_most(count):
     assert decision.action == "scale" and decision.size == Size(1, 1), decision.reason
 
 
+def blind(seconds: float, *, age: float = 1000.0, decision: int = 3, **more) -> Decision:
+    """3 workers more since so long, one of which does not train: no window is closed, and nobody knows how fast the job is."""
+    change = fact(Change, 100.0, "scale-up", "worker", 1, 4, "committed", 10.0, decision=decision, manual=decision < 0)
+    size = Size(1, 4)
+    old = {name: {"age_seconds": age} for name in ("ps_0", "chief_0", *(f"worker_{n}" for n in range(4)))}
+    observed = jobs.seen(
+        size, limits=LIMITS, time=100.0 + seconds, changes=(change,), windows=tuple(windows(Size(1, 1), 24_600.0, 20.0, 5)),
+        roles=jobs.uses(size, **old), **more,
+    )  # fmt: skip
+    return decide(observed, POLICY)
+
+
+def test_a_size_at_which_nothing_can_be_measured_is_left():
+    assert "no throughput was measured yet" in blind(500.0).reason
+    made = blind(700.0)
+    assert (made.action, made.size) == ("scale", Size(1, 1)) and "nothing could be measured" in made.reason
+
+
+def test_it_is_not_left_where_it_is_the_user_s_or_was_not_looked_at_for_as_long():
+    assert blind(3000.0, decision=-1).action == "keep"
+    assert blind(700.0, age=100.0).action == "keep", "an AIMaster that has come back has to measure first"
+    assert blind(700.0, losses=(fact(Loss, 200.0, "ps-0", "killed"),)).action == "keep", "its model was away"
+    assert blind(700.0, hold=True).action == "keep"
+
+
 def test_within_the_noise_nothing_is_gone_back_to(monkeypatch):
     monkeypatch.setitem(RATES, (2, 1), 24_400.0)
     assert decide(grown((2, 1)), POLICY).size == Size(2, 1)
@@ -109,6 +134,61 @@ def test_what_scatters_everywhere_is_not_run_after(seed):
     job = Job(Size(1, 1), lambda size, now: 1000.0 * max(0.05, chance.gauss(1, 0.4)), limits=LIMITS)
     job.run(6 * 3600)
     assert len(job.decisions) <= 12
+
+
+def test_what_a_size_was_without_the_other_program_is_not_crowded_out_by_the_time_with_it():
+    """2 PS and 6 workers made 23 000 examples/s before another program came, and stayed for longer than windows are kept."""
+    alone, beside = {"host_cores": 4.0, "others_cores": 0.0}, {"host_cores": 4.0, "others_cores": 2.3}
+    first, now = Size(2, 6), Size(1, 6)
+    seen = [
+        *windows(first, 23_000.0, 0.0, 5, **alone), *windows(first, 10_200.0, 60.0, 30, **beside),
+        *windows(now, 10_300.0, 380.0, 3, **beside), *windows(now, 19_500.0, 420.0, 4, **alone),
+    ]  # fmt: skip
+    change = fact(Change, 375.0, "scale-down", "ps", 2, 1, "committed", 10.0, decision=1, foretold=10_200.0)
+    observed = fact(
+        Observed, number=9, time=460.0, size=now, limits=Limits(1, 8, 0, 8), windows=tuple(seen), changes=(change,),
+        progress=Progress(10**6, 10**8), first=first,
+    )  # fmt: skip
+    decision = decide(bounded(observed, POLICY), POLICY)
+    assert (decision.action, decision.size) == ("scale", first) and "was measured better" in decision.reason, (
+        decision.reason
+    )
+
+
+def shrunk(now_others: float, *, left: float = 900.0, **more) -> Decision:
+    """2 PS and 4 workers made as much as 1 PS alone while another program had 6 of 8 cores, from the beginning."""
+    beside, now = {"host_cores": 8.0, "others_cores": 6.0}, {"host_cores": 8.0, "others_cores": now_others}
+    seen = [
+        *windows(Size(2, 4), 6_200.0, 20.0, 6, **beside), *windows(Size(1, 0), 6_200.0, 100.0, 6, **beside),
+        *windows(Size(1, 0), 8_700.0, 180.0, 4, **now),
+    ]  # fmt: skip
+    made = [
+        fact(Change, 95.0, kind, role, old, new, "committed", 10.0, 0.5, decision=1, foretold=6_200.0)
+        for kind, role, old, new in (("scale-down", "ps", 2, 1), ("scale-down", "worker", 4, 0))
+    ]
+    given = {"limits": Limits(1, 8, 0, 8), "progress": Progress(10**6, 10**6 + int(8_700 * left)), **more}
+    observed = fact(
+        Observed, number=9, time=221.0, size=Size(1, 0), windows=tuple(seen), changes=tuple(made), one_host=True,
+        hosts=(Host("host-0", 8.0, 2.0, now_others, 1, 1),), first=Size(2, 4), **given,
+    )  # fmt: skip
+    return decide(observed, POLICY)
+
+
+def test_when_the_other_program_has_gone_the_first_size_is_measured_again():
+    """In proportion it would be as good as the small one, and the job stayed at that at a third of its throughput."""
+    made = shrunk(0.0)
+    assert (made.action, made.size) == ("explore", Size(2, 4)) and "others leave 8.0 of 8 cores now" in made.reason
+    assert 0 < made.prediction.price_seconds < POLICY.explore_share * 900
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"now_others": 6.0}, {"now_others": 0.0, "left": 20.0}, {"now_others": 0.0, "hold": True},
+     {"now_others": 0.0, "objective": "cheapest"}, {"now_others": 0.0, "limits": Limits(1, 1, 0, 8)}],
+    ids=["it has not gone", "the job ends soon", "held", "cheap is what is wanted", "it is not within the limits"],
+)  # fmt: skip
+def test_else_it_is_not(given):
+    assert shrunk(**given).size != Size(2, 4)
 
 
 @pytest.mark.parametrize("given", [{"hold": True}, {"busy": True}])
@@ -281,6 +361,15 @@ def test_of_many_processes_on_few_cores_that_are_full_half_are_tried():
     assert crowd(Size(4, 4), used=1.0).size != Size(2, 2)
 
 
+@pytest.mark.parametrize(("count", "left"), [(4, False), (12, True)])
+def test_a_size_is_left_when_it_is_known_what_it_is_worth(count, left):
+    """Of windows that scatter by a fifth four say little: the job would not know what to come back to."""
+    rates = [1_120.0, 900.0, 1_080.0, 760.0]
+    seen = [one for at in range(count) for one in windows(Size(4, 4), rates[at % 4], 20.0 + 10 * at, 1, scatter=0.0)]
+    made = crowd(Size(4, 4), windows=tuple(seen), time=seen[-1].start + 10.0)
+    assert (made.action == "explore") == left, made.reason
+
+
 def test_a_crowd_that_was_thinned_out_for_nothing_comes_back_and_is_left_alone():
     rates = {(4, 4): 1000.0, (2, 2): 800.0}
     job = Job(
@@ -345,3 +434,43 @@ def test_on_cores_that_are_full_no_job_is_slower_than_at_its_first_size(first, s
     while job.done < job.total:
         job.run(10.0)
     assert job.now <= 1.03 * seconds + 20.0
+
+
+# ------------------------------------------------------------------------------------------------ predictions that were wrong
+
+GROWN = [  # (size, examples/s, what was foretold there), each measured by twelve windows; more workers bring ever less
+    ((1, 8), 25_600.0, 0.0), ((1, 9), 26_700.0, 28_400.0), ((2, 9), 27_000.0, 32_300.0), ((2, 16), 28_700.0, 38_900.0),
+    ((6, 16), 28_600.0, 58_200.0), ((3, 9), 27_000.0, 24_600.0),
+]  # fmt: skip
+
+
+def settled(seconds: float, foretold: float = 1.0) -> Observed:
+    """A job that has been at 3 PS and 9 workers for so long. `foretold`: factor on what was."""
+    seen: list[Window] = []
+    made: list[Change] = []
+    for number, (counts, rate, promised) in enumerate(GROWN):
+        start = 140.0 * number
+        if number:
+            for role, before, after in zip(("ps", "worker"), GROWN[number - 1][0], counts):
+                if before != after:
+                    kind = "scale-up" if after > before else "scale-down"
+                    made.append(fact(Change, start - 3, kind, role, before, after, "committed", 10.0, 0.5, decision=number,
+                                     foretold=foretold * promised))  # fmt: skip
+        seen += windows(Size(*counts), rate, start + (seconds if counts == (3, 9) else 0.0), 12, scatter=0.03)
+    return fact(
+        Observed, number=9, time=seen[-1].start + 10.0, size=Size(3, 9), limits=Limits(1, 8, 0, 16), windows=tuple(seen),
+        changes=tuple(made), progress=Progress(10**6, 10**12), first=Size(1, 8),
+    )  # fmt: skip
+
+
+def test_of_what_a_model_foretells_again_a_settled_job_believes_what_came_true():
+    """More workers were to bring 6 and 44 %, and brought 4 and 6; a third more of them are to bring a third again."""
+    observed = settled(4000.0)
+    evidence = Evidence(observed, POLICY)
+    assert evidence.modelled(Size(3, 13)) > 1.2 * evidence.rate and exploring.trusted(evidence)
+    assert exploring.came_true(evidence, Size(3, 13)) == pytest.approx(0.25, abs=0.05)
+    assert exploring.came_true(evidence, Size(4, 9)) == exploring.BELIEVED_LEAST, "more PS brought next to nothing"
+    assert exploring.came_true(evidence, Size(2, 16)) == 1.0, "that was measured"
+    assert exploring.came_true(evidence, Size(4, 10)) == 1.0, "both at once were never tried"
+    decision = decide(observed, POLICY)
+    assert decision.action == "keep" and "came true" in decision.reason, decision.reason
