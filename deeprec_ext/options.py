@@ -302,6 +302,7 @@ class JobSpec(Sizes):
 
     name: str = option("", "of the job")
     start: str = option("", "how the autoscaler's first size was estimated; empty: it was given")
+    script: str = option("", "what tells jobs of its script from others, in the history")
     own_pods: bool = option(True, "the AIMaster makes them; else Kubeflow, by `replicas`: numbered, all of a role the same")
     elsewhere: bool = option(False, "they run on other machines than the launcher, and keep their size")
     operator: bool = option(True, "of a TFJob; without one the job is kept in the ConfigMap NAME-tfjob")

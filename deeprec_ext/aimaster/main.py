@@ -18,7 +18,9 @@ from deeprec_ext.aimaster.hosting import EXIT_FAILED, EXIT_USAGE, Hosted
 from deeprec_ext.aimaster.pods.backend import LauncherBackend
 from deeprec_ext.aimaster.rebuilding import opening, rebuild_if_lost
 from deeprec_ext.aimaster.rpc.server import AIMaster
+from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.errors import DeepRecError, UsageError
+from deeprec_ext.history.places import jobs_of, place_at
 from deeprec_ext.options import SPECIFICATION_MAX, JobSpec, read_specification
 from deeprec_ext.printable import LineFormatter, printable
 from deeprec_ext.rundir import files_private
@@ -46,7 +48,9 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         help="serve metrics (/metrics), /healthz and the dashboard there; port 0: any free one",
     )
     parser.add_argument(
-        "--history", metavar="HOST:PORT", help="with --tfjob: the history of the cluster's jobs is served there"
+        "--history",
+        metavar="WHERE",
+        help="of finished jobs: with --tfjob HOST:PORT of the cluster's service, with --launcher a file or https://HOST:PORT",
     )
     parser.add_argument("--history-certs", metavar="DIR", type=Path, help="the certificates with which it is asked")
     parser.add_argument("--resume", action="store_true", help="the run was stopped: start all its roles anew")
@@ -60,8 +64,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, JobSpec]:
         require("kubernetes", "--tfjob")
         if not all(options.tfjob.partition("/")):
             raise UsageError(f"--tfjob {options.tfjob}: write NAMESPACE/NAME")
-    if options.history and not (options.tfjob and options.history_certs):
-        raise UsageError("--history: goes with --tfjob and --history-certs; on one machine the launcher asks")
+    if options.history and options.tfjob and not options.history_certs:
+        raise UsageError("--history: with --tfjob it goes with --history-certs")
     if options.http:
         require("dashboard", "--http")
         parse_address(options.http)
@@ -97,6 +101,10 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
     """Until a signal, a newer AIMaster, or an error; returns the exit code."""
     spec.workdir.mkdir(parents=True, exist_ok=True)
     backend = LauncherBackend(options.launcher, spec.name, options.certs, elsewhere=spec.elsewhere)
+    place = place_at(options.history, options.history_certs) if options.history else None
+
+    def jobs() -> list[Finished]:
+        return jobs_of(place, spec.script) if place is not None else []
 
     async def begin() -> AIMaster:
         store = opening.store_of(spec)
@@ -106,7 +114,7 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
             opening.quarantine_what_went_back(store)
         if await rebuild_if_lost(spec, backend, options.certs, options.listen):
             opening.add_history(store)
-        return AIMaster(spec, backend, options.certs)
+        return AIMaster(spec, backend, options.certs, jobs=None if spec.elsewhere else jobs)
 
     master = await opening.opened(spec, options.certs, options.listen, begin)
     host = Hosted(master)

@@ -10,6 +10,7 @@ from deeprec_ext.graph.batch import batch_size
 from deeprec_ext.graph.catalogue import Saved, build_catalogue, declare, saved_names
 from deeprec_ext.graph.checks import check
 from deeprec_ext.graph.context import Context, Report, Rewritten
+from deeprec_ext.graph.describing import describe
 from deeprec_ext.graph.index import GraphIndex
 from deeprec_ext.graph.naming import name_devices
 from deeprec_ext.graph.overwriting import ASSIGNMENTS, Model, Overwrite, model_of, overwriting
@@ -42,6 +43,7 @@ __all__ = [
     "build_catalogue",
     "check",
     "declare",
+    "describe",
     "divided_of",
     "feeds",
     "model_of",

@@ -46,6 +46,15 @@ def training(index: GraphIndex, runs: Iterable[str], trainable: Collection[str])
     return Training(tuple(sorted(served)), tuple(sorted(trained - served)))
 
 
+def updates(index: GraphIndex, variables: Iterable[str]) -> list[str]:
+    """Ops by which training changes these variables (names of nodes), whichever run makes them: before any run was made."""
+    return sorted(
+        write.node.name
+        for write in find_writes(index, variables)
+        if any(_changes(index, write, variable) for variable in write.variables)
+    )
+
+
 def _changes(index: GraphIndex, write: Write, variable: str) -> bool:
     if write.node.op not in _ASSIGNMENTS:
         return True

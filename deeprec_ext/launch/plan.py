@@ -12,10 +12,12 @@ from typing import Any
 from deeprec_ext import env
 from deeprec_ext.autoscaler.history.start import Start
 from deeprec_ext.errors import UsageError
+from deeprec_ext.history.client import Service
+from deeprec_ext.history.places import Place
 from deeprec_ext.launch.environment import aimaster_environment, role_environment
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.limits import Limits
-from deeprec_ext.launch.records.history import Place, bounds_of, size_of
+from deeprec_ext.launch.records.history import bounds_of, size_of
 from deeprec_ext.launch.resources import Ceilings, Requests
 from deeprec_ext.launch.roles.runner import Command
 from deeprec_ext.layout import CHIEF, Choice
@@ -94,6 +96,7 @@ def aimaster_command(
     words = [
         *plan.aimaster_program, "--listen", aimaster, "--workdir", str(plan.directory.path), "--launcher", launcher,
         "--certs", str(plan.directory.certificates), *(["--resume"] if resume else []), *(["--http", http] if http else []),
+        *(_history_flags(plan.history) if plan.start is not None else []),
     ]  # fmt: skip
     limits = plan.limits
     sizes = {
@@ -102,9 +105,15 @@ def aimaster_command(
     }  # fmt: skip
     text = specification(
         plan.settings, **{row.name: sizes[row.name] for row in rows(Sizes)}, name=plan.job, elsewhere=elsewhere,
-        start=plan.start.reason if plan.start is not None else "",
+        start=plan.start.reason if plan.start is not None else "", script=plan.script,
     )  # fmt: skip
     return Command(tuple(words), {**aimaster_environment(), env.PREFIX + env.SPECIFICATION: text})
+
+
+def _history_flags(place: Place | None) -> list[str]:
+    """From where the AIMaster takes finished jobs, when it estimates the first size."""
+    certificates = ["--history-certs", str(place.certificates)] if isinstance(place, Service) else []
+    return [] if place is None else ["--history", str(place), *certificates]
 
 
 def role_command(

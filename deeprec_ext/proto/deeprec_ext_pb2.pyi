@@ -283,6 +283,36 @@ class Catalogue(_message.Message):
     global_step: str
     def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., fingerprint: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., global_step: _Optional[str] = ...) -> None: ...
 
+class Declaration(_message.Message):
+    __slots__ = ("catalogue", "batch_size", "lookups_per_example", "flops_per_example", "operations", "input")
+    CATALOGUE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    LOOKUPS_PER_EXAMPLE_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_PER_EXAMPLE_FIELD_NUMBER: _ClassVar[int]
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    catalogue: Catalogue
+    batch_size: int
+    lookups_per_example: float
+    flops_per_example: float
+    operations: int
+    input: ModelInput
+    def __init__(self, catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., batch_size: _Optional[int] = ..., lookups_per_example: _Optional[float] = ..., flops_per_example: _Optional[float] = ..., operations: _Optional[int] = ..., input: _Optional[_Union[ModelInput, _Mapping]] = ...) -> None: ...
+
+class ModelInput(_message.Message):
+    __slots__ = ("format", "files", "bytes", "columns", "bytes_per_example")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_EXAMPLE_FIELD_NUMBER: _ClassVar[int]
+    format: str
+    files: int
+    bytes: int
+    columns: int
+    bytes_per_example: float
+    def __init__(self, format: _Optional[str] = ..., files: _Optional[int] = ..., bytes: _Optional[int] = ..., columns: _Optional[int] = ..., bytes_per_example: _Optional[float] = ...) -> None: ...
+
 class Heartbeat(_message.Message):
     __slots__ = ("step", "steps_per_second", "examples_per_second", "step_seconds", "rss_bytes", "cpu_seconds", "gate_waits", "training", "examples", "last_step", "epoch", "step_epoch", "step_age_seconds", "crowd", "late_seconds", "preparing")
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -659,6 +689,20 @@ class MissingReply(_message.Message):
     verdict: MissingReply.Verdict
     variables: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, verdict: _Optional[_Union[MissingReply.Verdict, str]] = ..., variables: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DeclareRequest(_message.Message):
+    __slots__ = ("incarnation", "declaration")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    DECLARATION_FIELD_NUMBER: _ClassVar[int]
+    incarnation: str
+    declaration: Declaration
+    def __init__(self, incarnation: _Optional[str] = ..., declaration: _Optional[_Union[Declaration, _Mapping]] = ...) -> None: ...
+
+class DeclareReply(_message.Message):
+    __slots__ = ("heard",)
+    HEARD_FIELD_NUMBER: _ClassVar[int]
+    heard: bool
+    def __init__(self, heard: bool = ...) -> None: ...
 
 class PositionRequest(_message.Message):
     __slots__ = ()

@@ -30,6 +30,11 @@ class AgentsStub(object):
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MissingRequest.SerializeToString,
                 response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MissingReply.FromString,
                 )
+        self.Declare = channel.unary_unary(
+                '/deeprec_ext.v1.Agents/Declare',
+                request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.DeclareRequest.SerializeToString,
+                response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.DeclareReply.FromString,
+                )
         self.Position = channel.unary_unary(
                 '/deeprec_ext.v1.Agents/Position',
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionRequest.SerializeToString,
@@ -62,6 +67,13 @@ class AgentsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Declare(self, request, context):
+        """Certificate `trainer`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Position(self, request, context):
         """Certificate `trainer`; for the sidecar of a checkpoint. Read it before the first row.
         """
@@ -86,6 +98,11 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.Missing,
                     request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MissingRequest.FromString,
                     response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MissingReply.SerializeToString,
+            ),
+            'Declare': grpc.unary_unary_rpc_method_handler(
+                    servicer.Declare,
+                    request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.DeclareRequest.FromString,
+                    response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.DeclareReply.SerializeToString,
             ),
             'Position': grpc.unary_unary_rpc_method_handler(
                     servicer.Position,
@@ -151,6 +168,23 @@ class Agents(object):
         return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Agents/Missing',
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MissingRequest.SerializeToString,
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.MissingReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Declare(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Agents/Declare',
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.DeclareRequest.SerializeToString,
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.DeclareReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.aimaster.core.records import PsInfo
-from deeprec_ext.aimaster.placement.planner import initial_map
+from deeprec_ext.aimaster.placement.planner import initial_map, plan
 from deeprec_ext.decoding import alike, built
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -77,10 +77,17 @@ def advance(cluster: AgreedCluster) -> AgreedCluster:
     return dataclasses.replace(cluster, epoch=epoch)
 
 
-def first_view(cluster: AgreedCluster, ps: tuple[PsInfo, ...], slots: int) -> AgreedCluster:
-    """All PS are there: slot s goes to PS s mod P."""
+def first_view(cluster: AgreedCluster, ps: tuple[PsInfo, ...], slots: int, sizes: Sequence[int] = ()) -> AgreedCluster:
+    """All PS are there: slot s goes to PS s mod P, or, where it is known what will lie on it, to where bytes are balanced.
+
+    Args:
+        slots: S.
+        sizes: [S] bytes of each; all 0, or none: not known.
+    """
     tasks = [member.task for member in ps]
     slot_map = tuple(tasks[number] for number in initial_map(slots, len(ps)))
+    if any(sizes):
+        slot_map = plan(sizes, slot_map, tasks).slot_map
     return advance(dataclasses.replace(cluster, ps=ps, slot_map=slot_map, generation=1))
 
 

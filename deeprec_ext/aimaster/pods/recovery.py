@@ -50,6 +50,20 @@ async def start(job: Job, pods: Pods, ps: int, workers: int) -> None:
         await pods.backend.create(name)
 
 
+async def resize(job: Job, pods: Pods, ps: int, workers: int) -> None:
+    """Before the first view: the pods of this size instead of those that were asked for. Raises UnreachableError."""
+    names = first_names(job, ps, workers)
+    there = [record.name for record in job.members.records.values() if record.wanted]
+    for name in set(there) - set(names):
+        await pods.remove(name, 0.0)  # it has not taken part
+    with job.store.transaction():
+        new = [name for name in names if name not in there]
+        for name in new:
+            job.members.request(name)
+    for name in new:
+        await pods.backend.create(name)
+
+
 async def start_again(job: Job, pods: Pods) -> None:
     """The run was stopped and is resumed: not one pod of it exists. All names start anew, with their present number.
 

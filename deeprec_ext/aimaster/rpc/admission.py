@@ -1,6 +1,7 @@
 """Register: who may take part, and when.
 
-The first PS get tasks 0..P-1 in the order of their index, so nobody is answered before all of them are there. Between
+The first PS get tasks 0..P-1 in the order of their index, so nobody is answered before all of them are there. How many they
+are may follow from what the chief declares of its model (`Declare`), while its registration waits like all others. Between
 PAUSE and the end of COMMIT nobody new enters: it would train on a view that is about to end. For the same reason a worker that
 comes with a change of PS enters when that is committed. While a PS is lost no trainer enters: its session would block on
 the dead one.
@@ -13,7 +14,7 @@ from deeprec_ext.aimaster.failover.failover import Failover
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.view import AgreedCluster, first_view, take_task
-from deeprec_ext.aimaster.placement.slots import tracked
+from deeprec_ext.aimaster.placement.slots import slot_bytes, tracked
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.decoding import alike
 from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError, UsageError
@@ -87,7 +88,7 @@ class Admission:
             self._failover.died(name, "exited while no AIMaster was there")
         member = job.members.arrive(request, name)
         job.event("registered", name, pid=request.pid, again=member.admitted, address=request.address)
-        self._form()
+        self.form()
         job.changed.notify()
         while True:
             may = await job.changed.until(
@@ -112,12 +113,12 @@ class Admission:
             return False
         return member.role == pb.PS or not job.cluster.lost
 
-    def _form(self) -> None:
-        """Makes the first view once all of its PS are there."""
+    def form(self) -> None:
+        """Makes the first view once all of its PS are there, and it is known how many there shall be."""
         job = self._job
         names = job.members.wanted(pb.PS)
         present = [member for name in names if (member := job.members.get(name)) is not None]
-        if job.cluster.formed or not names or len(present) < len(names):
+        if job.cluster.formed or job.lock.held(Hold.FIRST_VIEW) or not names or len(present) < len(names):
             return
         cluster: AgreedCluster = job.cluster
         infos = []
@@ -127,8 +128,14 @@ class Admission:
         with job.store.transaction():
             for member in present:
                 job.members.update(member.name, task=member.task)
-            job.set_cluster(first_view(cluster, tuple(infos), job.spec.slots))
+            job.set_cluster(first_view(cluster, tuple(infos), job.spec.slots, self._sizes()))
         job.event("view_formed", ps=len(infos), slots=job.spec.slots)
+        job.changed.notify()
+
+    def _sizes(self) -> list[int]:
+        """[S] bytes of the declared variables of each slot; 0: nothing is known."""
+        model = self._job.declared.model
+        return slot_bytes(model.catalogue.variables if model is not None else (), self._job.spec.slots)
 
     def _admit(self, member: Member) -> pb.RegisterReply:
         job = self._job

@@ -35,6 +35,9 @@ it was."""
 Failed = Callable[[str, BaseException], None]
 """Called with the method and the error of its handler."""
 
+SPEAKING = (pb.RegisterRequest, pb.MissingRequest, pb.DeclareRequest)
+"""Requests with the incarnation of who makes them."""
+
 
 class Border(grpc.aio.ServerInterceptor):
     """Comes after `Authorisation`: who may not call is not listened to."""
@@ -161,7 +164,7 @@ class _Watched:
         if violation is None:
             self._hide(message)
             return True
-        if isinstance(message, (pb.RegisterRequest, pb.MissingRequest)):
+        if isinstance(message, SPEAKING):
             self._incarnation = public(message.incarnation)
         who = self._offended(peer_certificate(self._context) or "", self._incarnation, violation)
         self._refusal = f"{who}: {violation}"
@@ -173,5 +176,5 @@ class _Watched:
             if not message.HasField("hello"):
                 return
             message = message.hello
-        if isinstance(message, (pb.RegisterRequest, pb.MissingRequest, pb.Hello)):
+        if isinstance(message, (*SPEAKING, pb.Hello)):
             message.incarnation = self._incarnation = public(message.incarnation)

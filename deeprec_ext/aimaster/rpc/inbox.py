@@ -82,6 +82,24 @@ class Inbox:
             job.event("catalogue", member.name, variables=len(present.variables), bytes=total,
                       warnings=list(catalogue.warnings))  # fmt: skip
 
+    def declared(self, member: Member, request: pb.DeclareRequest) -> None:
+        """What the chief's model is like. What cannot be is taken as not declared: its session will be refused."""
+        job = self._job
+        model = request.declaration if request.HasField("declaration") else None
+        if member.role != pb.CHIEF:
+            job.suspects.note(member, "it declares the model, which is the chief's to do")
+            return
+        variables = model.catalogue.variables if model is not None else ()
+        doubt = next((f"slot {one.slot}" for one in variables if one.slot >= job.spec.slots), "")
+        if doubt := doubt or next((why for one in variables if (why := too_large(one))), ""):
+            job.event("warning", member.name, text=f"what it declares of its model is not believed: {doubt}"[:TEXT_MAX])
+            model = None
+        job.declared.hear(model)
+        if model is not None:
+            job.event("declared", member.name, variables=len(variables), bytes=sum(one.bytes for one in variables),
+                      batch_size=model.batch_size)  # fmt: skip
+        job.changed.notify()
+
     def _doubt(self, member: Member, catalogue: pb.Catalogue) -> str:
         """Why a trainer's variables are not taken in; empty: they are. The model is the chief's, as far as it can be."""
         job = self._job

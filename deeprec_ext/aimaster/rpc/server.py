@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -27,9 +27,13 @@ from deeprec_ext.aimaster.rpc.inbox import Inbox
 from deeprec_ext.aimaster.rpc.missing import Missing
 from deeprec_ext.aimaster.rpc.service import AgentsService, agents_handlers
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.aimaster.store.storefile import AGAIN_SECONDS
+from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.loop import make_autoscaler
+from deeprec_ext.autoscaler.loop.beginning import Beginning
+from deeprec_ext.autoscaler.observe.observed import Size
 from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -52,7 +56,10 @@ class AIMaster:
         *,
         clock: Clock | None = None,
         settle_seconds: float = recovery.SETTLE_SECONDS,
+        jobs: Callable[[], Sequence[Finished]] | None = None,
     ) -> None:
+        """`jobs`: reads the finished jobs from which, and from what the chief declares, a first size that nobody has named
+        follows; None: it is that of the specification."""
         self.job = job = Job(spec, Store(spec.workdir / "aimaster.db"), clock)
         self._backend, self._certs, self._settle_seconds = backend, certs, settle_seconds
         failures = Failures(job)
@@ -62,13 +69,15 @@ class AIMaster:
         self._failover.abort = self.scalings.abort
         self._failover.bring_back, self._failover.coming_back = self.scalings.bring_back, self.scalings.coming_back
         self._failover.remove = self.pods.give_up
-        admission = Admission(job, self._failover, certs)
+        self._admission = admission = Admission(job, self._failover, certs)
         missing = Missing(job, self._failover.begin_anew)
         inbox = Inbox(job, failures, self.scalings.pause_reported)
         inbox.kill, self.pods.failed = self.pods.restart, inbox.gone
         job.notices.kill = self.pods.restart
         self._agents = AgentsService(job, admission, inbox, missing, Speakers(certs))
         self.autoscaler = make_autoscaler(job, self.scalings, backend) if job.settings.autoscale else None
+        estimated = jobs is not None and self.autoscaler is not None and bool(spec.start)
+        self._beginning = Beginning(job, jobs) if jobs is not None and estimated else None
         self._admin = AdminService(job, self.scalings, self.autoscaler)
         self._server: grpc.aio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -122,17 +131,24 @@ class AIMaster:
             await recovery.settle(self.job, self.pods, self._failover, self._settle_seconds)
             self.job.ledger.keep_only(member.incarnation for member in self.job.members)
         else:
-            await recovery.start(self.job, self.pods, *self._first_size())
+            await self._start()
         self.job.settled = True
         self.job.changed.notify()
         await self.scalings.run()
 
-    def _first_size(self) -> tuple[int, int]:
-        """PS, and workers beside the chief."""
-        if self.autoscaler is None:
-            return self.job.spec.ps, self.job.spec.workers
-        size = self.autoscaler.start()
-        return size.ps, size.workers
+    async def _start(self) -> None:
+        """Of the first size. Where the model decides on it, the chief and what its script alone lets expect start at once."""
+        job, size = self.job, Size(self.job.spec.ps, self.job.spec.workers)
+        if self._beginning is None or self.autoscaler is None:
+            size = size if self.autoscaler is None else self.autoscaler.start()
+            await recovery.start(job, self.pods, size.ps, size.workers)
+            return
+        job.lock.take("the start", Hold.FIRST_VIEW)
+        await recovery.start(job, self.pods, size.ps, size.workers)
+        size = self.autoscaler.start(await self._beginning.decide())
+        await recovery.resize(job, self.pods, size.ps, size.workers)
+        job.lock.give_back("the start", Hold.FIRST_VIEW)
+        self._admission.form()
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():

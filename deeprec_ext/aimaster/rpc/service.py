@@ -90,6 +90,13 @@ class AgentsService(rpc.AgentsServicer):
             await self._compare(member, context)
         return await self._missing.judge(request)
 
+    async def Declare(self, request: pb.DeclareRequest, context: grpc.aio.ServicerContext) -> pb.DeclareReply:
+        if (member := self._job.members.by_incarnation(request.incarnation)) is None:
+            return pb.DeclareReply(heard=False)
+        await self._compare(member, context)
+        self._inbox.declared(member, request)
+        return pb.DeclareReply(heard=True)
+
     async def Position(self, request: pb.PositionRequest, context: grpc.aio.ServicerContext) -> pb.PositionReply:
         return pb.PositionReply(ledger=self._job.ledger.position())
 
@@ -145,7 +152,8 @@ def serialize(message: Message | bytes) -> bytes:
 def agents_handlers(service: AgentsService) -> grpc.GenericRpcHandler:
     """The handlers of `Agents`; as the generated ones, but they also send what is serialised already."""
     unary: tuple[tuple[Callable[..., Any], type[Message]], ...] = (
-        (service.Register, pb.RegisterRequest), (service.Missing, pb.MissingRequest), (service.Position, pb.PositionRequest),
+        (service.Register, pb.RegisterRequest), (service.Missing, pb.MissingRequest), (service.Declare, pb.DeclareRequest),
+        (service.Position, pb.PositionRequest),
     )  # fmt: skip
     handlers: dict[str, Callable[..., object]] = {
         method.__name__: grpc.unary_unary_rpc_method_handler(method, request.FromString, serialize)

@@ -24,6 +24,7 @@ class Hold(enum.Enum):
     MARKS = "marks are being turned on: no scaling begins"
     NEW_PODS = "new pods of a scaling: their failure is not the job's"
     JOINING = "workers that begin with the view that a change of PS ends with: not before"
+    FIRST_VIEW = "the first view waits for the size that follows from what the chief declares"
     STOPPING = "the backend takes the pods away: nothing is to be healed"
 
 

@@ -20,6 +20,7 @@ from deeprec_ext.aimaster.membership.members import Member, Members
 from deeprec_ext.aimaster.membership.view import AgreedCluster, advance
 from deeprec_ext.aimaster.state.catalogues import Catalogues, tables_fingerprint
 from deeprec_ext.aimaster.state.choices import BackupChoices
+from deeprec_ext.aimaster.state.declared import Declared
 from deeprec_ext.aimaster.state.lock import Hold, Lock
 from deeprec_ext.aimaster.state.suspects import Suspects
 from deeprec_ext.aimaster.store.events import EventLog
@@ -60,6 +61,7 @@ class JobState:
         self.cluster = store.read("cluster", AgreedCluster.from_json, AgreedCluster())
         self.catalogues = Catalogues(store, spec.slots)
         self.catalogue = self.catalogues.present
+        self.declared = Declared(store)
         self.ending: str = store.get("ending", "")  # finishing, finished, failed
         self.failure: str = store.get("failure", "")
         self.changed = Signal()

@@ -12,8 +12,9 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.store.store import Store
@@ -21,7 +22,7 @@ from deeprec_ext.autoscaler.history.history import Finished, Fitted
 from deeprec_ext.autoscaler.history.use import Brought, mean_of, use_of
 from deeprec_ext.autoscaler.model.throughput import fit
 from deeprec_ext.autoscaler.observe.changes import changes_of
-from deeprec_ext.autoscaler.observe.features import model_of
+from deeprec_ext.autoscaler.observe.features import model_of, with_declared
 from deeprec_ext.autoscaler.observe.observed import Size, Window
 from deeprec_ext.autoscaler.outcomes.account import account
 from deeprec_ext.autoscaler.outcomes.conditions import comparable
@@ -48,6 +49,8 @@ LIMITS = {"ps_cpu": "cpu_limit_cores", "worker_cpu": "cpu_limit_cores", "ps_memo
 """Field of Size -> the metric of a process that tells it."""
 
 NOTHING_REQUESTED = Size(1, 0)
+
+M = TypeVar("M", bound=Message)
 
 Values = Mapping[str, Line]
 """Of one subject, by metric."""
@@ -76,10 +79,7 @@ def finished_job(
         for line in series.query(["job", *names], sorted({*_JOB, *_HOST, *_PROCESS}), points=POINTS_MAX):
             lines.setdefault(line.subject, {})[line.metric] = line
         traces = [trace for _, _, trace in series.traces()[-TRACES_MAX:]]
-        try:
-            catalogue = pb.Catalogue.FromString(store.blob("catalogue"))
-        except DecodeError:
-            catalogue = pb.Catalogue()
+        catalogue, declaration = _read(store, "catalogue", pb.Catalogue), _read(store, "declaration", pb.Declaration)
         steps, examples, slots = int(store.get("step", 0)), store.examples(), int(store.get("slots", 0))
         scalings = store.scalings()
     finally:
@@ -96,7 +96,7 @@ def finished_job(
     }
     return Finished(
         script=script, finished=finished, status=status, seconds=round(seconds, 3),
-        model=model_of(catalogue, slots=slots, batch_size=batch, traces=traces),
+        model=with_declared(model_of(catalogue, slots=slots, batch_size=batch, traces=traces), declaration),
         windows=windows, ps_memory_bytes=_highest(ps), worker_memory_bytes=_highest(trainers), examples=examples,
         backups=backups, name=name, autoscaled=autoscaled, fitted=_fitted(windows), use=use_of({**ps, **trainers}, each),
         brought=brought_by(whole, windows, scalings, disturbance),
@@ -127,6 +127,14 @@ def brought_by(job: Values, windows: Sequence[Window], scalings: Sequence[Scalin
     if not found.first_rate:
         return Brought(made, not_made, 0.0, mean)
     return Brought(made, not_made, round(found.first_rate, 3), mean, round(-found.lost_seconds, 3))
+
+
+def _read(store: Store, name: str, kind: type[M]) -> M:
+    """Empty, where it cannot be read."""
+    try:
+        return kind.FromString(store.blob(name))
+    except DecodeError:
+        return kind()
 
 
 def _fitted(windows: Sequence[Window]) -> Fitted:

@@ -20,6 +20,7 @@ from deeprec_ext.aimaster.metrics.hosts import HostUse
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.scaling.requests import present
 from deeprec_ext.aimaster.state.lock import Hold
+from deeprec_ext.autoscaler.history.start import Start
 from deeprec_ext.autoscaler.loop.observing import Latest, examples_per_step, limits_of, memory_of, observe, size_of
 from deeprec_ext.autoscaler.observe import building
 from deeprec_ext.autoscaler.observe.growth import Growth
@@ -100,13 +101,19 @@ class Autoscaler:
         self._said: dict[type[Exception], float] = {}
         self.latest_decision: Decision | None = None
 
-    def start(self) -> Size:
-        """Decision 0: the size of the first view. It is made once; an AIMaster that comes back to it makes it again."""
+    def start(self, estimated: Start | None = None) -> Size:
+        """Decision 0: the size of the first view. It is made once; an AIMaster that comes back to it makes it again.
+
+        Args:
+            estimated: from the declared model; None: the specification's.
+        """
         job = self._job
-        size = Size(job.spec.ps, job.spec.workers, **dataclasses.asdict(job.requests))
+        count = estimated.size if estimated is not None else Size(job.spec.ps, job.spec.workers)
+        size = Size(count.ps, count.workers, **dataclasses.asdict(job.requests))
         observed = building.before_the_start(
             size=size, limits=limits_of(job.spec), objective=job.settings.objective,
-            deadline_seconds=job.settings.deadline_seconds, backups=job.choices.peer, start=job.spec.start,
+            deadline_seconds=job.settings.deadline_seconds, backups=job.choices.peer,
+            start=estimated.reason if estimated is not None else job.spec.start,
         )  # fmt: skip
         decision = self._decide(observed)
         if self._record.next_number == 0:

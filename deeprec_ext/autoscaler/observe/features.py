@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from deeprec_ext.aimaster.placement.slots import slot_bytes
 from deeprec_ext.autoscaler.observe.observed import Model
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.units import format_bytes
 
 FLOPS_PER_WEIGHT = 6.0
 """Of one example: a multiplication and an addition forward, and twice as much backward."""
@@ -34,6 +36,27 @@ def model_of(
         flops_per_example=FLOPS_PER_WEIGHT * sum(math.prod(v.shape) for v in trained(dense) if len(v.shape) > 1),
         largest_slot_bytes=max(slot_bytes(variables, slots), default=0),
     )  # fmt: skip
+
+
+def declared_model(declaration: pb.Declaration, slots: int) -> Model:
+    """From what the chief has declared, before anything has run. What its graph does not tell is 0."""
+    model = model_of(declaration.catalogue, slots=slots, batch_size=float(declaration.batch_size))
+    return with_declared(model, declaration)
+
+
+def with_declared(model: Model, declaration: pb.Declaration) -> Model:
+    """What the graph tells counts, also of a job that has run: a job that begins is compared with it by nothing else."""
+    lookups, flops = declaration.lookups_per_example * model.batch_size, declaration.flops_per_example
+    return dataclasses.replace(
+        model, lookups_per_step=lookups or model.lookups_per_step, flops_per_example=flops or model.flops_per_example
+    )
+
+
+def described(declaration: pb.Declaration) -> str:
+    """In a few words."""
+    size = sum(variable.bytes for variable in declaration.catalogue.variables)
+    batch = f", {declaration.batch_size:,} examples a step" if declaration.batch_size else ""
+    return f"variables of {format_bytes(size)}{batch}"
 
 
 def trained(variables: Sequence[pb.Variable]) -> list[pb.Variable]:

@@ -69,6 +69,8 @@ class Exported:
     feeds: Mapping[str, passes.Feed]  # iterators that read elastic datasets
     cuts: passes.Partitions
     """What was cut in `definition`."""
+    cut: tuple[int, str] | None = None
+    """Slots, and the setting by which it was."""
     model: passes.Model | None = None
     """Once it was asked for."""
 
@@ -99,12 +101,14 @@ class UserGraph:
             return known
         with self._lock:
             shared: Exported | None = getattr(self.graph, "_deeprec_ext_exported", None)  # by an earlier session on it
-            if shared is None or shared.version != self.graph.version:
-                shared = self.graph._deeprec_ext_exported = self._export()
+            partitioning = self._partitioning() if self._partitioning is not None else None
+            cut = (partitioning.slots, partitioning.mode) if partitioning is not None else None
+            if shared is None or shared.version != self.graph.version or shared.cut != cut:
+                shared = self.graph._deeprec_ext_exported = self._export(partitioning)
             self.known, self._facts = shared, {}
             return shared
 
-    def _export(self) -> Exported:
+    def _export(self, partitioning: passes.Partitioning | None) -> Exported:
         version = self.graph.version
         definition = self.graph.as_graph_def()
         cuts, index = passes.Partitions(), None
@@ -115,14 +119,15 @@ class UserGraph:
                     passes.name_devices(definition, self._names())
                 passes.check(definition)
                 index = passes.GraphIndex(definition)
-                if self._partitioning is not None:
+                if partitioning is not None:
                     divided = passes.divided_of(passes.saved_names(self.graph).names)
-                    cuts = passes.partition(index, dataclasses.replace(self._partitioning(), divided=divided))
+                    cuts = passes.partition(index, dataclasses.replace(partitioning, divided=divided))
                 feeds = passes.feeds(index)
             except RefusedError as error:
                 self._refused(str(error))
                 raise
-        return Exported(version, definition, index or passes.GraphIndex(definition), feeds, cuts)
+        cut = (partitioning.slots, partitioning.mode) if partitioning is not None else None
+        return Exported(version, definition, index or passes.GraphIndex(definition), feeds, cuts, cut)
 
     def facts_of(self, signature: Signature) -> Facts:
         exported = self.exported()
@@ -189,6 +194,11 @@ class UserGraph:
             return None
         names = {name for signature in recurring for name in signature.names}
         return passes.build_catalogue(exported.definition, names, self._saved(exported))
+
+    def described(self) -> Any:
+        """What the model is like (`Declaration`), before anything of it has been run. Raises RefusedError."""
+        exported = self.exported()
+        return passes.describe(self.graph, exported.index, self._saved(exported))
 
     def declared(self, exported: Exported) -> Any:
         """The variables that runs of it may make on the PS: the catalogue, before anybody knows what recurs."""

@@ -31,11 +31,15 @@ class ClusterState:
     member: job and task of this trainer in the cluster.
     address: host:port of its TensorFlow server; target: the same as a session wants it.
     moved: called, with the lock held, when the placement is about to change.
+    waits: called, without it, by whoever is about to wait for the first view.
     """
 
-    def __init__(self, member: tuple[str, int], address: str, target: str, moved: Callable[[], None]) -> None:
+    def __init__(
+        self, member: tuple[str, int], address: str, target: str, moved: Callable[[], None],
+        waits: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self.member, self.target = member, target
-        self._address, self._moved = address, moved
+        self._address, self._moved, self._waits = address, moved, waits
         self.dedup = self.cut = "auto"
         self.view: ClusterView | None = None
         self.names: dict[int, str] = {}
@@ -63,6 +67,8 @@ class ClusterState:
 
     def wait_view(self) -> ClusterView:
         """The present view; waits for the first."""
+        if self.view is None:
+            self._waits()
         with self._changed:
             self._wait(lambda: self.view is not None, "the AIMaster did not answer")
             assert self.view is not None
@@ -84,6 +90,11 @@ class ClusterState:
             return self._changed.wait_for(lambda: self.generation != generation, timeout_seconds)
 
     @property
+    def failed(self) -> bool:
+        """Whether the job does not take this process."""
+        return self._failure is not None
+
+    @property
     def live(self) -> bool:
         return self.view is not None and self.view.live
 
@@ -100,6 +111,8 @@ class ClusterState:
         wanted = self._wanted
         if wanted is not None:
             return wanted
+        if self.view is None:
+            self._waits()
         with self._changed:
             self._wait(lambda: self.view is not None and self.view.serving, "not every slot has a PS")
             assert self.view is not None

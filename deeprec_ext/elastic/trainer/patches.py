@@ -121,6 +121,7 @@ def _patch_session_manager() -> None:
 def _prepare_session(prepare: Callable[..., Any], manager: Any, master: str, *args: Any, **kwargs: Any) -> Any:
     trainer = process.trainer()
     if trainer is not None and master:
+        trainer.announcing.tell(session_managers.Manager(manager).graph)
         if not trainer.chief:
             log.info("the script opens a session as the chief, which this process is not: it attaches to the model")
             return manager.wait_for_session(master, kwargs.get("config"))
@@ -132,6 +133,8 @@ def _prepare_session(prepare: Callable[..., Any], manager: Any, master: str, *ar
 
 def _recover_session(recover: Callable[..., Any], manager: Any, master: str, *args: Any, **kwargs: Any) -> Any:
     trainer = process.trainer()
+    if trainer is not None and master:
+        trainer.announcing.tell(session_managers.Manager(manager).graph)
     if trainer is not None and master and trainer.view.live:
         return manager.prepare_session(master, config=kwargs.get("config")), True
     return recover(manager, master, *args, **kwargs)
@@ -140,6 +143,7 @@ def _recover_session(recover: Callable[..., Any], manager: Any, master: str, *ar
 def _wait_for_session(wait: Callable[..., Any], manager: Any, master: str, *args: Any, **kwargs: Any) -> Any:
     trainer = process.trainer()
     if trainer is not None and master:
+        trainer.announcing.tell(session_managers.Manager(manager).graph)
         if trainer.chief and not trainer.had_session and not trainer.view.live:
             _refuse_to_wait(trainer)
         trainer.wait_live(LIVE_LIMIT_SECONDS)

@@ -37,6 +37,7 @@ from deeprec_ext.elastic.session.pool import SessionPool
 from deeprec_ext.elastic.session.runner import Runner
 from deeprec_ext.elastic.session.session import LOST, ElasticSession
 from deeprec_ext.elastic.session.standby import Standby
+from deeprec_ext.elastic.trainer.announcing import Announcing
 from deeprec_ext.elastic.trainer.attaching import await_order, new_variables
 from deeprec_ext.elastic.trainer.calling import Calling
 from deeprec_ext.elastic.trainer.cluster_state import ClusterState
@@ -91,7 +92,10 @@ class Trainer:
         self.step_tensors: tuple[str, ...] = ()
         """Names of the tensors by which runs fetch the global step; of two in one run one may be of before it, one of after."""
         self.calling = Calling(*member)
-        self._cluster = ClusterState(member, identity.address, target, lambda: self._standby.placed())
+        self._cluster = ClusterState(
+            member, identity.address, target, lambda: self._standby.placed(), lambda: self.announcing.tell(None)
+        )
+        self.announcing = Announcing(self.agent, self._cluster, self.calling.names)
         self._settings = pb.AgentSettings(ps_heartbeat_limit_seconds=3.0)
         self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
         self._live_generation = 0  # of which it was said that the model is live
@@ -272,7 +276,14 @@ class Trainer:
         if self.clock.steps in (3, 50) or self.clock.steps % 1000 == 0:
             self._builder.put(self.send_catalogue)
             self._standby.soon()  # hooks and savers may have added to the graph
+        if self.clock.steps == 50:
+            self._builder.put(self._declare)
         self._notice()
+
+    def _declare(self) -> None:
+        """Unless the first view has waited for it."""
+        for session in list(self._sessions)[:1]:
+            self.announcing.tell_later(session.graph)
 
     def _notice(self) -> None:
         if self.noticing.due(self.clock.steps):

@@ -7,15 +7,15 @@ import logging
 import secrets
 import time
 from pathlib import Path
-from typing import Union
 
 from deeprec_ext.autoscaler.history.finished import finished_job
-from deeprec_ext.autoscaler.history.history import Finished, History, HistoryError, default_path
+from deeprec_ext.autoscaler.history.history import History, default_path
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.observe import observed
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.errors import UsageError
-from deeprec_ext.history.client import SCHEME, Service, service_at
+from deeprec_ext.history.client import SCHEME, Service
+from deeprec_ext.history.places import Place, jobs_of, place_at
 from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.resources import Ceilings, Requests
 
@@ -24,9 +24,6 @@ log = logging.getLogger(__name__)
 OFF = "off"
 NO_CEILINGS = Ceilings()
 
-Place = Union[Path, Service]
-"""Where a history is: a file of this machine, or the service of a cluster."""
-
 
 def history_place(text: str | None, certificates: Path | None = None) -> Place | None:
     """`--history`: a file, `https://HOST:PORT`, or `off`; not given: the user's own file.
@@ -34,34 +31,24 @@ def history_place(text: str | None, certificates: Path | None = None) -> Place |
     A file that is named must be usable: raises HistoryError. A service need not answer: a job starts without it.
     """
     if text is not None and text.startswith(SCHEME):
-        return service_at(text, certificates)
+        return place_at(text, certificates)
     if certificates is not None:
         raise UsageError(f"--history-certs {certificates}: goes with --history {SCHEME}HOST:PORT")
     if text is None:
         return default_path()
     if text == OFF:
         return None
-    path = Path(text).expanduser()
-    History(path).close()
-    return path
-
-
-def jobs_of(place: Place, script: str) -> list[Finished]:
-    """From which the first size of a job of this script is estimated. Raises HistoryError, but for a service: that is told."""
-    if isinstance(place, Service):
-        try:
-            return [one.job for one in place.jobs(script=script)[0]]
-        except HistoryError as error:
-            log.warning("%s; the job starts without it", error)
-            return []
-    with contextlib.closing(History(place, read_only=True)) as history:
-        return history.jobs()
+    place = place_at(text)
+    assert isinstance(place, Path)
+    History(place).close()
+    return place
 
 
 def estimate(
     place: Place | None, script: str, limits: Limits, requests: Requests, ceilings: Ceilings = NO_CEILINGS, *, backups: bool
 ) -> Start:  # fmt: skip
-    """Where a job starts whose size nobody has named. Nothing is known of its model yet, but what its script needed before.
+    """What is started at once of a job whose size nobody has named: nothing is known of its model yet, but what its script
+    needed before. With how much it begins the AIMaster decides by the declared model (`autoscaler.loop.beginning`).
 
     Raises HistoryError.
     """

@@ -118,6 +118,15 @@ def test_a_run_directory_becomes_a_job_of_the_history(workdir):
     assert found.worker_memory_bytes == 2_000_000_000
 
 
+def test_what_the_job_had_declared_of_its_model_is_kept(workdir):
+    store = Store(workdir / "aimaster.db")
+    store.put_blob("declaration", pb.Declaration(lookups_per_example=26, flops_per_example=9e4).SerializeToString())
+    store.close()
+    found = finished_job(workdir, script="train", status="succeeded", seconds=81.0, finished=BEGIN + 81)
+    assert found is not None
+    assert (found.model.lookups_per_step, found.model.flops_per_example) == (26 * 64.0, 9e4)
+
+
 def test_a_job_that_never_trained_is_not_kept(tmp_path):
     Store(tmp_path / "aimaster.db").close()
     assert finished_job(tmp_path, script="train", status="failed", seconds=3.0, finished=BEGIN) is None

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from deeprec_ext.autoscaler.observe.features import model_of, trained
+from deeprec_ext.autoscaler.observe.features import declared_model, model_of, trained, with_declared
 from deeprec_ext.autoscaler.observe.observed import Model
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -51,3 +51,16 @@ def test_what_is_called_like_a_variable_and_more_is_its_optimizer_slot():
 
 def test_an_empty_catalogue_describes_nothing():
     assert model_of(pb.Catalogue()) == Model.unknown()
+
+
+def test_what_the_graph_tells_is_known_before_anything_has_run():
+    declared = pb.Declaration(catalogue=CATALOGUE, batch_size=128, lookups_per_example=3.5, flops_per_example=1e6)
+    model = declared_model(declared, slots=4)
+    assert (model.batch_size, model.lookups_per_step, model.flops_per_example) == (128.0, 448.0, 1e6)
+    assert model.table_bytes == model_of(CATALOGUE).table_bytes
+
+
+def test_what_it_does_not_tell_stays_as_it_is_known():
+    model = model_of(CATALOGUE, batch_size=64.0)
+    assert with_declared(model, pb.Declaration()) == model
+    assert with_declared(model, pb.Declaration(lookups_per_example=2)).lookups_per_step == 128.0

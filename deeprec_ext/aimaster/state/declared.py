@@ -1,0 +1,41 @@
+"""What the chief has declared of its model before the first view: in the store, for whoever reads the job when it has ended."""
+
+from __future__ import annotations
+
+import logging
+
+from google.protobuf.message import DecodeError
+
+from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.proto import bounds
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+BLOB, HEARD = "declaration", "declared"
+
+
+class Declared:
+    """`model`: None where the chief has declared none (yet: `heard`)."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.heard = bool(store.get(HEARD, False))
+        self.model = declaration_in(store)
+
+    def hear(self, model: pb.Declaration | None) -> None:
+        with self._store.transaction():
+            self._store.put(**{HEARD: True})
+            if model is not None:
+                self._store.put_blob(BLOB, model.SerializeToString())
+        self.heard, self.model = True, model
+
+
+def declaration_in(store: Store) -> pb.Declaration | None:
+    """As an AIMaster has kept it; None: there is none, or it cannot be read."""
+    try:
+        found = pb.Declaration.FromString(store.blob(BLOB))
+    except DecodeError as error:
+        log.warning("what was declared of the model cannot be read: %s", error)
+        return None
+    return found if found.ByteSize() and bounds.check(found, "declaration.") is None else None

@@ -1,0 +1,80 @@
+"""With what a job begins whose size nobody has named: decided by the model that its chief declares, before that is made."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+
+from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.history.start import Start, first_size
+from deeprec_ext.autoscaler.loop.observing import limits_of, size_of
+from deeprec_ext.autoscaler.observe.features import declared_model, described
+from deeprec_ext.autoscaler.observe.observed import Model
+from deeprec_ext.history.client import within
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+DECLARE_LIMIT_SECONDS = 300.0
+"""How long the first view waits for the declaration: a script may prepare its data before it has a graph. Then the job begins
+as its script alone lets expect."""
+
+READ_SECONDS, ESTIMATE_SECONDS = 30.0, 10.0
+"""Reading the finished jobs, beside the start of the chief, and computing a size, for which training waits."""
+
+
+class Beginning:
+    """Args:
+    jobs: reads the finished jobs; may raise, and take its time.
+    """
+
+    def __init__(self, job: Job, jobs: Callable[[], Sequence[Finished]]) -> None:
+        self._job, self._jobs = job, jobs
+
+    async def decide(self) -> Start | None:
+        """None: no model was declared, or nothing could be made of it; why is told."""
+        job = self._job
+        reading = asyncio.ensure_future(asyncio.to_thread(within, READ_SECONDS, self._read, "of finished jobs"))
+        if not await job.changed.until(lambda: job.declared.heard or bool(job.ending), DECLARE_LIMIT_SECONDS):
+            self._tell(f"the chief has declared no model within {DECLARE_LIMIT_SECONDS:g} s")
+        model = job.declared.model
+        try:
+            jobs = await reading
+            if model is None or job.ending:
+                return None
+            return await asyncio.to_thread(
+                within, ESTIMATE_SECONDS, lambda: self._estimated(model, jobs), "of finished jobs"
+            )
+        except Exception as error:
+            log.warning("the first size was not estimated", exc_info=True)
+            self._tell(f"nothing could be made of the declared model: {error}")
+            return None
+
+    def _read(self) -> Sequence[Finished]:
+        """While the chief still builds its graph; so are the libraries loaded that estimates need."""
+        jobs = self._jobs()
+        self._size(Model.unknown(), jobs)
+        return jobs
+
+    def _estimated(self, model: pb.Declaration, jobs: Sequence[Finished]) -> Start:
+        start = self._size(declared_model(model, self._job.spec.slots), jobs)
+        return dataclasses.replace(start, reason=f"{described(model)}: {start.reason}")
+
+    def _size(self, model: Model, jobs: Sequence[Finished]) -> Start:
+        """In a thread: reads what does not change."""
+        spec = self._job.spec
+        return first_size(
+            model,
+            limits_of(spec),
+            jobs,
+            script=spec.script,
+            requests=size_of(self._job),
+            backups=self._job.choices.peer,
+        )
+
+    def _tell(self, why: str) -> None:
+        log.warning("%s; the job begins with the size that its script alone lets expect", why)
+        self._job.event("warning", text=f"{why}: the job begins with the size that its script alone lets expect"[:500])

@@ -1,0 +1,166 @@
+"""`deeprec-ext estimate -- python train.py`: what a script would start with and use, from the model that it declares.
+
+The script runs until its graph is finished, and is ended: nothing is initialised, trained or written. Flags are those of `run`
+that say how large a job may become.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deeprec_ext.autoscaler.history.start import Start, first_size
+from deeprec_ext.autoscaler.model.memory_model import Layout, for_count
+from deeprec_ext.autoscaler.observe.features import declared_model
+from deeprec_ext.autoscaler.observe.observed import Model
+from deeprec_ext.autoscaler.policy.limits import describe
+from deeprec_ext.cli import run as run_command
+from deeprec_ext.cli.job import print_json
+from deeprec_ext.errors import UsageError
+from deeprec_ext.history.places import jobs_of
+from deeprec_ext.launch.estimating import declared
+from deeprec_ext.launch.plan import RunPlan
+from deeprec_ext.launch.records.history import bounds_of, size_of
+from deeprec_ext.options import OTHERS, Sizes, rows
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.units import counted, format_bytes, parse_duration
+
+LIMIT = "10m"
+
+COMPUTED_ERROR = 0.1
+"""Share by which a PS may use less than is computed, or more; `benchmarks/estimator.py` measured -2 to +10 %."""
+
+UNKNOWN = {
+    "worker_memory": "depends on the script's own libraries and batches: only jobs that have ended tell",
+    "ps_cpu": "only jobs that have ended tell", "worker_cpu": "only jobs that have ended tell",
+    "examples_per_second": "only jobs that have ended tell",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """`figures`: by name, as `summary.json`'s `estimator` has them."""
+
+    model: Model
+    declaration: pb.Declaration
+    start: Start
+    figures: Mapping[str, list[dict[str, Any]]]
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "estimate", help="say what a script would start with and use; train nothing",
+        usage="deeprec-ext estimate [flags] -- python train.py ...",
+        formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__,
+    )  # fmt: skip
+    for row in (*rows(Sizes), *OTHERS):
+        if row.flag and row.name not in ("ps", "workers", "evaluator"):
+            row.add_flag(parser)
+    parser.add_argument("--history", metavar="FILE", help="finished jobs: a file, https://HOST:PORT, or off, as of run")
+    parser.add_argument("--history-certs", type=Path, metavar="DIR", help="the certificates of that service")
+    parser.add_argument(
+        "--limit", default=LIMIT, metavar="DURATION", help=f"how long the script may take (default {LIMIT})"
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "script", nargs=argparse.REMAINDER, metavar="-- python train.py ...", help="the command that trains"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        limit_seconds = parse_duration(arguments.limit)
+    except ValueError as error:
+        raise UsageError(f"--limit: {error}") from None
+    plan = _plan(arguments)
+    try:
+        declaration = asyncio.run(declared(plan, limit_seconds))
+    except KeyboardInterrupt:
+        return run_command.INTERRUPTED
+    found = estimated(plan, declaration)
+    if arguments.json:
+        print_json(as_values(found))
+    else:
+        print_estimate(found)
+    return 0
+
+
+def _plan(arguments: argparse.Namespace) -> RunPlan:
+    """As `run --autoscale` makes it of these flags. Raises UsageError."""
+    words = ["--autoscale"]
+    for name, value in vars(arguments).items():
+        if name not in ("command", "run", "script", "limit", "json") and value is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    parser = argparse.ArgumentParser(prog="deeprec-ext estimate")
+    run_command.add_arguments(parser)
+    script = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
+    return run_command.make_plan(parser.parse_args([*words, "--", *script]))
+
+
+def estimated(plan: RunPlan, declaration: pb.Declaration) -> Estimate:
+    slots, backups = plan.limits.slots, plan.values.peer_backup != "off"
+    model = declared_model(declaration, slots)
+    jobs = jobs_of(plan.history, plan.script) if plan.history is not None else []
+    start = first_size(
+        model, bounds_of(plan.limits, plan.ceilings), jobs, script=plan.script, requests=size_of(plan.requests),
+        backups=backups,
+    )  # fmt: skip
+    memory = for_count(Layout.of(declaration.catalogue, slots), start.size.ps, backups=backups)
+    figure = {
+        "role": "ps", "predicted": memory.total, "low": round(memory.total * (1 - COMPUTED_ERROR)),
+        "high": round(memory.peak * (1 + COMPUTED_ERROR)),
+    }  # fmt: skip
+    return Estimate(model, declaration, start, {"ps_memory": [figure]})
+
+
+def as_values(found: Estimate) -> dict[str, Any]:
+    """Figures in bytes, cores, examples per second; `unknown`: those that nobody knows yet, and why."""
+    unknown = {name: why for name, why in UNKNOWN.items() if name not in found.figures}
+    start, model = dataclasses.asdict(found.start), dataclasses.asdict(found.model)
+    return {**found.figures, "unknown": unknown, "start": start, "model": model}
+
+
+def print_estimate(found: Estimate) -> None:
+    from rich.text import Text
+
+    from deeprec_ext.cli.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    for line in model_lines(found.declaration):
+        console.print(line)
+    console.print(Text(f"start with {describe(found.start.size)}", style="bold"))
+    console.print(Text(found.start.reason))
+    (memory,) = found.figures["ps_memory"]
+    console.print(
+        f"memory of the fullest PS: {format_bytes(memory['predicted'])}, computed from the variables; "
+        f"{format_bytes(memory['low'])} to {format_bytes(memory['high'])} with a checkpoint"
+    )
+    for name, why in UNKNOWN.items():
+        if name not in found.figures:
+            console.print(Text(f"{name}: not known; {why}", style="dim"))
+
+
+def model_lines(declaration: pb.Declaration) -> list[str]:
+    """What the script has declared, for people."""
+    variables, read = declaration.catalogue.variables, declaration.input
+    tables = [variable for variable in variables if variable.update == pb.Variable.ROWS]
+    whole = sum(variable.bytes for variable in variables)
+    lines = [
+        f"variables: {counted(len(variables), 'variable')} of {format_bytes(whole)}, "
+        f"of which {len(tables)} ({format_bytes(sum(one.bytes for one in tables))}) are updated by rows",
+        f"graph: {declaration.operations:,} operations",
+    ]
+    known = [
+        (declaration.batch_size, f"{declaration.batch_size:,} examples a step"),
+        (declaration.lookups_per_example, f"{declaration.lookups_per_example:,.4g} rows looked up for an example"),
+        (declaration.flops_per_example, f"{declaration.flops_per_example:,.4g} FLOP for an example"),
+    ]
+    lines.append("step: " + (", ".join(text for value, text in known if value) or "not known before it runs"))
+    files = f", {counted(read.files, 'file')} of {format_bytes(read.bytes)}" if read.files else ""
+    lines.append(f"input: {read.format or 'of a kind that is not known'}{files}, {counted(read.columns, 'column')}")
+    return lines

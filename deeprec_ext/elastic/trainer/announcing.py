@@ -1,0 +1,96 @@
+"""The chief's word of what its model is like: while its registration waits for the first view, which is made by it.
+
+Said once, when the first graph that is to be trained is finished; or, with no model, by whoever waits for the view without one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+import grpc
+import tensorflow as tf
+
+from deeprec_ext import env
+from deeprec_ext.elastic.agent.agent import Agent
+from deeprec_ext.elastic.session.usergraph import UserGraph
+from deeprec_ext.elastic.trainer.cluster_state import ClusterState
+from deeprec_ext.errors import UnreachableError
+from deeprec_ext.graph import Partitioning
+from deeprec_ext.layout import Names
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+
+log = logging.getLogger("deeprec_ext")
+
+TRY_SECONDS, AGAIN_SECONDS = 5.0, 0.1
+"""How long one call may take, and after how long another one is made: the registration may not have arrived yet."""
+
+LIMIT_SECONDS = 60.0
+"""After so long the script goes on: the AIMaster has its own limit, and then begins without."""
+
+
+class Announcing:
+    """Args:
+    cluster: as far as this trainer knows it.
+    names: how the script calls this process and the PS.
+    """
+
+    def __init__(self, agent: Agent, cluster: ClusterState, names: Callable[[], Names]) -> None:
+        self._agent, self._cluster, self._names = agent, cluster, names
+        self._lock = threading.Lock()
+        self._told = False
+
+    def tell(self, graph: tf.Graph | None) -> None:
+        """Returns when the AIMaster has heard it, or need not: who is no chief, or has a view, says nothing."""
+        with self._lock:
+            if self._told or self._agent.identity.role != "chief" or self._cluster.view is not None:
+                return
+            self._told = True
+            self._say(self._described(graph), lambda: self._cluster.view is None)
+
+    def tell_later(self, graph: tf.Graph) -> None:
+        """The same of a job that did not wait for it: for the history of jobs. Beside training."""
+        with self._lock:
+            if not self._told and self._agent.identity.role == "chief":
+                self._told = True
+                self._say(self._described(graph), lambda: True)
+
+    def _described(self, graph: tf.Graph | None) -> pb.Declaration | None:
+        """None: nothing can be said. A graph that cannot be elastic is refused where it is first run."""
+        if graph is None:
+            return None
+        cut = Partitioning(env.slots())  # as the setting `cut` has it by default: what it is here is not known yet
+        began = time.monotonic()
+        try:
+            declaration = UserGraph(graph, lambda reason: None, self._names, lambda: cut).described()
+        except Exception as error:
+            log.info("the model is not declared: %s", error)
+            return None
+        size = sum(variable.bytes for variable in declaration.catalogue.variables)
+        log.info(
+            "declared: %d variables of %.1f MB, %d examples a step (read off the graph in %.2f s)",
+            len(declaration.catalogue.variables), size / 1e6, declaration.batch_size, time.monotonic() - began,
+        )  # fmt: skip
+        return declaration
+
+    def _say(self, model: pb.Declaration | None, waited_for: Callable[[], bool]) -> None:
+        request = pb.DeclareRequest(incarnation=self._agent.identity.incarnation, declaration=model)
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while waited_for() and time.monotonic() < deadline and not self._cluster.failed:
+            try:
+                channel = self._agent.channel()
+                try:
+                    if rpc.AgentsStub(channel).Declare(request, timeout=TRY_SECONDS, wait_for_ready=True).heard:
+                        return
+                finally:
+                    channel.close()
+            except UnreachableError:
+                return
+            except grpc.RpcError as error:
+                if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                    log.info("the model is not declared: %s", error.details())
+                    return
+            time.sleep(AGAIN_SECONDS)

@@ -1,0 +1,32 @@
+"""Where finished jobs are kept: a file of the user's, or the service of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import Union
+
+from deeprec_ext.autoscaler.history.history import Finished, History, HistoryError
+from deeprec_ext.history.client import SCHEME, Service, service_at
+
+log = logging.getLogger(__name__)
+
+Place = Union[Path, Service]
+
+
+def place_at(text: str, certificates: Path | None = None) -> Place:
+    """A file, or `https://HOST:PORT`. Raises UsageError."""
+    return service_at(text, certificates) if text.startswith(SCHEME) else Path(text).expanduser()
+
+
+def jobs_of(place: Place, script: str) -> list[Finished]:
+    """From which the first size of a job of this script is estimated. Raises HistoryError, but for a service: that is told."""
+    if isinstance(place, Service):
+        try:
+            return [one.job for one in place.jobs(script=script)[0]]
+        except HistoryError as error:
+            log.warning("%s; the job starts without it", error)
+            return []
+    with contextlib.closing(History(place, read_only=True)) as history:
+        return history.jobs()

@@ -1,0 +1,199 @@
+"""A job whose first size nobody has named begins with what follows from the model that its chief declares."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deeprec_ext.aimaster.rpc.server import AIMaster
+from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.loop import beginning
+from deeprec_ext.autoscaler.model.memory_model import PROCESS_BYTES
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.security import credentials
+from tests.unit.aimaster.world import SETTINGS, World
+
+GB = 10**9
+LIMIT = PROCESS_BYTES + 3 * GB
+"""Of a PS. Three GB of variables fit, but not with room for anything else."""
+
+
+def on_a_loop(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test as a coroutine."""
+
+    @functools.wraps(scenario)
+    def test(**fixtures: Any) -> None:
+        asyncio.run(scenario(**fixtures))
+
+    return test
+
+
+def declaration(table_bytes: int, slots: int = 8) -> pb.Declaration:
+    """One table, cut over all slots."""
+    parts = [
+        pb.Variable(
+            name=f"table/part_{slot}", saved_name="table", slot=slot, update=pb.Variable.ROWS, bytes=table_bytes // slots,
+            shape=[table_bytes // slots // 64, 16],
+        )
+        for slot in range(slots)
+    ]  # fmt: skip
+    return pb.Declaration(catalogue=pb.Catalogue(variables=parts), batch_size=128, lookups_per_example=26)
+
+
+@contextlib.asynccontextmanager
+async def starting(workdir: Path, jobs: Callable[[], list[Finished]] = list, **spec: object) -> AsyncIterator[World]:
+    """A job that has asked for its first pods."""
+    values = {
+        "ps": 1, "workers": 0, "max_ps": 4, "max_workers": 4, "max_ps_memory_bytes": LIMIT, "start": "no job has finished yet",
+        "settings": dataclasses.replace(SETTINGS, autoscale=True), **spec,
+    }  # fmt: skip
+    world = World(workdir, **values)
+    world.master = AIMaster(world.spec, world.backend, None, jobs=jobs)
+    world.address = f"127.0.0.1:{await world.master.start(world.address)}"
+    try:
+        await world.until(lambda: {"ps-0", "chief-0"} <= set(world.backend.agents))
+        yield world
+    finally:
+        await world.stop()
+
+
+async def declare(world: World, model: pb.Declaration | None, name: str = "chief-0") -> None:
+    """As the process of this name does, until it is heard."""
+    request = pb.DeclareRequest(incarnation=world.agent(name).secret, declaration=model)
+    async with credentials.open_aio_channel(world.address, "aimaster.job", "trainer", None) as channel:
+        for _ in range(500):
+            if (await rpc.AgentsStub(channel).Declare(request, timeout=5)).heard:
+                return
+            await asyncio.sleep(0.01)
+    raise AssertionError("it was never heard")
+
+
+def told(world: World) -> str:
+    """Its events, as text."""
+    return "\n".join(f"{event[2]} {event[5]}" for event in world.master.job.store.events(0))
+
+
+@on_a_loop
+async def test_ps_for_the_declared_variables_are_there_before_the_first_view(tmp_path: Path) -> None:
+    async with starting(tmp_path) as world:
+        cluster = world.master.job.cluster
+        await asyncio.sleep(0.3)
+        assert not world.master.job.cluster.formed, "one PS is there, and the first view waits for the declaration"
+        await declare(world, declaration(6 * GB))
+        await world.until(lambda: world.master.job.cluster.live)
+        cluster = world.master.job.cluster
+        assert len(cluster.ps) >= 3 and cluster.epoch == 1 + cluster.live
+        assert world.agent("chief-0").registered == 1
+        assert not world.master.scalings.ended, "it began with them: nothing was moved"
+
+
+@on_a_loop
+async def test_slots_lie_where_bytes_are_balanced_from_the_beginning(tmp_path: Path) -> None:
+    sizes = [5, 1, 5, 1, 1, 1, 1, 1]  # of slots; s mod P would give PS 0 twelve of sixteen
+    model = declaration(16 * GB // 10)
+    for variable, size in zip(model.catalogue.variables, sizes):
+        variable.bytes, variable.shape[:] = size * GB // 10, [size * GB // 640, 16]
+    async with starting(tmp_path, ps=2, min_ps=2, max_ps=2) as world:
+        await declare(world, model)
+        await world.until(lambda: world.master.job.cluster.formed)
+        load: dict[int, int] = {}
+        for slot, task in enumerate(world.master.job.cluster.slot_map):
+            load[task] = load.get(task, 0) + sizes[slot]
+        assert sorted(load.values()) == [8, 8]
+
+
+@on_a_loop
+async def test_a_small_model_begins_with_the_one_ps_that_is_there(tmp_path: Path) -> None:
+    async with starting(tmp_path) as world:
+        await declare(world, declaration(GB // 10))
+        await world.until(lambda: world.master.job.cluster.live)
+        assert [ps.name for ps in world.master.job.cluster.ps] == ["ps-0"]
+        assert set(world.backend.everybody) == {"ps-0", "chief-0"}
+
+
+@on_a_loop
+async def test_what_was_started_in_vain_is_taken_away_before_the_first_view(tmp_path: Path) -> None:
+    async with starting(tmp_path, ps=3, workers=2, start="2 jobs like it") as world:
+        await declare(world, declaration(GB // 10))
+        await world.until(lambda: world.master.job.cluster.live)
+        assert [ps.name for ps in world.master.job.cluster.ps] == ["ps-0"]
+        assert sorted(world.backend.deleted) == ["ps-1", "ps-2", "worker-0", "worker-1"]
+        assert not world.master.job.ending and not world.master.job.store.failures()
+
+
+@on_a_loop
+async def test_a_chief_without_a_graph_begins_as_its_script_lets_expect(tmp_path: Path) -> None:
+    async with starting(tmp_path, ps=2) as world:
+        await declare(world, None)
+        await world.until(lambda: world.master.job.cluster.live)
+        assert len(world.master.job.cluster.ps) == 2
+
+
+@on_a_loop
+async def test_a_chief_that_declares_nothing_is_waited_for_within_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beginning, "DECLARE_LIMIT_SECONDS", 0.2)
+    async with starting(tmp_path) as world:
+        await world.until(lambda: world.master.job.cluster.live)
+        assert "no model within 0.2 s" in told(world)
+
+
+@on_a_loop
+async def test_a_history_that_cannot_be_read_is_told_and_the_job_begins(tmp_path: Path) -> None:
+    def broken() -> list[Finished]:
+        raise OSError("the disk is gone")
+
+    async with starting(tmp_path, broken) as world:
+        await declare(world, declaration(6 * GB))
+        await world.until(lambda: world.master.job.cluster.live)
+        assert "the disk is gone" in told(world)
+
+
+@on_a_loop
+async def test_only_the_chief_is_heard_and_only_what_can_be(tmp_path: Path) -> None:
+    async with starting(tmp_path) as world:
+        job = world.master.job
+        await declare(world, declaration(6 * GB), name="ps-0")
+        assert not job.declared.heard and "ps-0" in {one.name for one in job.suspects.all}
+        wrong = declaration(GB)
+        wrong.catalogue.variables[0].slot = 8
+        await declare(world, wrong)
+        assert job.declared.heard and job.declared.model is None
+
+
+@on_a_loop
+async def test_a_job_whose_size_was_named_waits_for_nothing_and_keeps_what_is_declared(tmp_path: Path) -> None:
+    async with starting(tmp_path, start="") as world:
+        await world.until(lambda: world.master.job.cluster.live)
+        await declare(world, declaration(6 * GB))
+        assert world.master.job.declared.model is not None and len(world.master.job.cluster.ps) == 1
+
+
+@on_a_loop
+async def test_the_decision_tells_what_it_rests_on(tmp_path: Path) -> None:
+    async with starting(tmp_path) as world:
+        await declare(world, declaration(6 * GB))
+        await world.until(lambda: world.master.job.cluster.live)
+        assert world.master.autoscaler is not None
+        (first,) = await world.master.autoscaler.recorded(-1, 1)
+        assert "variables of 6.0 GB, 128 examples a step" in first
+        assert "declared {" in told(world)
+
+
+@on_a_loop
+async def test_an_aimaster_that_comes_back_before_the_first_view_begins_with_what_is_there(tmp_path: Path) -> None:
+    async with starting(tmp_path) as world:
+        await world.crash()
+        world.master = AIMaster(world.spec, world.backend, None, settle_seconds=0.5, jobs=list)
+        await world.master.start(world.address)
+        await world.until(lambda: world.master.job.cluster.live)
+        assert len(world.master.job.cluster.ps) == 1
