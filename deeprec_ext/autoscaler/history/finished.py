@@ -97,7 +97,8 @@ def finished_job(
     return Finished(
         script=script, finished=finished, status=status, seconds=round(seconds, 3),
         model=with_declared(model_of(catalogue, slots=slots, batch_size=batch, traces=traces), declaration),
-        windows=windows, ps_memory_bytes=_highest(ps), worker_memory_bytes=_highest(trainers), examples=examples,
+        windows=windows, ps_memory_bytes=_highest(ps, requested.ps_memory_bytes > 0),
+        worker_memory_bytes=_highest(trainers, requested.worker_memory_bytes > 0), examples=examples,
         backups=backups, name=name, autoscaled=autoscaled, fitted=_fitted(windows), use=use_of({**ps, **trainers}, each),
         brought=brought_by(whole, windows, scalings, disturbance),
     )  # fmt: skip
@@ -249,9 +250,10 @@ def _limit(processes: Mapping[str, Values], metric: str, time: float) -> float:
     return min((round(value, 4) for value in limits if value > 0), default=0.0)
 
 
-def _highest(processes: Mapping[str, Values]) -> int:
+def _highest(processes: Mapping[str, Values], own: bool) -> int:
+    """`own`: each has a container of its own, so that its working set is its. Others share one, and what counts is resident."""
     highest = [
-        value for values in processes.values() for metric in ("working_set_bytes", "rss_bytes")
+        value for values in processes.values() for metric in (("working_set_bytes", "rss_bytes") if own else ("rss_bytes",))
         if (line := values.get(metric)) is not None for value in line.highest if math.isfinite(value)
     ]  # fmt: skip
     return int(max(highest, default=0))

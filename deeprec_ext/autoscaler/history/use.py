@@ -61,7 +61,8 @@ def use_of(processes: Mapping[str, Values], requested: Mapping[str, tuple[float,
     for name, values in processes.items():
         cores, memory = requested.get("ps" if name.startswith("ps-") else "", (0.0, 0.0))
         cpu = _used(values, ("cpu_cores",), "cpu_limit_cores", cores)
-        bytes_ = _used(values, ("working_set_bytes", "rss_bytes"), "memory_limit_bytes", memory)
+        measured = ("working_set_bytes", "rss_bytes") if memory > 0 else ("rss_bytes",)  # a container of its own
+        bytes_ = _used(values, measured, "memory_limit_bytes", memory)
         total = _sum(total, Use(max(cpu[0], bytes_[0]), *cpu[1:], *bytes_[1:]))
     return Use(**{name: round(value, 3) for name, value in vars(total).items()})
 

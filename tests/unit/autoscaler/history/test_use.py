@@ -18,9 +18,11 @@ def line(values: list[float], begin: float = BEGIN) -> Line:
 
 
 def test_what_was_requested_and_not_used_is_idle() -> None:
+    """Without a request of memory the chief shares its container, whose working set is that of all in it."""
     processes = {
         "ps-0": {"cpu_cores": line([0.25] * 30), "rss_bytes": line([1e9] * 30)},
-        "chief-0": {"cpu_cores": line([0.75] * 30), "cpu_limit_cores": line([1.5] * 30), "working_set_bytes": line([2e9] * 30)},
+        "chief-0": {"cpu_cores": line([0.75] * 30), "cpu_limit_cores": line([1.5] * 30), "rss_bytes": line([2e9] * 30),
+                    "working_set_bytes": line([7e9] * 30)},
     }  # fmt: skip
     assert use_of(processes, {"ps": (0.5, 4e9), "": (1.0, 0.0)}) == Use(
         process_seconds=120.0, cpu_core_seconds=60.0, cpu_held_core_seconds=120.0, cpu_idle_core_seconds=60.0,
