@@ -20,9 +20,10 @@ from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.history import Finished, Fitted
 from deeprec_ext.autoscaler.history.use import Brought, mean_of, use_of
+from deeprec_ext.autoscaler.model.memory_model import Layout, PsMemory, for_count
 from deeprec_ext.autoscaler.model.throughput import fit
 from deeprec_ext.autoscaler.observe.changes import changes_of
-from deeprec_ext.autoscaler.observe.features import model_of, with_declared
+from deeprec_ext.autoscaler.observe.features import fingerprint_of, model_of, with_declared
 from deeprec_ext.autoscaler.observe.observed import Size, Window
 from deeprec_ext.autoscaler.outcomes.account import account
 from deeprec_ext.autoscaler.outcomes.conditions import comparable
@@ -58,7 +59,7 @@ Values = Mapping[str, Line]
 
 def finished_job(
     workdir: Path, *, script: str, status: str, seconds: float, finished: float, requested: Size = NOTHING_REQUESTED,
-    backups: bool = True, name: str = "", autoscaled: bool = False, disturbance: float = 0.0,
+    backups: bool = True, name: str = "", autoscaled: bool = False, disturbance: float = 0.0, machine: str = "",
 ) -> Finished | None:  # fmt: skip
     """None when the job never trained. Raises StoreError, sqlite3.Error.
 
@@ -70,6 +71,7 @@ def finished_job(
             it shares with others.
         backups: whether peer backups were on.
         disturbance: as the policy has it: share of throughput that a change takes while it goes on.
+        machine: what tells the host of its processes from those of another kind; empty: not known, or there were several.
     """
     store = Store(workdir / "aimaster.db", read_only=True)
     try:
@@ -94,6 +96,7 @@ def finished_job(
         "ps": (requested.ps_cpu, float(requested.ps_memory_bytes)),
         "": (requested.worker_cpu, float(requested.worker_memory_bytes)),
     }
+    computed = _computed(catalogue, slots, windows, backups)
     return Finished(
         script=script, finished=finished, status=status, seconds=round(seconds, 3),
         model=with_declared(model_of(catalogue, slots=slots, batch_size=batch, traces=traces), declaration),
@@ -101,6 +104,8 @@ def finished_job(
         worker_memory_bytes=_highest(trainers, requested.worker_memory_bytes > 0), examples=examples,
         backups=backups, name=name, autoscaled=autoscaled, fitted=_fitted(windows), use=use_of({**ps, **trainers}, each),
         brought=brought_by(whole, windows, scalings, disturbance),
+        fingerprint=fingerprint_of(catalogue), machine=machine if any(one.host_cores for one in windows) else "",
+        ps_computed_bytes=computed.total, ps_stored_bytes=computed.stored,
     )  # fmt: skip
 
 
@@ -136,6 +141,12 @@ def _read(store: Store, name: str, kind: type[M]) -> M:
         return kind.FromString(store.blob(name))
     except DecodeError:
         return kind()
+
+
+def _computed(catalogue: pb.Catalogue, slots: int, windows: Sequence[Window], backups: bool) -> PsMemory:
+    layout = Layout.of(catalogue, slots)
+    fewest = min((window.size.ps for window in windows), default=0)
+    return for_count(layout, fewest, backups=backups) if fewest and any(layout.counts) else PsMemory(process=0)
 
 
 def _fitted(windows: Sequence[Window]) -> Fitted:

@@ -56,7 +56,12 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Finished:
-    """One job that has ended. `script`: what tells jobs of one script from others. Memory: the highest of any process."""
+    """One job that has ended. `script`: what tells jobs of one script from others. Memory: the highest of any process.
+
+    `fingerprint`: of its variables (`features.fingerprint_of`). `machine`: what tells one kind of host from others. Both empty:
+    not known. `ps_computed_bytes`, and of these `ps_stored_bytes`: of its fullest PS, as `memory_model` computes them from its
+    variables for the fewest PS that it had; 0: not known.
+    """
 
     script: str
     finished: float  # Unix seconds
@@ -73,6 +78,10 @@ class Finished:
     fitted: Fitted = field(default_factory=Fitted)
     use: Use = field(default_factory=Use)
     brought: Brought = field(default_factory=Brought)
+    fingerprint: str = ""
+    machine: str = ""
+    ps_computed_bytes: int = 0
+    ps_stored_bytes: int = 0
 
 
 def default_path(environment: dict[str, str] | None = None) -> Path:
@@ -195,4 +204,4 @@ class History:
 def _finished(text: str, windows: list[str]) -> Finished:
     values = json.loads(text)
     values["windows"] = [json.loads(one) for one in windows]
-    return built(Finished, values, measured=True)
+    return built(Finished, values, newer=True, measured=True)

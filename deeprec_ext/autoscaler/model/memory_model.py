@@ -81,9 +81,14 @@ class PsMemory:
     tables: int = 0  # of its own variables, those updated by rows
 
     @property
+    def stored(self) -> int:
+        """What follows from the variables alone; the rest was measured."""
+        return self.variables + self.backups + self.marks
+
+    @property
     def total(self) -> int:
         """While it trains."""
-        return self.process + self.variables + self.backups + self.marks + self.buffers
+        return self.stored + self.process + self.buffers
 
     @property
     def peak(self) -> int:

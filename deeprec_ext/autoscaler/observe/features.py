@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 from deeprec_ext.aimaster.placement.slots import slot_bytes
@@ -28,13 +30,17 @@ def model_of(
     slots = slots or 1 + max((variable.slot for variable in variables), default=0)
     tables = [variable for variable in variables if variable.update == pb.Variable.ROWS]
     dense = [variable for variable in variables if variable.update != pb.Variable.ROWS]
+    own = trained(variables)
+    rows, weights = sum(max(0, v.shape[0]) for v in trained(tables) if v.shape), sum(v.bytes for v in own)
     lookups = [float(sum(slot.lookup_rows for slot in trace.slots)) for trace in traces]
     return Model(
         table_bytes=sum(variable.bytes for variable in tables), dense_bytes=sum(variable.bytes for variable in dense),
         fields=len(_whole(trained(tables))), batch_size=batch_size,
         lookups_per_step=statistics.median(lookups) if lookups else 0.0,
         flops_per_example=FLOPS_PER_WEIGHT * sum(math.prod(v.shape) for v in trained(dense) if len(v.shape) > 1),
-        largest_slot_bytes=max(slot_bytes(variables, slots), default=0),
+        largest_slot_bytes=max(slot_bytes(variables, slots), default=0), variables=len(_whole(own)),
+        row_bytes=sum(variable.bytes for variable in tables) / rows if rows else 0.0,
+        optimizer_slots=sum(variable.bytes for variable in variables) / weights - 1 if weights else 0.0,
     )  # fmt: skip
 
 
@@ -57,6 +63,16 @@ def described(declaration: pb.Declaration) -> str:
     size = sum(variable.bytes for variable in declaration.catalogue.variables)
     batch = f", {declaration.batch_size:,} examples a step" if declaration.batch_size else ""
     return f"variables of {format_bytes(size)}{batch}"
+
+
+def fingerprint_of(catalogue: pb.Catalogue) -> str:
+    """The same for two jobs of which every variable has the same name, type and size, wherever it lies and however it is cut;
+    empty where there is none."""
+    sizes: Counter[tuple[str, int]] = Counter()
+    for variable in catalogue.variables:
+        sizes[_name(variable), variable.dtype] += variable.bytes
+    text = "\n".join(f"{name} {dtype} {size}" for (name, dtype), size in sorted(sizes.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if sizes else ""
 
 
 def trained(variables: Sequence[pb.Variable]) -> list[pb.Variable]:

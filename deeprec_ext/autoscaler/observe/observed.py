@@ -209,7 +209,7 @@ class Model:
 
     ABSENT: ClassVar[Mapping[str, Any]] = {
         "table_bytes": 0, "dense_bytes": 0, "fields": 0, "batch_size": 0.0, "lookups_per_step": 0.0,
-        "flops_per_example": 0.0, "largest_slot_bytes": 0,
+        "flops_per_example": 0.0, "largest_slot_bytes": 0, "variables": 0, "row_bytes": 0.0, "optimizer_slots": 0.0,
     }  # fmt: skip
 
     table_bytes: int
@@ -219,6 +219,9 @@ class Model:
     lookups_per_step: float
     flops_per_example: float
     largest_slot_bytes: int
+    variables: int  # that are trained; parts of one are one
+    row_bytes: float  # mean over the rows of tables, optimizer slots included
+    optimizer_slots: float  # their bytes ÷ those of the variables that are trained
 
     @classmethod
     def unknown(cls) -> Model:

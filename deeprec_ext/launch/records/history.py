@@ -14,6 +14,7 @@ from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.observe import observed
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.errors import UsageError
+from deeprec_ext.gazer.host import machine
 from deeprec_ext.history.client import SCHEME, Service
 from deeprec_ext.history.places import Place, jobs_of, place_at
 from deeprec_ext.launch.limits import Limits
@@ -79,7 +80,7 @@ def remember(
     """Adds the job that has just ended; False: it has nothing to teach. Raises HistoryError, StoreError, sqlite3.Error."""
     job = finished_job(
         workdir, script=script, status=status, seconds=seconds, finished=time.time(), backups=backups,
-        requested=size_of(requests), name=name, autoscaled=autoscaled, disturbance=Policy().disturbance,
+        requested=size_of(requests), name=name, autoscaled=autoscaled, disturbance=Policy().disturbance, machine=machine(),
     )  # fmt: skip
     if job is None or not job.windows:
         return False

@@ -86,3 +86,14 @@ def test_the_real_host_works():
     while (after := reader.read_host()).busy_seconds < until:
         sum(range(10_000))
     assert after.cores == before.cores == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(("text", "name"), [
+    ("processor : 0\nmodel name\t: Some Core 9\nmodel name\t: Some Core 9\n", "2 x Some Core 9"), ("", "2 x cores"),
+    ("Model : board 4\n", "2 x board 4"),
+])  # fmt: skip
+def test_a_machine_is_named_by_its_processors(tmp_path, monkeypatch, text, name):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "cpuinfo").write_text(text)
+    monkeypatch.setattr(host, "processors", lambda: frozenset({0, 1}))
+    assert host.machine(str(tmp_path)) == name

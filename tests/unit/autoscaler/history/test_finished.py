@@ -12,6 +12,7 @@ from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.finished import SETTLE_SECONDS, brought_by, finished_job, windows_of
 from deeprec_ext.autoscaler.history.use import Brought
+from deeprec_ext.autoscaler.model.memory_model import PROCESS_BYTES, VARIABLE_BYTES
 from deeprec_ext.autoscaler.observe import building
 from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.autoscaler.observe.observed import Limits, Model, Progress, Size
@@ -114,6 +115,9 @@ def test_a_run_directory_becomes_a_job_of_the_history(workdir):
     (window,) = found.windows
     assert (window.size, window.examples_per_second) == (Size(1, 0), 800.0)
     assert (window.trainer_cpu_cores, window.ps_cpu_cores) == (0.5, 0.25)
+    assert found.fingerprint and found.ps_stored_bytes == 1600
+    assert found.ps_computed_bytes == PROCESS_BYTES + VARIABLE_BYTES + 1600
+    assert found.machine == ""  # its processes told of no host
     assert found.ps_memory_bytes == pytest.approx(1e9 + 39)
     assert found.worker_memory_bytes == 2_000_000_000
 
