@@ -1,7 +1,7 @@
 """Decision 0: the size a job starts with, from jobs that have finished. Pure.
 
-Jobs like this one (of the same script, or whose model has features like these) say what a step will cost: a ridge regression
-over the logarithms of the features, weighted by likeness. With few jobs it is their mean, with many it follows the features.
+Jobs like this one (of the same script, or whose model has features like these) say what a step will cost: their mean, weighted
+by likeness, where they are few; else what the best learner of `regression.py` makes of the features.
 What a step costs and the formula of `formula.py` give the throughput of every size; the smallest size from which nothing
 brings much more is where to start. Little confidence, little start: a job that starts too small is scaled up soon, one that
 starts too large has taken from others.
@@ -12,12 +12,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from deeprec_ext.autoscaler.history.estimates import known, ps_memory
 from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.history.regression import Row, learn
 from deeprec_ext.autoscaler.model.formula import NAMES
-from deeprec_ext.autoscaler.model.memory_model import even_share, of_holder_of
+from deeprec_ext.autoscaler.model.memory_model import Layout, even_share, of_holder_of
 from deeprec_ext.autoscaler.model.surroundings import around
 from deeprec_ext.autoscaler.model.throughput import ThroughputModel, fit
 from deeprec_ext.autoscaler.observe.observed import Limits, Model, Size
@@ -26,6 +28,9 @@ from deeprec_ext.units import counted, format_bytes
 FEATURES = ("table_bytes", "dense_bytes", "fields", "batch_size", "lookups_per_step", "flops_per_example")
 COSTS = ("fixed", "compute", "serve")
 """Coefficients that follow from the model. The others are means."""
+
+FARTHEST = math.e
+"""A cost is thought to be at most so many times beyond what was seen of any job."""
 
 LIKENESS = 1.5
 """Jobs whose features differ by this factor of two (so 2.8 times) count 60 %, by twice as much 14 %."""
@@ -73,25 +78,27 @@ class Start:
 
 def first_size(
     model: Model, limits: Limits, history: Sequence[Finished], *, script: str = "", requests: Size | None = None,
-    backups: bool = True,
+    backups: bool = True, layout: Layout | None = None, fingerprint: str = "",
 ) -> Start:  # fmt: skip
     """Args:
     model: what is known of the user's model; zeros where nothing is.
     history: finished jobs.
-    script: as in `Finished`.
+    script, fingerprint: as in `Finished`.
     requests: CPU and memory that the user has named (0: not); its counts are ignored.
+    layout: of the declared variables; None: not known yet, and slots are taken to be even.
     """
     given = requests or Size(1, 0)
     similar = _similar(model, history, script)
-    least = _least_ps(model, limits, given, backups)
-    small = _sized(Size(least, limits.min_workers), model, limits, given, similar, backups)
+    needed = _ps_memory(model, history, layout, fingerprint, backups)
+    least = _least_ps(limits, given, needed)
+    small = _sized(Size(least, limits.min_workers), model, limits, given, similar, backups, needed)
     weight = sum(weight for weight, _, _ in similar)
     if weight < WEIGHT_MIN:
         why = "no job like it has finished yet" if history else "no job has finished yet"
         memory = f"; its variables need {least} PS" if least > limits.min_ps else ""
         return Start(small, 0.1, f"{why}, so it starts small{memory}")
     learned = _learned(model, similar)
-    best = _sized(_walk(learned, small, limits), model, limits, given, similar, backups)
+    best = _sized(_walk(learned, small, limits), model, limits, given, similar, backups, needed)
     confidence = _confidence(similar, weight)
     size = _part_of_the_way(small, best, confidence)
     like = "job" if len(similar) == 1 else "jobs"
@@ -132,31 +139,27 @@ def _similar(model: Model, history: Sequence[Finished], script: str) -> Similar:
 def _learned(model: Model, similar: Similar) -> ThroughputModel:
     """What the similar jobs say of this one."""
     means = [_mean(similar, [learned.coefficients[index] for _, _, learned in similar]) for index in range(len(NAMES))]
-    known = [
-        name
-        for name in FEATURES
-        if getattr(model, name) > 0 and all(getattr(job.model, name) > 0 for _, job, _ in similar)
-    ]
-    if len(similar) > 1 and known:
-        for name, value in zip(COSTS, _regressed(model, similar, known)):
-            means[NAMES.index(name)] = value
+    for name in COSTS:
+        if (cost := _regressed(model, similar, NAMES.index(name))) is not None:
+            means[NAMES.index(name)] = cost
     batch = model.batch_size or _mean(similar, [learned.batch for _, _, learned in similar])
     return ThroughputModel(tuple(means), batch, 0, 0.0, (), similar[0][2].around)
 
 
-def _regressed(model: Model, similar: Similar, known: Sequence[str]) -> list[float]:
-    """The costs, by a ridge regression of their logarithms."""
-    import numpy as np
-    from sklearn.linear_model import Ridge
-
-    here = np.array([[math.log(getattr(model, name)) for name in known]])
-    there = np.array([[math.log(getattr(job.model, name)) for name in known] for _, job, _ in similar])
-    costs = np.array(
-        [[max(learned.coefficients[NAMES.index(name)], 1e-7) for name in COSTS] for _, _, learned in similar]
-    )
-    ridge = Ridge(alpha=1.0).fit(there, np.log(costs), sample_weight=[weight for weight, _, _ in similar])
-    low, high = np.log(costs.min(0)) - 1.0, np.log(costs.max(0)) + 1.0  # no further than 2.7 times beyond what was seen
-    return [float(value) for value in np.exp(np.clip(ridge.predict(here)[0], low, high))]
+def _regressed(model: Model, similar: Similar, index: int) -> float | None:
+    """One coefficient, from the features that are known of all; None: they are too few jobs, or nothing is known."""
+    mine, theirs = known(model), [known(job.model) for _, job, _ in similar]
+    names = [name for name in mine if all(name in one for one in theirs)]
+    costs = [max(learned.coefficients[index], 1e-7) for _, _, learned in similar]
+    rows = [
+        Row(number, tuple(math.log1p(one[name]) for name in names), cost)
+        for number, (one, cost) in enumerate(zip(theirs, costs))
+    ]
+    learned = learn(rows)
+    if learned is None:
+        return None
+    found = learned.predict([math.log1p(mine[name]) for name in names])
+    return min(max(found, min(costs) / FARTHEST), max(costs) * FARTHEST)
 
 
 def _mean(similar: Similar, values: Sequence[float]) -> float:
@@ -212,28 +215,44 @@ def _part_of_the_way(small: Size, best: Size, confidence: float) -> Size:
     return dataclasses.replace(best, ps=between(small.ps, best.ps), workers=between(small.workers, best.workers))
 
 
-def _least_ps(model: Model, limits: Limits, given: Size, backups: bool) -> int:
-    """PS that the variables need, each with the memory that one may have."""
+def _ps_memory(
+    model: Model, history: Sequence[Finished], layout: Layout | None, fingerprint: str, backups: bool
+) -> Callable[[Size], float]:
+    """Of the fullest PS, by the size: what is rarely exceeded."""
+    if layout is None or not any(layout.counts):
+        return lambda size: HEADROOM * even_share(model, size.ps, backups)
+    foretold = ps_memory(model, history, layout, fingerprint=fingerprint, backups=backups)
+    return lambda size: foretold(size).high
+
+
+def _least_ps(limits: Limits, given: Size, needed: Callable[[Size], float]) -> int:
+    """PS that the variables need, each with the memory that one may have. Where no count is enough (one slot alone is larger):
+    those from which on more do not help."""
     room = given.ps_memory_bytes or limits.max_ps_memory_bytes
+    needs: dict[int, float] = {}
     for count in range(limits.min_ps, max(limits.min_ps, limits.max_ps) + 1):
-        if not room or HEADROOM * even_share(model, count, backups) <= room:
+        needs[count] = needed(Size(count, limits.min_workers))
+        if not room or needs[count] <= room:
             return count
-    return max(limits.min_ps, limits.max_ps)
+    return next(count for count, need in needs.items() if need < min(needs.values()) * (1 + MARGINAL_GAIN))
 
 
-def _sized(size: Size, model: Model, limits: Limits, given: Size, similar: Similar, backups: bool) -> Size:
+def _sized(
+    size: Size, model: Model, limits: Limits, given: Size, similar: Similar, backups: bool,
+    needed: Callable[[Size], float],
+) -> Size:  # fmt: skip
     """With what each pod requests: as the user said; else as similar jobs needed, where requests can be made at all."""
     wanted = {
         "ps_cpu": _used(similar, "ps_cpu_cores") or SMALL_CPU,
         "worker_cpu": _used(similar, "trainer_cpu_cores") or SMALL_CPU,
-        "ps_memory_bytes": HEADROOM * even_share(model, size.ps, backups),
+        "ps_memory_bytes": needed(size),
         "worker_memory_bytes": HEADROOM * _trainer(size, model, similar, backups),
     }  # fmt: skip
     chosen = {}
     for name, value in wanted.items():
         most = getattr(limits, f"max_{name}")
-        needed = getattr(given, name) or (value if limits.resizable else 0)
-        chosen[name] = min(needed, most) if most else needed
+        named = getattr(given, name) or (value if limits.resizable else 0)
+        chosen[name] = min(named, most) if most else named
     for name in ("ps_memory_bytes", "worker_memory_bytes"):
         chosen[name] = math.ceil(chosen[name] / (16 << 20)) * (16 << 20)
     return _with(size, chosen)

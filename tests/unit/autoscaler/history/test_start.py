@@ -14,6 +14,7 @@ import pytest
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.start import describe, first_size, likeness
 from deeprec_ext.autoscaler.model import formula
+from deeprec_ext.autoscaler.model.memory_model import Layout, for_count
 from deeprec_ext.autoscaler.model.surroundings import UNKNOWN
 from deeprec_ext.autoscaler.observe.observed import Limits, Model, Size, Window
 from tests.unit.autoscaler.facts import fact
@@ -152,6 +153,47 @@ def test_a_trainer_beside_a_single_ps_gets_memory_for_its_copies():
     bytes_of = {len(job.windows): first_size(MODEL, cloud, [job], script="train.py").size.worker_memory_bytes
                 for job in (had, never)}  # fmt: skip
     assert bytes_of[len(never.windows)] - bytes_of[len(had.windows)] > MODEL.table_bytes
+
+
+def layout(*tables: int) -> Layout:
+    """One table a slot."""
+    return Layout(tables, tables, tuple(size // 64 for size in tables), (1,) * len(tables))
+
+
+def test_the_declared_variables_say_how_many_ps_hold_them():
+    """Of the first job there is room for a checkpoint, too, for which a PS copies its tables."""
+    limits = dataclasses.replace(LIMITS, max_ps_memory_bytes=2 * GIB)
+    tables = layout(*[100_000_000] * 40)
+    model = fact(Model, table_bytes=sum(tables.sizes))
+    start = first_size(model, limits, [], backups=False, layout=tables)
+    assert start.size.ps == 5
+    four, five = (for_count(tables, count, backups=False) for count in (4, 5))
+    assert 1.2 * four.total < 2 * GIB
+    assert five.peak < 2 * GIB < four.peak
+    assert "its variables need 5 PS" in start.reason
+
+
+def test_more_ps_do_not_help_a_table_that_no_ps_has_room_for():
+    limits = dataclasses.replace(LIMITS, max_ps_memory_bytes=2 * GIB)
+    tables = layout(3_000_000_000, *[100_000_000] * 15)
+    start = first_size(fact(Model, table_bytes=sum(tables.sizes)), limits, [], backups=False, layout=tables)
+    assert start.size.ps == 2
+
+
+def test_a_run_of_the_same_variables_that_needed_more_is_given_more():
+    cloud = dataclasses.replace(LIMITS, resizable=True, max_ps=1)
+    tables = layout(*[10**9 // 8] * 8)
+    computed = for_count(tables, 1)
+    sizes = []
+    for beside in (1, 3):
+        job = dataclasses.replace(
+            finished(), fingerprint="same", ps_computed_bytes=computed.total, ps_stored_bytes=computed.stored,
+            ps_memory_bytes=computed.stored + beside * (computed.total - computed.stored),
+        )  # fmt: skip
+        start = first_size(MODEL, cloud, [job], script="train.py", layout=tables, fingerprint="same")
+        sizes.append(start.size.ps_memory_bytes)
+        assert job.ps_memory_bytes < sizes[-1] < 1.5 * job.ps_memory_bytes
+    assert sizes[1] > sizes[0] + computed.process
 
 
 def test_requests_are_made_where_they_can_be_and_are_not_named_otherwise():

@@ -1,0 +1,168 @@
+"""A figure of a job from the same figure of jobs that have ended: learners of scikit-learn, of which the best is kept. Pure.
+
+Figures and most features are logarithms, so that an error is a ratio. Each learner is judged by leave-one-job-out: all rows of
+a job, and of those that are the same job again, are foretold by a fit to the others. What is kept is the one with the least
+mean error; that error is a little too kind, because it is the least of several. From the errors of the single jobs comes the
+interval, as the jackknife+ has it (Barber et al., "Predictive inference with the jackknife+", 2021, without its own centre).
+
+A *stranger* is a job farther from its nearest than jobs of the history are from each other: no interval holds for it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+JOBS_MIN = 5
+"""With fewer (different ones) there is nothing to learn that another could judge."""
+
+FOLDS_MAX = 12
+"""With more jobs, several are left out at a time: a start waits for the answer."""
+
+ROWS_MAX = 400
+COVERED = 0.9
+"""Share of the jobs that lie within the interval."""
+
+FEW_WIDER = 1.5
+"""An interval that should reach beyond all errors there are (fewer than nine jobs) is so many times the largest."""
+
+SPREAD_MIN = 0.02
+"""Logarithm: two runs of one job differ by more."""
+
+FAR, FAR_SHARE = 1.5, 0.95
+"""A stranger is so many times as far from its nearest as this share of the jobs is from theirs."""
+
+SCALE_MIN = 0.25
+"""Logarithm: of a feature that hardly differs between jobs. So a factor of 1.3 counts as much as one deviation."""
+
+Fit = Callable[[Any, Any], Any]
+"""(features [n, f], values [n]) -> what has `predict`."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """`job`: rows of one are left out together. `features`: numbers, [f]. `value`: positive."""
+
+    job: int
+    features: tuple[float, ...]
+    value: float
+
+
+@dataclass(frozen=True)
+class Learned:
+    """`error`: mean, relative, of jobs that were left out. `spread`: logarithm of the factor within which COVERED of them lay.
+    `errors`: the same error of each learner that was tried."""
+
+    learner: str
+    error: float
+    spread: float
+    jobs: int
+    errors: dict[str, float]
+    _model: Any = field(repr=False)
+    _known: Any = field(repr=False)  # [n, f], scaled
+    _scale: tuple[Any, Any] = field(repr=False)  # mean, deviation: [f]
+    _far: float = field(repr=False)
+
+    def predict(self, features: Sequence[float]) -> float:
+        import numpy as np
+
+        return math.exp(float(self._model.predict(np.array([features]))[0]))
+
+    def strange(self, features: Sequence[float]) -> int | None:
+        """Index of the feature by which a job differs most from its nearest; None: it is like the others."""
+        import numpy as np
+
+        apart = (np.array(features) - self._scale[0]) / self._scale[1] - self._known
+        nearest = apart[np.argmin(np.linalg.norm(apart, axis=1))]
+        return int(np.argmax(np.abs(nearest))) if np.linalg.norm(nearest) > self._far else None
+
+
+def learn(rows: Sequence[Row]) -> Learned | None:
+    """The best of the learners for these rows, the most important first; None with fewer than JOBS_MIN jobs.
+
+    Raises ImportError: scikit-learn is not installed (extra `autoscale`).
+    """
+    rows = [row for row in rows[:ROWS_MAX] if row.value > 0 and all(map(math.isfinite, (row.value, *row.features)))]
+    jobs = sorted({row.job for row in rows})
+    if len(jobs) < JOBS_MIN or not rows[0].features:
+        return None
+    import numpy as np
+
+    there, values = np.array([row.features for row in rows]), np.log([row.value for row in rows])
+    places = {job: place % FOLDS_MAX for place, job in enumerate(jobs)}
+    fold = np.array([places[row.job] for row in rows])
+    found: dict[str, list[float]] = {}
+    fits = _learners(there, values)
+    for name, fit in fits.items():
+        wrong = np.empty(len(rows))
+        for one in sorted(set(places.values())):
+            out = fold == one
+            wrong[out] = fit(there[~out], values[~out]).predict(there[out]) - values[out]
+        found[name] = [statistics.fmean(abs(w) for w, row in zip(wrong, rows) if row.job == job) for job in jobs]
+    errors = {name: math.expm1(min(statistics.fmean(of), 50.0)) for name, of in found.items()}
+    best = min(errors, key=lambda name: errors[name])
+    middle, deviation = there.mean(0), np.maximum(there.std(0), SCALE_MIN)
+    known = (there - middle) / deviation
+    return Learned(
+        best, errors[best], _spread(found[best]), len(jobs), errors, fits[best](there, values), known,
+        (middle, deviation), _far(known, [row.job for row in rows]),
+    )  # fmt: skip
+
+
+def _spread(errors: Sequence[float]) -> float:
+    """Of a new job, from the errors of those left out: the (n + 1)-th part more than the share that is to be covered."""
+    place = math.ceil((len(errors) + 1) * COVERED)
+    ordered = sorted(errors)
+    return max(SPREAD_MIN, ordered[place - 1] if place <= len(ordered) else FEW_WIDER * ordered[-1])
+
+
+def _far(known: Any, jobs: Sequence[int]) -> float:
+    import numpy as np
+
+    of, apart = np.array(jobs), np.linalg.norm(known[:, None, :] - known[None, :, :], axis=2)
+    apart[of[:, None] == of[None, :]] = np.inf
+    return float(FAR * np.quantile(apart.min(1), FAR_SHARE))
+
+
+def _learners(there: Any, values: Any) -> dict[str, Fit]:
+    """By name. What a Gaussian process is like (its length and noise) is fitted to all rows once: with it alone nothing can be
+    remembered of a job, and fitting it anew for each that is left out takes seconds."""
+    import warnings
+
+    from sklearn.dummy import DummyRegressor
+    from sklearn.ensemble import GradientBoostingRegressor
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+    from sklearn.linear_model import Ridge
+    from sklearn.neighbors import KNeighborsRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    length = max(1.0, math.sqrt(there.shape[1]))
+    kernel = (
+        ConstantKernel(1.0, (1e-3, 1e3)) * RBF(length, (0.3, 100.0))
+        + ConstantKernel(0.1, (1e-4, 1e2)) * DotProduct(1.0, (1e-2, 1e2)) + WhiteKernel(0.02, (1e-4, 1.0))
+    )  # fmt: skip
+
+    def gaussian(optimizer: str | None) -> Any:
+        process = GaussianProcessRegressor(kernel, normalize_y=True, optimizer=optimizer, random_state=0)
+        return make_pipeline(StandardScaler(), process)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of a bound that is reached: then that is the length
+        kernel = gaussian("fmin_l_bfgs_b").fit(there, values)[-1].kernel_
+    return {
+        "ridge": lambda x, y: make_pipeline(StandardScaler(), Ridge(alpha=1.0)).fit(x, y),
+        "gradient boosting": lambda x, y: GradientBoostingRegressor(
+            n_estimators=40, max_depth=2, learning_rate=0.2, random_state=0
+        ).fit(x, y),
+        "nearest neighbours": lambda x, y: make_pipeline(
+            StandardScaler(), KNeighborsRegressor(min(3, len(y)), weights="distance")
+        ).fit(x, y),
+        "Gaussian process": lambda x, y: gaussian(None).fit(x, y),
+        "mean": lambda x, y: DummyRegressor().fit(x, y),
+    }
