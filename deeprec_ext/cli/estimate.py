@@ -9,19 +9,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deeprec_ext.autoscaler.history.estimates import Estimates, Figure, estimate
 from deeprec_ext.autoscaler.history.start import Start, first_size
-from deeprec_ext.autoscaler.model.memory_model import Layout, for_count
-from deeprec_ext.autoscaler.observe.features import declared_model
+from deeprec_ext.autoscaler.model.memory_model import Layout
+from deeprec_ext.autoscaler.observe.features import declared_model, fingerprint_of
 from deeprec_ext.autoscaler.observe.observed import Model
 from deeprec_ext.autoscaler.policy.limits import describe
 from deeprec_ext.cli import run as run_command
 from deeprec_ext.cli.job import print_json
 from deeprec_ext.errors import UsageError
+from deeprec_ext.gazer.host import machine, processors
 from deeprec_ext.history.places import jobs_of
 from deeprec_ext.launch.estimating import declared
 from deeprec_ext.launch.plan import RunPlan
@@ -32,24 +34,18 @@ from deeprec_ext.units import counted, format_bytes, parse_duration
 
 LIMIT = "10m"
 
-COMPUTED_ERROR = 0.1
-"""Share by which a PS may use less than is computed, or more; `benchmarks/estimator.py` measured -2 to +10 %."""
-
-UNKNOWN = {
-    "worker_memory": "depends on the script's own libraries and batches: only jobs that have ended tell",
-    "ps_cpu": "only jobs that have ended tell", "worker_cpu": "only jobs that have ended tell",
-    "examples_per_second": "only jobs that have ended tell",
+NAMES = {
+    "ps_memory": "memory of the fullest PS", "worker_memory": "memory of a trainer", "ps_cpu": "cores of a PS",
+    "worker_cpu": "cores of a trainer", "examples_per_second": "examples per second",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """`figures`: by name, as `summary.json`'s `estimator` has them."""
-
     model: Model
     declaration: pb.Declaration
     start: Start
-    figures: Mapping[str, list[dict[str, Any]]]
+    estimates: Estimates  # at the size that the job would start with
 
 
 def add(commands: Any) -> None:
@@ -106,23 +102,27 @@ def estimated(plan: RunPlan, declaration: pb.Declaration) -> Estimate:
     slots, backups = plan.limits.slots, plan.values.peer_backup != "off"
     model = declared_model(declaration, slots)
     jobs = jobs_of(plan.history, plan.script) if plan.history is not None else []
+    layout, fingerprint = Layout.of(declaration.catalogue, slots), fingerprint_of(declaration.catalogue)
     start = first_size(
         model, bounds_of(plan.limits, plan.ceilings), jobs, script=plan.script, requests=size_of(plan.requests),
-        backups=backups,
+        backups=backups, layout=layout, fingerprint=fingerprint,
     )  # fmt: skip
-    memory = for_count(Layout.of(declaration.catalogue, slots), start.size.ps, backups=backups)
-    figure = {
-        "role": "ps", "predicted": memory.total, "low": round(memory.total * (1 - COMPUTED_ERROR)),
-        "high": round(memory.peak * (1 + COMPUTED_ERROR)),
-    }  # fmt: skip
-    return Estimate(model, declaration, start, {"ps_memory": [figure]})
+    estimates = estimate(
+        model, start.size, jobs, layout=layout, fingerprint=fingerprint, backups=backups, machine=machine(),
+        cores=len(processors()),
+    )  # fmt: skip
+    return Estimate(model, declaration, start, estimates)
 
 
 def as_values(found: Estimate) -> dict[str, Any]:
-    """Figures in bytes, cores, examples per second; `unknown`: those that nobody knows yet, and why."""
-    unknown = {name: why for name, why in UNKNOWN.items() if name not in found.figures}
+    """Figures in bytes, cores, examples per second, by name; `unknown`: those that nobody knows yet, and why."""
+    figures: dict[str, list[dict[str, Any]]] = {}
+    for one in found.estimates.figures:
+        figure = {"role": one.role, "predicted": one.predicted, "low": one.low, "high": one.high, "ground": one.ground}
+        figures.setdefault(one.name, []).append(figure)
+    unknown = dict(word.split(": ", 1) for word in found.estimates.words)
     start, model = dataclasses.asdict(found.start), dataclasses.asdict(found.model)
-    return {**found.figures, "unknown": unknown, "start": start, "model": model}
+    return {**figures, "unknown": unknown, "start": start, "model": model}
 
 
 def print_estimate(found: Estimate) -> None:
@@ -135,14 +135,17 @@ def print_estimate(found: Estimate) -> None:
         console.print(line)
     console.print(Text(f"start with {describe(found.start.size)}", style="bold"))
     console.print(Text(found.start.reason))
-    (memory,) = found.figures["ps_memory"]
-    console.print(
-        f"memory of the fullest PS: {format_bytes(memory['predicted'])}, computed from the variables; "
-        f"{format_bytes(memory['low'])} to {format_bytes(memory['high'])} with a checkpoint"
-    )
-    for name, why in UNKNOWN.items():
-        if name not in found.figures:
-            console.print(Text(f"{name}: not known; {why}", style="dim"))
+    for one in found.estimates.figures:
+        predicted, low, high = map(_amount(one), (one.predicted, one.low, one.high))
+        what = f"{NAMES[one.name]}: {predicted}, {low} to {high} in nine of ten jobs"
+        console.print(Text(f"{what}; {one.ground}", style="dim" if one.strange else ""))
+    for word in found.estimates.words:
+        name, why = word.split(": ", 1)
+        console.print(Text(f"{NAMES[name]}: not known; {why}", style="dim"))
+
+
+def _amount(figure: Figure) -> Callable[[float], str]:
+    return format_bytes if figure.name.endswith("memory") else "{:,.3g}".format
 
 
 def model_lines(declaration: pb.Declaration) -> list[str]:

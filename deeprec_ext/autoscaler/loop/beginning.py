@@ -11,7 +11,8 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.loop.observing import limits_of, size_of
-from deeprec_ext.autoscaler.observe.features import declared_model, described
+from deeprec_ext.autoscaler.model.memory_model import Layout
+from deeprec_ext.autoscaler.observe.features import declared_model, described, fingerprint_of
 from deeprec_ext.autoscaler.observe.observed import Model
 from deeprec_ext.history.client import within
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -56,24 +57,20 @@ class Beginning:
     def _read(self) -> Sequence[Finished]:
         """While the chief still builds its graph; so are the libraries loaded that estimates need."""
         jobs = self._jobs()
-        self._size(Model.unknown(), jobs)
+        self._size(Model.unknown(), jobs, pb.Catalogue())
         return jobs
 
     def _estimated(self, model: pb.Declaration, jobs: Sequence[Finished]) -> Start:
-        start = self._size(declared_model(model, self._job.spec.slots), jobs)
+        start = self._size(declared_model(model, self._job.spec.slots), jobs, model.catalogue)
         return dataclasses.replace(start, reason=f"{described(model)}: {start.reason}")
 
-    def _size(self, model: Model, jobs: Sequence[Finished]) -> Start:
+    def _size(self, model: Model, jobs: Sequence[Finished], catalogue: pb.Catalogue) -> Start:
         """In a thread: reads what does not change."""
         spec = self._job.spec
         return first_size(
-            model,
-            limits_of(spec),
-            jobs,
-            script=spec.script,
-            requests=size_of(self._job),
-            backups=self._job.choices.peer,
-        )
+            model, limits_of(spec), jobs, script=spec.script, requests=size_of(self._job), backups=self._job.choices.peer,
+            layout=Layout.of(catalogue, spec.slots), fingerprint=fingerprint_of(catalogue),
+        )  # fmt: skip
 
     def _tell(self, why: str) -> None:
         log.warning("%s; the job begins with the size that its script alone lets expect", why)

@@ -11,12 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deeprec_ext.cli import estimate, run
+from deeprec_ext.cli import run
 from deeprec_ext.cli.main import main
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.estimating import declared
 from deeprec_ext.launch.plan import RunPlan
-from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 DECLARES = """
 import os, sys, time
@@ -113,8 +112,3 @@ def test_a_script_without_a_model_is_an_error_in_one_line(
 def test_a_script_that_waits_for_its_cluster_first_declares_nothing(script: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="before it has a graph"):
         asyncio.run(declared(plan_of(str(script), str(tmp_path), "1e9", "absent"), 60))
-
-
-def test_what_nobody_knows_has_a_reason() -> None:
-    assert all(estimate.UNKNOWN.values())
-    assert estimate.model_lines(pb.Declaration())
