@@ -42,10 +42,10 @@ class Beginning:
         if not await job.changed.until(lambda: job.declared.heard or bool(job.ending), DECLARE_LIMIT_SECONDS):
             self._tell(f"the chief has declared no model within {DECLARE_LIMIT_SECONDS:g} s")
         model = job.declared.model
+        jobs = await self._read_by(reading)
+        if model is None or job.ending:
+            return None
         try:
-            jobs = await reading
-            if model is None or job.ending:
-                return None
             return await asyncio.to_thread(
                 within, ESTIMATE_SECONDS, lambda: self._estimated(model, jobs), "of finished jobs"
             )
@@ -53,6 +53,17 @@ class Beginning:
             log.warning("the first size was not estimated", exc_info=True)
             self._tell(f"nothing could be made of the declared model: {error}")
             return None
+
+    async def _read_by(self, reading: asyncio.Future[Sequence[Finished]]) -> Sequence[Finished]:
+        """No jobs, where they cannot be read: the declared variables need their PS all the same."""
+        try:
+            return await reading
+        except Exception as error:
+            log.warning("the finished jobs cannot be read", exc_info=True)
+            self._job.event(
+                "warning", text=f"the finished jobs cannot be read, the job begins without them: {error}"[:500]
+            )
+            return ()
 
     def _read(self) -> Sequence[Finished]:
         """While the chief still builds its graph; so are the libraries loaded that estimates need."""

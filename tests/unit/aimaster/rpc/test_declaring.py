@@ -16,14 +16,21 @@ from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.loop import beginning
 from deeprec_ext.autoscaler.model.memory_model import PROCESS_BYTES
+from deeprec_ext.autoscaler.observe.features import declared_model
+from deeprec_ext.history.places import jobs_of
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
 from tests.unit.aimaster.world import SETTINGS, World
+from tests.unit.autoscaler.history.test_start import MODEL, finished
 
 GB = 10**9
 LIMIT = PROCESS_BYTES + 3 * GB
 """Of a PS. Three GB of variables fit, but not with room for anything else."""
+
+
+STRANGE = dataclasses.replace(MODEL, table_bytes=10**15, batch_size=5e6, lookups_per_step=1e9, flops_per_example=1e12)
+"""Like nothing that is declared here."""
 
 
 def on_a_loop(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -156,6 +163,41 @@ async def test_a_history_that_cannot_be_read_is_told_and_the_job_begins(tmp_path
         await declare(world, declaration(6 * GB))
         await world.until(lambda: world.master.job.cluster.live)
         assert "the disk is gone" in told(world)
+        assert len(world.master.job.cluster.ps) >= 3, "what is declared counts all the same"
+
+
+@pytest.mark.parametrize("content", [b"no database at all", b"SQLite format 3\0" + bytes(4096)])
+@on_a_loop
+async def test_a_damaged_history_keeps_no_ps_from_the_declared_variables(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "kept" / "history.db"
+    file.parent.mkdir()
+    file.write_bytes(content)
+    async with starting(tmp_path, lambda: jobs_of(file, "train")) as world:
+        await declare(world, declaration(6 * GB))
+        await world.until(lambda: world.master.job.cluster.live)
+        assert len(world.master.job.cluster.ps) >= 3
+        assert "the finished jobs cannot be read, the job begins without them" in told(world)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "ground"),
+    [
+        ([], "no job has finished yet"),
+        ([finished(declared_model(declaration(6 * GB), 8), script="other")], "1 job like it"),
+        ([finished(STRANGE, script="other")] * 5, "no job like it"),
+    ],
+)
+@on_a_loop
+async def test_with_whatever_history_the_declared_variables_have_their_ps_and_the_ground_is_told(
+    tmp_path: Path, jobs: list[Finished], ground: str
+) -> None:
+    async with starting(tmp_path, lambda: jobs, script="train.py") as world:
+        await declare(world, declaration(6 * GB))
+        await world.until(lambda: world.master.job.cluster.live)
+        assert 3 <= len(world.master.job.cluster.ps) <= 4
+        assert world.master.autoscaler is not None
+        (first,) = await world.master.autoscaler.recorded(-1, 1)
+        assert ground in first
 
 
 @on_a_loop
