@@ -23,6 +23,26 @@ ALONE = [
 ]
 HISTORY = [line for line in OURS if line.words[1] in ("jobs", "history") and "-n" not in line.words]
 SIMULATED = [line for line in OURS if line.words[1] == "simulate"]
+ESTIMATED = [line for line in OURS if line.words[1] == "estimate"]
+
+TRAINS = """
+import json, os
+import tensorflow.compat.v1 as tf
+
+tf.disable_eager_execution()
+config = json.loads(os.environ["TF_CONFIG"])
+task = config["task"]
+server = tf.train.Server(config["cluster"], task["type"], task["index"])
+with tf.device(tf.train.replica_device_setter(cluster=config["cluster"])):
+    table = tf.get_variable("table", [1000, 16], use_resource=True)
+    loss = tf.reduce_sum(tf.nn.embedding_lookup(table, tf.range(8)) ** 2)
+    train = tf.train.AdagradOptimizer(0.1).minimize(loss, tf.train.get_or_create_global_step())
+hooks = [tf.train.StopAtStepHook(10)]
+with tf.train.MonitoredTrainingSession(server.target, task["type"] == "chief", hooks=hooks) as session:
+    while not session.should_stop():
+        session.run(train)
+print("it has trained")
+"""
 
 
 @pytest.fixture
@@ -38,7 +58,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_command_is_run_somewhere():
-    known = [*STARTS, *OF_A_JOB, *OF_A_CLUSTER, *ALONE, *HISTORY, *SIMULATED]
+    known = [*STARTS, *OF_A_JOB, *OF_A_CLUSTER, *ALONE, *HISTORY, *SIMULATED, *ESTIMATED]
     assert {str(line) for line in OURS} == {str(line) for line in known}
 
 
@@ -55,6 +75,14 @@ def test_every_run_would_start(line: CommandLine, here: Path, capsys: pytest.Cap
 def test_what_needs_no_job_runs(line: CommandLine, here: Path, capsys: pytest.CaptureFixture[str]):
     assert main(line.words[1:]) == 0
     assert capsys.readouterr().out.strip()
+
+
+def test_what_is_estimated_is_not_trained(here: Path, capfd: pytest.CaptureFixture[str]):
+    (here / "train.py").write_text(TRAINS)
+    (line,) = ESTIMATED
+    assert main(line.words[1:]) == 0
+    told = capfd.readouterr().out
+    assert "memory of the fullest PS" in told and "it has trained" not in told
 
 
 def test_a_history_of_one_s_own(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

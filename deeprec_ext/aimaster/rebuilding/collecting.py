@@ -186,4 +186,4 @@ class _Collector(rpc.AgentsServicer, rpc.AdminServicer):
         await context.abort(grpc.StatusCode.UNAVAILABLE, "the AIMaster rebuilds its store; come again")
         raise AssertionError("abort raises")
 
-    Stream = Missing = Position = Scale = Hold = Decisions = Graph = Series = Finish = Events = _not_now
+    Stream = Missing = Declare = Position = Scale = Hold = Decisions = Graph = Series = Finish = Events = _not_now
