@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.behaviour.jobs import HUNGRY, RealJob, environment
+from tests.behaviour.jobs import COUNT, HUNGRY, RealJob, environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("groups_can_be_made")]
 
@@ -78,3 +78,22 @@ def test_a_worker_that_needs_more_memory_is_given_it(begin: Callable[..., RealJo
     assert len(reasons) == 1 and why in reasons[0]
     causes = [one["cause"] for one in job.summary()["failures"]]
     assert causes == (["oom: memory limit of 1.6 GB"] if "killed" in why else [])
+
+
+def test_the_declared_model_says_how_many_ps_there_are_before_it_exists(begin: Callable[..., RealJob]):
+    """513 MB of variables and as much of copies of them: of PS of 1.2 GB three are needed, and there before anything is."""
+    job = begin(
+        "--autoscale", "--history", "off", "--max-ps", "4", "--max-workers", "0", "--max-ps-memory", "1200MB",
+        command=(*COUNT, "--wide", "25000"),
+    )  # fmt: skip
+    job.wait_training("chief-0")
+    assert job.finish() == 0, job.output
+    job.check_counts()
+    (declared,) = job.events("declared")
+    (formed,) = job.events("view_formed")
+    (live,) = job.events("model_live")
+    assert declared["bytes"] > 500e6 and formed["ps"] == 3
+    assert declared["sequence"] < formed["sequence"] < live["sequence"]
+    assert not job.events("scaling_ended") and not job.summary()["failures"]
+    start = decisions(job)[0]
+    assert start["size"]["ps"] == 3 and "its variables need 3 PS" in start["reason"]

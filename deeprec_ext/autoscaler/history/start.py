@@ -96,14 +96,15 @@ def first_size(
     if weight < WEIGHT_MIN:
         why = "no job like it has finished yet" if history else "no job has finished yet"
         memory = f"; its variables need {least} PS" if least > limits.min_ps else ""
-        return Start(small, 0.1, f"{why}, so it starts small{memory}")
+        return Start(small, 0.1, f"{why}, so it starts small{memory}{_short_of(small, limits, given, needed)}")
     learned = _learned(model, similar)
     best = _sized(_walk(learned, small, limits), model, limits, given, similar, backups, needed)
     confidence = _confidence(similar, weight)
     size = _part_of_the_way(small, best, confidence)
     like = "job" if len(similar) == 1 else "jobs"
     part = "" if size == best else f"; the way to {best.ps} PS and {counted(best.workers, 'worker')} is gone in part"
-    reason = f"{len(similar)} {like} like it, confidence {confidence:.0%}{part}"
+    short = _short_of(size, limits, given, needed)
+    reason = f"{len(similar)} {like} like it, confidence {confidence:.0%}{part}{short}"
     requests = _requests(size, model, limits, given, similar, backups)
     return Start(size, confidence, reason, len(similar), learned.predict(size), requests)
 
@@ -235,6 +236,18 @@ def _least_ps(limits: Limits, given: Size, needed: Callable[[Size], float]) -> i
         if not room or needs[count] <= room:
             return count
     return next(count for count, need in needs.items() if need < min(needs.values()) * (1 + MARGINAL_GAIN))
+
+
+def _short_of(size: Size, limits: Limits, given: Size, needed: Callable[[Size], float]) -> str:
+    """What is to be said where a PS of this size may have too little memory."""
+    room = given.ps_memory_bytes or limits.max_ps_memory_bytes
+    need = needed(size)
+    if not room or need <= room:
+        return ""
+    return (
+        f"; a PS may need {format_bytes(need)}, and may have {format_bytes(room)}: "
+        "it may run out of memory, unless it may have more or there may be more PS"
+    )
 
 
 def _sized(

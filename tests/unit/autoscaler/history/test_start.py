@@ -177,7 +177,7 @@ def test_more_ps_do_not_help_a_table_that_no_ps_has_room_for():
     limits = dataclasses.replace(LIMITS, max_ps_memory_bytes=2 * GIB)
     tables = layout(3_000_000_000, *[100_000_000] * 15)
     start = first_size(fact(Model, table_bytes=sum(tables.sizes)), limits, [], backups=False, layout=tables)
-    assert start.size.ps == 2
+    assert start.size.ps == 2 and "may have 2.1 GB: it may run out of memory" in start.reason
 
 
 def test_a_run_of_the_same_variables_that_needed_more_is_given_more():

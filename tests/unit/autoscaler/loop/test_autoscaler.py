@@ -253,7 +253,7 @@ def test_a_size_that_was_set_by_hand_while_it_thinks_is_not_undone(tmp_path: Pat
 
         loop = asyncio.get_running_loop()
         script.steps.append(think)
-        await it.until(lambda: bool(script.seen and script.seen[-1].size.workers == 3 or script.added[1:]))
+        await it.until(lambda: bool((script.seen and script.seen[-1].size.workers == 3) or script.added[1:]))
         assert [one.decision for one in it.master.job.store.scalings()] == [-1]
 
     play(tmp_path, script, scenario)
