@@ -149,6 +149,7 @@ class AIMaster:
         await recovery.resize(job, self.pods, size.ps, size.workers)
         job.lock.give_back("the start", Hold.FIRST_VIEW)
         self._admission.form()
+        self._tasks.append(asyncio.ensure_future(self._beginning.foretell(size)))
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():

@@ -26,6 +26,7 @@ from deeprec_ext.units import counted
 
 PS_MEMORY, WORKER_MEMORY, PS_CPU = "ps_memory", "worker_memory", "ps_cpu"
 WORKER_CPU, EXAMPLES_PER_SECOND = "worker_cpu", "examples_per_second"
+NAMES = (PS_MEMORY, WORKER_MEMORY, PS_CPU, WORKER_CPU, EXAMPLES_PER_SECOND)
 
 NORMAL = 1.645
 """Deviations on either side within which nine of ten lie."""
@@ -392,6 +393,22 @@ def _wider(figure: Figure, doubt: float, words: str, *, add: bool = False) -> Fi
     return dataclasses.replace(
         figure, low=figure.predicted / factor, high=figure.predicted * factor, ground=figure.ground + words
     )
+
+
+def used(figure: Figure, size: Size, job: Finished) -> float | None:
+    """What came of a figure that was estimated at this size; None: the job was never long at it, or it is not known.
+
+    Memory is that of a whole job, of its highest process: with fewer PS than were thought of it says nothing.
+    """
+    fewer = any(window.size.ps < size.ps for window in job.windows)
+    at = [one for one in job.windows if (one.size.ps, one.size.workers) == (size.ps, size.workers) and _can_be(one)]
+    window = max(at, key=lambda one: one.seconds, default=None)
+    found = {
+        PS_MEMORY: 0 if fewer else job.ps_memory_bytes, WORKER_MEMORY: 0 if fewer else job.worker_memory_bytes,
+        PS_CPU: window.ps_cpu_cores / size.ps if window else 0.0, WORKER_CPU: window.trainer_cpu_cores if window else 0.0,
+        EXAMPLES_PER_SECOND: window.examples_per_second if window else 0.0,
+    }  # fmt: skip
+    return float(found[figure.name]) or None
 
 
 def lines(estimates: Estimates) -> Iterator[str]:

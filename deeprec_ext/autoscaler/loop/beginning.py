@@ -8,12 +8,14 @@ import logging
 from collections.abc import Callable, Sequence
 
 from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.autoscaler.history.estimates import Estimates, estimate, lines
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.loop.observing import limits_of, size_of
 from deeprec_ext.autoscaler.model.memory_model import Layout
 from deeprec_ext.autoscaler.observe.features import declared_model, described, fingerprint_of
-from deeprec_ext.autoscaler.observe.observed import Model
+from deeprec_ext.autoscaler.observe.observed import Model, Size
+from deeprec_ext.gazer.host import machine, processors
 from deeprec_ext.history.client import within
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -26,6 +28,9 @@ as its script alone lets expect."""
 READ_SECONDS, ESTIMATE_SECONDS = 30.0, 10.0
 """Reading the finished jobs, beside the start of the chief, and computing a size, for which training waits."""
 
+TEXT_MAX = 1000
+"""Of an event."""
+
 
 class Beginning:
     """Args:
@@ -34,6 +39,7 @@ class Beginning:
 
     def __init__(self, job: Job, jobs: Callable[[], Sequence[Finished]]) -> None:
         self._job, self._jobs = job, jobs
+        self._finished: Sequence[Finished] = ()  # once they are read
 
     async def decide(self) -> Start | None:
         """None: no model was declared, or nothing could be made of it; why is told."""
@@ -42,7 +48,7 @@ class Beginning:
         if not await job.changed.until(lambda: job.declared.heard or bool(job.ending), DECLARE_LIMIT_SECONDS):
             self._tell(f"the chief has declared no model within {DECLARE_LIMIT_SECONDS:g} s")
         model = job.declared.model
-        jobs = await self._read_by(reading)
+        jobs = self._finished = await self._read_by(reading)
         if model is None or job.ending:
             return None
         try:
@@ -64,6 +70,29 @@ class Beginning:
                 "warning", text=f"the finished jobs cannot be read, the job begins without them: {error}"[:500]
             )
             return ()
+
+    async def foretell(self, size: Size) -> None:
+        """Keeps what a job of this size is thought to use, for its end. Beside its start, which waits for no figure."""
+        model = self._job.declared.model
+        if model is None:
+            return
+        try:
+            found = await asyncio.to_thread(
+                within, READ_SECONDS, lambda: self._figures(model, size), "of finished jobs"
+            )
+        except Exception:
+            log.warning("what the job will use was not estimated", exc_info=True)
+            return
+        self._job.declared.foretell(found)
+        self._job.event("estimated", text="; ".join(lines(found))[:TEXT_MAX])
+
+    def _figures(self, declared: pb.Declaration, size: Size) -> Estimates:
+        slots, catalogue = self._job.spec.slots, declared.catalogue
+        return estimate(
+            declared_model(declared, slots), size, self._finished, layout=Layout.of(catalogue, slots),
+            fingerprint=fingerprint_of(catalogue), backups=self._job.choices.peer, machine=machine(),
+            cores=float(len(processors())),
+        )  # fmt: skip
 
     def _read(self) -> Sequence[Finished]:
         """While the chief still builds its graph; so are the libraries loaded that estimates need."""

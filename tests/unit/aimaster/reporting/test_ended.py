@@ -12,6 +12,7 @@ from deeprec_ext.aimaster.reporting.ended import outcome_of
 from deeprec_ext.aimaster.reporting.summary import summarize, summarize_directory
 from deeprec_ext.aimaster.scaling.machine import State
 from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.autoscaler.history.estimates import NAMES
 from deeprec_ext.autoscaler.policy.record import NAME, VERSION
 
 
@@ -39,7 +40,8 @@ def test_the_summary_has_a_queued_one_without_counts_that_nobody_knows(tmp_path:
     told = [(one["outcome"], one["from"], one["to"]) for one in summary["scaling"]]
     assert told == [("committed", 1, 3), ("not_begun", 2, 4), ("not_begun", None, None)]
     assert summary["failures"][0]["pause_seconds"] == 1.5
-    assert summary["estimator"] == {"mape_holdout": None, "changes": 0, "brought": None}
+    nothing = {name: [] for name in NAMES}
+    assert summary["estimator"] == {"mape_holdout": None, "changes": 0, "brought": None, **nothing}
 
 
 def decided(number: int, action: str, predicted: float) -> dict[str, object]:

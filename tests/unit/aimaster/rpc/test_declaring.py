@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.loop import beginning
@@ -100,6 +101,18 @@ async def test_ps_for_the_declared_variables_are_there_before_the_first_view(tmp
         assert len(cluster.ps) >= 3 and cluster.epoch == 1 + cluster.live
         assert world.agent("chief-0").registered == 1
         assert not world.master.scalings.ended, "it began with them: nothing was moved"
+
+
+@on_a_loop
+async def test_what_was_estimated_is_kept_for_the_end(tmp_path: Path) -> None:
+    async with starting(tmp_path) as world:
+        await declare(world, declaration(6 * GB))
+        await world.until(lambda: "estimated" in told(world))
+        found = summarize(world.master.job.store, status="succeeded", seconds=1.0, roles={})["estimator"]
+        (memory,) = found["ps_memory"]
+        assert memory["low"] < memory["predicted"] < memory["high"] and memory["role"] == "ps"
+        assert memory["used"] is None, "it has not ended"
+        assert found["worker_cpu"] == [], "no finished job tells it"
 
 
 @on_a_loop

@@ -8,8 +8,10 @@ import random
 
 import pytest
 
+from deeprec_ext.autoscaler.history import estimates as estimates_module
 from deeprec_ext.autoscaler.history.estimates import (
     EXAMPLES_PER_SECOND,
+    NAMES,
     PS_CPU,
     PS_MEMORY,
     WORKER_CPU,
@@ -224,3 +226,21 @@ def test_estimates_are_told_in_lines():
     told = list(lines(of_me(many())))
     assert len(told) == 5
     assert all("\n" not in line for line in told)
+
+
+def test_what_came_of_a_figure_is_that_of_its_size_or_not_known():
+    found, ended = of_me(many()), ran(model())
+    assert {figure.name for figure in found.figures} == set(NAMES)
+
+    def came(job: Finished) -> dict[str, float | None]:
+        return {one.name: estimates_module.used(one, found.size, job) for one in found.figures}
+
+    (window,) = ended.windows
+    assert came(ended) == {
+        PS_MEMORY: ended.ps_memory_bytes, WORKER_MEMORY: ended.worker_memory_bytes, PS_CPU: 0.3, WORKER_CPU: 0.6,
+        EXAMPLES_PER_SECOND: window.examples_per_second,
+    }  # fmt: skip
+    larger = ran(model(), Size(2, 3))
+    assert came(larger)[PS_MEMORY] and not came(larger)[PS_CPU], "it was never at the size of the estimate"
+    two = dataclasses.replace(found, size=Size(2, 1))
+    assert estimates_module.used(found.figures[0], two.size, ended) is None, "all of it lay on one PS"
