@@ -9,12 +9,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deeprec_ext.autoscaler.history.estimates import Estimates, Figure, estimate
+from deeprec_ext.autoscaler.history.estimates import Estimates, estimate, lines
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.model.memory_model import Layout
 from deeprec_ext.autoscaler.observe.features import declared_model, fingerprint_of
@@ -33,11 +32,6 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import counted, format_bytes, parse_duration
 
 LIMIT = "10m"
-
-NAMES = {
-    "ps_memory": "memory of the fullest PS", "worker_memory": "memory of a trainer", "ps_cpu": "cores of a PS",
-    "worker_cpu": "cores of a trainer", "examples_per_second": "examples per second",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -118,8 +112,7 @@ def as_values(found: Estimate) -> dict[str, Any]:
     """Figures in bytes, cores, examples per second, by name; `unknown`: those that nobody knows yet, and why."""
     figures: dict[str, list[dict[str, Any]]] = {}
     for one in found.estimates.figures:
-        figure = {"role": one.role, "predicted": one.predicted, "low": one.low, "high": one.high, "ground": one.ground}
-        figures.setdefault(one.name, []).append(figure)
+        figures.setdefault(one.name, []).append(one.to_values())
     unknown = dict(word.split(": ", 1) for word in found.estimates.words)
     start, model = dataclasses.asdict(found.start), dataclasses.asdict(found.model)
     return {**figures, "unknown": unknown, "start": start, "model": model}
@@ -135,17 +128,8 @@ def print_estimate(found: Estimate) -> None:
         console.print(line)
     console.print(Text(f"start with {describe(found.start.size)}", style="bold"))
     console.print(Text(found.start.reason))
-    for one in found.estimates.figures:
-        predicted, low, high = map(_amount(one), (one.predicted, one.low, one.high))
-        what = f"{NAMES[one.name]}: {predicted}, {low} to {high} in nine of ten jobs"
-        console.print(Text(f"{what}; {one.ground}", style="dim" if one.strange else ""))
-    for word in found.estimates.words:
-        name, why = word.split(": ", 1)
-        console.print(Text(f"{NAMES[name]}: not known; {why}", style="dim"))
-
-
-def _amount(figure: Figure) -> Callable[[float], str]:
-    return format_bytes if figure.name.endswith("memory") else "{:,.3g}".format
+    for line in lines(found.estimates):
+        console.print(Text(line))
 
 
 def model_lines(declaration: pb.Declaration) -> list[str]:

@@ -309,19 +309,19 @@ UNNAMED = """[...document.querySelectorAll("button, select, input")]
 @pytest.mark.slow
 def test_a_real_job_from_its_start_to_its_end(begin: Callable[..., RealJob], tmp_path: Path) -> None:
     """`deeprec-ext run --dashboard`: scaled from the page, robbed of a worker and of its AIMaster, finished."""
-    job = begin("--ps", "2", "--workers", "1", "--dashboard", "0")
-    job.until((job.directory / "job.json").exists, "job.json")
-    url = json.loads((job.directory / "job.json").read_text())["dashboard"]
-    token = (job.directory / "certs" / "dashboard.token").read_text().strip()
-    job.until(lambda: (status := job.status()) and status.dashboard == url, "the page to be served")
-    door = job.directory / "dashboard.html"
-    assert f"{url} (reads only; to scale from it, open {door.as_uri()})" in job.output, (
-        "run says how the page is opened"
-    )
-    assert token not in job.output and f"{url}#token={token}" in door.read_text()
-    assert door.stat().st_mode & 0o777 == 0o600
-    with Browser(tmp_path) as browser:
+    with Browser(tmp_path) as browser:  # first: on a busy machine the job has begun before a browser has
         browser.show(1280, 900)
+        job = begin("--ps", "2", "--workers", "1", "--dashboard", "0")
+        job.until((job.directory / "job.json").exists, "job.json")
+        url = json.loads((job.directory / "job.json").read_text())["dashboard"]
+        token = (job.directory / "certs" / "dashboard.token").read_text().strip()
+        job.until(lambda: (status := job.status()) and status.dashboard == url, "the page to be served")
+        door = job.directory / "dashboard.html"
+        assert f"{url} (reads only; to scale from it, open {door.as_uri()})" in job.output, (
+            "run says how the page is opened"
+        )
+        assert token not in job.output and f"{url}#token={token}" in door.read_text()
+        assert door.stat().st_mode & 0o777 == 0o600
         browser.open(door.as_uri())
         browser.sees("#access", "may scale", LONG)
         browser.requests.remove(door.as_uri())  # it asks for nothing but the page

@@ -93,8 +93,7 @@ def _foretold(store: Store, directory: Path | None, status: str, seconds: float)
             job = finished_job(directory, script="", status=status, seconds=seconds, finished=0.0, requested=told.size)
     for one in told.figures:
         came = used(one, told.size, job) if job is not None else None
-        figure = {name: getattr(one, name) for name in ("role", "predicted", "low", "high", "ground")}
-        found[one.name].append({**figure, "used": came})
+        found[one.name].append({**one.to_values(), "used": came})
     return found
 
 

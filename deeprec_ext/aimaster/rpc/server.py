@@ -108,6 +108,8 @@ class AIMaster:
         port = await listening.listen(server, listen, self._certs)
         if self.job.spec.resume:
             self.job.reopen()  # before anybody can ask how the job stands
+        if self._beginning is not None and not self.job.cluster.formed:
+            self.job.lock.take("the start", Hold.FIRST_VIEW)  # before anybody can register
         await server.start()
         self._server = server
         failover = self._failover
@@ -132,24 +134,28 @@ class AIMaster:
             self.job.ledger.keep_only(member.incarnation for member in self.job.members)
         else:
             await self._start()
+        if self._beginning is not None and not self.job.cluster.formed:
+            await self._size(self._beginning)
         self.job.settled = True
         self.job.changed.notify()
         await self.scalings.run()
 
     async def _start(self) -> None:
-        """Of the first size. Where the model decides on it, the chief and what its script alone lets expect start at once."""
-        job, size = self.job, Size(self.job.spec.ps, self.job.spec.workers)
-        if self._beginning is None or self.autoscaler is None:
-            size = size if self.autoscaler is None else self.autoscaler.start()
-            await recovery.start(job, self.pods, size.ps, size.workers)
-            return
-        job.lock.take("the start", Hold.FIRST_VIEW)
-        await recovery.start(job, self.pods, size.ps, size.workers)
-        size = self.autoscaler.start(await self._beginning.decide())
-        await recovery.resize(job, self.pods, size.ps, size.workers)
-        job.lock.give_back("the start", Hold.FIRST_VIEW)
+        """Of the first size. Where the declared model decides on it, the chief and what its script alone lets expect start at
+        once."""
+        size = Size(self.job.spec.ps, self.job.spec.workers)
+        if self.autoscaler is not None and self._beginning is None:
+            size = self.autoscaler.start()
+        await recovery.start(self.job, self.pods, size.ps, size.workers)
+
+    async def _size(self, beginning: Beginning) -> None:
+        """By the declared model, before the first view: also by an AIMaster that has come back before there was one."""
+        assert self.autoscaler is not None
+        size = self.autoscaler.start(await beginning.decide())
+        await recovery.resize(self.job, self.pods, size.ps, size.workers)
+        self.job.lock.give_back("the start", Hold.FIRST_VIEW)
         self._admission.form()
-        self._tasks.append(asyncio.ensure_future(self._beginning.foretell(size)))
+        self._tasks.append(asyncio.ensure_future(beginning.foretell(size)))
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():

@@ -17,16 +17,20 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.regression import JOBS_MIN, Learned, Row, learn
 from deeprec_ext.autoscaler.model.memory_model import Layout, PsMemory, for_count, of_holder_of
 from deeprec_ext.autoscaler.observe.observed import Model, Size, Window
-from deeprec_ext.units import counted
+from deeprec_ext.units import counted, format_bytes
 
 PS_MEMORY, WORKER_MEMORY, PS_CPU = "ps_memory", "worker_memory", "ps_cpu"
 WORKER_CPU, EXAMPLES_PER_SECOND = "worker_cpu", "examples_per_second"
-NAMES = (PS_MEMORY, WORKER_MEMORY, PS_CPU, WORKER_CPU, EXAMPLES_PER_SECOND)
+NAMES = {
+    PS_MEMORY: "memory of the fullest PS", WORKER_MEMORY: "memory of a trainer", PS_CPU: "cores of a PS",
+    WORKER_CPU: "cores of a trainer", EXAMPLES_PER_SECOND: "examples per second",
+}  # fmt: skip
 
 NORMAL = 1.645
 """Deviations on either side within which nine of ten lie."""
@@ -78,6 +82,10 @@ class Figure:
     learner: str = ""  # of `regression`, that decided; empty: none did
     strange: bool = False
     features: tuple[str, ...] = ()  # that it read
+
+    def to_values(self) -> dict[str, Any]:
+        """As `estimate --json` and summary.json have it."""
+        return {name: getattr(self, name) for name in ("role", "predicted", "low", "high", "ground")}
 
 
 @dataclass(frozen=True)
@@ -413,6 +421,16 @@ def used(figure: Figure, size: Size, job: Finished) -> float | None:
 
 def lines(estimates: Estimates) -> Iterator[str]:
     """For people, one line each."""
-    for one in estimates.figures:
-        yield f"{one.name} of {one.role}: {one.predicted:.4g} ({one.low:.4g} to {one.high:.4g}): {one.ground}"
-    yield from estimates.words
+    yield from map(said, estimates.figures)
+    for word in estimates.words:
+        name, why = word.split(": ", 1)
+        yield f"{NAMES[name]}: not known; {why}"
+
+
+def said(figure: Figure) -> str:
+    predicted, low, high = map(_amount(figure), (figure.predicted, figure.low, figure.high))
+    return f"{NAMES[figure.name]}: {predicted}, {low} to {high} in nine of ten jobs; {figure.ground}"
+
+
+def _amount(figure: Figure) -> Callable[[float], str]:
+    return format_bytes if figure.name.endswith("memory") else "{:,.3g}".format

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -244,11 +245,18 @@ async def test_the_decision_tells_what_it_rests_on(tmp_path: Path) -> None:
         assert "declared {" in told(world)
 
 
+@pytest.mark.parametrize("before", [False, True], ids=["declared after", "declared before"])
 @on_a_loop
-async def test_an_aimaster_that_comes_back_before_the_first_view_begins_with_what_is_there(tmp_path: Path) -> None:
-    async with starting(tmp_path) as world:
+async def test_an_aimaster_that_comes_back_before_the_first_view_still_decides(tmp_path: Path, before: bool) -> None:
+    async with starting(tmp_path, jobs=lambda: time.sleep(0.5) or []) as world:
+        if before:
+            await declare(world, declaration(6 * GB))
         await world.crash()
         world.master = AIMaster(world.spec, world.backend, None, settle_seconds=0.5, jobs=list)
         await world.master.start(world.address)
+        if not before:
+            await asyncio.sleep(0.3)
+            assert not world.master.job.cluster.formed, "who registers again makes no view"
+            await declare(world, declaration(6 * GB))
         await world.until(lambda: world.master.job.cluster.live)
-        assert len(world.master.job.cluster.ps) == 1
+        assert len(world.master.job.cluster.ps) >= 3

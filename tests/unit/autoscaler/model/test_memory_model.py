@@ -58,6 +58,24 @@ def test_with_peer_backups_each_has_its_own_the_others_and_marks_for_both():
     assert found[0].process == PROCESS_BYTES + 10 * VARIABLE_BYTES  # kernels of backups too
 
 
+def test_one_ps_gets_all_parts_of_a_variable_that_is_cut_to_write_them():
+    """774 MB while it trained, 1 470 MB while it wrote: 512 MB in eight parts on three PS (25 November 2026)."""
+    parts = [
+        pb.Variable(
+            name=f"{name}/part_{slot}@8", saved_name=name, slice=f"8 1,{slot},1:0,1", slot=slot, update=ROWS, bytes=MB
+        )
+        for name in ("wide", "wide/Adagrad", "other") for slot in range(8)
+    ]  # fmt: skip
+    users = [
+        pb.Variable(name=f"own/part_{slot}", saved_name="own", slice="8 1", slot=slot, bytes=MB) for slot in range(8)
+    ]
+    layout = Layout.of(pb.Catalogue(variables=[*parts, *users]), 8)
+    assert layout.cut == (16 * MB, 8 * MB), "a user's own partitions are written where they are"
+    for count, gathered in ((1, 0), (2, 16 * MB), (4, 16 * MB)):
+        one = memory_model.for_count(layout, count)
+        assert one.peak == one.total + one.tables + gathered
+
+
 def test_disk_backups_have_marks_of_their_own():
     assert memory_model.ps_memory(LAYOUT, (0,) * 4, disk=True)[0].marks == 2 * 40_000
     both = memory_model.ps_memory(LAYOUT, (0, 1, 0, 1), (1, 0, 1, 0), disk=True)
