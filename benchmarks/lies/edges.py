@@ -89,7 +89,7 @@ def values(field: FieldDescriptor) -> list[Any]:
 def put(message: Message, path: Path, value: Any, times: int) -> None:
     """Sets the field at the end of the path; lists get one element on the way, `times` at the end."""
     for field in path[:-1]:
-        if field.label == FieldDescriptor.LABEL_REPEATED:
+        if bounds.is_repeated(field):
             part = getattr(message, field.name)
             message = part[0] if len(part) else part.add()
         else:
@@ -99,7 +99,7 @@ def put(message: Message, path: Path, value: Any, times: int) -> None:
     if bounds.is_map(last):
         for number in range(times):
             getattr(message, last.name)[f"k{number}"] = value
-    elif last.label == FieldDescriptor.LABEL_REPEATED:
+    elif bounds.is_repeated(last):
         getattr(message, last.name).extend([value] * times)
     else:
         setattr(message, last.name, value)

@@ -94,6 +94,11 @@ def is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
+def is_repeated(field: FieldDescriptor) -> bool:
+    """A list or a map. protobuf 7 has no `label` any more, 4 and 5 have nothing else."""
+    return bool(field.is_repeated) if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
+
+
 def read_range(text: str, kind: str, *, many: bool = False) -> Range:
     """What the protocol says of a field of this kind. Raises ValueError, KeyError: none, or none that can be read."""
     match = re.fullmatch(r"(?:\*(\w+) ?)?(?:key (\w+) ?)?(?:(any|finite)|(\S+)\.\.(\S+) (.+)|(\w+))?", text)
@@ -111,7 +116,7 @@ def read_range(text: str, kind: str, *, many: bool = False) -> Range:
 
 
 def _range_of(field: FieldDescriptor) -> Range:
-    text, many = field.GetOptions().Extensions[pb.range], field.label == field.LABEL_REPEATED
+    text, many = field.GetOptions().Extensions[pb.range], is_repeated(field)
     try:
         return read_range(text, type_of(field), many=many)
     except (ValueError, KeyError) as error:

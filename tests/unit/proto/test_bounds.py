@@ -54,7 +54,7 @@ def test_every_message_and_every_field_is_in_the_table_with_its_type() -> None:
         for field in message.fields:
             rule = bounds.TABLE[name][field.name]
             assert rule.type == bounds.type_of(field), (name, field.name)
-            assert bool(rule.many) == (field.label == FieldDescriptor.LABEL_REPEATED), (name, field.name)
+            assert bool(rule.many) == bounds.is_repeated(field), (name, field.name)
             assert bool(rule.key) == bounds.is_map(field), (name, field.name)
             if rule.type == WHOLE:
                 assert math.isfinite(rule.low) and math.isfinite(rule.high) and rule.unit, (name, field.name)
