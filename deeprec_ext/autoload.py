@@ -27,7 +27,8 @@ from deeprec_ext.tf_private import imports
 _WATCHED: dict[str, str] = {
     "tensorflow": "tensorflow_imported",
     imports.ESTIMATOR: "estimator_imported",
-    imports.KERAS_MODEL: "keras_imported",
+    **dict.fromkeys(imports.KERAS_MODELS, "keras_imported"),
+    imports.KERAS3_TRAINER: "keras3_imported",
     **dict.fromkeys(imports.KERAS_OPTIMIZERS, "keras_optimizers_imported"),
 }
 """Module -> function of `elastic.trainer.patches` that is called, with the module, when it has been imported."""

@@ -71,12 +71,12 @@ def keras_optimizers_imported(module: Any) -> None:
     trainer = process.trainer()
     if trainer is None or trainer.identity.role == "evaluator" or seen(module):
         return
-    for kind in keras_classes.optimizers(module):
-        plain.watch_optimizer(kind, trainer.plain)
+    for kind, method in keras_classes.optimizers(module):
+        plain.watch_optimizer(kind, trainer.plain, method)
 
 
 def keras_imported(module: Any) -> None:
-    """`imports.KERAS_MODEL`: eager `fit` would train on this machine alone, unnoticed."""
+    """One of `imports.KERAS_MODELS`: eager `fit` would train on this machine alone, unnoticed."""
     trainer = process.trainer()
     if trainer is None or trainer.identity.role == "evaluator" or seen(module):
         return
@@ -92,6 +92,25 @@ def keras_imported(module: Any) -> None:
         return fit(model, *args, **kwargs)
 
     keras_classes.wrap_fit(module, refuse_eager)
+
+
+def keras3_imported(module: Any) -> None:
+    """`imports.KERAS3_TRAINER`: its `fit`, always eager, would train on this machine alone, unnoticed."""
+    trainer = process.trainer()
+    if trainer is None or trainer.identity.role == "evaluator" or seen(module):
+        return
+
+    def refuse(fit: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return fit(model, *args, **kwargs)
+        reason = (
+            "Model.fit of Keras 3 cannot be made elastic: train with tf.compat.v1.train.MonitoredTrainingSession, or with "
+            "TensorFlow 2.15 and its Keras 2, which deeprec-ext[tf] installs"
+        )
+        trainer.refused(reason)
+        raise RefusedError(reason)
+
+    keras_classes.wrap_fit_of_3(module, refuse)
 
 
 def share_model_directory(module: Any, noticing: Noticing) -> None:
@@ -136,5 +155,8 @@ def _of_this_process(directory: str) -> bool:
     return parent == os.path.abspath(tempfile.gettempdir()) and _OF_ONE_PROCESS.fullmatch(name) is not None
 
 
-KERAS = {imports.KERAS_MODEL: keras_imported, **dict.fromkeys(imports.KERAS_OPTIMIZERS, keras_optimizers_imported)}
+KERAS = {
+    **dict.fromkeys(imports.KERAS_MODELS, keras_imported), imports.KERAS3_TRAINER: keras3_imported,
+    **dict.fromkeys(imports.KERAS_OPTIMIZERS, keras_optimizers_imported),
+}  # fmt: skip
 """Module -> what is done when it is there."""

@@ -28,7 +28,7 @@ from deeprec_ext import env
 from deeprec_ext.elastic.session.session import ElasticSession
 from deeprec_ext.elastic.trainer import beside, plain, process, sidecar
 from deeprec_ext.elastic.trainer.attaching import Attaching
-from deeprec_ext.elastic.trainer.beside import keras_imported, keras_optimizers_imported
+from deeprec_ext.elastic.trainer.beside import keras3_imported, keras_imported, keras_optimizers_imported
 from deeprec_ext.elastic.trainer.calling import few_ps
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph import marks
@@ -286,6 +286,6 @@ def report_evaluation(metrics: Any) -> None:
 
 
 __all__ = [
-    "ElasticServer", "estimator_imported", "keras_imported", "keras_optimizers_imported", "report_evaluation",
-    "tensorflow_imported",
+    "ElasticServer", "estimator_imported", "keras3_imported", "keras_imported", "keras_optimizers_imported",
+    "report_evaluation", "tensorflow_imported",
 ]  # fmt: skip

@@ -209,14 +209,14 @@ def watch_sessions(watch: Watch, refuses: Callable[[str], bool], refused: Callab
     sessions.watch_sessions(opens, watch.ran, lambda graph, names: watch.ran(graph, names, KERAS))
 
 
-def watch_optimizer(kind: Any, watch: Watch) -> None:
-    """A class of optimizers: eager training is watched."""
+def watch_optimizer(kind: Any, watch: Watch, method: str = "apply_gradients") -> None:
+    """A class of optimizers, and its method that applies gradients: eager training is watched."""
 
     def apply(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         watch.applies(self)
         return original(self, *args, **kwargs)
 
-    wrap(kind, "apply_gradients", apply)
+    wrap(kind, method, apply)
 
 
 def watch_variables(watch: Watch) -> None:

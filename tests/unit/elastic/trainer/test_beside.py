@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from deeprec_ext.elastic.trainer.beside import share_model_directory
+from deeprec_ext.elastic.trainer import process
+from deeprec_ext.elastic.trainer.beside import keras3_imported, share_model_directory
 from deeprec_ext.elastic.trainer.noticing import Noticing
+from deeprec_ext.errors import RefusedError
 
 
 @pytest.fixture
@@ -66,3 +68,18 @@ def test_what_was_said_is_said_again_after_a_registration(sent):
     assert len(sent) == 1
     noticing.again()
     assert [message.notice.code for message in sent] == ["a", "a"]
+
+
+def test_fit_of_keras_3_is_refused_by_name_and_an_evaluators_is_not(monkeypatch):
+    reasons = []
+    for role in ("evaluator", "chief"):
+        module = SimpleNamespace(TensorFlowTrainer=type("TensorFlowTrainer", (), {"fit": lambda self: "history"}))
+        trainer = SimpleNamespace(identity=SimpleNamespace(role=role), refused=reasons.append)
+        monkeypatch.setattr(process, "trainer", lambda trainer=trainer: trainer)
+        keras3_imported(module)
+        if role == "evaluator":
+            assert module.TensorFlowTrainer().fit() == "history"
+            continue
+        with pytest.raises(RefusedError, match="of Keras 3 cannot be made elastic"):
+            module.TensorFlowTrainer().fit()
+    assert len(reasons) == 1

@@ -149,8 +149,9 @@ plain.watch_optimizer(v1.train.Optimizer, watch)
 plain.watch_variables(watch)
 if way == "eager v1":
     weights = tf.Variable(tf.ones([3]))
+    optimizer = v1.train.GradientDescentOptimizer(0.1)
     for _ in range(3):
-        v1.train.GradientDescentOptimizer(0.1).apply_gradients([(weights, weights)])
+        optimizer.apply_gradients([(weights, weights)])
 elif way == "by hand":
     weights = tf.Variable(tf.ones([3]))
     for _ in range(3):
