@@ -18,7 +18,7 @@ from deeprec_ext.data.readers.base import Scan, Shard, concatenate, shares, stri
 from deeprec_ext.errors import UsageError
 
 INSTALL = 'pip install "pyarrow<25"'
-"""The last that work with the NumPy of TensorFlow 2.15."""
+"""The last that work with NumPy 1, which TensorFlow has up to 2.17."""
 
 
 MAGIC = b"PAR1"
@@ -149,7 +149,10 @@ class _TensorFlowFile:
             import tensorflow as tf
             import tensorflow_io as tfio
         except ImportError as error:
-            raise UsageError(f"reading Parquet needs pyarrow or tensorflow-io: {INSTALL} ({why}; {error})") from error
+            raise UsageError(
+                f"reading Parquet needs pyarrow, or tensorflow-io, which there is for Python up to 3.11: {INSTALL} "
+                f"({why}; {error})"
+            ) from error
         self._tensorflow = tf
         self._why = why
         end = files.size(path)
@@ -159,6 +162,11 @@ class _TensorFlowFile:
             tensor = self._eagerly(lambda: tfio.IOTensor.from_parquet(path))
         except (tf.errors.OpError, ValueError) as error:
             raise DataError(f"{path} is no Parquet file: {error}") from error
+        except NotImplementedError as error:  # its library does not load
+            raise UsageError(
+                f"reading Parquet needs pyarrow, since the tensorflow-io that is installed was not built for TensorFlow "
+                f"{tf.__version__}: {INSTALL} ({why})"
+            ) from error
         names = [bytes(column.numpy()).decode() for column in tensor.columns]
         self._columns = dict(zip(names, tensor._values))
         _check(path, columns, names)

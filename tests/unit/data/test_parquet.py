@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import types
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from deeprec_ext.data.readers import by_name
+from deeprec_ext.errors import UsageError
 
 CHECKS = Path(__file__).with_name("parquet_checks.py")
 
@@ -39,3 +44,18 @@ except UsageError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert 'pip install "pyarrow<25"' in done.stdout and "requires NumPy 2.0" in done.stdout
+
+
+def test_a_tensorflow_io_for_another_tensorflow_is_told(monkeypatch):
+    """What release 0.36 does beside TensorFlow 2.17."""
+    tf = pytest.importorskip("tensorflow")
+
+    class Unloadable(types.ModuleType):
+        @property
+        def IOTensor(self):
+            raise NotImplementedError("unable to open file: libtensorflow_io.so, undefined symbol")
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "tensorflow_io", Unloadable("tensorflow_io"))
+    with pytest.raises(UsageError, match=f"not built for TensorFlow {re.escape(tf.__version__)}: pip install"):
+        by_name("parquet").sample(str(CHECKS.with_name("table.parquet")))
