@@ -4,9 +4,22 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+# Which TensorFlow, an extra: tf (2.15, with Estimator), tf-latest (the newest that was tried). Each in an environment of its own.
+TF ?= tf
 VENV := .venv
 BIN := $(VENV)/bin
 METADATA := pyproject.toml setup.py
+ifeq ($(TF),tf)
+PYTHONS := python3.11 python3 python3.10 python3.9 /usr/bin/python3.11 /usr/bin/python3
+PYTHON_RANGE := (3, 9) <= sys.version_info < (3, 12)
+PYTHON_WORDS := 3.9, 3.10 or 3.11 (TensorFlow 2.15 has no other; scripts without tf.estimator: TF=tf-latest)
+WITH_TF := tf,tfio,proto
+else
+PYTHONS := python3.13 python3.12 python3.11 python3.10 python3 /usr/bin/python3
+PYTHON_RANGE := (3, 10) <= sys.version_info < (3, 14)
+PYTHON_WORDS := 3.10 to 3.13 (TensorFlow 2.21 has no other)
+WITH_TF := $(TF),keras2
+endif
 # Adult census data (a directory with adult.data and adult.test); empty: the example generates its data.
 DATA ?=
 # Where the demo leaves its run.
@@ -28,8 +41,8 @@ help:  ## Show this list
 
 # The first Python of the right version that can make an environment. PYTHON=... overrides the search.
 $(BIN)/python:
-	@for python in $${PYTHON:-} python3.11 python3 python3.10 python3.9 /usr/bin/python3.11 /usr/bin/python3; do
-	    $$python -c 'import sys; sys.exit(not (3, 9) <= sys.version_info < (3, 12))' 2>/dev/null || continue
+	@for python in $${PYTHON:-} $(PYTHONS); do
+	    $$python -c 'import sys; sys.exit(not $(PYTHON_RANGE))' 2>/dev/null || continue
 	    right=$$python
 	    $$python -c 'import ensurepip, venv' 2>/dev/null || continue
 	    echo "$$python -m venv $(VENV)"
@@ -39,18 +52,18 @@ $(BIN)/python:
 	if [[ -n "$${right:-}" ]]; then
 	    echo "$$right cannot make a virtual environment: its ensurepip is missing. On Debian and Ubuntu: apt-get install python3-venv" >&2
 	else
-	    echo "No Python 3.9, 3.10 or 3.11 found (TensorFlow 2.15 has no other). Install one, for example: apt-get install python3.11 python3.11-venv, or say PYTHON=/path/to/python" >&2
+	    echo "No Python $(PYTHON_WORDS) found. Install one, for example: apt-get install python3.11 python3.11-venv, or say PYTHON=/path/to/python" >&2
 	fi
 	exit 1
 
 .ONESHELL:
 
 $(VENV)/installed-tf: $(METADATA) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[tf,dashboard,autoscale]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(TF),dashboard,autoscale]'
 	touch $@
 
 $(VENV)/installed-test: $(METADATA) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,$(WITH_TF)]'
 	touch $@
 
 $(VENV)/installed-security: $(METADATA) | $(VENV)/installed-tf
@@ -98,6 +111,10 @@ test-all: lint  ## Both, with the long tests, about a minute each
 .PHONY: compat
 compat: $(VENV)/installed-test $(VENV)/installed-tf  ## Run scripts in the style of TensorFlow's tutorials, unchanged, scaled, with kills
 	$(BIN)/python -m pytest tests/compat $(PYTEST_ARGS)
+
+.PHONY: compat-latest
+compat-latest:  ## The same on the newest TensorFlow that was tried, without Estimator, in an environment of its own
+	$(MAKE) compat TF=tf-latest VENV=.venv-latest
 
 .PHONY: test-quick
 test-quick: $(VENV)/installed-test  ## Run the tests that are not marked slow
@@ -166,5 +183,5 @@ bench: $(VENV)/installed-tf  ## Measure everything in docs/benchmarks.md (long)
 
 .PHONY: clean
 clean:  ## Remove .venv, caches and what was built
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-latest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

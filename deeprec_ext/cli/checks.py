@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +23,20 @@ from deeprec_ext.launch.job import version
 from deeprec_ext.launch.openness import opening
 from deeprec_ext.launch.ports import HOST, free_port
 from deeprec_ext.launch.roles.isolation import OUTWARD, loopback_name_server, open_ports, why_impossible
+from deeprec_ext.layout import facts_of_command
 from deeprec_ext.units import format_bytes
 
 _ROLE_BYTES = 400 << 20  # resident memory of one TensorFlow process without a model
 _SMALLEST_JOB = 4  # 2 PS, a chief, a worker
+
+PYTHONS = ((3, 9), (3, 13))
+TENSORFLOWS = ((2, 15), (2, 21))
+"""From which to which was tried (docs/dependencies.md); `requires-python` and the extras of pyproject.toml say the same."""
+
+_PROTOBUF_BELOW = (((2, 17), 5), ((2, 19), 6), ((2, 20), 7))
+"""Last TensorFlow → what its protobuf is below. They say so themselves, but 2.20, which writes no graph with 7."""
+
+_INSTALL = 'pip install "deeprec-ext[tf]" (2.15, with tf.estimator) or "deeprec-ext[tf-latest]" (up to 2.21, without)'
 
 
 @dataclass(frozen=True)
@@ -38,23 +49,55 @@ class Finding:
 
 def check_python() -> Finding:
     found = f"{sys.version.split()[0]} at {sys.executable}"
-    if not (3, 9) <= sys.version_info[:2] <= (3, 11):
+    if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
         return Finding(
-            "python",
-            "fail",
-            found,
-            "TensorFlow 2.15 exists for Python 3.9 to 3.11: make a virtual environment with one",
-        )
+            "python", "fail", found,
+            "TensorFlow 2.15 exists for Python 3.9 to 3.11, 2.21 for 3.10 to 3.13: make a virtual environment with one",
+        )  # fmt: skip
     return Finding("python", "ok", found)
 
 
 def check_tensorflow() -> Finding:
-    found = version("tensorflow") or version("tensorflow-cpu")
+    found = _tensorflow()
     if found is None:
-        return Finding("tensorflow", "fail", f"not installed for {sys.executable}", 'pip install "deeprec-ext[tf]"')
-    if not found.startswith("2.15."):
-        return Finding("tensorflow", "fail", found, 'tf.estimator ends with 2.15: pip install "tensorflow>=2.15,<2.16"')
+        return Finding("tensorflow", "fail", f"not installed for {sys.executable}", _INSTALL)
+    numbers = _numbers(found)
+    if numbers < TENSORFLOWS[0]:
+        return Finding("tensorflow", "fail", found, _INSTALL)
+    if numbers > TENSORFLOWS[1]:
+        return Finding("tensorflow", "warn", f"{found}, which was not tried", _INSTALL)
+    if numbers > TENSORFLOWS[0]:
+        return Finding(
+            "tensorflow", "ok", f"{found}: no tf.estimator, which ended with 2.15; MonitoredTrainingSession runs"
+        )
     return Finding("tensorflow", "ok", found)
+
+
+def without_estimator(words: Sequence[str]) -> str:
+    """What is to be said of a command whose script's text uses Estimator, where TensorFlow has none; empty: nothing."""
+    facts, found = facts_of_command(words), _tensorflow() or ""
+    if facts is None or not facts.estimator or _numbers(found) <= TENSORFLOWS[0]:
+        return ""
+    return (
+        f"the script uses tf.estimator, which ended with TensorFlow 2.15, and {found} is installed: "
+        'pip install "deeprec-ext[tf]" (Python 3.9 to 3.11)'
+    )
+
+
+def check_private_names() -> Finding:
+    """Elasticity hangs on names of TensorFlow that are not public; a release may have others."""
+    if _tensorflow() is None:
+        return Finding("tensorflow's private names", "warn", "not looked for: there is no TensorFlow")
+    answer = _python(
+        "from deeprec_ext.tf_private.missing import missing; print(*missing(), sep='\\n')",
+        {"PYTHONPATH": role_environment({}, autoload=False)["PYTHONPATH"], "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )  # fmt: skip
+    lacking = answer.stdout.split()
+    if answer.returncode:
+        lacking = answer.stderr.strip().splitlines()[-1:] or ["TensorFlow cannot be imported"]
+    if lacking:
+        return Finding("tensorflow's private names", "fail", f"missing: {', '.join(lacking)}", _INSTALL)
+    return Finding("tensorflow's private names", "ok", "all that is used is there")
 
 
 def check_script_python() -> Finding:
@@ -66,10 +109,8 @@ def check_script_python() -> Finding:
     code = "from importlib.metadata import version; print(version('tensorflow'))"
     answer = _python(code, program=program)
     if answer.returncode:
-        return Finding(
-            "python of scripts", "fail", f"{program} has no tensorflow", f"{program} -m pip install 'tensorflow<2.16'"
-        )
-    ours = version("tensorflow")
+        return Finding("python of scripts", "fail", f"{program} has no tensorflow", f"{program} -m {_INSTALL}")
+    ours = _tensorflow()
     theirs = answer.stdout.strip()
     if theirs != ours:
         return Finding(
@@ -88,9 +129,14 @@ def check_grpc() -> Finding:
     if answer.returncode:
         problem = answer.stderr.strip().splitlines()[-1:] or ["unknown error"]
         return Finding("grpc", "fail", f"{found}: {problem[0]}", 'pip install --force-reinstall "deeprec-ext[tf]"')
-    major = re.match(r"\d+", version("protobuf") or "")
-    if version("tensorflow") and major and int(major[0]) >= 5:
-        return Finding("grpc", "warn", found, 'TensorFlow 2.15 wants protobuf 4: pip install "protobuf>=4.25,<5"')
+    tensorflow = _numbers(_tensorflow() or "")
+    below = next((below for last, below in _PROTOBUF_BELOW if tensorflow and tensorflow <= last), 0)
+    if below and _numbers(version("protobuf") or "") >= (below,):
+        return Finding(
+            "grpc", "warn", found,
+            f"TensorFlow {_tensorflow()} wants protobuf below {below}: "
+            f'pip install "protobuf<{below}" grpcio-health-checking grpcio-reflection',
+        )  # fmt: skip
     return Finding("grpc", "ok", found)
 
 
@@ -185,6 +231,16 @@ def check_directory() -> Finding:
     return Finding("run directory", "ok", f"{Path.cwd()} is writable, by nobody else")
 
 
+def _tensorflow() -> str | None:
+    return version("tensorflow") or version("tensorflow-cpu")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Of a release: `2.15.1` → (2, 15); nothing of what is none."""
+    match = re.match(r"(\d+)\.(\d+)", text)
+    return tuple(int(number) for number in match.groups()) if match else ()
+
+
 def _python(
     code: str, environment: dict[str, str] | None = None, program: str = sys.executable
 ) -> subprocess.CompletedProcess[str]:
@@ -198,6 +254,6 @@ def _python(
 
 
 ALL = (
-    check_python, check_tensorflow, check_script_python, check_grpc, check_memory, check_cpus, check_ports, check_proxy,
-    check_isolation, check_autoload, check_directory,
+    check_python, check_tensorflow, check_private_names, check_script_python, check_grpc, check_memory, check_cpus, check_ports,
+    check_proxy, check_isolation, check_autoload, check_directory,
 )  # fmt: skip

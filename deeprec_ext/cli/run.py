@@ -15,6 +15,7 @@ from deeprec_ext.aimaster.core.extras import require
 from deeprec_ext.autoscaler.history.start import describe
 from deeprec_ext.autoscaler.policy.limits import contradiction
 from deeprec_ext.bounds import whole
+from deeprec_ext.cli.checks import without_estimator
 from deeprec_ext.cli.display import make_display
 from deeprec_ext.cli.ending import print_result
 from deeprec_ext.errors import UsageError
@@ -173,6 +174,8 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("deeprec-ext: stopped before anything was started", file=sys.stderr)
         return INTERRUPTED
+    if missing := without_estimator(plan.command):  # told, not refused: the text may ask first
+        print(f"deeprec-ext: {missing}", file=sys.stderr)
     if arguments.dry_run:
         try_start(plan)
         print_dry_run(plan, arguments.json)

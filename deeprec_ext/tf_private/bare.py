@@ -86,6 +86,17 @@ def _from_source(module: str, name: str) -> Any:
     return getattr(imported, name) if name else imported
 
 
+def unknown() -> list[str]:
+    """Names whose submodule is not where it was: a PS that asks for one imports the whole of TensorFlow, and takes longer."""
+    lacking = []
+    for dotted, source in _SOURCES.items():
+        try:
+            _from_source(*source)
+        except (ImportError, AttributeError):
+            lacking.append(dotted)
+    return lacking
+
+
 def _from_whole(dotted: str) -> Any:
     value: Any = _whole(dotted)
     for part in dotted.split("."):

@@ -29,6 +29,13 @@ def make_batch(number, seed):
     return ids, tf.cast(tf.reduce_sum(planted, 1) > 0, tf.float32)
 
 
+def dense(inputs, units, name):
+    """A layer, as `v1.layers.dense` would make it, which is gone with Keras 3 (TensorFlow 2.16)."""
+    with v1.variable_scope(name):
+        kernel = v1.get_variable("kernel", [inputs.shape[-1], units])
+        return tf.matmul(inputs, kernel) + v1.get_variable("bias", [units], initializer=v1.zeros_initializer())
+
+
 def build(seed):
     """The graph; returns what the loop fetches."""
     dataset = tf.data.Dataset.range(2**60).map(lambda number: make_batch(number, seed)).prefetch(2)
@@ -36,8 +43,8 @@ def build(seed):
     weights = v1.get_variable("weights", [ROWS, 1], initializer=v1.zeros_initializer())
     embedding = v1.get_variable("embedding", [ROWS, 8], initializer=v1.random_normal_initializer(stddev=0.05))
     pooled = tf.reduce_sum(tf.nn.embedding_lookup(embedding, ids), 1)
-    hidden = v1.layers.dense(pooled, 32, tf.nn.relu)
-    logits = tf.reduce_sum(tf.nn.embedding_lookup(weights, ids), [1, 2]) + v1.layers.dense(hidden, 1)[:, 0]
+    hidden = tf.nn.relu(dense(pooled, 32, "dense"))
+    logits = tf.reduce_sum(tf.nn.embedding_lookup(weights, ids), [1, 2]) + dense(hidden, 1, "dense_1")[:, 0]
     loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
     accuracy = tf.reduce_mean(tf.cast(tf.equal(logits > 0, labels > 0.5), tf.float32))
     step = v1.train.get_or_create_global_step()

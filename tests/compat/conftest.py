@@ -9,6 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.behaviour.jobs import PatientJob, RealJob
+from tests.compat.unchanged import WITH_KERAS_2
+
+
+@pytest.fixture(autouse=True)
+def _keras_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the processes that are started."""
+    for name, value in WITH_KERAS_2.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

@@ -8,8 +8,10 @@ import pytest
 
 from tests.compat.unchanged import (
     ALL,
+    ESTIMATOR,
     FLAGS,
     SCRIPTS,
+    Script,
     accuracy_in,
     check,
     counted_in,
@@ -18,13 +20,16 @@ from tests.compat.unchanged import (
     run_stock,
 )  # fmt: skip
 
-IN_EVERY_RUN = ("custom_model_fn", "old_style")
-"""With `make test`, which also goes on with stock TensorFlow from their checkpoints; all of them with `make compat`."""
+IN_EVERY_RUN = ("custom_model_fn" if ESTIMATOR else "monitored_session", "old_style")
+"""In CI, which also goes on with stock TensorFlow from their checkpoints; all of them with `make compat`."""
 
-EACH = [
-    pytest.param(script, id=script.name, marks=[] if script.name in IN_EVERY_RUN else [pytest.mark.long])
-    for script in ALL
-]
+
+def marks(script: Script, long: bool) -> list[pytest.MarkDecorator]:
+    return [*([pytest.mark.long] if long else []), pytest.mark.skipif(bool(script.lacks), reason=script.lacks)]
+
+
+ALONE = [pytest.param(script, id=script.name, marks=marks(script, True)) for script in ALL]
+EACH = [pytest.param(script, id=script.name, marks=marks(script, script.name not in IN_EVERY_RUN)) for script in ALL]
 
 
 def test_no_script_knows_of_this_project():
@@ -40,9 +45,8 @@ def test_no_script_knows_of_this_project():
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("script", ALL, ids=[script.name for script in ALL])
+@pytest.mark.parametrize("script", ALONE)
 def test_it_runs_with_stock_tensorflow_in_one_process(tmp_path, script):
     told = run_stock(script, tmp_path / "model", 400, *prepared(script, tmp_path))
     assert counted_in(told) == 400

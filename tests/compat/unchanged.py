@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -19,6 +20,12 @@ FLAGS = (
     "--strict", "--ps", "1", "--workers", "1", "--max-ps", "2", "--backup", "peer",
     "--setting", "peer_backup_seconds=0.5", "--setting", "ps_heartbeat_limit_seconds=30",
 )  # fmt: skip
+
+ESTIMATOR = importlib.util.find_spec("tensorflow_estimator") is not None
+"""TensorFlow has it up to 2.15."""
+
+WITH_KERAS_2 = {} if ESTIMATOR else {"TF_USE_LEGACY_KERAS": "1"}
+"""What a script with `tf.layers` needs in its environment; later TensorFlow then takes Keras 2 from the package `tf_keras`."""
 
 TRAINERS = (pb.CHIEF, pb.WORKER)
 
@@ -55,6 +62,16 @@ class Script:
     """With stock TensorFlow it throws away the checkpoint that it has restored."""
     unsaved: int = 0
     """Its last checkpoint may be so many steps before its end: nobody closes its session."""
+
+    @property
+    def lacks(self) -> str:
+        """What this TensorFlow does not have of what the script uses; empty: nothing."""
+        text = (SCRIPTS / f"{self.name}.py").read_text()
+        if "tf.estimator" in text and not ESTIMATOR:
+            return "tf.estimator ended with TensorFlow 2.15"
+        if ".layers." in text and not ESTIMATOR and importlib.util.find_spec("tf_keras") is None:
+            return "tf.layers needs the package tf_keras with this TensorFlow"
+        return ""
 
     def command(self, directory: Path, steps: int, *more: str, slow_while: Path | None = None) -> tuple[str, ...]:
         data = ("--data_dir", str(directory.parent / "data")) if self.name == "linear_csv" else ()

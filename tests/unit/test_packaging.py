@@ -114,6 +114,16 @@ def test_the_generated_code_is_up_to_date(root: Path, tmp_path: Path):
         assert generated.read_text() == (root / generated.relative_to(tmp_path)).read_text(), "run `make proto`"
 
 
+def test_the_generated_code_is_of_the_last_protoc_whose_code_protobuf_4_loads(root: Path):
+    """Code of later ones asks the runtime for its version, and refuses an older runtime."""
+    made = sorted((root / "deeprec_ext").rglob("*_pb2*.py"))
+    assert len(made) == 3
+    for generated in made:
+        text = generated.read_text()
+        assert "ValidateProtobufRuntimeVersion" not in text and "GRPC_GENERATED_VERSION" not in text, generated
+        assert "_grpc" in generated.name or "# Protobuf Python Version: 4.25." in text, generated
+
+
 def test_no_file_names_this_machine_or_a_registry(root: Path):
     hosts = (
         "pypi" + ".org",

@@ -1,0 +1,117 @@
+"""Which of the private names this TensorFlow lacks: a release may rename them, and nobody says so. `doctor` asks.
+
+What each is for stands where it is used. Estimator is looked at where there is one, and of Keras the names of its generation:
+TensorFlow 2.16 and later come with whichever release of Keras 3 is the newest.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+
+from deeprec_ext.tf_private import bare
+
+v1 = tf.compat.v1
+
+_DEFINED = {
+    "tensorflow.python.client.session": "Session BaseSession._run BaseSession._do_run BaseSession._do_call "
+    "BaseSession._extend_graph BaseSession._make_callable_from_options BaseSession._Callable",
+    "tensorflow.python.client.pywrap_tf_session": "TF_GraphImportGraphDefWithResults "
+    "TF_ImportGraphDefOptionsAddInputMapping TF_ImportGraphDefOptionsAddReturnOperation "
+    "TF_ImportGraphDefOptionsAddReturnOutput TF_ImportGraphDefOptionsRemapControlDependency "
+    "TF_ImportGraphDefOptionsSetValidateColocationConstraints TF_ImportGraphDefResultsReturnOperations "
+    "TF_ImportGraphDefResultsReturnOutputs",
+    "tensorflow.python.framework.c_api_util": "ScopedTFImportGraphDefOptions ScopedTFImportGraphDefResults tf_buffer",
+    "tensorflow.python.framework.op_def_registry": "get",
+    "tensorflow.python.lib.io._pywrap_record_io": "RandomRecordReader",
+    "tensorflow.python.ops.resource_variable_ops": "ResourceVariable.assign_add ResourceVariable.assign_sub",
+    "tensorflow.python.training.monitored_session": "MonitoredTrainingSession _MonitoredSession",
+    "tensorflow.python.training.server_lib": "Server _make_server_def",
+    "tensorflow.python.training.session_manager": "session SessionManager._restore_checkpoint "
+    "SessionManager._try_run_local_init_op SessionManager.prepare_session SessionManager.recover_session "
+    "SessionManager.wait_for_session",
+    "tensorflow.python.training.supervisor": "Supervisor.prepare_or_wait_for_session",
+    "tensorflow.python.training.training_util": "_get_or_create_global_step_read get_or_create_global_step",
+    "tensorflow_estimator.python.estimator.estimator": "maybe_overwrite_model_dir_and_session_config",
+    "tensorflow_estimator.python.estimator.training": "_DELAY_SECS_PER_WORKER _MAX_DELAY_SECS "
+    "_TrainingExecutor._Evaluator _TrainingExecutor._start_distributed_training _TrainingExecutor._start_std_server",
+}
+"""Module → what it defines."""
+
+_KERAS = {
+    2: {
+        "keras.src.engine.training": "Model.fit", "keras.src.optimizers.optimizer": "_BaseOptimizer.apply_gradients",
+        "keras.src.optimizers.legacy.optimizer_v2": "OptimizerV2.apply_gradients",
+    },
+    3: {
+        "keras.src.backend.tensorflow.trainer": "TensorFlowTrainer.fit",
+        "keras.src.optimizers.base_optimizer": "BaseOptimizer.apply",
+    },
+}  # fmt: skip
+
+
+def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
+    """(name, how one is made, what it has) of objects whose attributes their classes do not tell."""
+    yield "Graph", tf.Graph, "_c_graph _add_new_tf_operations"
+    yield "Session", v1.Session, "_closed _session _target"
+    yield "Session._Callable", _callable, "_handle"
+    yield "Variable", lambda: v1.get_variable("one", []), "_get_save_slice_info"
+    yield (
+        "SessionManager", v1.train.SessionManager,
+        "_graph _local_init_op _ready_for_local_init_op _ready_op _recovery_wait_secs",
+    )  # fmt: skip
+    yield "ChiefSessionCreator", v1.train.ChiefSessionCreator, "_checkpoint_dir _master"
+    yield "StopAtStepHook", lambda: v1.train.StopAtStepHook(num_steps=1), "_last_step _num_steps"
+    yield (
+        "CheckpointSaverHook", lambda: v1.train.CheckpointSaverHook(tempfile.gettempdir(), save_steps=1),
+        "_listeners _save_path",
+    )  # fmt: skip
+
+
+def _callable() -> Any:
+    options = config_pb2.CallableOptions(target=[v1.no_op().name])
+    return v1.Session()._make_callable_from_options(options)
+
+
+def missing() -> list[str]:
+    """Their names, those of modules where a whole one is missing; empty: all are there."""
+    expected = {**_DEFINED, **_KERAS.get(_generation_of_keras(), {})}
+    found = [name for module, names in expected.items() for name in _lacking(module, names.split())]
+    found += [f"tensorflow.{name}" for name in bare.unknown()]
+    for kind, make, names in _made():
+        with tf.Graph().as_default():
+            one = make()
+        found += [f"{kind}.{name}" for name in names.split() if not hasattr(one, name)]
+    return found
+
+
+def _generation_of_keras() -> int:
+    """Its major version; 0: there is none."""
+    try:
+        return int(importlib.metadata.version("keras").partition(".")[0])
+    except importlib.metadata.PackageNotFoundError:
+        return 0
+
+
+def _lacking(module: str, names: list[str]) -> Iterator[str]:
+    top = module.partition(".")[0]
+    if importlib.util.find_spec(top) is None:
+        return
+    try:
+        home = importlib.import_module(module)
+    except ImportError:
+        yield module
+        return
+    for name in names:
+        value: Any = home
+        for part in name.split("."):
+            value = getattr(value, part, None)
+        if value is None:
+            yield f"{module}.{name}"
