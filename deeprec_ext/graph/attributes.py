@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-from deeprec_ext.tf_private.registry import op_def
+from deeprec_ext.tf_private.operations import op_def
 
 
 def kind(value: Any) -> AttrValue:

@@ -21,7 +21,7 @@ from deeprec_ext.graph.marks import read_mark
 from deeprec_ext.graph.training import updates
 from deeprec_ext.graph.writes import variables_on_ps
 from deeprec_ext.proto.deeprec_ext_pb2 import Declaration, ModelInput
-from deeprec_ext.tf_private.flops import flops
+from deeprec_ext.tf_private.operations import flops
 
 _GATHERS = frozenset({"ResourceGather", "Gather", "GatherV2"})
 _READS = frozenset({"ReadVariableOp", "Identity"})

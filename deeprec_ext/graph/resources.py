@@ -16,7 +16,7 @@ from deeprec_ext.graph.context import Context
 from deeprec_ext.graph.index import on_ps
 from deeprec_ext.graph.rewriting import Rewriting
 from deeprec_ext.graph.writes import RESOURCE_VARIABLES
-from deeprec_ext.tf_private.registry import op_def
+from deeprec_ext.tf_private.operations import op_def
 
 
 class NamedResources:

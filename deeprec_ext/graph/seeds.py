@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from deeprec_ext.graph.context import Context
 from deeprec_ext.graph.rewriting import Rewriting
-from deeprec_ext.tf_private.registry import op_def
+from deeprec_ext.tf_private.operations import op_def
 
 _GOLDEN = 0x9E3779B1  # Knuth's multiplicative hash: consecutive swap counts get far-apart seeds
 _LARGEST = 0x7FFFFFFF

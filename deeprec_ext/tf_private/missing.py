@@ -30,6 +30,8 @@ _DEFINED = {
     "TF_ImportGraphDefResultsReturnOutputs",
     "tensorflow.python.framework.c_api_util": "ScopedTFImportGraphDefOptions ScopedTFImportGraphDefResults tf_buffer",
     "tensorflow.python.framework.op_def_registry": "get",
+    "tensorflow.python.framework.ops": "get_stats_for_node_def",
+    "tensorflow.python.profiler.internal": "flops_registry",
     "tensorflow.python.lib.io._pywrap_record_io": "RandomRecordReader",
     "tensorflow.python.ops.resource_variable_ops": "ResourceVariable.assign_add ResourceVariable.assign_sub",
     "tensorflow.python.training.monitored_session": "MonitoredTrainingSession _MonitoredSession",

@@ -1,14 +1,24 @@
-"""What TensorFlow's profiler counts of one operation; its public form counts whole graphs, initialisers of tables included."""
+"""What TensorFlow knows of an operation: its OpDef, and what its profiler counts of one.
+
+What is public tells no OpDef without a graph that has such a node, and counts whole graphs, initialisers of tables included.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework.node_def_pb2 import NodeDef
-from tensorflow.python.framework import ops
+from tensorflow.python.framework import op_def_registry, ops
 from tensorflow.python.profiler.internal import flops_registry  # noqa: F401  # its import fills the registry
+
+
+@lru_cache(maxsize=4096)
+def op_def(op: str) -> Any:
+    """The OpDef, or None for an op whose library is not loaded here."""
+    return op_def_registry.get(op)
 
 
 def flops(graph: tf.Graph, nodes: Iterable[NodeDef], batch_size: int) -> float:
