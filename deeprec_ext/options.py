@@ -199,6 +199,12 @@ class Settings:
         "auto",
         "Cut variables over slots, so that no PS has a large one alone: `auto` (those of 2 MB and more), `on` (of 128 "
         "kB and more), `off`. Holds for a job from its start: what is on the PS is not cut afterwards.", words=SWITCH)
+    lazy: str = option(
+        "off",
+        "Optimizers that write every row of a table in each step (Adam, RMSProp, momentum; of Keras Ftrl too) write the rows "
+        "of the batch alone, as LazyAdam does: `on` or `off`. Other rows keep their values and moments meanwhile, so the model "
+        "is another one than the plain optimizer's; copies before a change and backups are of rows then.",
+        words=("off", "on"))
     peer_backup: str = option(
         "auto", "Backups of every slot in another PS's memory, or, with a single PS, a trainer's: `auto` (on) or `off`.",
         words=SWITCH)

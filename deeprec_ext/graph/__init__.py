@@ -12,6 +12,7 @@ from deeprec_ext.graph.checks import check
 from deeprec_ext.graph.context import Context, Report, Rewritten
 from deeprec_ext.graph.describing import describe
 from deeprec_ext.graph.index import GraphIndex
+from deeprec_ext.graph.lazy import make_lazy
 from deeprec_ext.graph.naming import name_devices
 from deeprec_ext.graph.overwriting import ASSIGNMENTS, Model, Overwrite, model_of, overwriting
 from deeprec_ext.graph.partitioning import Partitioning, Partitions, divided_of, partition
@@ -46,6 +47,7 @@ __all__ = [
     "describe",
     "divided_of",
     "feeds",
+    "make_lazy",
     "model_of",
     "name_devices",
     "overwriting",

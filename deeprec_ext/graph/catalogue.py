@@ -104,8 +104,8 @@ def _warnings(facts: dict[str, _Facts]) -> list[str]:
             "every row of these tables and slots is written in each step, by an optimizer like Adam, or since the loss reads "
             f"the whole table (an l2_loss of it): {named}; "
             f"{_megabytes(sum(f.bytes for f in tables))} are copied while training pauses. "
-            "Use a lazy Adam or Adagrad, and regularise the rows that were looked up: what is updated by rows is copied before "
-            "the pause"
+            "Use a lazy Adam or Adagrad, or run with --setting lazy=on, and regularise the rows that were looked up: what is "
+            "updated by rows is copied before the pause"
         )
     return found
 

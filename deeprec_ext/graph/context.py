@@ -27,6 +27,9 @@ class Context:
     cut: str = "auto"
     """Cut variables over slots: auto (large ones), on (whatever has rows to cut), off."""
 
+    lazy: str = "off"
+    """Optimizers write the rows of a batch alone: on, off."""
+
     cut_by_chief: frozenset[str] | None = None
     """Those that the chief has cut: these and no others; None: it has not said."""
 

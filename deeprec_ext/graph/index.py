@@ -146,6 +146,17 @@ class GraphIndex:
         self._inputs[node.name][number] = tensor
         self._note(node, number, tensor)
 
+    def keep_controls(self, node: NodeDef, kept: Collection[str]) -> None:
+        """Drops all control inputs but these (`^op`)."""
+        inputs = [tensor for tensor in self._inputs[node.name] if tensor[0] != "^" or tensor in kept]
+        for number in range(len(node.input)):
+            self._forget(node, number)
+        del node.input[:]
+        node.input.extend(inputs)
+        self._inputs[node.name] = inputs
+        for number, tensor in enumerate(inputs):
+            self._note(node, number, tensor)
+
     def replace(self, node: NodeDef, op: str, device: str, inputs: Collection[str], **attributes: Any) -> None:
         """Makes another op of a node; name and consumers stay."""
         for number in range(len(node.input)):

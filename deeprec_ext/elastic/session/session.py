@@ -78,6 +78,10 @@ def _partitioning(host: SessionHost) -> passes.Partitioning:
     return passes.Partitioning(len(context.slot_map or ()), context.cut, context.cut_by_chief)
 
 
+def _is_lazy(host: SessionHost) -> bool:
+    return host.wanted().context.lazy == "on"
+
+
 def _end_input(pool: SessionPool, feeding: Feeding | None) -> None:
     if feeding is not None:
         feeding.close()  # or an iterator that waits for data could not be destroyed
@@ -104,7 +108,7 @@ class ElasticSession(DivertedSession):
         self._host = host
         self._generation = host.generation if host is not None else 0
         self._user = (
-            UserGraph(self.graph, host.refused, host.names, partial(_partitioning, host))
+            UserGraph(self.graph, host.refused, host.names, partial(_partitioning, host), partial(_is_lazy, host))
             if host is not None
             else UserGraph(self.graph)
         )

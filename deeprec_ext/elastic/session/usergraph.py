@@ -71,6 +71,7 @@ class Exported:
     """What was cut in `definition`."""
     cut: tuple[int, str] | None = None
     """Slots, and the setting by which it was."""
+    lazy: bool = False
     model: passes.Model | None = None
     """Once it was asked for."""
 
@@ -81,13 +82,15 @@ class UserGraph:
     refused: is told why it cannot be made elastic, before RefusedError is raised; None: it need not be.
     names: what its devices mean; None: nothing, it is run on the spot.
     partitioning: asked, each time the graph is exported, how its variables are to be cut over slots; None: not at all.
+    lazy: asked whether optimizers are to write the rows of a batch alone.
     """
 
     def __init__(
         self, graph: tf.Graph, refused: Callable[[str], None] | None = None, names: Callable[[], Names] | None = None,
-        partitioning: Callable[[], passes.Partitioning] | None = None,
+        partitioning: Callable[[], passes.Partitioning] | None = None, lazy: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self.graph, self._refused, self._names, self._partitioning = graph, refused, names, partitioning
+        self._lazy = lazy
         self._lock, self._counting = threading.RLock(), threading.Lock()
         self._facts: dict[Signature, Facts] = {}
         self._uses: OrderedDict[Signature, int] = OrderedDict()
@@ -103,12 +106,13 @@ class UserGraph:
             shared: Exported | None = getattr(self.graph, "_deeprec_ext_exported", None)  # by an earlier session on it
             partitioning = self._partitioning() if self._partitioning is not None else None
             cut = (partitioning.slots, partitioning.mode) if partitioning is not None else None
-            if shared is None or shared.version != self.graph.version or shared.cut != cut:
-                shared = self.graph._deeprec_ext_exported = self._export(partitioning)
+            lazy = self._lazy()
+            if shared is None or (shared.version, shared.cut, shared.lazy) != (self.graph.version, cut, lazy):
+                shared = self.graph._deeprec_ext_exported = self._export(partitioning, lazy)
             self.known, self._facts = shared, {}
             return shared
 
-    def _export(self, partitioning: passes.Partitioning | None) -> Exported:
+    def _export(self, partitioning: passes.Partitioning | None, lazy: bool) -> Exported:
         version = self.graph.version
         definition = self.graph.as_graph_def()
         cuts, index = passes.Partitions(), None
@@ -119,6 +123,8 @@ class UserGraph:
                     passes.name_devices(definition, self._names())
                 passes.check(definition)
                 index = passes.GraphIndex(definition)
+                if lazy:
+                    passes.make_lazy(index)
                 if partitioning is not None:
                     divided = passes.divided_of(passes.saved_names(self.graph).names)
                     cuts = passes.partition(index, dataclasses.replace(partitioning, divided=divided))
@@ -127,7 +133,7 @@ class UserGraph:
                 self._refused(str(error))
                 raise
         cut = (partitioning.slots, partitioning.mode) if partitioning is not None else None
-        return Exported(version, definition, index or passes.GraphIndex(definition), feeds, cuts, cut)
+        return Exported(version, definition, index or passes.GraphIndex(definition), feeds, cuts, cut, lazy)
 
     def facts_of(self, signature: Signature) -> Facts:
         exported = self.exported()

@@ -41,6 +41,7 @@ class ClusterState:
         self.member, self.target = member, target
         self._address, self._moved, self._waits = address, moved, waits
         self.dedup = self.cut = "auto"
+        self.lazy = "off"
         self.view: ClusterView | None = None
         self.names: dict[int, str] = {}
         """Of the PS by task, of all that there were."""
@@ -128,6 +129,7 @@ class ClusterState:
             dedup=self.dedup,
             worker_device=f"/job:{job}/task:{index}",
             cut=self.cut,
+            lazy=self.lazy,
             cut_by_chief=view.cut if view.live else None,
         )
         return Wanted(

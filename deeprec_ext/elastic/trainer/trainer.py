@@ -333,6 +333,7 @@ class Trainer:
         self.has_evaluator = reply.has_evaluator
         self._cluster.dedup = reply.settings.dedup or "auto"
         self._cluster.cut = reply.settings.cut or "auto"
+        self._cluster.lazy = reply.settings.lazy or "off"
         self._cluster.registered(reply.tracked, frozenset(reply.view.marked_slots))
         self._set_view(ClusterView.from_proto(reply.view))
         self.declaring.registered(reply)

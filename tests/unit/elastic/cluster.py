@@ -72,6 +72,7 @@ class FakeHost:
     gone = False
     chief = True
     model_lives = False
+    lazy = "off"
 
     def __init__(self, cluster: LocalCluster, view: ClusterView) -> None:
         self.cluster, self.gate, self.runner = cluster, Gate(), Runner()
@@ -100,7 +101,11 @@ class FakeHost:
 
     def make(self, view: ClusterView, tracked: Mapping[str, str] | None = None) -> Wanted:
         context = passes.Context(
-            slot_map=view.slot_map, tracked=tracked or {}, worker_device="/job:chief/task:0", dedup="off"
+            slot_map=view.slot_map,
+            tracked=tracked or {},
+            worker_device="/job:chief/task:0",
+            dedup="off",
+            lazy=self.lazy,
         )
         member = ("chief", 0, self.cluster.trainer)
         return Wanted(
