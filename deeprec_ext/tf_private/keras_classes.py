@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from deeprec_ext.tf_private.wrapping import wrap
 
 _APPLIES = {"_BaseOptimizer": "apply_gradients", "OptimizerV2": "apply_gradients", "BaseOptimizer": "apply"}
 """Base classes of optimizers: Keras 2's new and old, Keras 3's, and what all their steps go through."""
+
+MAKES = {"train": "make_train_function", "test": "make_test_function", "predict": "make_predict_function"}
+"""Methods of `Model` that make what it calls for each batch."""
+
 
 
 def optimizers(module: Any) -> Iterator[tuple[Any, str]]:
@@ -19,8 +24,42 @@ def optimizers(module: Any) -> Iterator[tuple[Any, str]]:
             yield kind, method
 
 
-def wrap_fit(module: Any, around: Callable[..., Any]) -> None:
-    wrap(module.Model, "fit", around)
+def wrap_model(module: Any, name: str, around: Callable[..., Any]) -> None:
+    """A method of `Model`."""
+    wrap(module.Model, name, around)
+
+
+COUNTERS = {"train": "_train_counter", "test": "_test_counter", "predict": "_predict_counter"}
+"""Attributes of a model: its batches, in this process."""
+
+
+def counter(model: Any, kind: str) -> Any:
+    return getattr(model, COUNTERS[kind])
+
+
+def steps_per_execution(model: Any) -> int:
+    variable = model._steps_per_execution
+    return int(variable.numpy()) if variable is not None else 1
+
+
+@contextlib.contextmanager
+def without_xla(model: Any, optimizers: Sequence[Any]) -> Iterator[None]:
+    """Its compiled pieces nobody could place."""
+    held = [one for one in optimizers if getattr(one, "jit_compile", False)]
+    compiled, model._jit_compile = getattr(model, "_jit_compile", None), False
+    for one in held:
+        one.jit_compile = False
+    try:
+        yield
+    finally:
+        model._jit_compile = compiled
+        for one in held:
+            one.jit_compile = True
+
+
+def unwrapped(variable: Any) -> Any:
+    """The variable of TensorFlow: Keras wraps it for mixed precision."""
+    return getattr(variable, "_variable", variable)
 
 
 def wrap_fit_of_3(module: Any, around: Callable[..., Any]) -> None:

@@ -61,7 +61,7 @@ def test_a_model_without_a_device_setter_is_told_and_strict_ends_it(begin, tmp_p
     ("way", "remedy"),
     [
         ("ignores TF_CONFIG", "MonitoredTrainingSession(master=server.target"), ("no master", "TF_CONFIG"),
-        ("keras", "model_to_estimator"), ("eager", "tf.estimator"),
+        ("keras", "model_to_estimator"), ("eager", "train_step"),
     ],
 )  # fmt: skip
 def test_a_script_that_trains_on_this_machine_alone_is_told_while_it_does(begin, tmp_path, way, remedy):
@@ -131,7 +131,9 @@ def test_an_estimator_without_a_directory_shares_one_with_its_evaluator(begin, t
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_fit_without_a_graph_is_refused_before_it_trains(begin, tmp_path):
+def test_fit_that_runs_eagerly_is_refused_before_it_trains(begin, tmp_path):
     job = begun(begin, tmp_path, "fit")
     assert job.end() == 2, job.output
-    assert "Model.fit trains eagerly" in job.summary()["reason"] and "the script has ended" not in job.log("chief-0")
+    assert "run_eagerly=True runs each op by itself" in job.summary()[
+        "reason"
+    ] and "the script has ended" not in job.log("chief-0")

@@ -1,6 +1,7 @@
 """What in a script would train or evaluate beside the PS: refused by name, watched, or given what it lacks.
 
-- `tf.compat.v1.train.Supervisor`, a raw session on the server's target and Keras' eager `fit` are refused;
+- `tf.compat.v1.train.Supervisor` and a raw session on the server's target are refused;
+- Keras' `fit` gets the PS (`deeprec_ext.keras`);
 - sessions on the spot, Keras in a graph and eager updates are watched (`plain`);
 - an Estimator without a model directory gets one that all processes share, where there is a run directory.
 """
@@ -13,7 +14,6 @@ import os
 import re
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -76,22 +76,13 @@ def keras_optimizers_imported(module: Any) -> None:
 
 
 def keras_imported(module: Any) -> None:
-    """One of `imports.KERAS_MODELS`: eager `fit` would train on this machine alone, unnoticed."""
+    """One of `imports.KERAS_MODELS`: what its models make steps with is made for parameter servers."""
     trainer = process.trainer()
     if trainer is None or trainer.identity.role == "evaluator" or seen(module):
         return
+    from deeprec_ext.keras import entry  # above this package, and only where a script has Keras
 
-    def refuse_eager(fit: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-        if tf.executing_eagerly() and threading.current_thread() is threading.main_thread():
-            reason = (
-                "Model.fit trains eagerly and cannot be made elastic: wrap the model with "
-                "tf.keras.estimator.model_to_estimator and call tf.estimator.train_and_evaluate"
-            )
-            trainer.refused(reason)
-            raise RefusedError(reason)
-        return fit(model, *args, **kwargs)
-
-    keras_classes.wrap_fit(module, refuse_eager)
+    entry.install(module, trainer)
 
 
 def keras3_imported(module: Any) -> None:

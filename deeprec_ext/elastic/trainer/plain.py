@@ -43,12 +43,15 @@ SESSION = (
     "is_chief=is_chief)`; an Estimator reads TF_CONFIG when its config is `tf.estimator.RunConfig()`",
 )
 KERAS = (
-    "the script trains with Keras on this machine, not on the PS",
-    "wrap the model with `tf.keras.estimator.model_to_estimator` and call `tf.estimator.train_and_evaluate`",
+    "the script trains with Keras in a graph on this machine, not on the PS",
+    "leave out `disable_eager_execution()` and `disable_v2_behavior()`: `Model.fit` then trains on the PS; or wrap the model "
+    "with `tf.keras.estimator.model_to_estimator` and call `tf.estimator.train_and_evaluate`",
 )
 EAGER = (
-    "the script trains in eager TensorFlow 2 on this machine, not on the PS, and that cannot be made elastic",
-    "train with tf.estimator, tf.compat.v1.train.MonitoredTrainingSession or tf.keras.estimator.model_to_estimator",
+    "the script trains in eager TensorFlow 2, in a loop of its own, on this machine and not on the PS, and that cannot be made "
+    "elastic",
+    "put what the loop does with its GradientTape into `train_step` of a keras.Model and call `fit`; or train with "
+    "tf.estimator or tf.compat.v1.train.MonitoredTrainingSession",
 )
 RAW = (
     "tf.compat.v1.Session(server.target) cannot be made elastic, since nothing tells of its steps and nobody restores what is "

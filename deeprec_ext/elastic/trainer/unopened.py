@@ -9,8 +9,8 @@ from deeprec_ext.layout import Facts, facts_of_command
 
 NO_SESSION = "the script ended without opening a session on the parameter servers"
 GENERAL = (
-    "train with tf.estimator, tf.compat.v1.train.MonitoredTrainingSession or tf.keras.estimator.model_to_estimator; eager "
-    "TensorFlow 2 training cannot be made elastic"
+    "train with Keras's Model.fit, tf.estimator or tf.compat.v1.train.MonitoredTrainingSession; a loop of eager TensorFlow 2 "
+    "with a GradientTape of its own cannot be made elastic: put it into train_step of a keras.Model"
 )
 LOCAL = "its session was on this machine: pass master=server.target to tf.compat.v1.train.MonitoredTrainingSession"
 _TRAINERS = ("chief", "master", "worker")

@@ -71,7 +71,7 @@ def session_of_its_own():
 
 if way == "fit":
     model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(4,))])
-    model.compile(optimizer="sgd", loss="mse")
+    model.compile(optimizer="sgd", loss="mse", run_eagerly=True)
     model.fit(np.ones((64, 4), np.float32), np.ones((64, 1), np.float32), batch_size=8, verbose=0)
 elif way == "eager":
     weights = tf.Variable(tf.zeros([4, 1]))

@@ -19,7 +19,7 @@ import deeprec_ext
 
 PACKAGE = Path(deeprec_ext.__file__).parent
 ROOM = PACKAGE / "tf_private"
-TRAINING = ("elastic", "graph", "data", "hooks", "estimator.py", "autoload.py")
+TRAINING = ("elastic", "graph", "data", "hooks", "keras", "estimator.py", "autoload.py")
 """Where objects of TensorFlow are."""
 
 PATHS = re.compile(r"(tensorflow|tensorflow_estimator)\.python|tensorflow\._api|keras\.src")

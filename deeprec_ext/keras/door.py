@@ -1,0 +1,124 @@
+"""What `fit`, `evaluate` and `predict` of a process run on parameter servers: its models, one graph, one session."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from deeprec_ext.errors import RefusedError
+from deeprec_ext.keras import ownership
+from deeprec_ext.keras.captured import capture
+from deeprec_ext.keras.opening import StepSession
+from deeprec_ext.keras.stepgraph import Imported, StepGraph
+from deeprec_ext.keras.windows import Windows
+
+
+class Door:
+    """Args:
+    open_session: makes a session on a graph; given the records of a step, where they are known.
+    slots: how many the job has.
+    chief: whether what this process writes into a variable is written into the model.
+    generation: what is of this generation of Keras alone (`keras2`).
+    refused: is told why a step cannot be elastic, before RefusedError is raised.
+    discarded: is told of variables that a process which is not the chief has written.
+    """
+
+    def __init__(
+        self, open_session: Callable[[tf.Graph, int | None], StepSession], slots: int, chief: bool, generation: Any,
+        refused: Callable[[str], None], discarded: Callable[[Sequence[str]], None] = lambda names: None,
+    ) -> None:  # fmt: skip
+        self._open_session, self._chief = open_session, chief
+        self._refused, self._discarded = refused, discarded
+        self.generation = generation
+        self.steps = StepGraph(slots)
+        self.windows = Windows(self._read)
+        self.lock = threading.RLock()
+        self._session: StepSession | None = None
+        self._opened_with = 0  # variables in the graph when the session was opened
+
+    def trains(self, model: Any) -> bool:
+        """Whether some of the model is on PS."""
+        return any(ownership.key(one) in self.steps.shared for one in self.generation.weights(model))
+
+    def prepare(self, model: Any, kind: str, spec: Any, examples: int | None) -> Imported:
+        """Traces a step and makes it ready to run.
+
+        Args:
+          kind: "train", "test" or "predict".
+          spec: of a batch.
+          examples: records of a batch, if known.
+        """
+        generation = self.generation
+        with self.lock, self.windows.silence(), generation.traceable(model):
+            try:
+                captured = capture(generation.step(model, kind), spec, lambda: generation.optimizer_variables(model))
+            except RefusedError as error:
+                self._refused(str(error))
+                raise
+            state = generation.optimizer_variables(model)
+            imported = self.steps.add(
+                captured, generation.weights(model), state, generation.counters(model), kind, kind == "train"
+            )
+            for shared in self.steps.shared.values():
+                self.windows.open_remote(shared.variable)
+            for variable, _ in imported.given:
+                self.windows.open_local(variable)
+            if self._opened_with != len(self.steps.shared):
+                self._open(examples)
+        return imported
+
+    def run(self, imported: Imported, batch: Sequence[np.ndarray], *, train: bool) -> Any:
+        """One step on one batch; its results as Keras's step gives them."""
+        self._pass_on()
+        assert self._session is not None
+        feeds = dict(zip(imported.feeds, batch))
+        feeds.update((value, self.windows.local_value(variable)) for variable, value in imported.given)
+        fetches = [*imported.outputs, *(tensor for _, tensor in imported.taken), imported.done]
+        results = (self._session.train if train else self._session.run)(fetches, feeds)
+        count = len(imported.outputs)
+        for (variable, _), value in zip(imported.taken, results[count:]):
+            self.windows.set_local(variable, value)
+        if train:
+            self.windows.trained()
+        return imported.captured.pack(results[:count])
+
+    @property
+    def should_stop(self) -> bool:
+        return self._session is not None and self._session.should_stop
+
+    def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _open(self, examples: int | None) -> None:
+        """Anew where variables have come: they are initialised, or waited for, when a session is made."""
+        self.close()
+        self._session = self._open_session(self.steps.graph, examples)
+        self._opened_with = len(self.steps.shared)
+        self.windows.trained()  # what is there is what counts
+
+    def _pass_on(self) -> None:
+        """What the script has written into variables of the model."""
+        written = self.windows.take_written()
+        if not written:
+            return
+        if not self._chief:
+            self.windows.trained()
+            self._discarded([variable.name for variable, _ in written])
+            return
+        assert self._session is not None
+        shared = [self.steps.shared[ownership.key(variable)] for variable, _ in written]
+        self._session.run([one.write for one in shared], {one.value: value for one, (_, value) in zip(shared, written)})
+
+    def _read(self, variables: Sequence[Any]) -> Sequence[np.ndarray]:
+        with self.lock:
+            if self._session is None:
+                raise RuntimeError(
+                    f"{variables[0].name} is on parameter servers, and this process has left them: read it before"
+                )
+            return self._session.run([self.steps.shared[ownership.key(one)].read for one in variables], {})

@@ -1,0 +1,123 @@
+"""Keras is imported in a trainer of an elastic job: its models step on parameter servers from now on."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from deeprec_ext import env
+from deeprec_ext.errors import RefusedError
+from deeprec_ext.keras import keras2
+from deeprec_ext.keras.door import Door
+from deeprec_ext.keras.opening import Monitored
+from deeprec_ext.keras.stepping import Steps
+from deeprec_ext.tf_private import keras_classes
+from deeprec_ext.units import few
+
+log = logging.getLogger("deeprec_ext")
+
+WRITERS = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore")
+"""Callbacks that write files: the chief's do, others' would write over them."""
+
+
+def install(module: Any, trainer: Any) -> Door:
+    """
+    Args:
+      module: `keras.src.engine.training`.
+      trainer: of this process (`elastic.trainer.trainer.Trainer`).
+    """
+    directory = os.path.join(run, "model") if (run := env.workdir()) else None
+
+    def discarded(names: Sequence[str]) -> None:
+        trainer.notice(
+            "worker-writes", f"a worker writes into variables of the model ({few(sorted(names), 3)}); that was left out",
+            "set or load weights in every process: the chief's count", mended=True,
+        )  # fmt: skip
+
+    door = Door(
+        lambda graph, examples: Monitored(trainer, graph, directory, examples),
+        env.slots(), trainer.chief, keras2, trainer.refused, discarded,
+    )  # fmt: skip
+    atexit.register(_end, door)
+    patch(module, door, trainer)
+    return door
+
+
+def patch(module: Any, door: Door, trainer: Any) -> None:
+    """Replaces what makes the functions that Keras calls for each batch, and nothing of its loop."""
+    strategy = tf.distribute.get_strategy()
+
+    def make(kind: str) -> Callable[..., Any]:
+        def made(original: Callable[..., Any], model: Any, force: bool = False) -> Any:
+            if not tf.executing_eagerly() or not (kind == "train" or door.trains(model)):
+                return original(model, force)
+            present = getattr(model, f"{kind}_function")
+            if not isinstance(present, Steps) or force:
+                setattr(model, f"{kind}_function", Steps(door, model, kind))
+            return getattr(model, f"{kind}_function")
+
+        return made
+
+    def fit(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        if tf.executing_eagerly():
+            if reason := keras2.refusal(model, makes, strategy):
+                trainer.refused(reason)
+                raise RefusedError(reason)
+            if not trainer.chief and kwargs.get("callbacks"):
+                kwargs["callbacks"] = _of_a_worker(kwargs["callbacks"])
+        return original(model, *args, **kwargs)
+
+    def evaluate(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        results = original(model, *args, **kwargs)
+        if trainer.chief and door.trains(model):
+            trainer.report_metrics(_named(model, results), trainer.clock.global_step)
+        return results
+
+    def save(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        if trainer.chief or not door.trains(model):
+            return original(model, *args, **kwargs)
+        log.info("%s is not saved here: all processes would write the same file, and the chief does", model.name)
+        return None
+
+    for kind, name in keras_classes.MAKES.items():
+        keras_classes.wrap_model(module, name, make(kind))
+    makes = {name: getattr(module.Model, name) for name in keras_classes.MAKES.values()}
+    keras_classes.wrap_model(module, "fit", fit)
+    keras_classes.wrap_model(module, "evaluate", evaluate)
+    for name in ("save", "save_weights"):
+        keras_classes.wrap_model(module, name, save)
+
+
+def _of_a_worker(callbacks: Any) -> Any:
+    """Without those that write files, where they are a list; a CallbackList is the script's own affair."""
+    if not isinstance(callbacks, (list, tuple)):
+        callbacks = [callbacks]
+    left_out = sorted({type(one).__name__ for one in callbacks if _writes(one)})
+    if left_out:
+        log.info("%s: the chief's alone, it writes files", few(left_out, 4))
+    return [one for one in callbacks if not _writes(one)]
+
+
+def _writes(callback: Any) -> bool:
+    return any(kind.__name__ in WRITERS and kind.__module__.startswith("keras") for kind in type(callback).__mro__)
+
+
+def _named(model: Any, results: Any) -> dict[str, float]:
+    """The numbers of an evaluation, whichever way it gives them."""
+    if not isinstance(results, dict):
+        results = dict(zip(model.metrics_names, results if isinstance(results, (list, tuple)) else [results]))
+    return {name: float(value) for name, value in results.items() if np.ndim(value) == 0}
+
+
+def _end(door: Door) -> None:
+    """The script has ended: the session's hooks are told, as where a MonitoredSession is left."""
+    try:
+        door.close()
+    except (tf.errors.OpError, RuntimeError) as error:
+        log.info("the session of Keras ended with %s: %s", type(error).__name__, str(error)[:200])

@@ -1,0 +1,206 @@
+"""The graph on slots in which captured steps are run: one of a process, which grows with what the script asks for.
+
+A variable of the model is a variable of TensorFlow 1 here, on its slot, that begins with the value which Keras's own has in the
+chief. What belongs to the process is given to each run and taken back from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from deeprec_ext.graph import GraphIndex
+from deeprec_ext.graph.writes import find_writes
+from deeprec_ext.keras import ownership
+from deeprec_ext.keras.captured import Captured
+from deeprec_ext.keras.given import fix, give
+from deeprec_ext.keras.lean import make_lean
+from deeprec_ext.keras.placing import HERE, place, uses
+from deeprec_ext.tf_private.eager import raw_value
+
+v1 = tf.compat.v1
+
+_GENERATES = ("Rng", "Stateful")
+"""How ops begin that draw from a random generator whose handle they take."""
+
+
+class GrowingGraph(tf.Graph):
+    """MonitoredSession finalizes the graph that it trains; evaluation adds to this one later."""
+
+    def finalize(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A variable on a PS."""
+
+    variable: Any
+    """Keras's."""
+    here: Any
+    """In the graph."""
+    read: Any
+    value: Any
+    """Placeholder, for `write`."""
+    write: Any
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A captured step in the graph."""
+
+    captured: Captured
+    feeds: Sequence[Any]
+    """Placeholders of the batch."""
+    given: Sequence[tuple[Any, Any]]
+    """Variable of the process, placeholder of its value."""
+    taken: Sequence[tuple[Any, Any]]
+    """Variable of the process, tensor of its value after the step."""
+    outputs: Sequence[Any]
+    done: Any
+    """What has to run besides."""
+
+
+class StepGraph:
+    """Args:
+    slots: how many the job has.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.graph = GrowingGraph()
+        self.shared: dict[int, Shared] = {}
+        self._slots = ownership.Slots(slots)
+        self.step: Any = None
+        """The global step: counts the training steps of all workers, whichever model and optimizer they are of."""
+
+    def add(
+        self, captured: Captured, weights: Sequence[Any], optimizers: Sequence[Any], counters: Sequence[Any], name: str,
+        trains: bool,
+    ) -> Imported:  # fmt: skip
+        """
+        Args:
+          weights: of the model, in their order; each gets its place, whether the step uses it or not.
+          optimizers: their variables.
+          counters: of batches, in this process.
+          name: of the step, as its ops are called.
+          trains: it is a training step, which counts.
+        """
+        index = GraphIndex(captured.definition)
+        targets = make_lean(index, captured.outputs, captured.targets)
+        remote, local = self._divide(index, captured, weights, optimizers, counters)
+        state = {ownership.key(one) for one in optimizers if one.shape.rank}
+        with self.graph.as_default():
+            self._make([*weights, *remote.values()], weights)
+            if self.step is None:
+                self.step = _global_step(optimizers, self._slots)
+            homes = {inside: self._device(variable) for inside, variable in remote.items()}
+            place(
+                index, homes, [inside for inside, variable in remote.items() if ownership.key(variable) in state],
+                [inside for inside, variable in captured.variables.items() if variable.shape.rank == 0],
+                {one.split(":")[0] for one in captured.outputs},
+            )  # fmt: skip
+            with tf.name_scope(name):
+                return self._import(index, captured, targets, remote, local, trains)
+
+    def _divide(
+        self, index: GraphIndex, captured: Captured, weights: Sequence[Any], optimizers: Sequence[Any],
+        counters: Sequence[Any],
+    ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+        """Placeholder of a handle -> variable: those on PS, those of the process. Places the former."""
+        writes = find_writes(index, captured.variables)
+        keys = [{ownership.key(one) for one in some} for some in (weights, optimizers, counters)]
+        known = ownership.Known(*keys)
+        remote: dict[str, Any] = {}
+        local: dict[str, Any] = {}
+        for inside, variable in captured.variables.items():
+            ops = {write.node.op for write in writes if inside in write.variables}
+            generates = any(index.nodes[one].op.startswith(_GENERATES) for one in uses(index, inside).takers)
+            written = ownership.Written(bool(ops), ops == {"AssignVariableOp"}, generates)
+            here = ownership.is_local(variable, known, written) and ownership.key(variable) not in self.shared
+            (local if here else remote)[inside] = variable
+        state = known.state
+        self._slots.weights([*weights, *(one for one in remote.values() if ownership.key(one) not in state)])
+        beside: dict[int, list[Any]] = {}
+        for write in writes:
+            of_write = [captured.variables[inside] for inside in write.variables]
+            for one in of_write:
+                beside.setdefault(ownership.key(one), []).extend(other for other in of_write if other is not one)
+        self._slots.state(list(remote.values()), lambda one: beside.get(ownership.key(one), ()))
+        return remote, local
+
+    def _device(self, variable: Any) -> str:
+        return f"/job:ps/task:{self._slots.known(variable)}"
+
+    def _make(self, variables: Sequence[Any], weights: Collection[Any]) -> None:
+        trainable = {ownership.key(one) for one in weights if one.trainable}
+        for variable in variables:
+            if ownership.key(variable) not in self.shared:
+                made = _make(variable, self._device(variable), ownership.key(variable) in trainable)
+                self.shared[ownership.key(variable)] = made
+
+    def _import(
+        self, index: GraphIndex, captured: Captured, targets: Sequence[str], remote: dict[str, Any],
+        local: dict[str, Any], trains: bool,
+    ) -> Imported:  # fmt: skip
+        scope = self.graph.unique_name("own", mark_as_used=True) + "/"
+        given = give(index, local, targets, scope)
+        fix(index, captured.constants)
+        tensors = [*captured.outputs, *(name + ":0" for name, _, _ in captured.feeds)]
+        tensors += [name + ":0" for one in given for name in (one.value, one.after) if name]
+        wanted = list(dict.fromkeys((*tensors, *targets)))
+        found = v1.import_graph_def(
+            index.definition, name="step", return_elements=wanted,
+            input_map=_taken(index, {inside: self.shared[ownership.key(one)].here.handle for inside, one in remote.items()}),
+        )  # fmt: skip
+        by_name = dict(zip(wanted, found))
+        besides = [by_name[name] for name in targets]
+        if trains:
+            besides.append(self.step.assign_add(1, read_value=False))
+        return Imported(
+            captured,
+            [by_name[name + ":0"] for name, _, _ in captured.feeds],
+            [(one.variable, by_name[one.value + ":0"]) for one in given],
+            [(one.variable, by_name[one.after + ":0"]) for one in given if one.after],
+            [by_name[name] for name in captured.outputs],
+            tf.group(*besides, name="done"),  # one fetch for all, and one message from each PS
+        )
+
+
+def _taken(index: GraphIndex, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Without those that no op takes: TensorFlow refuses them."""
+    return {name: tensor for name, tensor in inputs.items() if index.consumers(name)}
+
+
+def _make(variable: Any, device: str, trainable: bool) -> Shared:
+    keys = v1.GraphKeys
+    collections = [keys.GLOBAL_VARIABLES, *([keys.TRAINABLE_VARIABLES] if trainable else [])]
+
+    name = ownership.plain_name(variable)
+    with tf.device(HERE):  # the script's own process has it
+        begin = tf.numpy_function(lambda: np.asarray(raw_value(variable)), [], variable.dtype, name=name + "/Begin")
+        begin.set_shape(variable.shape)
+        value = v1.placeholder(variable.dtype, variable.shape, name=name + "/Written")
+    with tf.device(device):
+        here = v1.Variable(begin, trainable=trainable, collections=collections, name=name, use_resource=True)
+        read = here.read_value()
+        write = tf.raw_ops.AssignVariableOp(resource=here.handle, value=value)
+    return Shared(variable, here, read, value, write)
+
+
+def _global_step(optimizers: Sequence[Any], slots: ownership.Slots) -> Any:
+    """Begins where the optimizer is: a model that was loaded goes on."""
+    keys = v1.GraphKeys
+    counts = [
+        one for one in optimizers
+        if one.dtype == tf.int64 and one.shape.rank == 0 and "iter" in one.name.rpartition("/")[2]
+    ]  # fmt: skip
+    begin = max((int(raw_value(one)) for one in counts), default=0)
+    with tf.device("/job:ps/task:0"):
+        return v1.Variable(
+            tf.constant(begin, tf.int64), trainable=False, name=keys.GLOBAL_STEP, use_resource=True,
+            collections=[keys.GLOBAL_VARIABLES, keys.GLOBAL_STEP],
+        )  # fmt: skip

@@ -1,0 +1,93 @@
+"""What Keras calls for each batch instead of its own `train_function`, `test_function` and `predict_function`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from deeprec_ext.keras.door import Door
+from deeprec_ext.keras.stepgraph import Imported
+
+SPECS_MAX = 8
+"""Kinds of batches for which a step is traced; after that the newest are used as they are."""
+
+
+class Steps:
+    """Of one model.
+
+    Args:
+      kind: "train", "test" or "predict".
+    """
+
+    def __init__(self, door: Door, model: Any, kind: str) -> None:
+        self._door, self._model, self._kind = door, model, kind
+        self._known: list[tuple[Any, Imported]] = []
+        self._last: tuple[Any, Imported] | None = None
+
+    def __call__(self, iterator: Any) -> Any:
+        """As many steps as the model makes per execution; what the last one gives.
+
+        Raises StopIteration, as Keras expects it, when there are no more batches.
+        """
+        outputs = None
+        for _ in range(self._door.generation.steps_per_execution(self._model)):
+            batch = next(iterator)
+            imported = self._step_of(iterator, batch)
+            leaves = tf.nest.flatten(batch, expand_composites=True)
+            values = [one.numpy() for one in leaves if tf.is_tensor(one)]
+            outputs = self._door.run(imported, values, train=self._kind == "train")
+            if self._kind == "train" and self._door.should_stop:
+                self._model.stop_training = True
+                break
+        return tf.nest.map_structure(tf.convert_to_tensor, outputs) if self._kind == "predict" else outputs
+
+    def _step_of(self, iterator: Any, batch: Any) -> Imported:
+        if self._last is not None and self._last[0] is iterator:
+            return self._last[1]
+        spec = getattr(iterator, "element_spec", None)
+        if spec is None:
+            spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
+        found = next((imported for known, imported in self._known if _fits(known, spec)), None)
+        if found is None:
+            spec = self._wider(spec)
+            found = self._door.prepare(self._model, self._kind, spec, _records(batch))
+            self._known = [*self._known[1 - SPECS_MAX :], (spec, found)]
+        self._last = iterator, found
+        return found
+
+    def _wider(self, spec: Any) -> Any:
+        """Of batches of many sizes not each gets a step of its own."""
+        for known, _ in reversed(self._known):
+            try:
+                return tf.nest.map_structure(_common, known, spec)
+            except (TypeError, ValueError):
+                continue
+        return spec
+
+
+def _fits(known: Any, spec: Any) -> bool:
+    try:
+        tf.nest.assert_same_structure(known, spec)
+    except (TypeError, ValueError):
+        return False
+    pairs = zip(tf.nest.flatten(known), tf.nest.flatten(spec))
+    return all(
+        one is other or (one is not None and other is not None and other.is_subtype_of(one)) for one, other in pairs
+    )
+
+
+def _common(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        if one is not other:
+            raise TypeError
+        return None
+    found = one.most_specific_common_supertype([other])
+    if found is None:
+        raise TypeError
+    return found
+
+
+def _records(batch: Any) -> int | None:
+    leaves = [one for one in tf.nest.flatten(batch) if tf.is_tensor(one) and one.shape.rank]
+    return int(leaves[0].shape[0]) if leaves and leaves[0].shape[0] is not None else None

@@ -1,0 +1,155 @@
+"""Keras's variables while their values are elsewhere: who looks at one gets the value, who writes one changes it for all.
+
+A weight or an optimizer's state lies on a PS; the variable that the script knows is a window on it. Reading it, in whatever way
+(`get_weights`, `save`, a callback's `layer.kernel.numpy()`), first brings the value here if steps have been made since; writing
+it (`set_weights`, `load_weights`) is passed on before the next step. A metric, a counter or a learning rate is this process's
+own: each run is given its value and gives back the new one, which is put into the variable when somebody looks. So a step costs
+nothing for values that nobody looks at, and a step that is repeated after the loss of a PS counts once in every metric.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from deeprec_ext.keras import ownership
+from deeprec_ext.tf_private import eager
+
+SMALL_BYTES = 1 << 20
+"""What is not larger is brought together with others that were asked for: one run for all."""
+
+
+class Windows:
+    """All of one process.
+
+    Args:
+      read: values on the PS of these variables.
+    """
+
+    def __init__(self, read: Callable[[Sequence[Any]], Sequence[np.ndarray]]) -> None:
+        self._read = read
+        self._lock = threading.RLock()
+        self._silent = threading.local()
+        self._remote: dict[int, _Remote] = {}
+        self._local: dict[int, _Local] = {}
+        self.steps = 0
+        """Runs that have trained; 0: what is here is what the model begins with."""
+
+    # -- which
+
+    def open_remote(self, variable: Any) -> None:
+        """Its value is on a PS from now on."""
+        if ownership.key(variable) not in self._remote:
+            self._remote[ownership.key(variable)] = _Remote(self, variable)
+
+    def open_local(self, variable: Any) -> None:
+        if ownership.key(variable) not in self._local:
+            self._local[ownership.key(variable)] = _Local(self, variable)
+
+    # -- what runs need and give
+
+    def local_value(self, variable: Any) -> np.ndarray:
+        return self._local[ownership.key(variable)].value()
+
+    def set_local(self, variable: Any, value: np.ndarray) -> None:
+        self._local[ownership.key(variable)].later(value)
+
+    def take_written(self) -> list[tuple[Any, np.ndarray]]:
+        """Variables of PS that were written here, with their values, once."""
+        with self._lock:
+            written = [one for one in self._remote.values() if one.written]
+            for one in written:
+                one.written = False
+            return [(one.variable, eager.raw_value(one.variable)) for one in written]
+
+    def trained(self) -> None:
+        """The values on the PS are others now."""
+        self.steps += 1
+
+    def silence(self) -> _Silence:
+        """Within, variables are what they are here: a step is traced, or a model begins with them."""
+        return _Silence(self._silent)
+
+    # -- for the windows
+
+    @property
+    def silent(self) -> bool:
+        return getattr(self._silent, "depth", 0) > 0
+
+    def bring(self, wanted: _Remote) -> None:
+        with self._lock:
+            if wanted.step == self.steps or wanted.written:
+                return
+            together = [wanted]
+            if wanted.small:
+                others = [one for one in self._remote.values() if one.small and one is not wanted]
+                together += [one for one in others if one.step != self.steps and not one.written]
+            step = self.steps
+            for one, value in zip(together, self._read([one.variable for one in together])):
+                eager.set_raw(one.variable, value)
+                one.step = step
+
+
+class _Silence:
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def __enter__(self) -> None:
+        self._state.depth = getattr(self._state, "depth", 0) + 1
+
+    def __exit__(self, *_: object) -> None:
+        self._state.depth -= 1
+
+
+class _Remote:
+    """A window on a PS."""
+
+    def __init__(self, windows: Windows, variable: Any) -> None:
+        self._windows, self.variable = windows, variable
+        self.small = bool(variable.shape.rank) and ownership.size(variable) <= SMALL_BYTES
+        self.step = windows.steps
+        """Runs that had trained when the value was brought."""
+        self.written = False
+        eager.watch(variable, self)
+
+    def looked_at(self) -> None:
+        if self.step != self._windows.steps and not self._windows.silent:
+            self._windows.bring(self)
+
+    def overwritten(self) -> None:
+        self.step = self._windows.steps
+
+    def changed(self) -> None:
+        self.written = True
+
+
+class _Local:
+    """A variable of this process, whose value may still be with the runs."""
+
+    def __init__(self, windows: Windows, variable: Any) -> None:
+        self._windows, self.variable = windows, variable
+        self._known: np.ndarray | None = None
+        self._pending = False
+        eager.watch(variable, self)
+
+    def value(self) -> np.ndarray:
+        if self._known is None:
+            self._known = eager.raw_value(self.variable)
+        return self._known
+
+    def later(self, value: np.ndarray) -> None:
+        self._known, self._pending = value, True
+
+    def looked_at(self) -> None:
+        if self._pending and not self._windows.silent:
+            self._pending = False
+            eager.set_raw(self.variable, self._known)
+
+    def overwritten(self) -> None:
+        self._pending = False
+
+    def changed(self) -> None:
+        self._known = None

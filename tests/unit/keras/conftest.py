@@ -1,0 +1,56 @@
+"""Keras as it is in a trainer of an elastic job, on a cluster in this process."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+
+from deeprec_ext.keras import entry
+from deeprec_ext.tf_private import keras_classes
+from tests.unit.elastic.cluster import FakeHost, LocalCluster
+from tests.unit.keras import models
+
+Model = tf.keras.Model
+
+
+@pytest.fixture
+def cluster():
+    return LocalCluster(2)
+
+
+@pytest.fixture
+def host(cluster):
+    return FakeHost(cluster, cluster.view(0, 1, 0, 1))
+
+
+@pytest.fixture
+def reported():
+    """What the AIMaster is told of evaluations."""
+    return []
+
+
+@pytest.fixture
+def elastic(host, reported):
+    """Makes it so, until the test ends, and gives the process's door."""
+    doors = []
+    originals = {
+        name: getattr(Model, name)
+        for name in (*keras_classes.MAKES.values(), "fit", "evaluate", "save", "save_weights")
+    }
+
+    def install(chief=True):
+        doors.append(models.door_of(host, chief=chief))
+        trainer = SimpleNamespace(
+            chief=chief, refused=host.refusals.append, clock=SimpleNamespace(global_step=0),
+            report_metrics=lambda metrics, step: reported.append(metrics),
+        )  # fmt: skip
+        entry.patch(SimpleNamespace(Model=Model), doors[-1], trainer)
+        return doors[-1]
+
+    yield install
+    for name, method in originals.items():
+        setattr(Model, name, method)
+    for door in doors:
+        door.close()

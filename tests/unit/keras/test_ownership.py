@@ -1,0 +1,91 @@
+"""Which variables lie on which slot: the same in every process, and an optimizer's state beside its weight."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from deeprec_ext.keras import keras2, ownership
+from tests.unit.keras import models
+
+keras = tf.keras
+nothing = ownership.Known((), (), ())
+READ, ADDED, SET = (ownership.Written(*words, False) for words in ((False, False), (True, False), (True, True)))
+
+
+def built(make, optimizer):
+    keras.backend.clear_session()
+    model = make()
+    model.compile(optimizer, "mse", metrics=["mae"])
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def placed(model, slots):
+    made = ownership.Slots(slots)
+    made.weights(keras2.weights(model))
+    made.state(keras2.optimizer_variables(model), lambda one: ())
+    return {
+        ownership.plain_name(one): made.known(one)
+        for one in (*keras2.weights(model), *keras2.optimizer_variables(model))
+    }
+
+
+def test_state_lies_beside_its_weight():
+    found = placed(built(models.wide_deep, keras.optimizers.Adam()), 4)
+    for name, slot in found.items():
+        if name.startswith("Adam/"):
+            assert slot == found[name.split("/", 2)[2]], name
+    assert len({found[f"table_{number}/embeddings"] for number in range(3)}) == 3, "the large ones apart"
+
+
+def test_processes_that_have_built_the_same_model_agree():
+    assert placed(built(models.wide_deep, "adam"), 3) == placed(built(models.wide_deep, "adam"), 3)
+
+
+def test_evaluating_first_changes_no_place():
+    model = built(models.wide_deep, "adagrad")
+    first = ownership.Slots(4)
+    first.weights(keras2.weights(model))
+    whole = placed(model, 4)
+    assert all(whole[ownership.plain_name(one)] == first.known(one) for one in keras2.weights(model))
+
+
+def test_metrics_are_no_weights():
+    model = built(models.batch_norm, "sgd")
+    names = [one.name for one in keras2.weights(model)]
+    assert len(names) == 8 and not any("mean_absolute" in name or name.startswith("total") for name in names)
+    metric = keras.metrics.AUC()
+    assert all(ownership.is_local(one, nothing, ADDED) for one in metric.variables)
+
+
+def test_a_process_owns_what_is_neither_a_weight_nor_an_optimizers():
+    rate, table = tf.Variable(0.1, trainable=False), tf.Variable([[0.1]], trainable=False)
+    assert all(ownership.is_local(one, nothing, written) for one in (rate, table) for written in (READ, ADDED, SET))
+    own, number = tf.Variable([[0.1]]), tf.Variable(0.1)
+    assert not ownership.is_local(own, nothing, ADDED), "trained, although the model does not list it"
+    assert ownership.is_local(own, nothing, SET), "the state of a recurrent layer"
+    assert not ownership.is_local(own, nothing, READ) and ownership.is_local(number, nothing, READ)
+
+
+def test_a_learning_rate_is_the_processes_own_and_a_count_of_steps_is_not():
+    rate, count = tf.Variable(0.1, trainable=False), tf.Variable(0, trainable=False)
+    known = ownership.Known((), {ownership.key(rate), ownership.key(count)}, ())
+    assert ownership.is_local(rate, known, READ) and not ownership.is_local(count, known, ADDED)
+
+
+def test_a_frozen_weight_is_a_weight_and_a_random_generator_of_a_layer_is_none():
+    frozen, generator = tf.Variable(0.1, trainable=False), tf.Variable([1, 2, 3], trainable=False)
+    known = ownership.Known({ownership.key(frozen), ownership.key(generator)}, (), ())
+    assert not ownership.is_local(frozen, known, READ)
+    assert ownership.is_local(generator, known, ownership.Written(True, False, True))
+
+
+def test_several_optimizers_of_a_model_are_found():
+    class Gan(keras.Model):
+        def compile(self, one, other):
+            super().compile()
+            self.one, self.others = one, {"more": [other]}
+
+    model = Gan()
+    model.compile(keras.optimizers.Adam(), keras.optimizers.legacy.SGD())
+    assert len(keras2.optimizers(model)) == 3, "Keras gives each model one of its own"

@@ -1,0 +1,60 @@
+"""What cannot be elastic is refused by name, before anything trains."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from deeprec_ext.errors import RefusedError
+from tests.unit.keras import models
+
+keras = tf.keras
+
+
+def refused(host, model, match):
+    with pytest.raises(RefusedError, match=match):
+        model.fit(models.dataset(models.dense, 2), verbose=0)
+    return host.refusals
+
+
+def test_run_eagerly(elastic, host):
+    elastic()
+    model = models.dense()
+    model.compile("sgd", "mse", run_eagerly=True)
+    assert refused(host, model, "leave it out of compile")
+    model.compile("sgd", "mse")
+    tf.config.run_functions_eagerly(True)
+    try:
+        assert refused(host, model, "run_functions_eagerly")
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+def test_a_scope_of_tf_distribute(elastic, host):
+    elastic()
+    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
+        model = models.dense()
+        model.compile("sgd", "mse")
+    assert refused(host, model, "scope of a OneDeviceStrategy")
+
+
+def test_a_way_of_its_own_to_make_steps(elastic, host):
+    class Own(keras.Sequential):
+        def make_train_function(self, force=False):
+            return super().make_train_function(force)
+
+    elastic()
+    model = Own([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    assert refused(host, model, "Own overrides make_train_function")
+
+
+def test_a_lookup_table_within_the_model(elastic, host):
+    elastic()
+    words = keras.Input((1,), dtype=tf.string)
+    ids = keras.layers.StringLookup(vocabulary=["a", "b"])(words)
+    model = keras.Model(words, keras.layers.Dense(1)(keras.layers.Embedding(3, 2)(ids)))
+    model.compile("sgd", "mse")
+    with pytest.raises(RefusedError, match=r"LookupTableFindV2.*dataset\.map"):
+        model.fit(tf.constant([["a"], ["b"]]), tf.constant([[0.0], [1.0]]), verbose=0)
+    assert len(host.refusals) == 1
