@@ -15,7 +15,6 @@ MAKES = {"train": "make_train_function", "test": "make_test_function", "predict"
 """Methods of `Model` that make what it calls for each batch."""
 
 
-
 def optimizers(module: Any) -> Iterator[tuple[Any, str]]:
     """(class, method that applies gradients) of those that a module defines."""
     for name, method in _APPLIES.items():

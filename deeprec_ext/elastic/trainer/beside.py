@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
