@@ -23,6 +23,7 @@ v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
 
 BAD = "the TensorFlow server answered something that is no message, or cut off"
+BAD_STRINGS = "the TensorFlow server answered something that is no tensor of strings, or cut off"
 
 SERVICE = "/tensorflow.MasterService/"
 
@@ -103,3 +104,28 @@ class MasterSession:
             with contextlib.suppress(KeyError):
                 raise v1.errors.exception_type_from_error_code(code)(None, None, details) from error
             raise tf.errors.UnknownError(None, None, details) from error
+
+
+def split_strings(content: bytes, count: int) -> list[bytes]:
+    """Of a tensor as servers send it, which `tf.make_ndarray` does not read: all lengths, as varints, then all bytes.
+
+    Raises tf.errors.AbortedError for what is none.
+    """
+    sizes: list[int] = []
+    at = 0
+    while len(sizes) < count and at < len(content):
+        size = shift = 0
+        for byte in content[at : at + 10]:
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        at += shift // 7
+        sizes.append(size)
+    if len(sizes) < count or at + sum(sizes) != len(content):
+        raise tf.errors.AbortedError(None, None, BAD_STRINGS)
+    strings = []
+    for size in sizes:
+        strings.append(content[at : at + size])
+        at += size
+    return strings

@@ -15,6 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.eager import context
 
 from deeprec_ext.tf_private import bare
 
@@ -29,11 +30,13 @@ _DEFINED = {
     "TF_ImportGraphDefOptionsSetValidateColocationConstraints TF_ImportGraphDefResultsReturnOperations "
     "TF_ImportGraphDefResultsReturnOutputs",
     "tensorflow.python.framework.c_api_util": "ScopedTFImportGraphDefOptions ScopedTFImportGraphDefResults tf_buffer",
+    "tensorflow.python.framework.convert_to_constants": "_run_inline_graph_optimization",
     "tensorflow.python.framework.op_def_registry": "get",
     "tensorflow.python.framework.ops": "get_stats_for_node_def",
     "tensorflow.python.profiler.internal": "flops_registry",
     "tensorflow.python.lib.io._pywrap_record_io": "RandomRecordReader",
-    "tensorflow.python.ops.resource_variable_ops": "ResourceVariable.assign_add ResourceVariable.assign_sub",
+    "tensorflow.python.ops.resource_variable_ops": "ResourceVariable.assign_add ResourceVariable.assign_sub "
+    "BaseResourceVariable._restore_from_tensors",
     "tensorflow.python.training.monitored_session": "MonitoredTrainingSession _MonitoredSession",
     "tensorflow.python.training.server_lib": "Server _make_server_def",
     "tensorflow.python.training.session_manager": "session SessionManager._restore_checkpoint "
@@ -75,11 +78,23 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
         "CheckpointSaverHook", lambda: v1.train.CheckpointSaverHook(tempfile.gettempdir(), save_steps=1),
         "_listeners _save_path",
     )  # fmt: skip
+    if _generation_of_keras() == 2:
+        yield (
+            "Model", _model, "_jit_compile _predict_counter _steps_per_execution _test_counter _train_counter",
+        )  # fmt: skip
+        yield "AutoCastVariable", lambda: _model().weights[0], "_variable"
 
 
 def _callable() -> Any:
     options = config_pb2.CallableOptions(target=[v1.no_op().name])
     return v1.Session()._make_callable_from_options(options)
+
+
+def _model() -> Any:
+    with context.eager_mode():  # in a graph it would be one of TensorFlow 1
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,), dtype="mixed_bfloat16")])
+        model.compile(loss="mse")
+    return model
 
 
 def missing() -> list[str]:

@@ -21,8 +21,7 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
 from deeprec_ext.graph import Site
-from deeprec_ext.tf_private.master import MasterSession
-from deeprec_ext.tf_private.strings import split_strings
+from deeprec_ext.tf_private.master import MasterSession, split_strings
 from deeprec_ext.tf_private.transfers import Transfers
 
 log = logging.getLogger("deeprec_ext")

@@ -12,8 +12,7 @@ tf = pytest.importorskip("tensorflow")
 from deeprec_ext.elastic.session.probe import array  # noqa: E402
 from deeprec_ext.proto import deeprec_ext_pb2 as pb  # noqa: E402
 from deeprec_ext.tf_private import tf_services_pb2 as services  # noqa: E402
-from deeprec_ext.tf_private.master import MasterSession  # noqa: E402
-from deeprec_ext.tf_private.strings import split_strings  # noqa: E402
+from deeprec_ext.tf_private.master import MasterSession, split_strings  # noqa: E402
 
 
 def varint(number):
