@@ -66,6 +66,10 @@ $(VENV)/installed-test: $(METADATA) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,$(WITH_TF)]'
 	touch $@
 
+$(VENV)/installed-compat: $(METADATA) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[compat,$(WITH_TF)]'
+	touch $@
+
 $(VENV)/installed-security: $(METADATA) | $(VENV)/installed-tf
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[security]'
 	touch $@
@@ -109,7 +113,7 @@ test-all: lint  ## Both, with the long tests, about a minute each
 	$(BIN)/python -m pytest $(AT_ONCE) $(JOBS_TESTS) $(PYTEST_ARGS)
 
 .PHONY: compat
-compat: $(VENV)/installed-test $(VENV)/installed-tf  ## Run scripts in the style of TensorFlow's tutorials, unchanged, scaled, with kills
+compat: $(VENV)/installed-compat  ## Run scripts in the style of TensorFlow's tutorials, unchanged, scaled, with kills
 	$(BIN)/python -m pytest tests/compat $(PYTEST_ARGS)
 
 .PHONY: compat-latest
@@ -169,6 +173,7 @@ bench-stock: $(VENV)/installed-tf  ## Measure stock TensorFlow: step time, and s
 bench: $(VENV)/installed-tf  ## Measure everything in docs/benchmarks.md (long)
 	$(BIN)/python -m benchmarks.stock.run
 	$(BIN)/python -m benchmarks.scale_pause
+	$(BIN)/python -m benchmarks.fit --pauses
 	$(BIN)/python -m benchmarks.dedup
 	$(BIN)/python -m benchmarks.cutting
 	$(BIN)/python -m benchmarks.control --scalings 50
