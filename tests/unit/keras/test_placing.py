@@ -72,6 +72,16 @@ def test_fused_ops_are_beside_their_variables(optimizer):
     assert applies and all(node.device == "/job:ps/task:0" for node in applies)
 
 
+@pytest.fixture
+def _soft_placement():
+    """As where a script begins eagerly; where tests of graphs have been before in this process TensorFlow has it off."""
+    before = tf.config.get_soft_device_placement()
+    tf.config.set_soft_device_placement(True)
+    yield
+    tf.config.set_soft_device_placement(before)
+
+
+@pytest.mark.usefixtures("_soft_placement")
 def test_a_device_that_a_script_asks_for_is_kept_and_one_of_the_trace_is_not():
     class Own(models.OwnStep):
         def call(self, inputs, training=False):
