@@ -1,6 +1,7 @@
 """The model that the benchmarks train: DeepFM over generated, Zipf-distributed ids, at any size of state.
 
 `build` makes the graph for a plain script, `model_fn` and `input_fn` wrap it for an Estimator; both are the same graph.
+`keras_model` is the same model as one would write it in Keras.
 """
 
 from __future__ import annotations
@@ -130,3 +131,20 @@ def model_fn(features: Any, labels: Any, mode: Any, params: Any) -> Any:
     return tf.estimator.EstimatorSpec(
         mode, loss=model.loss, train_op=model.train, predictions={"p": model.probabilities}
     )
+
+
+def keras_model(size: Size) -> Any:
+    """The same, with the logits as its output: field by field a table and a weight, their products, dense layers."""
+    layers, uniform = tf.keras.layers, tf.keras.initializers.RandomUniform(-0.05, 0.05)
+    ids = tf.keras.Input((size.fields,), dtype="int64", name="ids")
+    linear, embeddings = [], []
+    for field in range(size.fields):
+        linear.append(layers.Embedding(size.rows, 1, "zeros", name=f"weight{field}")(ids[:, field]))
+        embeddings.append(layers.Embedding(size.rows, size.dim, uniform, name=f"table{field}")(ids[:, field]))
+    stacked = tf.stack(embeddings, 1)
+    products = 0.5 * tf.reduce_sum(tf.square(tf.reduce_sum(stacked, 1)) - tf.reduce_sum(tf.square(stacked), 1), 1)
+    layer = tf.concat(embeddings, 1)
+    for number, units in enumerate(size.hidden):
+        layer = layers.Dense(units, "relu", name=f"layer{number}")(layer)
+    logits = layers.Dense(1, name="logit")(layer)[:, 0] + tf.add_n(linear)[:, 0] + products
+    return tf.keras.Model(ids, logits)

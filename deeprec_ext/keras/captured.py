@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,19 @@ class Captured:
     structure: Any
     """Of the outputs, tensors of the trace at its leaves."""
 
+    @cached_property
+    def _leaves(self) -> tuple[Sequence[tuple[bool, Any]], bool]:
+        """(whether it is a tensor, leaf) of the structure; whether there are tensors of several parts, ragged or sparse."""
+        leaves = tf.nest.flatten(self.structure, expand_composites=True)
+        composite = any(isinstance(one, tf.__internal__.CompositeTensor) for one in tf.nest.flatten(self.structure))
+        return [(tf.is_tensor(leaf), leaf) for leaf in leaves], composite
+
     def pack(self, values: Sequence[Any]) -> Any:
         """The outputs, as the step gives them."""
-        leaves = tf.nest.flatten(self.structure, expand_composites=True)
+        leaves, composite = self._leaves
         given = iter(values)
-        packed = [next(given) if tf.is_tensor(leaf) else leaf for leaf in leaves]
-        if any(isinstance(one, tf.__internal__.CompositeTensor) for one in tf.nest.flatten(self.structure)):
+        packed = [next(given) if is_tensor else leaf for is_tensor, leaf in leaves]
+        if composite:
             packed = [tf.convert_to_tensor(one) for one in packed]
         return tf.nest.pack_sequence_as(self.structure, packed, expand_composites=True)
 

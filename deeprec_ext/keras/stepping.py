@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from deeprec_ext.keras.door import Door
 from deeprec_ext.keras.stepgraph import Imported
+from deeprec_ext.tf_private.eager import is_flat, next_flat
 
 SPECS_MAX = 8
 """Kinds of batches for which a step is traced; after that the newest are used as they are."""
@@ -24,6 +26,8 @@ class Steps:
         self._door, self._model, self._kind = door, model, kind
         self._known: list[tuple[Any, Imported]] = []
         self._last: tuple[Any, Imported] | None = None
+        self._flat = False
+        """Whether the last iterator gives its batches as they are needed here."""
 
     def __call__(self, iterator: Any) -> Any:
         """As many steps as the model makes per execution; what the last one gives.
@@ -32,15 +36,20 @@ class Steps:
         """
         outputs = None
         for _ in range(self._door.generation.steps_per_execution(self._model)):
-            batch = next(iterator)
-            imported = self._step_of(iterator, batch)
-            leaves = tf.nest.flatten(batch, expand_composites=True)
-            values = [one.numpy() for one in leaves if tf.is_tensor(one)]
+            imported, leaves = self._next(iterator)
+            values = [one.numpy() for one in leaves if isinstance(one, tf.Tensor)]
             outputs = self._door.run(imported, values, train=self._kind == "train")
             if self._kind == "train" and self._door.should_stop:
                 self._model.stop_training = True
                 break
         return tf.nest.map_structure(tf.convert_to_tensor, outputs) if self._kind == "predict" else outputs
+
+    def _next(self, iterator: Any) -> tuple[Imported, Sequence[Any]]:
+        """A step, and the leaves of the batch that it is to be run on."""
+        if self._last is not None and self._last[0] is iterator and self._flat:
+            return self._last[1], next_flat(iterator)
+        batch = next(iterator)
+        return self._step_of(iterator, batch), tf.nest.flatten(batch, expand_composites=True)
 
     def _step_of(self, iterator: Any, batch: Any) -> Imported:
         if self._last is not None and self._last[0] is iterator:
@@ -53,7 +62,7 @@ class Steps:
             spec = self._wider(spec)
             found = self._door.prepare(self._model, self._kind, spec, _records(batch))
             self._known = [*self._known[1 - SPECS_MAX :], (spec, found)]
-        self._last = iterator, found
+        self._last, self._flat = (iterator, found), is_flat(iterator)
         return found
 
     def _wider(self, spec: Any) -> Any:

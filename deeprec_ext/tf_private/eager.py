@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import tensorflow as tf
+from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.ops import resource_variable_ops
@@ -49,6 +50,27 @@ def watched(concrete: Any) -> Sequence[Any]:
 def control_outputs(concrete: Any) -> Sequence[str]:
     """Names of the operations that have to run besides its results."""
     return [operation.name for operation in concrete.graph.control_outputs]
+
+
+def is_flat(iterator: Any) -> bool:
+    """Whether it is a dataset's, whose elements are of tensors alone: none that is ragged, sparse or a dataset."""
+    kinds = {type(one) for one in tf.nest.flatten(getattr(iterator, "element_spec", None))}
+    return isinstance(iterator, iterator_ops.OwnedIterator) and kinds <= {tf.TensorSpec}
+
+
+def next_flat(iterator: Any) -> Sequence[Any]:
+    """The tensors of its next element, in the order of `tf.nest`. To make the structure takes as long as all the rest.
+
+    Raises StopIteration.
+    """
+    try:
+        tensors: Sequence[Any] = tf.raw_ops.IteratorGetNext(
+            iterator=iterator._iterator_resource, output_types=iterator._flat_output_types,
+            output_shapes=iterator._flat_output_shapes,
+        )  # fmt: skip
+    except tf.errors.OutOfRangeError:
+        raise StopIteration from None
+    return tensors
 
 
 class Watcher(Protocol):

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from deeprec_ext.tf_private.eager import raw_value
 from deeprec_ext.tf_private.wrapping import wrap
 
 _APPLIES = {"_BaseOptimizer": "apply_gradients", "OptimizerV2": "apply_gradients", "BaseOptimizer": "apply"}
@@ -38,7 +39,7 @@ def counter(model: Any, kind: str) -> Any:
 
 def steps_per_execution(model: Any) -> int:
     variable = model._steps_per_execution
-    return int(variable.numpy()) if variable is not None else 1
+    return int(raw_value(variable)) if variable is not None else 1
 
 
 @contextlib.contextmanager

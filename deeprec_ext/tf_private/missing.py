@@ -29,6 +29,7 @@ _DEFINED = {
     "TF_ImportGraphDefOptionsAddReturnOutput TF_ImportGraphDefOptionsRemapControlDependency "
     "TF_ImportGraphDefOptionsSetValidateColocationConstraints TF_ImportGraphDefResultsReturnOperations "
     "TF_ImportGraphDefResultsReturnOutputs",
+    "tensorflow.python.data.ops.iterator_ops": "OwnedIterator",
     "tensorflow.python.framework.c_api_util": "ScopedTFImportGraphDefOptions ScopedTFImportGraphDefResults tf_buffer",
     "tensorflow.python.framework.convert_to_constants": "_run_inline_graph_optimization",
     "tensorflow.python.framework.op_def_registry": "get",
@@ -78,6 +79,7 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
         "CheckpointSaverHook", lambda: v1.train.CheckpointSaverHook(tempfile.gettempdir(), save_steps=1),
         "_listeners _save_path",
     )  # fmt: skip
+    yield "OwnedIterator", _iterator, "_flat_output_shapes _flat_output_types _iterator_resource"
     if _generation_of_keras() == 2:
         yield (
             "Model", _model, "_jit_compile _predict_counter _steps_per_execution _test_counter _train_counter",
@@ -88,6 +90,11 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
 def _callable() -> Any:
     options = config_pb2.CallableOptions(target=[v1.no_op().name])
     return v1.Session()._make_callable_from_options(options)
+
+
+def _iterator() -> Any:
+    with context.eager_mode():
+        return iter(tf.data.Dataset.range(1))
 
 
 def _model() -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session as session_lib
@@ -14,11 +15,95 @@ from deeprec_ext.tf_private.wrapping import wrap
 v1 = tf.compat.v1
 
 
+MET_MAX = 4096
+"""Elements of a graph that a session remembers to have run: a script that makes new ones for ever must not fill the memory."""
+
+
+_STAY = ("GetSessionHandle", "GetSessionHandleV2")
+"""Ops of tensors that stay in the session: TensorFlow gives them in a form of its own."""
+
+
+class _Met(NamedTuple):
+    """A tensor or an operation that was in a run."""
+
+    element: Any
+    """Kept, since its identity is its key."""
+    name: str
+    is_operation: bool
+    dtype: Any = None
+    """NumPy's, of a tensor that was fed."""
+    shape: tuple[int | None, ...] | None = None
+    """As far as it is known."""
+
+    def takes(self, value: Any) -> bool:
+        if not isinstance(value, (np.ndarray, np.generic)) or self.dtype != value.dtype:
+            return False
+        known, shape = self.shape, value.shape
+        return known is None or (len(known) == len(shape) and all(a is None or a == b for a, b in zip(known, shape)))
+
+
+class _Known:
+    """What TensorFlow has found to be good in runs of one session."""
+
+    def __init__(self) -> None:
+        self._met: dict[int, _Met] = {}
+
+    def feeds(self, leaves: Sequence[Any], given: Any) -> dict[str, Any] | None:
+        """Arrays by the names of their tensors, if all of this run was in one before; None: it was not."""
+        wanted = {id(leaf) for leaf in leaves}
+        if not wanted <= self._met.keys() or type(given) is not dict:
+            return None
+        feeds = {}
+        for tensor, value in given.items():
+            met = self._met.get(id(tensor))
+            if met is None or id(tensor) in wanted or not met.takes(value):
+                return None
+            feeds[met.name] = np.asarray(value)
+        return feeds
+
+    def wanted(self, leaves: Iterable[Any]) -> tuple[tuple[str, ...], dict[int, str]]:
+        """Names of operations, and of tensors by their identity; each once."""
+        met = {id(leaf): self._met[id(leaf)] for leaf in leaves}
+        tensors = {identity: one.name for identity, one in met.items() if not one.is_operation}
+        return tuple(one.name for one in met.values() if one.is_operation), tensors
+
+    def note(self, leaves: Iterable[Any], given: Iterable[Any]) -> None:
+        if len(self._met) > MET_MAX:
+            self._met.clear()
+        for one in leaves:
+            if isinstance(one, tf.Operation) or (isinstance(one, tf.Tensor) and one.op.type not in _STAY):
+                self._met.setdefault(id(one), _Met(one, one.name, isinstance(one, tf.Operation)))
+        for one in given:
+            if isinstance(one, tf.Tensor):
+                shape = None if one.shape.rank is None else tuple(one.shape.as_list())
+                self._met[id(one)] = _Met(one, one.name, False, np.dtype(one.dtype.as_numpy_dtype), shape)
+
+
+def _leaves(fetches: Any, found: list[Any]) -> list[Any]:
+    """What is in dicts, lists and tuples; anything else is taken for one."""
+    if type(fetches) in (list, tuple, dict):
+        for one in fetches.values() if type(fetches) is dict else fetches:
+            _leaves(one, found)
+    else:
+        found.append(fetches)
+    return found
+
+
+def _packed(fetches: Any, values: Mapping[int, Any]) -> Any:
+    """As they were given; None for an operation."""
+    if type(fetches) is dict:
+        return {key: _packed(one, values) for key, one in fetches.items()}
+    if type(fetches) in (list, tuple):
+        return type(fetches)(_packed(one, values) for one in fetches)
+    return values.get(id(fetches))
+
+
 class DivertedSession(v1.Session):
     """A session in whose own C session nothing ever runs: its runs come to `run_names`.
 
     Flattening, feeding and error texts are TensorFlow's (`_run`, `_do_call`); only the last step, `_do_run`, is ours. There is
-    no public place between the two, and `run` itself would have to do all of theirs again.
+    no public place between the two, and `run` itself would have to do all of theirs again. That takes the time of many ops, so
+    a run of what TensorFlow has looked at once is flattened here; whatever is new, or is no plain array, goes through it.
     """
 
     def __init__(self, target: str, graph: Any = None, config: Any = None) -> None:
@@ -26,11 +111,20 @@ class DivertedSession(v1.Session):
         self._target = (
             target.encode()
         )  # as which the session is known (`sess_str`); one that is given would be connected to
+        self.known = _Known()
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        return self._run(
-            None, fetches, feed_dict, options, run_metadata
-        )  # TensorFlow's makes C buffers of the last two
+        leaves, given = _leaves(fetches, []), feed_dict or {}
+        feeds = None if self.closed else self.known.feeds(leaves, given)
+        if feeds is None:
+            results = self._run(
+                None, fetches, feed_dict, options, run_metadata
+            )  # its `run` makes C buffers of the last two
+            self.known.note(leaves, given)
+            return results
+        targets, names = self.known.wanted(leaves)
+        found = self.run_names(feeds, targets, tuple(names.values()), options, run_metadata) if leaves else ()
+        return _packed(fetches, dict(zip(names, found)))
 
     def _do_run(
         self, handle: Any, target_list: Any, fetch_list: Any, feed_dict: Any, options: Any, run_metadata: Any
