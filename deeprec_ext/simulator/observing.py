@@ -35,7 +35,7 @@ def hosts(job: SimulatedJob, now: float) -> tuple[Host, ...]:
         return ()
     used = sum(job.pace.trainer_cores) + sum(job.pace.ps_cores)
     counts = len(working(job.ps, now)), len(working(job.trainers, now))
-    return (Host("host-0", job.model.host_cores, round(used, 4), job.others(now), *counts),)
+    return (Host("host-0", job.model.host_cores, round(used, 4), job.others, *counts),)
 
 
 def roles(job: SimulatedJob, now: float) -> tuple[RoleUse, ...]:

@@ -56,6 +56,7 @@ class SimulatedJob:
         self.losses: list[Loss] = []
         self.reclaimed: dict[str, float] = {}
         self.pause_until = math.inf
+        self.others = 0.0  # cores of the host that another program uses
         self.disturbed = 1.0  # factor on throughput while slots are copied
         self.quiet_since = math.inf
         self.pace = Pace(0.0, (), (), (), (), 0.0)
@@ -114,18 +115,13 @@ class SimulatedJob:
         trainers = [pod for pod in self.trainers if pod.ready <= now]
         self.pace = pace(
             self.model, self.size, [pod.speed for pod in trainers], [pod.speed for pod in ps], self.shares(len(ps)),
-            self.others(now),
+            self.others,
         )  # fmt: skip
         factor = 0.0 if now < self.pause_until else self.disturbed
         self.rate = self.pace.examples_per_second * factor
         self._used = (sum(self.pace.trainer_cores) + sum(self.pace.ps_cores)) * factor
         whole = all(pod.ready <= now for pod in (*self.ps, *self.trainers)) and factor == 1.0
         self.quiet_since = now + SETTLE_SECONDS if whole else math.inf
-
-    def others(self, now: float) -> float:
-        """Cores of the host that another program uses."""
-        begins = self.started + self.work.neighbour_after
-        return self.work.neighbour_cores if begins <= now < begins + self.work.neighbour_seconds else 0.0
 
     def advance(self, now: float) -> None:
         seconds = now - self._at
@@ -180,7 +176,7 @@ class SimulatedJob:
                     round(start, 3), WINDOW_SECONDS, self.size, round(self.rate * share, 3), self.model.batch, busy,
                     input_wait_share=round(self.pace.input_wait_share, 4), trainer_cpu_cores=round(trainer * share, 5),
                     ps_cpu_cores=round(served * share, 5), ps_cpu_most_cores=0.0, preparing=False,
-                    host_cores=self.model.host_cores, others_cores=self.others(now),
+                    host_cores=self.model.host_cores, others_cores=self.others,
                 )
             )  # fmt: skip
         self.quiet_since = end

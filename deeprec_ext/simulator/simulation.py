@@ -127,10 +127,10 @@ class Simulation:
         self.changed(entry)
         self._after(entry, "late", SECONDS_MAX)
         work = entry.job.work
-        for moment in (
-            (work.neighbour_after, work.neighbour_after + work.neighbour_seconds) if work.neighbour_cores else ()
-        ):
-            self._after(entry, "neighbour", max(0.0, entry.job.started + moment - self.clock.now))
+        if work.neighbour_cores:
+            begins = max(0.0, entry.job.started + work.neighbour_after - self.clock.now)
+            self._after(entry, "neighbour", begins, work.neighbour_cores)
+            self._after(entry, "neighbour", begins + work.neighbour_seconds, 0.0)
 
     def _on_finish(self, entry: Running, _: Any) -> None:
         self._end(entry, failed=False)
@@ -226,8 +226,9 @@ class Simulation:
 
     # ------------------------------------------------------------------------------------------------ bad luck
 
-    def _on_neighbour(self, entry: Running, _: Any) -> None:
+    def _on_neighbour(self, entry: Running, cores: Any) -> None:
         """Another program begins or ends on the host of the job."""
+        entry.job.others = cores
         self.changed(entry)
 
     def _on_failure(self, entry: Running, _: Any) -> None:

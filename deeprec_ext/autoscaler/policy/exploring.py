@@ -3,7 +3,8 @@
 A prediction is a promise only as far as its error is known and small. Else going to a size that was not measured is an
 exploration: one process of one role, at a price (training lost until it is known to be worse, and has been gone back from),
 which the rest of the job must be able to bear. What was lost so far counts: all changes together may not cost a job more than
-`explore_share` of its time, against staying at its first size.
+`explore_share` of its time, against staying at its first size. What they have won counts as well: a part of it may be spent
+on finding a still better size, and the job stays ahead of where its first size would have it whatever comes of that.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ of hosts and a CPU limit of the role binds), and where fewer are tried on a host
 
 GIVEN = 0.5
 """Part of `explore_share` that may be given for a cheaper size for good; the rest is for finding it."""
+
+WON = 0.5
+"""Part of what the changes so far have won that trying a size may cost besides."""
+
+WON_MOST = 2.0
+"""Times `explore_share` of the rest of the job: a long job that has won hours is not tried out for hours."""
 
 ALL_CORES = 1.0
 """Cores that a process without a request may use, as far as the room for it goes."""
@@ -113,13 +120,20 @@ def too_dear(evidence: Evidence, size: Size) -> str:
     if key_of(size) in evidence.measured:
         return ""
     policy, dear = evidence.policy, price_seconds(evidence, size)
-    left, lost = evidence.seconds_left, max(0.0, evidence.brought.lost_seconds)
-    if dear > policy.explore_share * left:
+    left, lost = evidence.seconds_left, evidence.brought.lost_seconds
+    share = policy.explore_share * left
+    won = min(WON * max(0.0, -lost), WON_MOST * share)
+    if dear > share + won:
+        besides = f" and the {format_seconds(won)} that changes have won for it" if won >= 1 else ""
         return (
-            f"to try it may cost {format_seconds(dear)}, more than {policy.explore_share:.0%} of the "
-            f"{format_seconds(left)} that are left"
+            f"to try it may cost {format_seconds(dear)}, more than {policy.explore_share:.1%} of the "
+            f"{format_seconds(left)} that are left{besides}"
         )
-    if evidence.observed.objective == "fastest" and lost + dear > policy.explore_share * (evidence.now + left):
+    if (
+        evidence.observed.objective == "fastest"
+        and lost > 0
+        and lost + dear > policy.explore_share * (evidence.now + left)
+    ):
         return (
             f"to try it may cost {format_seconds(dear)}, and changes have cost {format_seconds(lost)} already: together "
             f"more than {policy.explore_share:.0%} of the job"

@@ -395,6 +395,28 @@ def test_what_changes_have_cost_already_counts():
     assert "have cost" in exploring.too_dear(evidence, Size(3, 1))
 
 
+def test_what_changes_have_won_may_be_spent_on_a_still_better_size():
+    """From 4 PS and 4 workers to 2 and 2 a job of seven minutes had won a minute when one PS would have been better still."""
+    observed = grown((2, 1), time_left=100.0)
+    fast = [
+        w if w.size != Size(2, 1) else dataclasses.replace(w, examples_per_second=60_000.0) for w in observed.windows
+    ]
+    progress = Progress(10**6, 10**6 + 100 * 60_000)
+    won = Evidence(dataclasses.replace(observed, windows=tuple(fast), progress=progress), POLICY)
+    even = Evidence(dataclasses.replace(observed, progress=Progress(10**6, 10**6 + 100 * 22_900)), POLICY)
+    assert won.brought.lost_seconds < -10 and won.seconds_left <= 100.5
+    dear = exploring.price_seconds(won, Size(3, 1))
+    assert POLICY.explore_share * 100 < dear < (1 + exploring.WON_MOST) * POLICY.explore_share * 100, dear
+    assert exploring.too_dear(won, Size(3, 1)) == ""
+    assert "that are left" in exploring.too_dear(even, Size(3, 1))
+    short = Evidence(
+        dataclasses.replace(observed, windows=tuple(fast), progress=Progress(10**6, 10**6 + 40 * 60_000)), POLICY
+    )
+    assert "that changes have won for it" in exploring.too_dear(short, Size(3, 1)), (
+        "but never more than a few times that"
+    )
+
+
 def test_the_size_a_job_began_with_is_compared_with_after_any_number_of_changes():
     """Twenty sizes and sixty changes later: the windows and the changes of its beginning would be long forgotten."""
     sizes = [Size(1 + at % 4, 1 + at // 4) for at in range(20)]
