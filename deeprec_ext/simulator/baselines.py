@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +26,6 @@ from deeprec_ext.simulator.job_model import ROUNDS, SPREAD, JobModel, ps_bytes, 
 from deeprec_ext.simulator.trace import Workload
 
 LEAST_CORES = 0.25
-
-BLOCK = 8192
-"""Sizes whose throughput is worked out at once: so many numbers stay in a core's cache."""
 
 
 class Sweep:
@@ -46,21 +43,24 @@ class Sweep:
 
     def with_memory(self, size: Size) -> Size | None:
         """With the memory it needs at the end of the job; None where the limits have no room for it."""
-        size = dataclasses.replace(
+        size = self._given_memory(size)
+        return size if fits(size, self.work.limits) else None
+
+    def _given_memory(self, size: Size) -> Size:
+        return dataclasses.replace(
             size, ps_memory_bytes=int(self._memory(size.ps)), worker_memory_bytes=int(self._worker_memory())
         )
-        return size if fits(size, self.work.limits) else None
 
     def best(self) -> Size:
         if self.work.objective == "cheapest":
             grid = self.grid()
             good = grid.per_cost >= (1 - self.policy.cheapest_share) * grid.per_cost.max()
-            return grid.size(good, grid.rate)
+            return self._given_memory(grid.size(good, grid.rate))
         if self.work.objective == "deadline" and self.work.deadline_seconds > 0:
             grid = self.grid()
             in_time = grid.rate >= self.work.examples / self.work.deadline_seconds
             if in_time.any():
-                return grid.size(in_time, -grid.price)
+                return self._given_memory(grid.size(in_time, -grid.price))
         return self.walk(self.policy.marginal_gain)
 
     def fastest(self) -> Size:
@@ -84,8 +84,8 @@ class Sweep:
         best: tuple[float, Size] | None = None
         rate, now = self.rate(size), self.price(size)
         for option, steps in self._steps(size):
-            found = self.with_memory(option)
-            if found is None or (larger := self.rate(found)) < rate * (1 + gain) ** steps:
+            larger = self.rate(option)
+            if larger < rate * (1 + gain) ** steps or (found := self.with_memory(option)) is None:
                 continue
             worth = (larger / rate - 1) / max(1e-9, self.price(found) / now - 1)
             if best is None or worth > best[0]:
@@ -118,21 +118,29 @@ class Sweep:
             self._cores(start.ps_cpu, model.ps_parallelism, limits.max_ps_cpu),
             self._cores(start.worker_cpu, model.parallelism, limits.max_worker_cpu),
         )  # fmt: skip
-        ps, workers, ps_cpu, worker_cpu = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
-        memory = np.array([self._memory(count) for count in axes[0]])[np.searchsorted(axes[0], ps)]
-        worker_memory = self._worker_memory()
-        cores, held = ps * ps_cpu + (workers + 1) * worker_cpu, ps * memory + (workers + 1) * worker_memory
+        others = [axis.ravel() for axis in np.meshgrid(*axes[1:], indexing="ij")]
+        fit, rate, price = (np.concatenate(columns) for columns in zip(*(self._with(ps, *others) for ps in axes[0])))
+        if not fit.any():
+            raise UsageError(f"job {self.work.name}: no size within its limits has the memory it needs")
+        return Grid(axes, np.flatnonzero(fit), rate, price)
+
+    def _with(self, ps: int, workers: Any, ps_cpu: Any, worker_cpu: Any) -> tuple[Any, Any, Any]:
+        """[n] whether so many PS with these are within the limits; rate and price of those that are.
+
+        One PS count at a time: so many numbers stay in a core's cache.
+        """
+        limits, per_core, trainers = self.work.limits, self.policy.bytes_per_core, workers + 1
+        memory, worker_memory = self._memory(ps), self._worker_memory()
+        cores, held = ps * ps_cpu + trainers * worker_cpu, ps * memory + trainers * worker_memory
         fit = (limits.total_cpu <= 0) | (cores <= limits.total_cpu)
         fit &= (limits.total_memory_bytes <= 0) | (held <= limits.total_memory_bytes)
-        fit &= (limits.max_ps_memory_bytes <= 0) | (memory <= limits.max_ps_memory_bytes)
-        fit &= (limits.max_worker_memory_bytes <= 0) | (worker_memory <= limits.max_worker_memory_bytes)
-        ps, workers, ps_cpu, worker_cpu, memory = (column[fit] for column in (ps, workers, ps_cpu, worker_cpu, memory))
-        if not len(ps):
-            raise UsageError(f"job {self.work.name}: no size within its limits has the memory it needs")
-        rate = throughputs(model, ps, workers + 1, ps_cpu, worker_cpu, self.slots)
-        per_core = self.policy.bytes_per_core
-        price = ps * (ps_cpu + memory / per_core) + (workers + 1) * (worker_cpu + worker_memory / per_core)
-        return Grid((ps, workers, ps_cpu, worker_cpu, memory), worker_memory, rate, price)
+        fit &= limits.max_ps_memory_bytes <= 0 or memory <= limits.max_ps_memory_bytes
+        fit &= limits.max_worker_memory_bytes <= 0 or worker_memory <= limits.max_worker_memory_bytes
+        if not fit.all():
+            trainers, ps_cpu, worker_cpu = trainers[fit], ps_cpu[fit], worker_cpu[fit]
+        rate = throughputs(self.work.model, ps, trainers, ps_cpu, worker_cpu, self.slots)
+        price = ps * (ps_cpu + memory / per_core) + trainers * (worker_cpu + worker_memory / per_core)
+        return fit, rate, price
 
     def _memory(self, ps: int) -> float:
         """Per PS, with headroom, at the end of the job."""
@@ -162,8 +170,8 @@ class Sweep:
 class Grid:
     """[n] sizes with what they bring and cost."""
 
-    columns: tuple[Any, ...]  # of Size but the last: [n] each
-    worker_memory_bytes: float
+    axes: tuple[Sequence[Any], ...]  # PS, workers, cores of a PS, of a worker
+    places: Any  # in the product of the axes
     rate: Any
     price: Any
 
@@ -172,40 +180,36 @@ class Grid:
         return self.rate / self.price
 
     def size(self, allowed: Any, score: Any) -> Size:
-        """The allowed one with the highest score; of equal ones the cheaper."""
+        """The allowed one with the highest score, without memory; of equal ones the cheaper."""
         import numpy as np
 
-        chosen = np.flatnonzero(allowed)
-        best = chosen[np.lexsort((self.price[chosen], -score[chosen]))[0]]
-        ps, workers, ps_cpu, worker_cpu, memory = (column[best] for column in self.columns)
-        return Size(int(ps), int(workers), float(ps_cpu), float(worker_cpu), int(memory), int(self.worker_memory_bytes))
+        best = np.flatnonzero(allowed & (score == score[allowed].max()))
+        best = best[self.price[best].argmin()]
+        place = np.unravel_index(self.places[best], [len(axis) for axis in self.axes])
+        return Size(*(axis[at] for axis, at in zip(self.axes, place)))
 
 
 def throughputs(model: JobModel, ps: Any, trainers: Any, ps_cpu: Any, worker_cpu: Any, slots: int) -> Any:
-    """`model.throughput` of many sizes at once; [n] arrays of float."""
+    """`model.throughput` of many sizes at once; [n] arrays of float, or one PS count for all."""
     import numpy as np
 
-    blocks = [slice(begin, begin + BLOCK) for begin in range(0, len(ps), BLOCK)]
-    rates = [_throughputs(model, ps[at], trainers[at], ps_cpu[at], worker_cpu[at], slots) for at in blocks]
-    return np.concatenate(rates) if rates else np.zeros(0)
-
-
-def _throughputs(model: JobModel, ps: Any, trainers: Any, ps_cpu: Any, worker_cpu: Any, slots: int) -> Any:
-    import numpy as np
-
-    def wait(demand: Any, elsewhere: Any) -> Any:
-        half = (elsewhere - demand * trainers) / 2
-        return -half + np.sqrt(half * half + demand * elsewhere)
+    def wait(demand: Any, load: Any, elsewhere: Any) -> Any:
+        half = (elsewhere - load) / 2
+        return np.sqrt(half * half + demand * elsewhere) - half
 
     ps_cpu, worker_cpu = np.where(ps_cpu > 0, ps_cpu, 1.0), np.where(worker_cpu > 0, worker_cpu, 1.0)
     share = np.where(ps > slots, 1 / ps, np.ceil(slots / ps) / slots)
     fan_out = model.fan_out_core_seconds * ps / np.minimum(worker_cpu, 1.0)
     think = model.fixed_seconds + model.compute_core_seconds / np.minimum(worker_cpu, model.parallelism) + fan_out
     demand = model.ps_core_seconds * share / np.minimum(ps_cpu, model.ps_parallelism) * (1 + SPREAD * np.log(ps))
-    at_ps, shared = demand, np.full_like(think, model.shared_seconds)
-    for _ in range(ROUNDS):
-        at_ps = wait(demand, think + shared)
-        shared = wait(model.shared_seconds, think + at_ps) if model.shared_seconds else shared
+    load, shared_load = demand * trainers, model.shared_seconds * trainers
+    shared: Any = model.shared_seconds
+    at_ps = wait(demand, load, think + shared)
+    if shared:
+        for _ in range(ROUNDS - 1):
+            shared = wait(model.shared_seconds, shared_load, think + at_ps)
+            at_ps = wait(demand, load, think + shared)
+        shared = wait(model.shared_seconds, shared_load, think + at_ps)
     return trainers * model.batch / (think + at_ps + shared)
 
 

@@ -153,12 +153,11 @@ class Evidence:
 
     def host_capacity(self, size: Size) -> float:
         """The same of the hosts alone."""
-        cost = least_cost(self._costs, size)
+        one_host, hosts = self.observed.one_host, self.observed.hosts
+        cost = least_cost(self._costs, size) if (self.around.cores if one_host else hosts) else None
         if cost is None:
             return math.inf
-        if self.observed.one_host:
-            return of_one_host(cost, self.around.free) if self.around.cores else math.inf
-        return of_hosts(cost, self.observed.hosts, size)
+        return of_one_host(cost, self.around.free) if one_host else of_hosts(cost, hosts, size)
 
     @cached_property
     def _costs(self) -> dict[Counts, Cost]:

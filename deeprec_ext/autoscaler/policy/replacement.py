@@ -58,7 +58,8 @@ def straggler(evidence: Evidence) -> Answer:
     policy = evidence.policy
     grown = [use for use in evidence.trainers if use.age_seconds >= policy.straggler_seconds and use.step_seconds > 0]
     workers = [use for use in grown if use.name.startswith("worker-") and use.input_wait_share < policy.starved_share]
-    for use in sorted(workers, key=lambda use: (-use.step_seconds, use.name))[:1]:
+    if workers:
+        use = min(workers, key=lambda use: (-use.step_seconds, use.name))
         others = [other.step_seconds for other in grown if other.name != use.name]
         if not _far_off(min(use.step_seconds, use.step_seconds_lasting), others, policy.straggler_factor):
             return None
@@ -76,7 +77,8 @@ def slow_ps(evidence: Evidence) -> Answer:
     policy = evidence.policy
     working = [use for use in evidence.ps if use.cpu_cores > 0.01 and use.busy_share > 0]
     per_core = {use.name: use.busy_share / use.cpu_cores for use in working}
-    for use in sorted(working, key=lambda use: (-per_core[use.name], use.name))[:1]:
+    if working:
+        use = min(working, key=lambda use: (-per_core[use.name], use.name))
         others = [ratio for name, ratio in per_core.items() if name != use.name]
         at_its_limit = use.throttled_share >= policy.throttled_share  # more CPU helps, another host does not
         if (

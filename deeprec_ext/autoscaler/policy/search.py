@@ -176,9 +176,9 @@ class Search:
         for _ in range(STEPS_MAX):
             options = [found for option in self._neighbours(size) if (found := self.allowed(option)) is not None]
             best = max(options, key=score, default=size)
-            if score(best) <= value * (1 + 1e-9):
+            if (most := score(best)) <= value * (1 + 1e-9):
                 break
-            size, value = best, score(best)
+            size, value = best, most
         return size
 
     # ------------------------------------------------------------------------------------------------ ways

@@ -169,12 +169,12 @@ def _must_wait(evidence: Evidence, search: Search, size: Size, in_need: bool) ->
     measured = key_of(size) in evidence.measured
     if why := exploring.taken_back(evidence, size) if measured else exploring.barred(evidence, size):
         return f"{what}; {why}"
-    if not in_need and (why := exploring.too_dear(evidence, size)):
-        return f"{what}; {why}"
     if why := hysteresis.blocked(evidence, size):
         return f"{what}; {why}"
     if not cost.pays(evidence, share if saving > 0 else share / (1 + share), cost.of_change(evidence, size)):
         return f"{what}; the change would not pay in the {format_seconds(evidence.seconds_left)} that are left"
+    if not in_need and (why := exploring.too_dear(evidence, size)):  # last: models have to be fitted for it
+        return f"{what}; {why}"
     return ""
 
 
@@ -208,9 +208,9 @@ def _explore(evidence: Evidence, search: Search) -> Answer:
     for option in _options(evidence):
         new = (option.ps, option.workers) not in tried and option != size
         allowed = search.allowed(option) if new else None
-        if allowed is None or exploring.barred(evidence, allowed) or exploring.too_dear(evidence, allowed):
+        if allowed is None or exploring.barred(evidence, allowed) or hysteresis.blocked(evidence, allowed):
             continue
-        if not hysteresis.blocked(evidence, allowed):
+        if not exploring.too_dear(evidence, allowed):
             return Proposal(
                 "explore", allowed, f"only {len(tried)} size{'s were' if len(tried) > 1 else ' was'} tried so far: "
                 f"{describe(allowed)} is tried, {exploring.announced(evidence, allowed)}",
