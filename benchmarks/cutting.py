@@ -3,11 +3,13 @@
     python -m benchmarks.cutting                          # shares and step times, about twelve minutes
     python -m benchmarks.cutting --part share             # shares alone
     python -m benchmarks.cutting --part step --ps 2       # step times with two PS
+    python -m benchmarks.cutting --part checkpoint        # memory while the last checkpoint is written
 
 Canned Estimators that nobody partitions (`tests/behaviour/scripts/canned.py`): census wide & deep on 2 PS, and a
 `DNNClassifier` with one embedding table of 192 MB on 4 PS; Adagrad doubles both. Step times are those of the chief alone with a
 table of 64 MB, jobs with and without taking turns: the median of the medians, all of which are told. A job is measured when all
-its slots have their backups.
+its slots have their backups. The checkpoint is the last one, of a table of 256 MB and as much of Adagrad on 3 PS: what each
+process had before, and its highest resident memory until it ended; of the chief also that before it evaluates the checkpoint.
 """
 
 from __future__ import annotations
@@ -84,9 +86,42 @@ def compare(ps: int, words: Sequence[str], seconds: float, rounds: int) -> dict[
     return {"ps": ps, "step_seconds": found, "median": medians, "cut_to_whole": medians["auto"] / medians["off"]}
 
 
+def checkpoint(ps: int, words: Sequence[str], mode: str, directory: str) -> dict[str, Any]:
+    """Bytes by role: of its variables, resident before the last checkpoint, at most until the end."""
+    command = [SCRIPT, "--model", "dnn", *words, "--directory", directory]
+    with running(command, ps=ps, workers=0, flags=["--setting", f"cut={mode}"], label="cutting") as job:
+        status = steady(job)
+        time.sleep(SETTLE_SECONDS)  # rows of all parts have been updated: from now on a read is a copy
+        roles = [role for role in status.roles if role.state == "running" and (role.bytes or role.name == "chief-0")]
+        found = {
+            role.name: {"variables": role.bytes, "before": _memory(role.pid, "VmRSS"), "highest": 0} for role in roles
+        }
+        for role in roles:
+            Path(f"/proc/{role.pid}/clear_refs").write_text("5")  # the highest from now on
+        (Path(directory) / "model" / "stop").touch()
+        evaluates = job.workdir / "logs" / "chief-0.log"
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while job.process.poll() is None and time.monotonic() < deadline:
+            for role in roles:
+                found[role.name]["highest"] = max(found[role.name]["highest"], _memory(role.pid, "VmHWM"))
+            if "before_evaluation" not in found["chief-0"] and "evaluating the final" in evaluates.read_text():
+                found["chief-0"]["before_evaluation"] = found["chief-0"]["highest"]
+            time.sleep(0.02)
+    return {"cut": mode, "ps": ps, "roles": found}
+
+
+def _memory(pid: int, line: str) -> int:
+    """0: the process has ended."""
+    try:
+        words = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(one.split()[1]) << 10 for one in words.splitlines() if one.startswith(line)), 0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", nargs="+", choices=("share", "step"), default=["share", "step"])
+    parser.add_argument("--part", nargs="+", choices=("share", "step", "checkpoint"), default=["share", "step"])
     parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=list(MODELS), help="of the shares")
     parser.add_argument("--ps", nargs="+", type=int, default=[1, 2, 4], help="of the step times (default: 1 2 4)")
     parser.add_argument("--megabytes", type=int, default=64, help="of the table of the step times (default: 64)")
@@ -106,6 +141,9 @@ def main() -> None:
     if "step" in arguments.part:
         words = ("--megabytes", str(arguments.megabytes), "--batch", str(arguments.batch))
         result["step"] = [compare(ps, words, arguments.seconds, arguments.rounds) for ps in arguments.ps]
+    if "checkpoint" in arguments.part:
+        with tempfile.TemporaryDirectory(prefix="cutting-") as directory:
+            result["checkpoint"] = checkpoint(3, ("--megabytes", "256"), "auto", directory)
     print(json.dumps(result, indent=2))
 
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from tests.behaviour.jobs import ROOT, RealJob, environment
+from tests.behaviour.jobs import COUNT, ROOT, RealJob, environment
 from tests.behaviour.losses import Losses
+from tests.behaviour.scripts import count
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 MEGABYTES = 24
 ROWS = MEGABYTES * 1_000_000 // 64
+WIDE = 16_384
+"""Floats in a row of `wide`: 335 MB."""
 CANNED = ROOT / "tests" / "behaviour" / "scripts" / "canned.py"
 READ = """
 import sys
@@ -68,6 +75,48 @@ def test_a_large_table_is_spread_moves_and_survives_a_ps_and_is_saved_whole(begi
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, check=False,
     )  # fmt: skip
     assert read.returncode == 0, read.stdout[-3000:]
+
+
+def memory(pid: int, line: str) -> int:
+    """Bytes, of /proc; 0: it has ended."""
+    try:
+        words = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(one.split()[1]) << 10 for one in words.splitlines() if one.startswith(line)), 0)
+
+
+@pytest.mark.timeout(400)
+def test_a_ps_needs_room_for_its_own_parts_to_write_a_checkpoint_and_not_for_the_whole(begin):
+    job = begin("--ps", "3", "--workers", "0", command=(*COUNT, "--wide", str(WIDE)))
+    job.wait_scalable()
+    Losses(job, 3).wait_protected()
+    job.wait_training("chief-0")  # rows of all parts have been updated: from now on a read is a copy
+    status = job.until(job.status, "status")
+    servers = {role.pid: role.bytes for role in status.roles if role.role == pb.PS and role.state == "running"}
+    whole = count.ROWS * WIDE * 4
+    assert len(servers) == 3 and max(servers.values()) < 0.4 * whole
+    before = {pid: memory(pid, "VmRSS") for pid in servers}
+    highest = dict.fromkeys(servers, 0)
+    for pid in servers:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")  # the highest is from now on
+    job.put("stop", json.dumps(["chief-0"]))
+
+    def ended() -> bool:
+        for pid in servers:
+            highest[pid] = max(highest[pid], memory(pid, "VmHWM"))
+        return job.process.poll() is not None
+
+    assert job.happens(ended, 200), job.last_events()
+    assert job.end() == 0, job.output
+    for pid, own in servers.items():
+        assert highest[pid] - before[pid] < 1.2 * own + 40e6, (highest, before, servers)
+    assert max(highest[pid] - before[pid] for pid in servers) > 0.2 * whole, "it was looked at while they wrote"
+    job.check_counts()
+    reader = tf.train.load_checkpoint(str(job.directory / "model"))
+    wide, narrow = reader.get_tensor("wide"), reader.get_tensor("sgd0")
+    np.testing.assert_array_equal(wide.min(1), narrow[:, 0])
+    np.testing.assert_array_equal(wide.max(1), narrow[:, 0])
 
 
 @pytest.mark.timeout(300)

@@ -141,7 +141,7 @@ def ps_memory(
 ) -> Callable[[Size], Figure]:
     """Of the fullest PS, at its height, by the size; what is learnt is learnt once.
 
-    Where no job has shown what a checkpoint takes, `high` has room for one.
+    Where no job has shown what a checkpoint takes, a copy of its tables is on top; not in `low`: a job may end without one.
     """
     told = [(job, window, _beside(job)) for job in jobs if _beside(job) > 0 and (window := _fewest(job)) is not None]
     reader = _Reader.of(model, [job for job, _, _ in told], timed=False)
@@ -156,7 +156,8 @@ def ps_memory(
         figure = _heard(_figure(PS_MEMORY, "ps", base, query), base, reader, query, mine)
         shown = bool(mine) or (learned is not None and not figure.strange)
         figure = _on_top(figure, computed, STORED_SPREAD if shown else UNSEEN_STORED_SPREAD)
-        return figure if told else dataclasses.replace(figure, high=max(figure.high, float(computed.peak)))
+        copied = 0 if told else computed.tables
+        return dataclasses.replace(figure, predicted=figure.predicted + copied, high=figure.high + copied)
 
     return at
 

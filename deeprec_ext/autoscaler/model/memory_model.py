@@ -9,14 +9,11 @@
 - *buffers*: rows on their way: a chunk of a copy on either side, the dirty rows of a refresh; and the sessions that carry them.
 
 Not in it, because it passes: a scaling, in which the target has its copies before the source gives up its own (`moving`), and a
-checkpoint (`peak`), for which a table that training updates by rows is copied before it is written, and one PS gets all parts
-of a variable that is cut over slots, since one operation writes it.
+checkpoint (`peak`), for which a table that training updates by rows is copied before it is written, where it is.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -58,7 +55,6 @@ class Layout:
     tables: tuple[int, ...]  # bytes of those updated by rows
     rows: tuple[int, ...]  # of the tables
     counts: tuple[int, ...]  # variables
-    cut: tuple[int, ...] = ()  # [number of variables that are cut over slots] bytes of each, with its optimizer slots
 
     @classmethod
     def of(cls, catalogue: pb.Catalogue, slots: int) -> Layout:
@@ -69,20 +65,8 @@ class Layout:
             counts[variable.slot] += 1
         return cls(
             tuple(slot_bytes(variables, slots)), tuple(slot_bytes(tables, slots)), tuple(slot_rows(variables, slots)),
-            tuple(counts), _cut(variables),
+            tuple(counts),
         )  # fmt: skip
-
-
-def _cut(variables: Sequence[pb.Variable]) -> tuple[int, ...]:
-    sizes: Counter[str] = Counter()
-    for one in variables:
-        if one.slice and "@" in one.name:  # as `graph.partitioning` calls parts, and no user a variable
-            sizes[one.saved_name] += one.bytes
-    whole: Counter[str] = Counter()
-    for name, size in sizes.items():
-        parts = name.split("/")
-        whole[next((head for end in range(1, len(parts)) if (head := "/".join(parts[:end])) in sizes), name)] += size
-    return tuple(whole.values())
 
 
 @dataclass(frozen=True)
@@ -95,7 +79,6 @@ class PsMemory:
     marks: int = 0
     buffers: int = 0
     tables: int = 0  # of its own variables, those updated by rows
-    gathered: int = 0  # of other PS, to write it
 
     @property
     def stored(self) -> int:
@@ -110,7 +93,7 @@ class PsMemory:
     @property
     def peak(self) -> int:
         """While the chief writes a checkpoint too."""
-        return self.total + self.tables + self.gathered
+        return self.total + self.tables
 
 
 def ps_memory(
@@ -124,11 +107,7 @@ def ps_memory(
         disk: disk backups are on, which read dirty rows too.
     """
     tasks = sorted({*slot_map, *(task for task in backup_map if task >= 0)})
-    gathered = (
-        max([sum(layout.cut) // len(tasks), *layout.cut]) if len(tasks) > 1 else 0
-    )  # which PS does it nobody knows here
-    found = {task: _one(layout, slot_map, backup_map, task, disk) for task in tasks}
-    return {task: dataclasses.replace(one, gathered=gathered) for task, one in found.items()}
+    return {task: _one(layout, slot_map, backup_map, task, disk) for task in tasks}
 
 
 def _one(layout: Layout, slot_map: Sequence[int], backup_map: Sequence[int], task: int, disk: bool) -> PsMemory:

@@ -12,7 +12,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.context import Report
 from deeprec_ext.graph.index import GraphIndex, op_name
-from deeprec_ext.graph.partitioning import checkpoints, functions, parts
+from deeprec_ext.graph.partitioning import functions, parts, restoring, saving
 from deeprec_ext.graph.partitioning.deciding import APPLIES, ASSIGNS, SCATTERS, decide
 from deeprec_ext.graph.partitioning.layout import Partitioning, part_name, sub_slice
 from deeprec_ext.graph.partitioning.parts import PartitionedVariable, attrs_of, controls_of
@@ -101,7 +101,7 @@ class _Partitioner:
                 node = users.pop(name)
                 self._values.read(node, self._variable(node))
         self._values.follow()
-        checkpoints.save_parts(index, self._values)
+        saving.save_parts(index, self._values)
         self._changed.update(users)
         for node in users.values():
             self._exchange(node)
@@ -130,7 +130,7 @@ class _Partitioner:
         else:
             self._per_part(node, variable, {})
 
-    def _per_part(self, node: NodeDef, variable: PartitionedVariable, given: Mapping[int, list[str]]) -> None:
+    def _per_part(self, node: NodeDef, variable: PartitionedVariable, given: Mapping[int, list[str]]) -> list[str]:
         """The same op once per part; `given`: number of an input -> its value for each part. The node waits for them all."""
         index, made = self._index, []
         for part, device in enumerate(variable.devices):
@@ -140,6 +140,7 @@ class _Partitioner:
                 inputs.append(given[number][part] if number in given else whole.handles[part] if whole else tensor)
             made.append(index.add(f"{node.name}__cut_{part}", node.op, device, inputs, **attrs_of(node)).name)
         parts.join(index, node, made)
+        return made
 
     def _all_initialized(self, node: NodeDef, variable: PartitionedVariable) -> None:
         index, name = self._index, node.name
@@ -158,12 +159,12 @@ class _Partitioner:
 
     def _assign(self, node: NodeDef, variable: PartitionedVariable) -> None:
         value, dtype = self._index.inputs(node.name)[1], attributes.copied(node.attr["dtype"])
-        rows = self._values.parts_of(value, variable) or checkpoints.restored_parts(self._index, node, value, variable)
-        rows = rows or checkpoints.filled_parts(self._index, node, value, variable)
+        rows = self._values.parts_of(value, variable) or restoring.restored_parts(self._index, node, value, variable)
+        rows = rows or restoring.filled_parts(self._index, node, value, variable)
         if rows is None:
             device = self._index.nodes[op_name(value)].device
             rows = parts.rows_of(self._index, node.name, device, value, variable.layout, dtype)
-        self._per_part(node, variable, {1: rows})
+        restoring.one_after_the_other(self._index, rows, self._per_part(node, variable, {1: rows}))
 
     def _update(self, node: NodeDef, variable: PartitionedVariable) -> None:
         index, inputs, given = self._index, self._index.inputs(node.name), {}

@@ -11,7 +11,7 @@ from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
-from deeprec_ext.graph.index import GraphIndex, with_task
+from deeprec_ext.graph.index import GraphIndex, op_name, with_task
 from deeprec_ext.graph.partitioning.layout import Layout, part_name
 from deeprec_ext.graph.writes import VariableNode
 
@@ -78,9 +78,16 @@ def constant(index: GraphIndex, name: str, device: str, value: Any, dtype: Any) 
     return index.add(name, "Const", device, dtype=attributes.kind(dtype), value=attributes.integers(made, dtype)).name
 
 
-def strings(index: GraphIndex, name: str, device: str, values: Sequence[bytes]) -> str:
-    value = attributes.tensor(list(values), tf.string)
+def strings(index: GraphIndex, name: str, device: str, values: bytes | Sequence[bytes]) -> str:
+    """A Const of one string, or of a list."""
+    value = attributes.tensor(values if isinstance(values, bytes) else list(values), tf.string)
     return index.add(name, "Const", device, dtype=attributes.kind(tf.string), value=value).name
+
+
+def texts_of(index: GraphIndex, tensor: str) -> list[bytes] | None:
+    """The values of a constant list of strings; None if it is computed."""
+    node = index.nodes[op_name(tensor)]
+    return list(tf.make_ndarray(node.attr["value"].tensor).reshape(-1)) if node.op == "Const" else None
 
 
 def rows_of(index: GraphIndex, name: str, device: str, value: str, layout: Layout, dtype: AttrValue) -> list[str]:

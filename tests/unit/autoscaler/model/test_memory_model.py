@@ -58,22 +58,14 @@ def test_with_peer_backups_each_has_its_own_the_others_and_marks_for_both():
     assert found[0].process == PROCESS_BYTES + 10 * VARIABLE_BYTES  # kernels of backups too
 
 
-def test_one_ps_gets_all_parts_of_a_variable_that_is_cut_to_write_them():
-    """774 MB while it trained, 1 470 MB while it wrote: 512 MB in eight parts on three PS (25 November 2026)."""
+def test_a_ps_copies_its_own_tables_to_write_them_and_more_ps_copy_less():
     parts = [
-        pb.Variable(
-            name=f"{name}/part_{slot}@8", saved_name=name, slice=f"8 1,{slot},1:0,1", slot=slot, update=ROWS, bytes=MB
-        )
-        for name in ("wide", "wide/Adagrad", "other") for slot in range(8)
+        pb.Variable(name=f"wide/part_{slot}@8", saved_name="wide", slice=f"8 1,{slot},1:0,1", slot=slot, update=ROWS,
+                    bytes=MB) for slot in range(8)
     ]  # fmt: skip
-    users = [
-        pb.Variable(name=f"own/part_{slot}", saved_name="own", slice="8 1", slot=slot, bytes=MB) for slot in range(8)
-    ]
-    layout = Layout.of(pb.Catalogue(variables=[*parts, *users]), 8)
-    assert layout.cut == (16 * MB, 8 * MB), "a user's own partitions are written where they are"
-    for count, gathered in ((1, 0), (2, 16 * MB), (4, 16 * MB)):
-        one = memory_model.for_count(layout, count)
-        assert one.peak == one.total + one.tables + gathered
+    layout = Layout.of(pb.Catalogue(variables=parts), 8)
+    copied = {count: one.peak - one.total for count in (1, 2, 4) for one in [memory_model.for_count(layout, count)]}
+    assert copied == {1: 8 * MB, 2: 4 * MB, 4: 2 * MB}
 
 
 def test_disk_backups_have_marks_of_their_own():

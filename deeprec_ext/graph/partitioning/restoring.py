@@ -1,6 +1,8 @@
-"""Checkpoints and initial values of variables that are cut: what is saved is the whole, in slices, under its one name."""
+"""What variables that are cut begin with: values of a checkpoint, which has the whole under its name, and initial ones."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.core.framework.node_def_pb2 import NodeDef
@@ -8,46 +10,15 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, output_number
 from deeprec_ext.graph.partitioning.layout import sub_slice
-from deeprec_ext.graph.partitioning.parts import PartitionedVariable, constant, controls_of, data_of, strings
-from deeprec_ext.graph.partitioning.values import Values
+from deeprec_ext.graph.partitioning.parts import PartitionedVariable, constant, controls_of, data_of, strings, texts_of
 
 _REPEATED = ("half_val", "float_val", "double_val", "int_val", "int64_val", "bool_val")
 
 
-def _texts(index: GraphIndex, tensor: str) -> list[bytes] | None:
-    """The values of a constant list of strings; None if it is computed."""
-    node = index.nodes[op_name(tensor)]
-    return list(tf.make_ndarray(node.attr["value"].tensor).reshape(-1)) if node.op == "Const" else None
-
-
-def save_parts(index: GraphIndex, values: Values) -> None:
-    """Every SaveV2 that gets a whole gets its parts instead, as slices of one tensor; not where names are computed."""
-    for node in [one for one in index.nodes.values() if one.op == "SaveV2"]:
-        prefix, names_at, slices_at, *tensors = data_of(index, node.name)
-        if not any(values.of(tensor) for tensor in tensors):
-            continue
-        names, slices = _texts(index, names_at), _texts(index, slices_at)
-        if names is None or slices is None:
-            continue
-        entries: list[tuple[bytes, bytes, str, int]] = []
-        for name, part, tensor, dtype in zip(names, slices, tensors, node.attr["dtypes"].list.type):
-            found = values.of(tensor)
-            if found is None:
-                entries.append((name, part, tensor, dtype))
-                continue
-            variable, pieces = found
-            for number, piece in enumerate(pieces):
-                entries.append((name, sub_slice(part.decode(), variable.layout, number).encode(), piece, dtype))
-        device = node.device
-        new_names = strings(index, f"{node.name}__names", device, [entry[0] for entry in entries])
-        new_slices = strings(index, f"{node.name}__slices", device, [entry[1] for entry in entries])
-        inputs = [prefix, new_names, new_slices, *(entry[2] for entry in entries), *controls_of(index, node.name)]
-        index.replace(node, "SaveV2", device, inputs, dtypes=attributes.kinds([entry[3] for entry in entries]))
-
-
 def restored_parts(index: GraphIndex, node: NodeDef, value: str, variable: PartitionedVariable) -> list[str] | None:
     """Of a value out of a checkpoint. Where PS read the whole, each reads the slices of its parts; where the chief does (of a
-    saver that is not sharded), it goes on doing so: the file may be on its disk alone. None: the value comes from elsewhere."""
+    saver that is not sharded), it goes on doing so, part by part: the file may be on its disk alone. None: the value comes
+    from elsewhere."""
     source = value
     while index.nodes[op_name(source)].op == "Identity":
         source = data_of(index, op_name(source))[0]
@@ -55,7 +26,7 @@ def restored_parts(index: GraphIndex, node: NodeDef, value: str, variable: Parti
     if restore.op != "RestoreV2":
         return None
     prefix, names_at, slices_at = data_of(index, restore.name)
-    names, slices = _texts(index, names_at), _texts(index, slices_at)
+    names, slices = texts_of(index, names_at), texts_of(index, slices_at)
     if names is None or slices is None:
         return None
     kind, made, layout = attributes.kinds([restore.attr["dtypes"].list.type[number]]), [], variable.layout
@@ -70,6 +41,14 @@ def restored_parts(index: GraphIndex, node: NodeDef, value: str, variable: Parti
     if len(index.consumers(op_name(value))) <= 1 and not whole:
         _read_less(index, restore, slices_at, number, slices, variable)
     return made
+
+
+def one_after_the_other(index: GraphIndex, values: Sequence[str], assigned: Sequence[str]) -> None:
+    """Where not PS read them, a part is read when the one before is on its PS: no process has to hold the whole."""
+    for value, before in zip(values[1:], assigned):
+        node = index.nodes[value]
+        if node.op == "RestoreV2" and not on_ps(node.device):
+            index.add_control(node, before)
 
 
 def _read_less(
