@@ -114,7 +114,7 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
             opening.quarantine_what_went_back(store)
         if await rebuild_if_lost(spec, backend, options.certs, options.listen):
             opening.add_history(store)
-        return AIMaster(spec, backend, options.certs, jobs=None if spec.elsewhere else jobs)
+        return AIMaster(spec, backend, options.certs, jobs=jobs)
 
     master = await opening.opened(spec, options.certs, options.listen, begin)
     host = Hosted(master)

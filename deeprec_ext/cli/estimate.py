@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ def add(commands: Any) -> None:
     for row in (*rows(Sizes), *OTHERS):
         if row.flag and row.name not in ("ps", "workers", "evaluator"):
             row.add_flag(parser)
+    parser.add_argument("--ps", "--workers", dest="counts", action=_Count, help=argparse.SUPPRESS)
     parser.add_argument("--history", metavar="FILE", help="finished jobs: a file, https://HOST:PORT, or off, as of run")
     parser.add_argument("--history-certs", type=Path, metavar="DIR", help="the certificates of that service")
     parser.add_argument(
@@ -62,7 +64,17 @@ def add(commands: Any) -> None:
     )
 
 
+class _Count(argparse.Action):
+    """A flag of `run` that is none here: `run` says why."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: Any = None) -> None:
+        namespace.counts = option_string
+
+
 def run(arguments: argparse.Namespace) -> int:
+    if flag := arguments.counts:
+        role = flag.strip("-")
+        raise UsageError(f"{flag}: how many there will be is estimated; --min-{role} and --max-{role} say between what")
     try:
         limit_seconds = parse_duration(arguments.limit)
     except ValueError as error:
@@ -84,26 +96,36 @@ def _plan(arguments: argparse.Namespace) -> RunPlan:
     """As `run --autoscale` makes it of these flags. Raises UsageError."""
     words = ["--autoscale"]
     for name, value in vars(arguments).items():
-        if name not in ("command", "run", "script", "limit", "json") and value is not None:
+        if name not in ("command", "run", "script", "limit", "json", "counts") and value is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
+    return plan_of(words, arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script)
+
+
+def plan_of(flags: Sequence[str], script: Sequence[str]) -> RunPlan:
+    """As `run` makes it of these flags. Raises UsageError."""
+    if not script:
+        raise UsageError(
+            "nothing to estimate; put the script behind two dashes: deeprec-ext estimate -- python train.py"
+        )
     parser = argparse.ArgumentParser(prog="deeprec-ext estimate")
     run_command.add_arguments(parser)
-    script = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
-    return run_command.make_plan(parser.parse_args([*words, "--", *script]))
+    return run_command.make_plan(parser.parse_args([*flags, "--", *script]))
 
 
-def estimated(plan: RunPlan, declaration: pb.Declaration) -> Estimate:
+def estimated(plan: RunPlan, declaration: pb.Declaration, place: str | None = None) -> Estimate:
+    """`place`: the kind of machine where the job will run, as in `Finished`, with cores that nobody knows; None: this one."""
+    where, cores = (machine(), float(len(processors()))) if place is None else (place, 0.0)
     slots, backups = plan.limits.slots, plan.values.peer_backup != "off"
     model = declared_model(declaration, slots)
     jobs = jobs_of(plan.history, plan.script) if plan.history is not None else []
     layout, fingerprint = Layout.of(declaration.catalogue, slots), fingerprint_of(declaration.catalogue)
     start = first_size(
         model, bounds_of(plan.limits, plan.ceilings), jobs, script=plan.script, requests=size_of(plan.requests),
-        backups=backups, layout=layout, fingerprint=fingerprint,
+        backups=backups, layout=layout, fingerprint=fingerprint, machine=where, cores=cores,
     )  # fmt: skip
     estimates = estimate(
-        model, start.size, jobs, layout=layout, fingerprint=fingerprint, backups=backups, machine=machine(),
-        cores=len(processors()),
+        model, start.size, jobs, layout=layout, fingerprint=fingerprint, backups=backups, machine=where,
+        cores=cores,
     )  # fmt: skip
     return Estimate(model, declaration, start, estimates)
 

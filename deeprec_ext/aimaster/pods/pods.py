@@ -51,7 +51,7 @@ class Pods:
         """Raises UnreachableError."""
         record = self._job.members.record(name)
         if record is not None and not record.wanted:  # its end, told late, would be taken for that of the new one
-            await self._job.changed.until(lambda: not self._runs(name), KILL_SECONDS)
+            await self._job.changed.until(lambda: not self.runs(name), KILL_SECONDS)
         self.seen.pop(name, None)
         self._job.members.request(name)
         self._job.event("pod_requested", name)
@@ -131,7 +131,7 @@ class Pods:
             self._job.members.update(name, wanted=False, state=record.state if record.ended else "leaving")
         self.restart(name)  # killed; not started again, because it is not wanted
 
-    def _runs(self, name: str) -> bool:
+    def runs(self, name: str) -> bool:
         state = self.seen.get(name)
         return state is not None and state.state == "running"
 

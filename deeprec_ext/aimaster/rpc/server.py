@@ -12,6 +12,7 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
 from deeprec_ext.aimaster.core.clock import Clock
+from deeprec_ext.aimaster.core.records import role_name
 from deeprec_ext.aimaster.failover.failover import Failover
 from deeprec_ext.aimaster.failover.failures import Failures
 from deeprec_ext.aimaster.job.job import Job
@@ -77,7 +78,9 @@ class AIMaster:
         self._agents = AgentsService(job, admission, inbox, missing, Speakers(certs))
         self.autoscaler = make_autoscaler(job, self.scalings, backend) if job.settings.autoscale else None
         estimated = jobs is not None and self.autoscaler is not None and bool(spec.start)
-        self._beginning = Beginning(job, jobs) if jobs is not None and estimated else None
+        self.beginning = Beginning(job, jobs, one_host=backend.one_host) if jobs is not None and estimated else None
+        if self.beginning is not None:
+            self.beginning.chief_runs = lambda: self.pods.runs(role_name(pb.CHIEF, 0))
         self._admin = AdminService(job, self.scalings, self.autoscaler)
         self._server: grpc.aio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -108,7 +111,7 @@ class AIMaster:
         port = await listening.listen(server, listen, self._certs)
         if self.job.spec.resume:
             self.job.reopen()  # before anybody can ask how the job stands
-        if self._beginning is not None and not self.job.cluster.formed:
+        if self.beginning is not None and not self.job.cluster.formed:
             self.job.lock.take("the start", Hold.FIRST_VIEW)  # before anybody can register
         await server.start()
         self._server = server
@@ -134,8 +137,8 @@ class AIMaster:
             self.job.ledger.keep_only(member.incarnation for member in self.job.members)
         else:
             await self._start()
-        if self._beginning is not None and not self.job.cluster.formed:
-            await self._size(self._beginning)
+        if self.beginning is not None and not self.job.cluster.formed:
+            await self._size(self.beginning)
         self.job.settled = True
         self.job.changed.notify()
         await self.scalings.run()
@@ -144,7 +147,7 @@ class AIMaster:
         """Of the first size. Where the declared model decides on it, the chief and what its script alone lets expect start at
         once."""
         size = Size(self.job.spec.ps, self.job.spec.workers)
-        if self.autoscaler is not None and self._beginning is None:
+        if self.autoscaler is not None and self.beginning is None:
             size = self.autoscaler.start()
         await recovery.start(self.job, self.pods, size.ps, size.workers)
 

@@ -89,12 +89,25 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Like:
+    """A finished job that was heard. `likeness`: 0 to 1. `finished`: Unix seconds. `elsewhere`: on another kind of machine, or
+    one that is not known."""
+
+    name: str
+    script: str
+    likeness: float
+    finished: float = 0.0
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True)
 class Estimates:
-    """`words`: what is not known, and why: one line each."""
+    """`words`: what is not known, and why: one line each. `like`: jobs by which the size was chosen, the heaviest first."""
 
     size: Size
     figures: tuple[Figure, ...] = ()
     words: tuple[str, ...] = ()
+    like: tuple[Like, ...] = ()
 
     def __getitem__(self, name: str) -> Figure | None:
         return next((figure for figure in self.figures if figure.name == name), None)
@@ -242,7 +255,7 @@ class _Task:
         rows = [row for row in rows if row[2] > 0 and math.isfinite(row[2])]
         if not rows:
             return f"{name}: no finished job tells it"
-        here = [row for row in rows if not timed or not self._elsewhere(row[0])]
+        here = [row for row in rows if not timed or not is_elsewhere(row[0], self.machine)]
         if len(set(_groups([job for job, _, _ in here]))) >= JOBS_MIN or _parted(here, self.model, self.fingerprint)[1]:
             rows = here
         reader = _Reader.of(self.model, [job for job, _, _ in rows], timed)
@@ -271,11 +284,13 @@ class _Task:
         middle = statistics.fmean(values)
         return _Base(lambda at: middle, spread, ground)
 
-    def _elsewhere(self, job: Finished) -> bool:
-        return bool(self.machine) and job.machine != self.machine
-
 
 SIZES, CORES = ("ps", "trainers", "more than one PS"), ("cores of a PS", "cores of a trainer")
+
+
+def is_elsewhere(job: Finished, machine: str) -> bool:
+    """On another kind of machine than this, or one that is not known; empty: this one is not, and none is another."""
+    return bool(machine) and job.machine != machine
 
 
 def is_same(job: Finished, model: Model, fingerprint: str) -> bool:
@@ -428,9 +443,36 @@ def lines(estimates: Estimates) -> Iterator[str]:
         yield f"{NAMES[name]}: not known; {why}"
 
 
-def said(figure: Figure) -> str:
-    predicted, low, high = map(_amount(figure), (figure.predicted, figure.low, figure.high))
-    return f"{NAMES[figure.name]}: {predicted}, {low} to {high} in nine of ten jobs; {figure.ground}"
+def said(figure: Figure, came: float | None = None) -> str:
+    """`came`: what was used; None: not known."""
+    amount = _amount(figure)
+    predicted, low, high = map(amount, (figure.predicted, figure.low, figure.high))
+    after = ""
+    if came is not None:
+        off = came / figure.predicted - 1
+        outside = "" if figure.low <= came <= figure.high else ", outside of that"
+        after = f"; it was {amount(came)}, {abs(off):.0%} {'more' if off > 0 else 'less'}{outside}"
+    return f"{NAMES[figure.name]}: {predicted}, {low} to {high} in nine of ten jobs{after}; {figure.ground}"
+
+
+def told_in(estimator: Any) -> list[str]:
+    """As `said`, of what a summary's `estimator` has; nothing of what is no such figure."""
+    found = []
+    for name in NAMES:
+        with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError, ArithmeticError):
+            for values in estimator.get(name, ()):
+                came = values["used"]
+                figure = Figure(name, **{key: value for key, value in values.items() if key != "used"})
+                found.append(said(figure, None if came is None else float(came)))
+    return found
+
+
+def heard(like: Sequence[Like]) -> str:
+    """`ctr-3 (92 % alike), ctr-1 (80 % alike, on another kind of machine)`"""
+    return ", ".join(
+        f"{one.name or one.script} ({one.likeness:.0%} alike{', on another kind of machine' if one.elsewhere else ''})"
+        for one in like
+    )
 
 
 def _amount(figure: Figure) -> Callable[[float], str]:

@@ -5,6 +5,9 @@ by likeness, where they are few; else what the best learner of `regression.py` m
 What a step costs and the formula of `formula.py` give the throughput of every size; the smallest size from which nothing
 brings much more is where to start. Little confidence, little start: a job that starts too small is scaled up soon, one that
 starts too large has taken from others.
+
+What a step costs is the machine's, too: jobs of another kind of machine count less, and it is said. Memory is everywhere the
+same. Where no model was like this one, the nearest jobs of the same script are heard, for little.
 """
 
 from __future__ import annotations
@@ -15,17 +18,22 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from deeprec_ext.autoscaler.history.estimates import known, ps_memory
+from deeprec_ext.autoscaler.history.estimates import Like, is_elsewhere, known, ps_memory
 from deeprec_ext.autoscaler.history.history import Finished
-from deeprec_ext.autoscaler.history.regression import Row, learn
+from deeprec_ext.autoscaler.history.regression import JOBS_MIN, Row, learn
 from deeprec_ext.autoscaler.model.formula import NAMES
 from deeprec_ext.autoscaler.model.memory_model import Layout, even_share, of_holder_of
-from deeprec_ext.autoscaler.model.surroundings import around
+from deeprec_ext.autoscaler.model.surroundings import Surroundings, around
 from deeprec_ext.autoscaler.model.throughput import ThroughputModel, fit
 from deeprec_ext.autoscaler.observe.observed import Limits, Model, Size
 from deeprec_ext.units import counted, format_bytes
 
-FEATURES = ("table_bytes", "dense_bytes", "fields", "batch_size", "lookups_per_step", "flops_per_example")
+FEATURES = {
+    "table_bytes": "bytes of tables", "dense_bytes": "bytes of other variables", "fields": "tables",
+    "batch_size": "examples a step", "lookups_per_step": "rows looked up a step", "flops_per_example": "FLOP for an example",
+}  # fmt: skip
+"""By which models are compared, in words."""
+
 COSTS = ("fixed", "compute", "serve")
 """Coefficients that follow from the model. The others are means."""
 
@@ -37,6 +45,18 @@ LIKENESS = 1.5
 
 STRANGER = 0.5
 """Weight of a job of another script, beside its likeness."""
+
+ELSEWHERE = 0.5
+"""Weight of a job on another kind of machine: a step there takes easily twice as long, or half."""
+
+NEAREST_MAX = 3
+"""Jobs of the script that are heard where none had a model like it."""
+
+NEAREST_WEIGHT = 0.05
+"""Of such a job, at least: however far it is, it says more than nothing."""
+
+TOLD_MAX = 5
+"""Jobs that are named as evidence."""
 
 SIMILAR_MAX = 30
 """Jobs that are looked at: the most alike."""
@@ -64,7 +84,8 @@ WORKER_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Start:
-    """`confidence`: 0 to 1. `jobs`: how many similar ones it rests on. `examples_per_second`: expected; 0: nobody knows.
+    """`confidence`: 0 to 1. `jobs`: how many similar ones it rests on; `like`: those that weigh most. `unlike`: no model was
+    like it, they are but the nearest of its script. `examples_per_second`: expected; 0: nobody knows.
 
     `requests`: of each pod, where it is to find a place by them and is held to nothing; None: no job is similar."""
 
@@ -74,84 +95,158 @@ class Start:
     jobs: int = 0
     examples_per_second: float = 0.0
     requests: Size | None = None
+    like: tuple[Like, ...] = ()
+    unlike: bool = False
 
 
 def first_size(
     model: Model, limits: Limits, history: Sequence[Finished], *, script: str = "", requests: Size | None = None,
-    backups: bool = True, layout: Layout | None = None, fingerprint: str = "",
+    backups: bool = True, layout: Layout | None = None, fingerprint: str = "", machine: str = "",
+    cores: float = 0.0,
 ) -> Start:  # fmt: skip
     """Args:
     model: what is known of the user's model; zeros where nothing is.
     history: finished jobs.
-    script, fingerprint: as in `Finished`.
+    script, fingerprint, machine: as in `Finished`.
     requests: CPU and memory that the user has named (0: not); its counts are ignored.
     layout: of the declared variables; None: not known yet, and slots are taken to be even.
+    cores: of the one host; 0: not known, or there are several.
     """
     given = requests or Size(1, 0)
-    similar = _similar(model, history, script)
+    similar = _similar(model, history, script, machine)
+    unlike = sum(one.likeness for one in similar) < WEIGHT_MIN
+    if unlike:
+        similar = _nearest(model, history, script, machine)
     needed = _ps_memory(model, history, layout, fingerprint, backups)
     least = _least_ps(limits, given, needed)
     small = _sized(Size(least, limits.min_workers), model, limits, given, similar, backups, needed)
-    weight = sum(weight for weight, _, _ in similar)
-    if weight < WEIGHT_MIN:
-        why = "no job like it has finished yet" if history else "no job has finished yet"
+    if not similar:
+        why = f"no job like it has finished yet{_far(model, history)}" if history else "no job has finished yet"
         memory = f"; its variables need {least} PS" if least > limits.min_ps else ""
         return Start(small, 0.1, f"{why}, so it starts small{memory}{_short_of(small, limits, given, needed)}")
-    learned = _learned(model, similar)
+    learned = _learned(model, similar, cores)
     best = _sized(_walk(learned, small, limits), model, limits, given, similar, backups, needed)
-    confidence = _confidence(similar, weight)
+    confidence = _confidence(similar, sum(one.weight for one in similar))
     size = _part_of_the_way(small, best, confidence)
-    like = "job" if len(similar) == 1 else "jobs"
     part = "" if size == best else f"; the way to {best.ps} PS and {counted(best.workers, 'worker')} is gone in part"
     short = _short_of(size, limits, given, needed)
-    reason = f"{len(similar)} {like} like it, confidence {confidence:.0%}{part}{short}"
-    requests = _requests(size, model, limits, given, similar, backups)
-    return Start(size, confidence, reason, len(similar), learned.predict(size), requests)
+    reason = f"{_ground(model, similar, unlike)}, confidence {confidence:.0%}{part}{short}"
+    asked = _requests(size, model, limits, given, similar, backups, needed(size) if _is_declared(layout) else 0.0)
+    like = tuple(
+        Like(one.job.name, one.job.script, round(one.likeness, 3), one.job.finished, one.elsewhere)
+        for one in similar[:TOLD_MAX]
+    )
+    return Start(size, confidence, reason, len(similar), learned.predict(size), asked, like, unlike)
 
 
 # ------------------------------------------------------------------------------------------------ similar jobs
 
-Similar = list[tuple[float, Finished, ThroughputModel]]
-"""Weight, job, what its windows teach; the most alike first."""
+
+@dataclass(frozen=True)
+class _Alike:
+    """`weight`: its likeness, and less where it was on another kind of machine. `learned`: what its windows teach."""
+
+    weight: float
+    likeness: float
+    job: Finished
+    learned: ThroughputModel
+    elsewhere: bool
+
+
+Similar = Sequence[_Alike]
+"""Those that weigh most first."""
 
 
 def likeness(model: Model, script: str, job: Finished) -> float:
     """0 to 1. Features that are unknown on either side say nothing; without any, only the same script is alike."""
     same = bool(script) and script == job.script
-    pairs = [(getattr(model, name), getattr(job.model, name)) for name in FEATURES]
-    differences = [math.log2(here / there) for here, there in pairs if here > 0 and there > 0]
+    differences = list(_differences(model, job).values())
     if not differences:
         return 1.0 if same else 0.0
     distance = math.sqrt(statistics.fmean(one * one for one in differences))
     return math.exp(-((distance / LIKENESS) ** 2) / 2) * (1.0 if same else STRANGER)
 
 
-def _similar(model: Model, history: Sequence[Finished], script: str) -> Similar:
-    weighed = [(likeness(model, script, job), number, job) for number, job in enumerate(history) if job.windows]
-    weighed = sorted((one for one in weighed if one[0] > 0.05), key=lambda one: (-one[0], one[1]))[:SIMILAR_MAX]
-    found = []
-    for weight, _, job in weighed:
-        learned = fit(job.windows, around(job.windows, (), one_host=True))
-        if learned is not None:
-            found.append((weight, job, learned))
-    return found
+def _similar(model: Model, history: Sequence[Finished], script: str, machine: str) -> Similar:
+    found = [(likeness(model, script, job), job) for job in history]
+    return _heaviest([one for one in found if one[0] > NEAREST_WEIGHT], machine, SIMILAR_MAX)
 
 
-def _learned(model: Model, similar: Similar) -> ThroughputModel:
+def _nearest(model: Model, history: Sequence[Finished], script: str, machine: str) -> Similar:
+    """Of this script, however far."""
+    mine = [job for job in history if script and job.script == script]
+    return _heaviest([(max(likeness(model, script, job), NEAREST_WEIGHT), job) for job in mine], machine, NEAREST_MAX)
+
+
+def _heaviest(found: Sequence[tuple[float, Finished]], machine: str, most: int) -> Similar:
+    """Of jobs and how alike each is: those that teach something. Of equals, the first, which is the newest."""
+
+    def weight(alike: float, job: Finished) -> float:
+        return alike * (ELSEWHERE if is_elsewhere(job, machine) else 1.0)
+
+    made = []
+    with_sizes = [one for one in found if one[1].windows]
+    for alike, job in sorted(with_sizes, key=lambda one: -weight(*one))[:most]:
+        if (learned := fit(job.windows, around(job.windows, (), one_host=True))) is not None:
+            made.append(_Alike(weight(alike, job), alike, job, learned, is_elsewhere(job, machine)))
+    return made
+
+
+def _ground(model: Model, similar: Similar, unlike: bool) -> str:
+    """For people: on which jobs the size stands."""
+    said = f"{counted(len(similar), 'job')} like it"
+    if unlike:
+        said = f"no model like it has finished yet; the nearest of its script{_difference(model, similar[0].job)}"
+    if there := sum(one.elsewhere for one in similar):
+        whole = "" if there == len(similar) else f"{there} of them "
+        said += f", {whole}on another kind of machine, or one that is not known: how fast it is here is a guess"
+    return said
+
+
+def _far(model: Model, history: Sequence[Finished]) -> str:
+    """The nearest of jobs that are all too far."""
+    told = [job for job in history if _differences(model, job)]
+    nearest = max(told, key=lambda job: likeness(model, "", job), default=None)
+    if nearest is None:
+        return ""
+    return f" (the nearest, {nearest.name or nearest.script},{_difference(model, nearest)})"
+
+
+def _difference(model: Model, job: Finished) -> str:
+    """` had 8 times its bytes of tables`, or `0.12 of`: in what two models differ most; empty: nothing is known of both."""
+    apart = _differences(model, job)
+    name = max(apart, key=lambda one: abs(apart[one]), default="")
+    if not name or not apart[name]:
+        return ""
+    there = 2 ** -apart[name]
+    return f" had {f'{there:,.3g} times' if there > 1 else f'{there:.2g} of'} its {FEATURES[name]}"
+
+
+def _differences(model: Model, job: Finished) -> dict[str, float]:
+    """Logarithms to base 2, of what is known of both."""
+    pairs = {name: (getattr(model, name), getattr(job.model, name)) for name in FEATURES}
+    return {name: math.log2(here / there) for name, (here, there) in pairs.items() if here > 0 and there > 0}
+
+
+def _learned(model: Model, similar: Similar, cores: float) -> ThroughputModel:
     """What the similar jobs say of this one."""
-    means = [_mean(similar, [learned.coefficients[index] for _, _, learned in similar]) for index in range(len(NAMES))]
+    means = [_mean(similar, [one.learned.coefficients[index] for one in similar]) for index in range(len(NAMES))]
     for name in COSTS:
         if (cost := _regressed(model, similar, NAMES.index(name))) is not None:
             means[NAMES.index(name)] = cost
-    batch = model.batch_size or _mean(similar, [learned.batch for _, _, learned in similar])
-    return ThroughputModel(tuple(means), batch, 0, 0.0, (), similar[0][2].around)
+    batch = model.batch_size or _mean(similar, [one.learned.batch for one in similar])
+    place = similar[0].learned.around
+    if similar[0].elsewhere and cores and place.cores:
+        place = Surroundings(cores, cores)
+    return ThroughputModel(tuple(means), batch, 0, 0.0, (), place)
 
 
 def _regressed(model: Model, similar: Similar, index: int) -> float | None:
     """One coefficient, from the features that are known of all; None: they are too few jobs, or nothing is known."""
-    mine, theirs = known(model), [known(job.model) for _, job, _ in similar]
+    similar = _of_here(similar, JOBS_MIN)
+    mine, theirs = known(model), [known(one.job.model) for one in similar]
     names = [name for name in mine if all(name in one for one in theirs)]
-    costs = [max(learned.coefficients[index], 1e-7) for _, _, learned in similar]
+    costs = [max(one.learned.coefficients[index], 1e-7) for one in similar]
     rows = [
         Row(number, tuple(math.log1p(one[name]) for name in names), cost)
         for number, (one, cost) in enumerate(zip(theirs, costs))
@@ -163,15 +258,20 @@ def _regressed(model: Model, similar: Similar, index: int) -> float | None:
     return min(max(found, min(costs) / FARTHEST), max(costs) * FARTHEST)
 
 
+def _of_here(similar: Similar, least: int) -> Similar:
+    """Without jobs of other machines, where at least so many remain."""
+    here = [one for one in similar if not one.elsewhere]
+    return here if len(here) >= least else similar
+
+
 def _mean(similar: Similar, values: Sequence[float]) -> float:
-    return sum(weight * value for (weight, _, _), value in zip(similar, values)) / sum(
-        weight for weight, _, _ in similar
-    )
+    return sum(one.weight * value for one, value in zip(similar, values)) / sum(one.weight for one in similar)
 
 
 def _confidence(similar: Similar, weight: float) -> float:
     """More with every similar job, less with the error of what each of them teaches."""
-    errors = [learned.mape_holdout if learned.mape_holdout is not None else 0.2 for _, _, learned in similar]
+    holdouts = [one.learned.mape_holdout for one in similar]
+    errors = [error if error is not None else 0.2 for error in holdouts]
     return max(0.0, 1.0 - 2 * _mean(similar, errors)) * weight / (weight + 0.5)
 
 
@@ -220,10 +320,14 @@ def _ps_memory(
     model: Model, history: Sequence[Finished], layout: Layout | None, fingerprint: str, backups: bool
 ) -> Callable[[Size], float]:
     """Of the fullest PS, by the size: what is rarely exceeded."""
-    if layout is None or not any(layout.counts):
+    if layout is None or not _is_declared(layout):
         return lambda size: HEADROOM * even_share(model, size.ps, backups)
     foretold = ps_memory(model, history, layout, fingerprint=fingerprint, backups=backups)
     return lambda size: foretold(size).high
+
+
+def _is_declared(layout: Layout | None) -> bool:
+    return layout is not None and any(layout.counts)
 
 
 def _least_ps(limits: Limits, given: Size, needed: Callable[[Size], float]) -> int:
@@ -278,12 +382,16 @@ def _with(size: Size, each: Mapping[str, float]) -> Size:
     )  # fmt: skip
 
 
-def _requests(size: Size, model: Model, limits: Limits, given: Size, similar: Similar, backups: bool) -> Size:
+def _requests(
+    size: Size, model: Model, limits: Limits, given: Size, similar: Similar, backups: bool, computed: float
+) -> Size:  # fmt: skip
     """What similar jobs used, with headroom, where the user has named nothing (0: he has, or nobody knows); never more of a pod
-    than the limits allow, and cut evenly where all pods together would exceed the quota."""
+    than the limits allow, and cut evenly where all pods together would exceed the quota.
+
+    computed: bytes of the fullest PS, by the declared variables; 0: they are not known."""
     used = {
         "ps_cpu": _used(similar, "ps_cpu_cores"), "worker_cpu": _used(similar, "trainer_cpu_cores"),
-        "ps_memory_bytes": HEADROOM * max(_ps_needed(job, size.ps) for _, job, _ in similar),
+        "ps_memory_bytes": computed or HEADROOM * max(_ps_needed(one.job, size.ps) for one in similar),
         "worker_memory_bytes": HEADROOM * _trainer(size, model, similar, backups),
     }  # fmt: skip
     for name, value in used.items():
@@ -307,7 +415,7 @@ def _trainer(size: Size, model: Model, similar: Similar, backups: bool) -> float
     """Bytes of a trainer. Each may have to keep the copies of a single PS; those of a job that had one have done so."""
     holds = backups and size.ps == 1
     fresh = WORKER_BYTES + 4 * model.dense_bytes + (of_holder_of(model) if holds else 0)
-    return max((_needed(job, holds) for _, job, _ in similar), default=fresh)
+    return max((_needed(one.job, holds) for one in similar), default=fresh)
 
 
 def _needed(job: Finished, holds: bool) -> int:
@@ -318,11 +426,19 @@ def _needed(job: Finished, holds: bool) -> int:
 def _used(similar: Similar, name: str) -> float:
     """Cores that one pod used in its busiest window, with headroom; 0: not known."""
     used = []
-    for weight, job, _ in similar:
-        each = [getattr(w, name) / (w.size.ps if name.startswith("ps_") else 1) for w in job.windows]
-        if weight > 0 and max(each) > 0:
+    for one in _of_here(similar, 1):
+        each = [getattr(w, name) / (w.size.ps if name.startswith("ps_") else 1) for w in one.job.windows]
+        if max(each) > 0:
             used.append(max(each))
     return max(0.1, CPU_HEADROOM * statistics.median(used)) if used else 0.0
+
+
+def at_least(start: Start, written: Size) -> Start:
+    """Of a job whose like nobody has seen: no smaller than somebody has written it."""
+    if start.jobs and not start.unlike:
+        return start
+    ps, workers = max(start.size.ps, written.ps), max(start.size.workers, written.workers)
+    return dataclasses.replace(start, size=dataclasses.replace(start.size, ps=ps, workers=workers))
 
 
 def describe(start: Start) -> str:

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.autoscaler.history.estimates import Estimates, estimate, lines
+from deeprec_ext.autoscaler.history.estimates import Estimates, Like, estimate, lines
 from deeprec_ext.autoscaler.history.history import Finished
-from deeprec_ext.autoscaler.history.start import Start, first_size
+from deeprec_ext.autoscaler.history.start import Start, at_least, first_size
 from deeprec_ext.autoscaler.loop.observing import limits_of, size_of
 from deeprec_ext.autoscaler.model.memory_model import Layout
 from deeprec_ext.autoscaler.observe.features import declared_model, described, fingerprint_of
@@ -22,8 +22,8 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 log = logging.getLogger(__name__)
 
 DECLARE_LIMIT_SECONDS = 300.0
-"""How long the first view waits for the declaration: a script may prepare its data before it has a graph. Then the job begins
-as its script alone lets expect."""
+"""How long the first view waits for the declaration, from when the chief runs (before, it may wait for a node): a script may
+prepare its data before it has a graph. Then the job begins as its script alone lets expect."""
 
 READ_SECONDS, ESTIMATE_SECONDS = 30.0, 10.0
 """Reading the finished jobs, beside the start of the chief, and computing a size, for which training waits."""
@@ -35,30 +35,44 @@ TEXT_MAX = 1000
 class Beginning:
     """Args:
     jobs: reads the finished jobs; may raise, and take its time.
+    one_host: all processes run here; else nobody knows on what machines they do.
     """
 
-    def __init__(self, job: Job, jobs: Callable[[], Sequence[Finished]]) -> None:
+    def __init__(self, job: Job, jobs: Callable[[], Sequence[Finished]], *, one_host: bool = True) -> None:
         self._job, self._jobs = job, jobs
+        self._machine, self._cores = (machine(), float(len(processors()))) if one_host else ("", 0.0)
         self._finished: Sequence[Finished] = ()  # once they are read
+        self._like: tuple[Like, ...] = ()
+        self.written: Size | None = None  # what somebody has written: it counts where no job is like this one
+        self.decided: Callable[[Start], None] = lambda start: None
+        self.chief_runs: Callable[[], bool] = lambda: True
 
     async def decide(self) -> Start | None:
         """None: no model was declared, or nothing could be made of it; why is told."""
         job = self._job
         reading = asyncio.ensure_future(asyncio.to_thread(within, READ_SECONDS, self._read, "of finished jobs"))
-        if not await job.changed.until(lambda: job.declared.heard or bool(job.ending), DECLARE_LIMIT_SECONDS):
+
+        def heard() -> bool:
+            return job.declared.heard or bool(job.ending)
+
+        await job.changed.until(lambda: heard() or self.chief_runs(), None)  # without it there is no job
+        if not await job.changed.until(heard, DECLARE_LIMIT_SECONDS):
             self._tell(f"the chief has declared no model within {DECLARE_LIMIT_SECONDS:g} s")
         model = job.declared.model
         jobs = self._finished = await self._read_by(reading)
         if model is None or job.ending:
             return None
         try:
-            return await asyncio.to_thread(
+            start = await asyncio.to_thread(
                 within, ESTIMATE_SECONDS, lambda: self._estimated(model, jobs), "of finished jobs"
             )
         except Exception as error:
             log.warning("the first size was not estimated", exc_info=True)
             self._tell(f"nothing could be made of the declared model: {error}")
             return None
+        self._like = start.like
+        self.decided(start)
+        return start
 
     async def _read_by(self, reading: asyncio.Future[Sequence[Finished]]) -> Sequence[Finished]:
         """No jobs, where they cannot be read: the declared variables need their PS all the same."""
@@ -83,15 +97,15 @@ class Beginning:
         except Exception:
             log.warning("what the job will use was not estimated", exc_info=True)
             return
-        self._job.declared.foretell(found)
+        self._job.declared.foretell(dataclasses.replace(found, like=self._like))
         self._job.event("estimated", text="; ".join(lines(found))[:TEXT_MAX])
 
     def _figures(self, declared: pb.Declaration, size: Size) -> Estimates:
         slots, catalogue = self._job.spec.slots, declared.catalogue
         return estimate(
             declared_model(declared, slots), size, self._finished, layout=Layout.of(catalogue, slots),
-            fingerprint=fingerprint_of(catalogue), backups=self._job.choices.peer, machine=machine(),
-            cores=float(len(processors())),
+            fingerprint=fingerprint_of(catalogue), backups=self._job.choices.peer,
+            machine=self._machine, cores=self._cores,
         )  # fmt: skip
 
     def _read(self) -> Sequence[Finished]:
@@ -102,14 +116,16 @@ class Beginning:
 
     def _estimated(self, model: pb.Declaration, jobs: Sequence[Finished]) -> Start:
         start = self._size(declared_model(model, self._job.spec.slots), jobs, model.catalogue)
-        return dataclasses.replace(start, reason=f"{described(model)}: {start.reason}")
+        start = dataclasses.replace(start, reason=f"{described(model)}: {start.reason}")
+        return start if self.written is None else at_least(start, self.written)
 
     def _size(self, model: Model, jobs: Sequence[Finished], catalogue: pb.Catalogue) -> Start:
         """In a thread: reads what does not change."""
         spec = self._job.spec
         return first_size(
             model, limits_of(spec), jobs, script=spec.script, requests=size_of(self._job), backups=self._job.choices.peer,
-            layout=Layout.of(catalogue, spec.slots), fingerprint=fingerprint_of(catalogue),
+            layout=Layout.of(catalogue, spec.slots), fingerprint=fingerprint_of(catalogue), machine=self._machine,
+            cores=self._cores,
         )  # fmt: skip
 
     def _tell(self, why: str) -> None:

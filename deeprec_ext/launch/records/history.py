@@ -14,7 +14,7 @@ from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.observe import observed
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.errors import UsageError
-from deeprec_ext.gazer.host import machine
+from deeprec_ext.gazer.host import machine, processors
 from deeprec_ext.history.client import SCHEME, Service
 from deeprec_ext.history.places import Place, jobs_of, place_at
 from deeprec_ext.launch.limits import Limits
@@ -56,8 +56,9 @@ def estimate(
     bounds = bounds_of(limits, ceilings)
     jobs = jobs_of(place, script) if place is not None else []
     return first_size(
-        observed.Model.unknown(), bounds, jobs, script=script, requests=size_of(requests), backups=backups
-    )
+        observed.Model.unknown(), bounds, jobs, script=script, requests=size_of(requests), backups=backups,
+        machine=machine(), cores=len(processors()),
+    )  # fmt: skip
 
 
 def bounds_of(limits: Limits, ceilings: Ceilings) -> observed.Limits:

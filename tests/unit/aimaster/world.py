@@ -214,7 +214,7 @@ class FakeAgent:
 
 
 class FakeBackend:
-    """Pods are fake agents. `stillborn`: names whose pod runs but never registers."""
+    """Pods are fake agents. `stillborn`: names whose pod runs but never registers; `queued`: whose pod finds no place yet."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -224,6 +224,7 @@ class FakeBackend:
         self.deleted: list[str] = []
         self.resized: list[tuple[str, float, int]] = []
         self.stillborn: set[str] = set()
+        self.queued: set[str] = set()
         self.restarts_by_itself = True
         self.memory: int | None = None
         self.waiting: dict[str, str] = {}
@@ -238,6 +239,8 @@ class FakeBackend:
             queue.put_nowait(state)
 
     async def create(self, name: str) -> None:
+        if name in self.queued:
+            return
         while (old := self.pods.get(name)) is not None and old.state == "running":
             if not old.deleted:
                 return

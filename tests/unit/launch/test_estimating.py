@@ -112,3 +112,14 @@ def test_a_script_without_a_model_is_an_error_in_one_line(
 def test_a_script_that_waits_for_its_cluster_first_declares_nothing(script: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="before it has a graph"):
         asyncio.run(declared(plan_of(str(script), str(tmp_path), "1e9", "absent"), 60))
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [([], "deeprec-ext estimate -- python train.py"), (["--ps", "3", "--", "x"], "--min-ps and --max-ps say between what"),
+     (["--workers", "3", "--", "x"], "--min-workers and --max-workers")],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_the_commands_own_words(words: list[str], answer: str, capsys) -> None:
+    assert main(["estimate", *words]) == 2
+    told = capsys.readouterr().err
+    assert answer in told and "ext run" not in told and "ambiguous" not in told

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 
 from deeprec_ext.aimaster.reporting.summary import summarize
@@ -58,17 +59,20 @@ def declaration(table_bytes: int, slots: int = 8) -> pb.Declaration:
 
 
 @contextlib.asynccontextmanager
-async def starting(workdir: Path, jobs: Callable[[], list[Finished]] = list, **spec: object) -> AsyncIterator[World]:
-    """A job that has asked for its first pods."""
+async def starting(
+    workdir: Path, jobs: Callable[[], list[Finished]] = list, queued: set[str] | None = None, **spec: object
+) -> AsyncIterator[World]:
+    """A job that has asked for its first pods, of which these find no place yet."""
     values = {
         "ps": 1, "workers": 0, "max_ps": 4, "max_workers": 4, "max_ps_memory_bytes": LIMIT, "start": "no job has finished yet",
         "settings": dataclasses.replace(SETTINGS, autoscale=True), **spec,
     }  # fmt: skip
     world = World(workdir, **values)
+    world.backend.queued |= queued or set()
     world.master = AIMaster(world.spec, world.backend, None, jobs=jobs)
     world.address = f"127.0.0.1:{await world.master.start(world.address)}"
     try:
-        await world.until(lambda: {"ps-0", "chief-0"} <= set(world.backend.agents))
+        await world.until(lambda: {"ps-0", "chief-0"} - world.backend.queued <= set(world.backend.agents))
         yield world
     finally:
         await world.stop()
@@ -79,8 +83,12 @@ async def declare(world: World, model: pb.Declaration | None, name: str = "chief
     request = pb.DeclareRequest(incarnation=world.agent(name).secret, declaration=model)
     async with credentials.open_aio_channel(world.address, "aimaster.job", "trainer", None) as channel:
         for _ in range(500):
-            if (await rpc.AgentsStub(channel).Declare(request, timeout=5)).heard:
-                return
+            try:
+                if (await rpc.AgentsStub(channel).Declare(request, timeout=5)).heard:
+                    return
+            except grpc.aio.AioRpcError as error:  # its store is being rebuilt: come again
+                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                    raise
             await asyncio.sleep(0.01)
     raise AssertionError("it was never heard")
 
@@ -164,6 +172,19 @@ async def test_a_chief_that_declares_nothing_is_waited_for_within_a_limit(
 ) -> None:
     monkeypatch.setattr(beginning, "DECLARE_LIMIT_SECONDS", 0.2)
     async with starting(tmp_path) as world:
+        await world.until(lambda: world.master.job.cluster.live)
+        assert "no model within 0.2 s" in told(world)
+
+
+@on_a_loop
+async def test_a_chief_that_waits_for_a_node_is_not_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Slurm's queue."""
+    monkeypatch.setattr(beginning, "DECLARE_LIMIT_SECONDS", 0.2)
+    async with starting(tmp_path, queued={"chief-0"}) as world:
+        await asyncio.sleep(0.5)
+        assert "no model within" not in told(world)
+        world.backend.queued.clear()
+        await world.backend.create("chief-0")
         await world.until(lambda: world.master.job.cluster.live)
         assert "no model within 0.2 s" in told(world)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.autoscaler.history.history import Finished
-from deeprec_ext.autoscaler.history.start import describe, first_size, likeness
+from deeprec_ext.autoscaler.history.start import at_least, describe, first_size, likeness
 from deeprec_ext.autoscaler.model import formula
 from deeprec_ext.autoscaler.model.memory_model import Layout, for_count
-from deeprec_ext.autoscaler.model.surroundings import UNKNOWN
+from deeprec_ext.autoscaler.model.surroundings import UNKNOWN, Surroundings
 from deeprec_ext.autoscaler.observe.observed import Limits, Model, Size, Window
 from tests.unit.autoscaler.facts import fact
 
@@ -32,18 +32,20 @@ def truth(model: Model) -> tuple[float, ...]:
 
 
 def finished(
-    model: Model = MODEL, script: str = "train.py", noise: float = 0.02, seed: int = 0, number: int = 0
-) -> Finished:
-    """A job that has had ten sizes."""
+    model: Model = MODEL, script: str = "train.py", noise: float = 0.02, seed: int = 0, number: int = 0,
+    around: Surroundings = UNKNOWN,
+) -> Finished:  # fmt: skip
+    """A job that has had ten sizes, of processes with a core each, or on a host that they share."""
     chance, c, windows = random.Random(seed), truth(model), []
     for ps, workers in ((1, 0), (1, 1), (1, 3), (2, 3), (2, 5), (3, 7), (4, 7), (4, 11), (2, 7), (1, 7)):
-        seconds = formula.step_seconds(c, UNKNOWN.place(Size(ps, workers, 1.0, 1.0)))
+        size = Size(ps, workers) if around.cores else Size(ps, workers, 1.0, 1.0)
+        seconds = formula.step_seconds(c, around.place(size))
         rate = (workers + 1) * model.batch_size / seconds * chance.lognormvariate(0, noise)
         windows.append(
             fact(Window,
-                0.0, 60.0, Size(ps, workers, 1.0, 1.0), rate, model.batch_size,
+                0.0, 60.0, size, rate, model.batch_size,
                 trainer_cpu_cores=formula.trainer_cores(c, ps, seconds),
-                ps_cpu_cores=formula.ps_cores(c, ps, workers + 1, seconds),
+                ps_cpu_cores=formula.ps_cores(c, ps, workers + 1, seconds), host_cores=around.cores,
             )
         )  # fmt: skip
     return Finished(script, 1000.0 + number, "succeeded", 600.0, model, tuple(windows), 2 * GIB, 3 * GIB, 10**6)
@@ -114,6 +116,68 @@ def test_jobs_of_nothing_alike_do_not_count():
     start = first_size(MODEL, LIMITS, [finished(huge, script="other.py")] * 5, script="train.py")
     assert start.size == Size(1, 0)
     assert "no job like it" in start.reason
+
+
+def test_a_model_that_is_unlike_those_of_its_script_hears_the_nearest_for_little():
+    """64 times the tables and the batch: nobody knows what that costs, and jobs of its script know more than nothing."""
+    larger, farther = (
+        dataclasses.replace(MODEL, table_bytes=n * MODEL.table_bytes, batch_size=n * 512.0) for n in (64, 3000)
+    )
+    history = [finished(seed=1), finished(farther), finished(larger, script="other.py")]
+    start = first_size(larger, LIMITS, history[:2], script="train.py")
+    alike = first_size(larger, LIMITS, [finished(larger)], script="train.py")
+    assert "no model like it has finished yet; the nearest of its script had 46.9 times its" in start.reason
+    assert "in part" in start.reason and 0 < start.confidence < alike.confidence / 2
+    assert start.jobs == 2 and start.like[0].likeness > start.like[1].likeness
+    assert start.requests is not None and start.requests.worker_cpu > 0
+    assert at_least(start, Size(3, 20)).size == dataclasses.replace(start.size, ps=max(3, start.size.ps), workers=20)
+    assert at_least(alike, Size(8, 20)) == alike, "what jobs like it needed counts"
+    other = first_size(larger, LIMITS, history, script="train.py")
+    assert other.like[0].script == "other.py" and "3 jobs like it" in other.reason, "one of another script is like it"
+
+
+def test_strangers_say_how_far_the_nearest_was():
+    huge = dataclasses.replace(MODEL, table_bytes=10**6 * MODEL.table_bytes)
+    start = first_size(MODEL, LIMITS, [finished(huge, script="other.py")], script="train.py")
+    assert "the nearest, other.py, had 1e+06 times its bytes of tables" in start.reason
+    assert start.jobs == 0 and start.like == () and start.requests is None
+
+
+def on(machine: str, seed: int = 0, cores: float = 1.0, around: Surroundings = UNKNOWN) -> Finished:
+    """A job whose trainers used so many cores each, or as many as they found."""
+    job = finished(seed=seed, around=around)
+    windows = [dataclasses.replace(one, trainer_cpu_cores=cores) for one in job.windows] if cores > 1 else job.windows
+    return dataclasses.replace(job, machine=machine, windows=tuple(windows))
+
+
+def test_jobs_of_another_machine_weigh_less_and_it_is_said():
+    jobs = [on("64 x other", seed) for seed in range(2)]
+    here = first_size(MODEL, LIMITS, jobs, script="train.py", machine="64 x other")
+    there = first_size(MODEL, LIMITS, jobs, script="train.py", machine="2 x mine")
+    assert there.confidence < 0.9 * here.confidence and there.size.workers <= here.size.workers
+    assert "2 jobs like it, on another kind of machine" in there.reason and "machine" not in here.reason
+    assert all(one.elsewhere for one in there.like) and not any(one.elsewhere for one in here.like)
+    mixed = first_size(MODEL, LIMITS, [*jobs, finished(), on("2 x mine", 5)], script="train.py", machine="2 x mine")
+    assert "4 jobs like it, 3 of them on another kind" in mixed.reason, "one of which nobody knows where it was"
+    assert mixed.like[0].elsewhere is False, "it weighs most"
+
+
+def test_what_a_large_machine_did_is_not_expected_of_a_small_one():
+    large = [on("64 x other", seed, around=Surroundings(64.0, 64.0)) for seed in range(6)]
+    there = first_size(MODEL, LIMITS, large, script="train.py", machine="64 x other", cores=64)
+    here = first_size(MODEL, LIMITS, large, script="train.py", machine="2 x mine", cores=2)
+    assert here.examples_per_second < there.examples_per_second / 4 and here.size.workers <= there.size.workers
+
+
+def test_memory_carries_over_from_another_machine_and_cpu_does_not():
+    cloud = dataclasses.replace(LIMITS, resizable=True)
+    small, large = on("2 x mine"), on("64 x other", cores=8.0)
+    both, mine, theirs = (
+        first_size(MODEL, cloud, jobs, script="train.py", machine="2 x mine").size
+        for jobs in ([large, small], [small], [large])
+    )
+    assert both.worker_cpu == mine.worker_cpu < theirs.worker_cpu
+    assert theirs.worker_memory_bytes == mine.worker_memory_bytes
 
 
 def test_without_features_only_the_same_script_is_alike():
