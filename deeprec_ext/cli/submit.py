@@ -36,6 +36,19 @@ def add(commands: Any) -> None:
         "--wait", action="store_true", help="until the jobs have ended; exit code 1 unless all succeeded"
     )
     parser.add_argument("--json", action="store_true", help="print what was made (or would be) as JSON")
+    parser.add_argument(
+        "--estimate", action="store_true",
+        help="run each elastic job's script here until it has declared its model, and write what follows (replicas, requests "
+        "that its templates do not name) into its manifest; a job that cannot be estimated is submitted as it is",
+    )  # fmt: skip
+    parser.add_argument("--require-estimate", action="store_true", help="the same, and no job without: exit code 2")
+    parser.add_argument(
+        "--script",
+        metavar="COMMAND",
+        help="with --estimate: 'python train.py ...' as it is here (default: as in the TFJob)",
+    )
+    parser.add_argument("--history", metavar="FILE", help="with --estimate: finished jobs, as of `estimate`")
+    parser.add_argument("--history-certs", type=Path, metavar="DIR", help="the certificates of that service")
     parser.add_argument("--no-operator", action="store_true", help="make the AIMaster here, and no TFJob")
     parser.add_argument("--image", default="", help="with --no-operator: of the AIMaster's pod")
     parser.add_argument(
@@ -60,6 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 f"TFJob {one.job.name}: without an operator a job has to be elastic: annotate it with {ELASTIC}"
             )
+    if arguments.estimate or arguments.require_estimate:
+        found = _estimated(found, arguments)
+    for one in found:
         if one.elastic is None:
             print(f"note: TFJob {one.job.name}: is not elastic; the annotation {ELASTIC} makes it so", file=sys.stderr)
     for one in found:
@@ -72,6 +88,24 @@ def run(arguments: argparse.Namespace) -> int:
         return await _submit(api, found, options, arguments)
 
     return target.run(talk)
+
+
+def _estimated(found: list[Document], arguments: argparse.Namespace) -> list[Document]:
+    """With what was estimated of each; as it is, and why, where nothing was. Raises UsageError where something has to be."""
+    from deeprec_ext.cli.cluster.estimating import with_estimate
+
+    if arguments.script and len(found) > 1:
+        raise UsageError("--script is of one job, and there are several: let each TFJob name its command")
+    made = []
+    for one in found:
+        try:
+            one = with_estimate(one, arguments.script, arguments.history, arguments.history_certs)
+        except UsageError as error:
+            if arguments.require_estimate:
+                raise UsageError(f"TFJob {one.job.name} is not estimated: {error}") from error
+            print(f"note: TFJob {one.job.name} is not estimated, and goes as it is: {error}", file=sys.stderr)
+        made.append(one)
+    return made
 
 
 def options_of(arguments: argparse.Namespace) -> Options:

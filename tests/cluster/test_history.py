@@ -27,6 +27,7 @@ from deeprec_ext.autoscaler.history import finished
 from deeprec_ext.launch.ports import free_port
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.cluster.kube import TFJOB, pods_of, set_phase, until
+from tests.unit.aimaster.rpc.test_declaring import GB, LIMIT, declaration, declare
 from tests.unit.aimaster.world import SETTINGS, FakeAgent, catalogue
 from tests.unit.history.serving import Serving, serving
 from tfjob.api.client import Api, NotFoundError
@@ -77,8 +78,9 @@ class Agent(FakeAgent):
 class Node:
     """Runs the pods of one job. Stands where the world and its backend stand for the agents."""
 
-    def __init__(self, api: Api, namespace: str, name: str, address: str) -> None:
-        self._api, self._namespace, self._name = api, namespace, name
+    def __init__(self, api: Api, namespace: str, name: str, address: str, model: pb.Declaration | None = None) -> None:
+        """`model`: what its chief declares; None: it waits for its cluster before it has a graph, and says so."""
+        self._api, self._namespace, self._name, self._model = api, namespace, name, model
         self.address, self.job = address, f"{namespace}.{name}"
         self.mute: dict[str, set[str]] = {}
         self.fails: dict[str, dict[str, str]] = {}
@@ -101,7 +103,12 @@ class Node:
                     self._uids[name] = metadata["uid"]
                     await set_phase(self._api, self._namespace, metadata["name"], "Running")
                     self.agents[name] = Agent(self, name)  # type: ignore[arg-type]
+                    if name == "chief-0":
+                        self._declaring = asyncio.ensure_future(declare(self, self._model))  # type: ignore[arg-type]
             await asyncio.sleep(0.2)
+
+    def agent(self, name: str) -> FakeAgent:
+        return self.agents[name]
 
     def exit(self, name: str, code: int) -> None:
         self.agents.pop(name).stop()
@@ -181,7 +188,9 @@ class Started:
 
 
 @contextlib.asynccontextmanager
-async def started(api: Api, namespace: str, directory: Path, made: Manifest) -> AsyncIterator[Started]:
+async def started(
+    api: Api, namespace: str, directory: Path, made: Manifest, model: pb.Declaration | None = None
+) -> AsyncIterator[Started]:
     name = made["metadata"]["name"]
     await api.create(TFJOBS, namespace, made)
 
@@ -211,7 +220,7 @@ async def started(api: Api, namespace: str, directory: Path, made: Manifest) -> 
         options, spec = parse([word for pair in told.items() for word in pair])
     settings = dataclasses.replace(SETTINGS, autoscale=spec.settings.autoscale, gazer_seconds=GAZER_SECONDS)
     spec = dataclasses.replace(spec, settings=settings)
-    node = Node(api, namespace, name, address)
+    node = Node(api, namespace, name, address, model)
     kubelet = asyncio.ensure_future(node.run())
     aimaster = asyncio.ensure_future(running.serve_with(api, options, spec, directory / name / "termination-log"))
     try:
@@ -287,6 +296,29 @@ def test_a_job_begins_with_what_another_one_has_shown(service: Serving, play: St
             await third.runs("ps-0", "chief-0", "worker-0", "worker-1")
             assert "ps-0 was refused with them" in await third.told("given up")
             assert (await third.requests("worker-0")) == {"cpu": 0.3}, "the cluster's own"
+
+    play(scenario)
+
+
+def test_a_large_model_has_its_ps_before_the_first_view(service: Serving, play: Story, tmp_path: Path) -> None:
+    """Six GB, of which a PS may have three; no job of the script has ended."""
+    marks = {"autoscale": "true", "max-ps": "4", "max-ps-memory": f"{LIMIT // 10**6}MB"}
+
+    async def scenario(api: Api, namespace: str) -> None:
+        made = job("large", marks, PS=1, Worker=1)
+        async with started(api, namespace, tmp_path, made, declaration(6 * GB)) as large:
+
+            async def noted() -> dict[str, int]:
+                found = await large.manifest()
+                text = found["metadata"]["annotations"].get(names.SCALED_TO_ANNOTATION, "{}")
+                return dict(json.loads(text))
+
+            said = await until(api, noted, "the TFJob says what runs")
+            assert 3 <= said["PS"] <= 4 and said["Worker"] == 1, "workers are as written"
+            await large.runs("chief-0", "worker-0", *(f"ps-{index}" for index in range(said["PS"])))
+            await large.end()
+        summary = json.loads((tmp_path / "large" / "work" / "summary.json").read_text())
+        assert not summary["scaling"] and summary["estimator"]["ps_memory"][0]["predicted"] > 1.5 * GB
 
     play(scenario)
 

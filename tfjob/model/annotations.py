@@ -39,6 +39,9 @@ from tfjob.model.spec import REPLICAS_MAX, InvalidError, TFJob
 OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies")
 """Written by operator and AIMaster; a user reads them."""
 
+SUBMITTED = ("estimate",)
+"""Written by `deeprec-ext submit`, into a job's manifest."""
+
 CORES_MAX, BYTES_MAX, SECONDS_MAX, SLOTS_MAX = 100_000, 1 << 60, 3650 * 86_400.0, 100_000
 """What is more than any cluster has is a slip of the pen."""
 
@@ -264,7 +267,7 @@ class _Given:
 
     def warnings(self) -> tuple[str, ...]:
         found = []
-        for key in sorted(set(self._values) - {*known(), *OURS}):
+        for key in sorted(set(self._values) - {*known(), *OURS, *SUBMITTED}):
             near = difflib.get_close_matches(key, known(), n=1, cutoff=0.0)[0]
             found.append(f"annotation {names.ANNOTATION_PREFIX}{key} is not known and does nothing; is {near} meant?")
         return tuple(found)

@@ -20,6 +20,7 @@ from deeprec_ext.aimaster.kubernetes.backend import KubernetesBackend
 from deeprec_ext.aimaster.kubernetes.kept import Size as Amounts
 from deeprec_ext.aimaster.kubernetes.written import Source
 from deeprec_ext.autoscaler.history.finished import finished_job
+from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.start import CPU_HEADROOM, HEADROOM, Start, describe, first_size
 from deeprec_ext.autoscaler.loop.observing import limits_of
 from deeprec_ext.autoscaler.observe.observed import Model, Size
@@ -31,6 +32,7 @@ from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import format_bytes
 from tfjob.model import names
+from tfjob.model.kinds import Manifest
 from tfjob.model.spec import TFJob
 
 log = logging.getLogger(__name__)
@@ -51,12 +53,15 @@ SHELLS = ("sh", "bash", "ash", "dash")
 
 
 class Remembering:
-    """`of` makes it; `first` before the job exists, `begin` once it does, `end` when it has ended. None of them raises."""
+    """`of` makes it; `first` before the job exists, `begin` once it does, `decided` before its first view, `end` when it has
+    ended. None of them raises."""
 
     def __init__(self, service: Service | None, job: TFJob, uid: str, why_not: str = "") -> None:
         self._service, self._job, self._uid = service, job, uid
-        self._script = script_of(job)
+        self.script = script_of(job)
         self._start: Start | None = None
+        self._read: Sequence[Finished] | None = None
+        self._given_up = False
         self._said = why_not  # one line, told when there is a job to tell it of
 
     @classmethod
@@ -74,26 +79,37 @@ class Remembering:
                 why_not = f"the history is not used: {error}"
         return cls(service, source.job, source.owner["uid"], why_not)
 
+    def estimates(self, spec: JobSpec) -> bool:
+        """Whether the AIMaster decides on the first size. Beside Kubeflow the pods are there before it is."""
+        return spec.settings.autoscale and spec.own_pods
+
+    def jobs(self) -> Sequence[Finished]:
+        """Of the same script, read once; blocks. Raises HistoryError."""
+        if self._read is None:
+            self._read = [one.job for one in self._service.jobs(script=self.script)[0]] if self._service else ()
+        return self._read
+
     async def first(self, spec: JobSpec) -> JobSpec:
-        """With the size that jobs of the same script needed, within the job's limits; as it is where nothing is known."""
+        """With what is started at once, before the model is declared: the size that jobs of the same script needed, within the
+        job's limits; as it is where nothing is known."""
         if self._service is None or not spec.settings.autoscale:
             return spec
-        if not spec.own_pods:
+        if not self.estimates(spec):
             self._said = "the first size is as written: beside Kubeflow its pods are there before the AIMaster is"
             return spec
-        service = self._service
         try:
-            jobs = [one.job for one in (await asyncio.to_thread(service.jobs, script=self._script))[0]]
+            jobs = await asyncio.to_thread(self.jobs)
             requests = Size(1, 0, spec.ps_cpu, spec.worker_cpu, spec.ps_memory_bytes, spec.worker_memory_bytes)
             backups = spec.settings.peer_backup != "off"
             start = await asyncio.to_thread(
                 within, ESTIMATE_SECONDS,
                 lambda: first_size(
-                    Model.unknown(), limits_of(spec), jobs, script=self._script, requests=requests, backups=backups
+                    Model.unknown(), limits_of(spec), jobs, script=self.script, requests=requests, backups=backups
                 ),
-                f"{service} (its jobs)",
+                f"{self._service} (its jobs)",
             )  # fmt: skip
         except Exception as error:
+            self._read = ()  # it is not asked again
             self._said = f"the history is not used, the job begins as it is written: {error}"
             log.warning("%s", self._said)
             return spec
@@ -109,21 +125,38 @@ class Remembering:
         """What pods are to request, by this AIMaster's estimate or an earlier one's; and what has gone wrong so far."""
         if self._said:
             _tell(job, self._said)
-        start = self._start
-        if start is not None and start.requests is not None and (words := _in_words(start.requests)):
-            job.store.put(**{KEY: dataclasses.asdict(alike(Requests, start.requests))})
-            like = "a job of its script" if start.jobs == 1 else f"{start.jobs} jobs of its script"
-            _tell(job, f"{words}: what {like} used, and {MARGINS}; no limit holds them to it")
         found = job.store.read(KEY, lambda values: built(Requests, values), Requests())
-        backend.estimates = {
-            "ps": Amounts(found.ps_cpu, found.ps_memory_bytes), "worker": Amounts(found.worker_cpu, found.worker_memory_bytes)
-        }  # fmt: skip
+        if self._start is not None and self._start.requests is not None:
+            found = self._ask(job, self._start, found)
+        _hand(backend, found)
 
         def give_up(why: str) -> None:
+            self._given_up = True
             job.store.put(**{KEY: dataclasses.asdict(Requests())})
             _tell(job, f"the history's requests are given up: {why}")
 
         backend.given_up = give_up
+
+    def decided(self, start: Start, job: Job, backend: KubernetesBackend) -> None:
+        """By the declared model: what pods to come are to request. Those that are there keep what they have."""
+        if start.requests is None or self._given_up:
+            return
+        try:
+            before = job.store.read(KEY, lambda values: built(Requests, values), Requests())
+            _hand(backend, self._ask(job, start, before, "; the memory of PS follows from the declared variables"))
+        except Exception as error:
+            log.warning("the requests of pods stay as they are", exc_info=True)
+            _tell(job, f"the requests of pods stay as they are: {error}")
+
+    def _ask(self, job: Job, start: Start, before: Requests, ground: str = "") -> Requests:
+        """Kept, and told when it is another than before."""
+        assert start.requests is not None
+        asked = alike(Requests, start.requests)
+        if (words := _in_words(start.requests)) and asked != before:
+            job.store.put(**{KEY: dataclasses.asdict(asked)})
+            like = "a job of its script" if start.jobs == 1 else f"{start.jobs} jobs of its script"
+            _tell(job, f"{words}: what {like} used, and {MARGINS}{ground}; no limit holds them to it")
+        return asked if words else before
 
     async def end(self, job: Job) -> None:
         """Adds the job."""
@@ -140,7 +173,7 @@ class Remembering:
         assert self._service is not None
         now = time.time()
         found = finished_job(
-            spec.workdir, script=self._script, status="failed" if failed else "succeeded",
+            spec.workdir, script=self.script, status="failed" if failed else "succeeded",
             seconds=max(0.0, now - job.started), finished=now,
             requested=Size(1, 0, spec.ps_cpu, spec.worker_cpu, spec.ps_memory_bytes, spec.worker_memory_bytes),
             backups=spec.settings.peer_backup != "off", name=self._job.name, autoscaled=spec.settings.autoscale,
@@ -149,6 +182,12 @@ class Remembering:
         if found is None or not found.windows:
             return "the job trained too little to be kept"
         return "the job is kept" if self._service.add(self._uid, found) else "the job was kept already"
+
+
+def _hand(backend: KubernetesBackend, asked: Requests) -> None:
+    backend.estimates = {
+        "ps": Amounts(asked.ps_cpu, asked.ps_memory_bytes), "worker": Amounts(asked.worker_cpu, asked.worker_memory_bytes)
+    }  # fmt: skip
 
 
 def _tell(job: Job, text: str) -> None:
@@ -169,15 +208,22 @@ def _in_words(asked: Size) -> str:
 
 def script_of(job: TFJob) -> str:
     """What tells jobs of one script from others: the script that its trainers run, else their image without its tag."""
-    kind = job.chief or names.WORKER
-    container = next(
-        one for one in job.specs[kind].template["spec"]["containers"] if one.get("name") == names.CONTAINER
-    )
-    words = _unwrapped([str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))])
-    if words:
+    if words := _unwrapped(command_of(job)):
         return job_label(words)
-    image = str(container.get("image", "")).rpartition("/")[2]
+    image = str(_trainer(job).get("image", "")).rpartition("/")[2]
     return image.partition("@")[0].partition(":")[0] or "job"
+
+
+def command_of(job: TFJob) -> list[str]:
+    """What its chief runs; empty: what its image says."""
+    container = _trainer(job)
+    return [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
+
+
+def _trainer(job: TFJob) -> Manifest:
+    """The container of the chief that trains."""
+    containers = job.specs[job.chief or names.WORKER].template["spec"]["containers"]
+    return next(one for one in containers if one.get("name") == names.CONTAINER)
 
 
 def _unwrapped(words: Sequence[str]) -> list[str]:

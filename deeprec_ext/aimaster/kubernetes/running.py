@@ -41,6 +41,7 @@ from deeprec_ext.aimaster.kubernetes.written import Source, find, make_factory
 from deeprec_ext.aimaster.rebuilding import opening
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.aimaster.state.lock import Hold
+from deeprec_ext.autoscaler.observe.observed import Size
 from deeprec_ext.errors import DeepRecError, StaleError, UsageError
 from deeprec_ext.options import JobSpec
 from tfjob.api.client import Api
@@ -51,6 +52,8 @@ log = logging.getLogger(__name__)
 
 START_SECONDS = 120.0
 """How long the API server is asked for the job: the kubelet would start this process again ever more slowly."""
+
+AS_WRITTEN = "as the TFJob says"
 
 LAST_WORDS_SECONDS = 3.0
 """How long the last events may take on their way to the API server."""
@@ -84,6 +87,8 @@ async def serve_with(api: Api, options: argparse.Namespace, spec: JobSpec, termi
     if not source.makes_workers:
         spec = dataclasses.replace(spec, max_workers=0)
     written, remembering = spec, Remembering.of(source, options.history, options.history_certs)
+    if remembering.estimates(spec):
+        spec = dataclasses.replace(spec, start=AS_WRITTEN, script=remembering.script)
     if snapshot is None or not snapshot.roles:  # nothing of the job exists yet
         spec = await remembering.first(spec)
     naming = Naming(name, source.job.chief)
@@ -136,8 +141,11 @@ class _Running:
         """`written`: as the TFJob says; `spec` may begin with other sizes."""
         self._lock, self._remembering = lock, remembering
         self._spec, self._backend, self._keeper, self._certs = spec, backend, keeper, certs
-        self._master = master = AIMaster(spec, backend, certs)
+        self._master = master = AIMaster(spec, backend, certs, jobs=remembering.jobs if spec.start else None)
         self._job = job = master.job
+        if (beginning := master.beginning) is not None:
+            beginning.written = Size(written.ps, written.workers)
+            beginning.decided = lambda start: remembering.decided(start, job, backend)
         backend.trained = lambda name: has_trained(job, name)
         namespace = source.job.namespace
         self._reporter = Reporter(api, namespace, source.about, job)

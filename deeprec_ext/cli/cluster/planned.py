@@ -30,6 +30,7 @@ def planned(one: Document, options: Options) -> dict[str, Any]:
         "namespace": job.namespace, "name": job.name, "elastic": elastic is not None, "operator": options.operator,
         "pods": made, "limits": _limits(elastic) if elastic is not None else None,
         "settings": dict(elastic.settings) if elastic is not None else {}, "warnings": list(one.warnings),
+        "estimate": job.annotations.get(names.ESTIMATE_ANNOTATION, ""),
     }  # fmt: skip
 
 
@@ -88,6 +89,7 @@ def lines(plan: dict[str, Any]) -> list[str]:
         f"{limits['slots']} slots" + ("" if plan["operator"] else "; without an operator")
     ]
     found += [f"  {_line(pod)}, {pod['role']}" for pod in plan["pods"]]
+    found += [f"  estimate: {plan['estimate']}"] if plan["estimate"] else []
     found += [f"  limits: {text}"] if (text := _ceilings(limits)) else []
     if settings.get("autoscale") == "true":
         found.append(

@@ -20,6 +20,7 @@ from deeprec_ext.history.client import Service
 from deeprec_ext.options import JobSpec, Settings
 from tests.unit.aimaster.kubernetes.fake_api import PODS, ForbiddenError
 from tests.unit.aimaster.kubernetes.test_running import Cluster, play, tfjob
+from tests.unit.aimaster.rpc.test_declaring import GB, LIMIT, declaration, declare
 from tests.unit.aimaster.world import SETTINGS
 from tests.unit.history.jobs import job as finished
 from tests.unit.history.jobs import window
@@ -100,6 +101,101 @@ def test_a_job_begins_with_what_jobs_of_its_script_needed(tmp_path: Path, servic
         assert requests(it, "ps-1") == requests(it, "ps-0")
         it.backend.exit("chief-0", 0)
         assert await serving == 0
+
+    play(tmp_path, test, **MARKS)
+
+
+ROOM = {**AUTOSCALED, "max_ps_memory_bytes": LIMIT}
+
+
+async def decided(it: Cluster, directory: Path) -> str:
+    """The first decision, once the TFJob says what runs."""
+    for _ in range(500):
+        if it.annotations.get(SCALED_TO_ANNOTATION):
+            break
+        await asyncio.sleep(0.01)
+    return (directory / "decisions.jsonl").read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize("remembered", [False, True])
+def test_the_declared_variables_have_their_ps_before_the_first_view(
+    tmp_path: Path, service: Serving, remembered: bool
+) -> None:
+    """Six GB, of which a PS may have three: with a history that knows the script, and without one."""
+    words = remembers(service, tmp_path / "certs") if remembered else []
+
+    async def test(it: Cluster) -> None:
+        it.words, it.more, it.model = words, ROOM, declaration(6 * GB)
+        serving = it.aimaster()
+        await it.trains(2)
+        first = await decided(it, tmp_path / "pod-1")
+        assert "variables of 6" in first, "by what the chief has declared"
+        sizes = json.loads(it.annotations[SCALED_TO_ANNOTATION])
+        assert sizes["PS"] >= 3 and len([name for name in names_of(it) if name.startswith("ps-")]) == sizes["PS"]
+        status = await it.status()
+        assert not status.scalings and status.epoch <= 2, "it began with them: nothing was moved"
+        if remembered:
+            assert "like it" in first or "nearest of its script" in first
+        else:
+            assert sizes["Worker"] == 1, "as it is written: nobody knows more"
+        it.backend.exit("chief-0", 0)
+        assert await serving == 0
+        found = json.loads((tmp_path / "pod-1" / "summary.json").read_text())["estimator"]
+        (memory,) = found["ps_memory"]
+        assert memory["role"] == "ps" and memory["low"] < memory["predicted"] < memory["high"]
+
+    play(tmp_path, test, **MARKS)
+
+
+def test_nothing_written_is_taken_away_from_a_job_whose_like_nobody_has_seen(tmp_path: Path) -> None:
+    async def test(it: Cluster) -> None:
+        it.more, it.model = ROOM, declaration(GB // 10)
+        serving = it.aimaster()
+        await it.trains()
+        assert names_of(it) == ["chief-0", "ps-0", "ps-1", "worker-0"]
+        assert "no job has finished yet" in await decided(it, tmp_path / "pod-1")
+        it.backend.exit("chief-0", 0)
+        assert await serving == 0
+
+    play(tmp_path, test, **MARKS)
+
+
+def test_pods_made_after_the_declaration_request_what_it_says(tmp_path: Path, service: Serving) -> None:
+    """ps-0 was made by what jobs of the script had used, ps-3 by what the variables need."""
+    words = remembers(service, tmp_path / "certs")
+
+    async def test(it: Cluster) -> None:
+        it.words, it.more, it.model = words, ROOM, declaration(6 * GB)
+        serving = it.aimaster()
+        await it.trains(2)
+        await decided(it, tmp_path / "pod-1")
+        before, after = (int(requests(it, name)["requests"]["memory"]) for name in ("ps-0", "ps-3"))
+        assert before == 5 << 29 < after <= LIMIT
+        assert any("follows from the declared variables" in text for text in told(it))
+        it.backend.exit("chief-0", 0)
+        assert await serving == 0
+
+    play(tmp_path, test, **MARKS)
+
+
+def test_an_aimaster_that_dies_before_the_declaration_is_followed_by_one_that_waits_for_it(tmp_path: Path) -> None:
+    async def test(it: Cluster) -> None:
+        it.more, it.model, it.silent = ROOM, declaration(6 * GB), True
+        first = it.aimaster()
+        for _ in range(600):
+            if len(it.backend.agents) == 4:
+                break
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        first.cancel()
+        await asyncio.wait([first])
+        second = it.aimaster()
+        await declare(it, it.model)
+        await it.trains()
+        assert json.loads((tmp_path / "pod-2" / "decisions.jsonl").read_text().splitlines()[0])
+        assert len([name for name in names_of(it) if name.startswith("ps-")]) >= 3
+        it.backend.exit("chief-0", 0)
+        assert await second == 0
 
     play(tmp_path, test, **MARKS)
 

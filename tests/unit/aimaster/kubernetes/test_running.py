@@ -20,9 +20,11 @@ from deeprec_ext.aimaster.kubernetes import ending, running
 from deeprec_ext.aimaster.kubernetes.snapshot import SnapshotError
 from deeprec_ext.aimaster.main import main, parse
 from deeprec_ext.errors import UsageError
-from deeprec_ext.options import JobSpec, specification
+from deeprec_ext.options import JobSpec, Settings, specification
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.rundir import RunDirectory
 from tests.unit.aimaster.kubernetes.fake_api import CONFIG_MAPS, PODS, SERVICES, FakeApi
+from tests.unit.aimaster.rpc.test_declaring import declare
 from tests.unit.aimaster.world import SETTINGS, FakeAgent, World
 from tfjob.model.kinds import TFJOBS
 from tfjob.model.names import CONFIG_MAP_KEY as KEY
@@ -48,6 +50,7 @@ class Kubelet:
         self.agents: dict[str, FakeAgent] = {}
         self.everybody: dict[str, FakeAgent] = {}
         self.patient = False  # a pod that is deleted runs on until its process ends
+        self._declaring: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         async for kind, pod in self._it.api.watch(PODS, "team", "0"):
@@ -55,6 +58,8 @@ class Kubelet:
             if kind == "ADDED":
                 self._it.api.run(name, container=f"{pod['metadata']['uid']}/0")
                 self.agents[where] = self.everybody[where] = FakeAgent(self._it, where)  # type: ignore[arg-type]
+                if where == "chief-0" and self._it.autoscaled and not self._it.silent:
+                    self._declaring = asyncio.ensure_future(declare(self._it, self._it.model))
             elif kind == "DELETED" or (pod["metadata"].get("deletionTimestamp") and not self.patient):
                 self.stop(where)
                 if kind != "DELETED":
@@ -84,6 +89,8 @@ class Cluster(World):
         self.pods = 0
         self.more: dict[str, Any] = {}  # of the AIMaster's specification
         self.words: list[str] = []  # and of its command line
+        self.model: pb.Declaration | None = None  # that the chief declares; None: it has none before its view
+        self.silent = False  # nor does it say so
 
     def aimaster(self, *, no_operator: bool = False, slots: int = 8) -> asyncio.Task[int]:
         """A new pod of it, with an empty disk."""
@@ -96,6 +103,11 @@ class Cluster(World):
         spec = JobSpec(name="job", workdir=workdir, slots=slots, operator=not no_operator, **told)
         serving = running.serve_with(self.api, options, spec, self.directory / "termination-log")  # type: ignore[arg-type]
         return asyncio.ensure_future(serving)
+
+    @property
+    def autoscaled(self) -> bool:
+        settings: Settings = self.more.get("settings", SETTINGS)
+        return settings.autoscale
 
     async def trains(self, workers: int = 2) -> None:
         for _ in range(600):
