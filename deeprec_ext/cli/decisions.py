@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
+import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from deeprec_ext.cli.cluster.target import on_cluster
 from deeprec_ext.cli.job import add_job, no_directory, print_json
+from deeprec_ext.errors import DeepRecError
+from deeprec_ext.printable import printable
 from deeprec_ext.units import format_seconds
 
 if TYPE_CHECKING:
@@ -50,7 +55,27 @@ def run(arguments: argparse.Namespace) -> int:
     show(entries, [to_values(entry) for entry in entries] if arguments.json else None, "nothing was decided yet")
     if not arguments.json and (found := brought_by(recorded)) is not None:
         print(f"\nWhat the decisions brought: {found.sentence()}.")
+    if not arguments.json:
+        print_estimate(_estimated(arguments.job))
     return 0
+
+
+def print_estimate(told: Sequence[str]) -> None:
+    """Nothing, where nothing was estimated."""
+    if told:
+        print("\nEstimated before the start:", *(f"- {printable(one)}" for one in told), sep="\n")
+
+
+def _estimated(directory: Path) -> list[str]:
+    """And what came of it; empty: nothing was, or it cannot be read."""
+    from deeprec_ext.aimaster.reporting.estimated import sentences
+    from deeprec_ext.aimaster.store.store import Store
+
+    try:
+        with contextlib.closing(Store(directory / "aimaster.db", read_only=True)) as store:
+            return sentences(store, directory)
+    except (DeepRecError, OSError, sqlite3.Error):
+        return []
 
 
 def show(told: Sequence[Told], values: Any, nothing: str) -> None:

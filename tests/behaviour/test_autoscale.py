@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deeprec_ext.aimaster.state.declared import declaration_in, estimates_in
+from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.autoscaler.history.estimates import NAMES, Estimates, estimate, known
+from deeprec_ext.autoscaler.history.history import Finished, History
+from deeprec_ext.autoscaler.model.memory_model import Layout
+from deeprec_ext.autoscaler.observe.features import declared_model, fingerprint_of
+from deeprec_ext.autoscaler.observe.observed import Model, Size, Window
+from deeprec_ext.gazer.host import machine, processors
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.behaviour.jobs import HUNGRY, ROOT, RealJob, environment
+from tests.unit.autoscaler.facts import fact
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("groups_can_be_made")]
 
@@ -98,3 +111,69 @@ def test_the_declared_model_says_how_many_ps_there_are_before_it_exists(begin: C
     assert start["size"]["ps"] == 3 and "its variables need 3 PS" in start["reason"]
     (memory,) = job.summary()["estimator"]["ps_memory"]
     assert memory["low"] < memory["used"] < memory["high"], memory
+
+
+def a_stored_job(like: Model, number: int) -> Finished:
+    """Of another script on this machine, with so many times the model: a step of it takes so much longer."""
+    times = 0.4 * 1.5**number
+    model = dataclasses.replace(
+        like, table_bytes=int(like.table_bytes * times), dense_bytes=int(like.dense_bytes * times),
+        batch_size=like.batch_size * times, lookups_per_step=like.lookups_per_step * times * times,
+        flops_per_example=like.flops_per_example * times, variables=like.variables + number,
+    )  # fmt: skip
+    window = fact(
+        Window, start=0.0, seconds=60.0, size=Size(1, 0), examples_per_second=5000 / times,
+        examples_per_step=model.batch_size, trainer_cpu_cores=0.3 * times, ps_cpu_cores=0.1 * times,
+        host_cores=float(len(processors())),
+    )  # fmt: skip
+    return Finished(
+        f"other-{number}", 1e9 + number, "succeeded", 60.0, model, (window,), int(4e8 * times), int(8e8 * times), 10**6,
+        fingerprint=f"f{number}", machine=machine(), name=f"stored-{number}", ps_computed_bytes=int(4e8 * times),
+        ps_stored_bytes=int(1e8 * times),
+    )  # fmt: skip
+
+
+def declared_of(job: RealJob) -> tuple[pb.Declaration, Model, Estimates]:
+    """What its chief has declared, what the AIMaster has read of that, and what it has estimated from it."""
+    with contextlib.closing(Store(job.directory / "aimaster.db", read_only=True)) as store:
+        declaration, told = declaration_in(store), estimates_in(store)
+        assert declaration is not None and told is not None
+        return declaration, declared_model(declaration, int(store.get("slots", 0))), told
+
+
+def test_what_the_models_read_comes_from_the_job_and_scikit_learn_decides_where_it_says_so(
+    begin: Callable[..., RealJob], tmp_path: Path
+):
+    """The first job teaches nothing but what this script declares; the second finds seven jobs of other scripts."""
+    script = ("python", str(ROOT / "benchmarks" / "stock" / "train.py"))
+    words = ("--fields", "8", "--hidden", "32", "--state", "30000000", "--batch", "64", "--steps", "60")
+    sizes = ("--autoscale", "--max-ps", "1", "--max-workers", "0", "--setting", "decide_seconds=600")
+    first = begin(*sizes, "--history", "off", command=(*script, *words))
+    assert first.end() == 0, first.output
+    _, model, alone = declared_of(first)
+    nothing = [field.name for field in dataclasses.fields(Model) if field.name not in known(model)]
+    assert not nothing, "a real job has told every feature that there is"
+    assert not any(figure.learner for figure in alone.figures)
+
+    place = tmp_path / "history.db"
+    jobs = [a_stored_job(model, number) for number in range(7)]
+    with contextlib.closing(History(place)) as history:
+        for one in jobs:
+            history.add(one)
+    second = begin(*sizes, "--history", str(place), command=(*script, *words))
+    assert second.end() == 0, second.output
+    declaration, seen, told = declared_of(second)
+    figures = {figure.name: figure for figure in told.figures}
+    assert set(figures) == set(NAMES) and told.like
+    again = estimate(
+        seen, told.size, jobs[::-1], layout=Layout.of(declaration.catalogue, 8), machine=machine(),
+        cores=float(len(processors())), fingerprint=fingerprint_of(declaration.catalogue),
+    )  # fmt: skip
+    for figure in again.figures:
+        assert figure.learner in ("ridge", "gradient boosting", "nearest neighbours", "Gaussian process"), figure
+        assert figure.learner in figures[figure.name].ground and "7 jobs" in figures[figure.name].ground
+        assert figures[figure.name].predicted == pytest.approx(figure.predicted, rel=1e-6), figure.name
+        read = {name for name in figures[figure.name].features if hasattr(seen, name)}
+        assert read == set(known(seen)) and all(getattr(seen, name) > 0 for name in read)
+    shown = command(second, "decisions")
+    assert "Estimated before the start:" in shown.stdout and "stored-" in shown.stdout and "it was" in shown.stdout

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext.autoscaler.history.estimates import Estimates, Figure, Like
+from deeprec_ext.autoscaler.observe.observed import Size
 from tests.behaviour.browser import Browser, find
 from tests.behaviour.jobs import LONG, RealJob
 from tests.behaviour.pages import Page
@@ -168,6 +170,27 @@ def test_what_a_job_says_is_text_and_never_html(browser: Browser, page: Page) ->
     choose(browser, "#log-role", "ps-0")
     browser.sees("#log", "this is ps-0 <b>bold</b>")
     browser.counts("main img, main script, #log b", 0)
+    only_ours(browser, page.url)
+
+
+def test_what_was_estimated_stands_below_the_decisions(browser: Browser, page: Page) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    memory = Figure("ps_memory", "ps", 1e9, 8e8, 1.3e9, "computed from the variables")
+    browser.show(390, 844, mobile=True)
+    browser.open(page.url)
+    browser.sees("#state", "training")
+    assert browser.run("document.getElementById('estimate').hidden"), "nothing was estimated"
+
+    async def say() -> None:
+        page.job.declared.foretell(Estimates(Size(2, 1), (memory,), like=(Like(evil, "train", 0.92),)))
+        page.job.event("estimated", text="")
+
+    page.do(say())
+    text = browser.sees("#estimate", "memory of the fullest PS: 1.0 GB, 800 MB to 1.3 GB")
+    assert f"Estimated before the start: it begins with 2 PS and 1 worker; by {evil} (92% alike)" in text
+    assert browser.run("document.documentElement.scrollWidth") <= 390
+    assert browser.run(CONTRAST) == [], "texts with too little contrast"
+    browser.counts("main img", 0)
     only_ours(browser, page.url)
 
 

@@ -127,7 +127,8 @@ class _Api:
         return JSONResponse(await self.source.history())
 
     async def decisions(self, request: Request) -> Response:
-        return JSONResponse({"autoscale": self.source.status().autoscale, "decisions": await self.source.decisions()})
+        decided, estimate = await asyncio.gather(self.source.decisions(), self.source.estimate())
+        return JSONResponse({"autoscale": self.source.status().autoscale, "decisions": decided, "estimate": estimate})
 
     async def edges(self, request: Request) -> Response:
         return JSONResponse({"edges": await self.source.edges()})

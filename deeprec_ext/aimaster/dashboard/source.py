@@ -14,6 +14,7 @@ from deeprec_ext.aimaster.core.clock import Clock
 from deeprec_ext.aimaster.core.records import TRAINERS, Failure, Scaling
 from deeprec_ext.aimaster.dashboard import picture
 from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.reporting.estimated import sentences
 from deeprec_ext.aimaster.reporting.reply import status as make_status
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.store.events import read_fields
@@ -108,6 +109,10 @@ class Source:
     async def decisions(self) -> list[dict[str, Any]]:
         """The newest decisions of the autoscaler, oldest first."""
         return await self._read("decisions", _decisions)
+
+    async def estimate(self) -> list[str]:
+        """What was estimated before the start, in sentences."""
+        return await self._read("estimate", lambda store: sentences(store, None))
 
     async def edges(self) -> list[dict[str, Any]]:
         """What flows between PS and trainers, from the newest trace of each trainer: [] where they are many."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sqlite3
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,14 +13,12 @@ from deeprec_ext.aimaster.core.records import Failure, Scaling, parse_name
 from deeprec_ext.aimaster.job.notices import KEY, notices_of
 from deeprec_ext.aimaster.ledger import report
 from deeprec_ext.aimaster.reporting.ended import counts_of, outcome_of
-from deeprec_ext.aimaster.state.declared import estimates_in
+from deeprec_ext.aimaster.reporting.estimated import foretold
 from deeprec_ext.aimaster.state.suspects import KEY as SUSPECTS
 from deeprec_ext.aimaster.state.suspects import suspects_of
 from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.aimaster.store.store import Store
-from deeprec_ext.autoscaler.history.estimates import NAMES, used
-from deeprec_ext.autoscaler.history.finished import finished_job
-from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.history.estimates import NAMES
 from deeprec_ext.autoscaler.outcomes.brought import Brought
 from deeprec_ext.autoscaler.policy.record import brought_in, predictions
 from deeprec_ext.errors import DeepRecError
@@ -83,16 +80,8 @@ def _estimator(directory: Path | None) -> dict[str, Any]:
 
 def _foretold(store: Store, directory: Path | None, status: str, seconds: float) -> dict[str, list[dict[str, Any]]]:
     """What was estimated before the start, by name, and what came of it (`used`; None: not known). Empty where nothing was."""
-    told = estimates_in(store)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
-    if told is None:
-        return found
-    job: Finished | None = None
-    if directory is not None:
-        with contextlib.suppress(DeepRecError, OSError, sqlite3.Error):
-            job = finished_job(directory, script="", status=status, seconds=seconds, finished=0.0, requested=told.size)
-    for one in told.figures:
-        came = used(one, told.size, job) if job is not None else None
+    for one, came in foretold(store, directory, status, seconds):
         found[one.name].append({**one.to_values(), "used": came})
     return found
 

@@ -8,11 +8,13 @@ import json
 from typing import Any
 
 from deeprec_ext.aimaster.kubernetes.keeping import DECISIONS
+from deeprec_ext.autoscaler.history.estimates import told_in
 from deeprec_ext.cli.cluster import kept, living
-from deeprec_ext.cli.decisions import show
+from deeprec_ext.cli.decisions import print_estimate, show
 from deeprec_ext.decoding import built
 from deeprec_ext.errors import UsageError
 from tfjob.api.client import Api
+from tfjob.api.finding import find
 
 
 async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str) -> int:
@@ -20,6 +22,9 @@ async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str
     if text is None:
         return await living.run(name, arguments, api, namespace)
     show_kept(text, arguments.json)
+    if not arguments.json:
+        left = await kept.read(api, namespace, await find(api, namespace, name))
+        print_estimate(told_in((kept.summary(left) or {}).get("estimator")))
     return 0
 
 

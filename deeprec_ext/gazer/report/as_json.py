@@ -49,6 +49,7 @@ def values(story: Story) -> dict[str, Any]:
         "suspects": [dataclasses.asdict(one) for one in story.suspects[:EVENTS_MAX]],
         "decisions": [dataclasses.asdict(one) for one in story.decisions],
         "brought": story.brought,
+        "estimate": list(story.estimate),
         "data": story.data,
         "warnings": [*story.warnings, *(_warning(event.role, event.text) for event in story.events if event.type == "warning")][
             :EVENTS_MAX

@@ -169,6 +169,7 @@ class Story:
     failures: tuple[Failure, ...] = ()
     decisions: tuple[Decision, ...] = ()
     brought: str = ""  # by the decisions, in a sentence; empty: none has changed a size
+    estimate: tuple[str, ...] = ()  # of its size before the start, and what came of it: sentences without a full stop
     events: tuple[Event, ...] = ()  # warnings, backups, starts and ends of processes
     lines: tuple[Line, ...] = ()
     traces: tuple[Traced, ...] = ()

@@ -5,7 +5,9 @@ The AIMaster's store has nearly all of it, summary.json what only the launcher k
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,8 +16,10 @@ from typing import Any
 
 from deeprec_ext import wholefiles
 from deeprec_ext.aimaster.core.records import parse_name
+from deeprec_ext.aimaster.reporting.estimated import sentences
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.policy import record as decisions
-from deeprec_ext.errors import UsageError
+from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.gazer import report
 from deeprec_ext.gazer.report.story import CRASHED, ENDED, RUNNING, Log, Request, Story
 from deeprec_ext.launch.records.logs import ends
@@ -51,7 +55,7 @@ def read_story(directory: RunDirectory, *, running: bool | None = None) -> Story
     known = {**told, "job": str(described["job"]), "directory": str(directory.path), "state": state, "began": began}
     if directory.store.exists():
         known.update(read_store(directory, given=_mapping(described, "settings"), since=began, running=running))
-        known["brought"] = _brought(directory.path)
+        known["brought"], known["estimate"] = _brought(directory.path), _estimate(directory)
     elif not summary:
         why = "has not begun: its AIMaster is still being started" if running else "ended before it began"
         raise UsageError(f"{directory.path}: the job {why}; see {directory.logs}")
@@ -69,6 +73,13 @@ def _brought(path: Path) -> str:
     except (UsageError, OSError):
         return ""
     return found.sentence() if found is not None else ""
+
+
+def _estimate(directory: RunDirectory) -> tuple[str, ...]:
+    with contextlib.suppress(DeepRecError, OSError, sqlite3.Error):
+        with contextlib.closing(Store(directory.store, read_only=True)) as store:
+            return tuple(sentences(store, directory.path))
+    return ()
 
 
 def write_report(directory: RunDirectory, *, running: bool | None = None) -> Path:

@@ -59,6 +59,8 @@ export class Changes {
     this.failures.set(history.failures);
     this.decisions.set(decided.decisions);
     text($("autoscale"), { on: "the autoscaler is on", held: "the autoscaler is held: scaling is by hand" }[decided.autoscale] || "");
+    $("estimate").hidden = !decided.estimate.length;
+    $("estimate").replaceChildren(...decided.estimate.map((line, place) => h("li", {}, place ? line : `Estimated before the start: ${line}`)));
     this.marked(marksOf(history, decided.decisions));
   }
 }

@@ -10,7 +10,7 @@ const TYPES = [
   [/^(warning|notice|unused_ps)/, "warning"],
   [/^(dataset|ledger|leases|set_aside|records_skipped)/, "data"],
   [/^(peer_backup|disk|marks)/, "backup"],
-  [/^decision/, "decision"],
+  [/^(decision|estimated)/, "decision"],
 ];
 const KEPT = 2000, SHOWN = 300, COMMON = ["sequence", "time", "type", "role", "epoch"];
 

@@ -82,6 +82,7 @@ def decisions(case: Case) -> Section | None:
     columns = ("", "at", "decision", "reason", "examples/s predicted", "outcome")
     table = Table(columns, rows, frozenset({1, 4}), left_out(len(story.decisions), ROWS_MAX))
     told: list[Block] = [Text(f"What the decisions brought: {story.brought}.")] if story.brought else []
+    told += [Text(f"Estimated before the start: {'. '.join(story.estimate)}.")] if story.estimate else []
     return Section("decisions", "Decisions", [*told, table])
 
 

@@ -15,6 +15,8 @@ from deeprec_ext.aimaster.core.records import Failure, Scaling
 from deeprec_ext.aimaster.dashboard.app import EVENTS_MAX, LINES_MAX, STATIC
 from deeprec_ext.aimaster.dashboard.source import KEPT_SECONDS
 from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.autoscaler.history.estimates import Estimates, Figure, Like
+from deeprec_ext.autoscaler.observe.observed import Size
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.collected import HandClock, flush, make_job, make_scalings, steps, tell
 from tests.unit.aimaster.dashboard.asgi import application, ask
@@ -214,7 +216,7 @@ def test_what_has_just_happened_is_never_missing_from_the_history(tmp_path: Path
 
 def test_decisions_say_what_came_of_them(tmp_path: Path) -> None:
     async def scenario(job: Job, app: ASGIApp) -> None:
-        assert (await ask(app, "/api/decisions")).json == {"autoscale": "", "decisions": []}
+        assert (await ask(app, "/api/decisions")).json == {"autoscale": "", "decisions": [], "estimate": []}
 
     play(tmp_path / "none", scenario)
 
@@ -225,6 +227,12 @@ def test_decisions_say_what_came_of_them(tmp_path: Path) -> None:
         job.event("decision_failed", number=5, reason="OSError: reset")
         for number, decision, outcome in ((1, 2, "committed"), (2, 2, "rolled_back"), (3, 3, "committed"), (4, 4, "")):
             job.store.save_scaling(Scaling(number, "scale-up", "ps", decision=decision, outcome=outcome))
+        memory = Figure("ps_memory", "ps", 1e9, 8e8, 1.3e9, "computed from the variables")
+        job.declared.foretell(Estimates(Size(2, 1), (memory,), like=(Like("ctr-3", "train", 0.92, elsewhere=True),)))
+        job.event("estimated", text="")
+        first, second = (await ask(app, "/api/decisions")).json["estimate"]
+        assert first == "it begins with 2 PS and 1 worker; by ctr-3 (92% alike, on another kind of machine)"
+        assert second.startswith("memory of the fullest PS: 1.0 GB, 800 MB to 1.3 GB") and "it was" not in second
         found = (await ask(app, "/api/decisions")).json["decisions"]
         assert [(one["number"], one["outcome"]) for one in found] == [
             (0, ""), (1, "refused: outside of the limits"), (2, "rolled_back"), (3, "committed"), (4, "under way"),

@@ -208,7 +208,11 @@ def test_report_and_decisions_of_an_ended_job_are_those_that_were_kept(
     )
     outcome = {"number": 3, "outcome": "committed", "reason": "", "examples_per_second_after": 0.0}
     told = json.dumps([{"at": 1.0, "decision": decision, "outcome": outcome}])
-    ended(server, **{"report.md": "# ctr\n", "decisions.json": told})
+    memory = {"role": "ps", "predicted": 1e9, "low": 8e8, "high": 1.3e9, "ground": "computed", "used": 1.1e9}
+    damaged = [{**memory, "predicted": 0}, {"role": "job"}]
+    estimator = {"ps_memory": [memory], "worker_memory": damaged, "ps_cpu": 3}
+    left = json.dumps({**SUMMARY, "estimator": estimator})
+    ended(server, **{"report.md": "# ctr\n", "decisions.json": told, "summary.json": left})
     assert main(["report", *N, "ctr", "--markdown"]) == 0
     assert capsys.readouterr().out == "# ctr\n"
     assert main(["report", *N, "ctr"]) == 0
@@ -218,6 +222,8 @@ def test_report_and_decisions_of_an_ended_job_are_those_that_were_kept(
     assert main(["decisions", *N, "ctr"]) == 0
     out = capsys.readouterr().out
     assert "scale to 3 PS, 2 workers" in out and "faster" in out and "committed" in out
+    before = "Estimated before the start:\n- memory of the fullest PS: 1.0 GB, 800 MB to 1.3 GB in nine of ten jobs; "
+    assert out.endswith(before + "it was 1.1 GB, 10% more; computed\n"), "what is damaged is left out"
     assert main(["decisions", *N, "ctr", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["outcome"] == outcome
 

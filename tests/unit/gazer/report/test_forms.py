@@ -224,3 +224,13 @@ def test_of_very_many_scalings_the_newest_are_marked_and_it_is_said():
     marks = curves.marks(found)
     assert [marks[0].label, marks[-1].label, len(marks)] == ["S11", "S70", 60]
     assert isinstance(told := running.throughput(found).blocks[-1], Text) and "10 earlier ones" in told.text
+
+
+def test_the_estimate_stands_before_the_decisions() -> None:
+    estimate = ("it begins with 2 PS", "memory of the fullest PS: 1.0 GB; it was 1.1 GB")
+    first = parts.Decision(BEGAN, "start", "2 jobs like it")
+    told = dataclasses.replace(eventful(), decisions=(first,), estimate=estimate)
+    for text in (report.to_markdown(told), report.to_html(told)):
+        assert (
+            "Estimated before the start: it begins with 2 PS. memory of the fullest PS: 1.0 GB; it was 1.1 GB." in text
+        )
