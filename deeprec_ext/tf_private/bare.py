@@ -39,6 +39,8 @@ _SOURCES: dict[str, tuple[str, str]] = {
     "__version__": ("python.framework.versions", "VERSION"),
     "errors": ("python.framework.errors", ""),
     "Graph": ("python.framework.ops", "Graph"),
+    "Operation": ("python.framework.ops", "Operation"),
+    "Tensor": ("python.framework.tensor", "Tensor"),
     "TensorShape": ("python.framework.tensor_shape", "TensorShape"),
     "make_ndarray": ("python.framework.tensor_util", "MakeNdarray"),
     "make_tensor_proto": ("python.framework.tensor_util", "make_tensor_proto"),

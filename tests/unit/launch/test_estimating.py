@@ -78,7 +78,9 @@ def test_the_command_says_with_how_many_ps_and_what_they_use(script: Path, tmp_p
     found = json.loads(capsys.readouterr().out)
     assert found["start"]["size"]["ps"] == 4 and found["model"]["lookups_per_step"] == 256 * 26
     (memory,) = found["ps_memory"]
-    assert memory["role"] == "ps" and 3e9 < memory["predicted"] < 4e9  # a quarter, a copy of another, one to write, a process
+    assert (
+        memory["role"] == "ps" and 3e9 < memory["predicted"] < 4e9
+    )  # a quarter, a copy of another, one to write, a process
     assert memory["low"] < memory["predicted"] < memory["high"]
     assert set(found["unknown"]) == {"worker_memory", "ps_cpu", "worker_cpu", "examples_per_second"}
     assert not set(found["unknown"]) & set(found)
