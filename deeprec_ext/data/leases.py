@@ -217,6 +217,7 @@ class Leases:
         request.progress.extend(self._owed.values())
         request.progress.extend(one.progress() for one in self.held.values() if one.trained > one.told)
         request.handed_records = self._told_handed = self.handed()
+        request.holds_none = not (self.held or self.to_scan or self._owed or self._returned or self._given_up)
         self._sent_at, self._again = now, False
         copy = pb.DataRequest()
         copy.CopyFrom(request)
@@ -247,6 +248,11 @@ class Leases:
             self._ask_at = now
         if reply.error:
             self.error = reply.error
+            return rewound
+        if reply.undeclared:  # to a request that this AIMaster has taken nothing of in: it is no answer
+            self._given_up.discard(reply.sequence)
+            self._again = self._again or not self._declare
+            self._declare = True
             return rewound
         if reply.sequence == 0:  # a hint: something changed
             self._ask_at = now

@@ -597,7 +597,7 @@ class Scanned(_message.Message):
     def __init__(self, lease: _Optional[int] = ..., begins: _Optional[_Iterable[int]] = ..., records: _Optional[_Iterable[int]] = ..., end_byte: _Optional[int] = ...) -> None: ...
 
 class DataRequest(_message.Message):
-    __slots__ = ("sequence", "dataset", "declare", "progress", "returned", "failed", "scanned", "want", "replayed_records", "records_per_second", "rewinds", "beyond_records", "handed_records", "composed_seconds")
+    __slots__ = ("sequence", "dataset", "declare", "progress", "returned", "failed", "scanned", "want", "replayed_records", "records_per_second", "rewinds", "beyond_records", "handed_records", "composed_seconds", "holds_none")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     DECLARE_FIELD_NUMBER: _ClassVar[int]
@@ -612,6 +612,7 @@ class DataRequest(_message.Message):
     BEYOND_RECORDS_FIELD_NUMBER: _ClassVar[int]
     HANDED_RECORDS_FIELD_NUMBER: _ClassVar[int]
     COMPOSED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_NONE_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     dataset: str
     declare: Dataset
@@ -626,10 +627,11 @@ class DataRequest(_message.Message):
     beyond_records: int
     handed_records: int
     composed_seconds: float
-    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., declare: _Optional[_Union[Dataset, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[LeaseProgress, _Mapping]]] = ..., returned: _Optional[_Iterable[int]] = ..., failed: _Optional[_Iterable[_Union[LeaseFailure, _Mapping]]] = ..., scanned: _Optional[_Iterable[_Union[Scanned, _Mapping]]] = ..., want: _Optional[int] = ..., replayed_records: _Optional[int] = ..., records_per_second: _Optional[float] = ..., rewinds: _Optional[int] = ..., beyond_records: _Optional[int] = ..., handed_records: _Optional[int] = ..., composed_seconds: _Optional[float] = ...) -> None: ...
+    holds_none: bool
+    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., declare: _Optional[_Union[Dataset, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[LeaseProgress, _Mapping]]] = ..., returned: _Optional[_Iterable[int]] = ..., failed: _Optional[_Iterable[_Union[LeaseFailure, _Mapping]]] = ..., scanned: _Optional[_Iterable[_Union[Scanned, _Mapping]]] = ..., want: _Optional[int] = ..., replayed_records: _Optional[int] = ..., records_per_second: _Optional[float] = ..., rewinds: _Optional[int] = ..., beyond_records: _Optional[int] = ..., handed_records: _Optional[int] = ..., composed_seconds: _Optional[float] = ..., holds_none: bool = ...) -> None: ...
 
 class DataReply(_message.Message):
-    __slots__ = ("sequence", "dataset", "state", "leases", "fenced", "error", "rewinds", "retry_seconds", "complete")
+    __slots__ = ("sequence", "dataset", "state", "leases", "fenced", "error", "rewinds", "retry_seconds", "complete", "undeclared")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[DataReply.State]
@@ -649,6 +651,7 @@ class DataReply(_message.Message):
     REWINDS_FIELD_NUMBER: _ClassVar[int]
     RETRY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    UNDECLARED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     dataset: str
     state: DataReply.State
@@ -658,7 +661,8 @@ class DataReply(_message.Message):
     rewinds: int
     retry_seconds: float
     complete: int
-    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., state: _Optional[_Union[DataReply.State, str]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., fenced: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., rewinds: _Optional[int] = ..., retry_seconds: _Optional[float] = ..., complete: _Optional[int] = ...) -> None: ...
+    undeclared: bool
+    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., state: _Optional[_Union[DataReply.State, str]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., fenced: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., rewinds: _Optional[int] = ..., retry_seconds: _Optional[float] = ..., complete: _Optional[int] = ..., undeclared: bool = ...) -> None: ...
 
 class MissingRequest(_message.Message):
     __slots__ = ("incarnation", "variables", "generation", "epoch")

@@ -71,6 +71,7 @@ class Dataset:
     restoring: bool = False  # the model may go back, and the data with it: nobody is told of an end
     pending: Position | None = None  # applied when all files are counted
     troubles: list[Trouble] = field(default_factory=list)  # not yet told
+    lost_leases: int = 0  # not yet told: taken back from who said that it holds none
 
     def __post_init__(self) -> None:
         self.table = ShardTable(self.declaration)
@@ -166,12 +167,26 @@ class Dataset:
                     holder.forgets_before = 0
             if self.counters.acknowledged != before or request.beyond_records != beyond:
                 holder.active_at = now
+            if request.holds_none and request.sequence >= holder.sequence:
+                self._take_back_lost(incarnation, request.sequence)
             if request.want > 0 and not self.error:
                 self._hand_out(holder, request, reply, now)
         elif request.want > 0:
             reply.retry_seconds = 0.01
+        holder.sequence = max(holder.sequence, request.sequence)
         self._say_state(holder, request, reply)
         return reply
+
+    def _take_back_lost(self, incarnation: str, sequence: int) -> None:
+        """It holds no lease, and has had the answers to all requests but this one: what is in its hands here was lost on the
+        way, or it trained that and nobody heard of it."""
+        visits = self.visits
+        for visit in reversed(visits.held(incarnation)):
+            if visit.sequence != sequence:
+                self.counters.unsure += visit.left if visit.epoch != SCAN else 0
+                visits.give_back(visit)
+                self.lost_leases += 1
+                self.changed = True
 
     def _take_in(self, incarnation: str, request: pb.DataRequest, reply: pb.DataReply, now: float) -> None:
         visits, counters = self.visits, self.counters
@@ -266,7 +281,6 @@ class Dataset:
         self._offer_kept_back(who, now)
         if sequence and (sequence <= holder.sequence or not holder.sequence):  # sent again, perhaps to another AIMaster
             again = [visit for visit in visits.held(who) if visit.sequence == sequence]
-        holder.sequence = max(holder.sequence, sequence)
         held = visits.held(who)
         room = may_have(len(held), sum(visit.records for visit in held))
         wanted = min(request.want, room)

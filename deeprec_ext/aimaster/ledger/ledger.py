@@ -97,6 +97,10 @@ class Ledger:
             now, step_epoch = self._job.clock.monotonic(), member.heartbeat.step_epoch
             reply = dataset.answer(member.incarnation, request, now, step_epoch)
             self._forgotten_late += dataset.counters.stale - stale
+            if dataset.lost_leases:
+                why = "it holds none of them: an answer was lost, or what it told of them"
+                self._job.event("leases_returned", member.name, dataset=dataset.name, leases=dataset.lost_leases, reason=why)
+                dataset.lost_leases = 0
             if (
                 dataset.counters.skipped.bit_length() > left_out.bit_length()
             ):  # the first, and whenever there are twice as many
@@ -110,6 +114,7 @@ class Ledger:
                 error=error,
                 state=pb.DataReply.MORE,
                 retry_seconds=1.0,
+                undeclared=not error,
             )
         self._answers.append((member, reply))
         del self._answers[:-ANSWERS_MAX]

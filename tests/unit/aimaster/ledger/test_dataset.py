@@ -64,6 +64,35 @@ def test_shards_of_a_dead_worker_go_on_from_its_last_progress(path: Path) -> Non
     assert list(late.fenced) == [lease.id] and book.dataset.visits.trained == 4
 
 
+def test_leases_of_who_says_that_it_holds_none_return(path: Path) -> None:
+    """Their progress was told to nobody, or the answer that brought them was lost: others would wait for them for ever."""
+    book = Book(path, index_range(30))
+    [first] = book.ask("a", 1).leases
+    lost = book.ask("a", 1).leases
+    book.progress("a", first, 4)
+    same = book.ask("a", 1, sequence=2, holds_none=True)
+    assert [one.id for one in same.leases] == [one.id for one in lost], "a request that is late takes nothing back"
+    assert book.dataset.visits.leased == 16 and not book.dataset.lost_leases
+    again = book.ask("a", 1, holds_none=True)
+    assert book.dataset.lost_leases == 2 and book.dataset.counters.unsure == 6 + 10
+    given = []
+    while again.state != END:
+        given += [(one.rank, one.done) for one in again.leases]
+        book.ask("a", progress=[pb.LeaseProgress(lease=one.id, done=10) for one in again.leases])
+        again = book.ask("a", 1, holds_none=True)
+    assert given == [(0, 4), (1, 0), (2, 0)] and book.dataset.lost_leases == 2
+
+
+def test_an_answer_that_is_sent_again_takes_nothing_back(path: Path) -> None:
+    book = Book(path, index_range(30))
+    given = book.ask("a", 2, holds_none=True).leases
+    for _ in range(2):
+        again = book.ask("a", 2, sequence=1, holds_none=True)
+        assert [one.id for one in again.leases] == [one.id for one in given]
+        book.restart()
+    assert book.dataset.visits.leased == 10 and not book.dataset.lost_leases
+
+
 def test_the_tail_is_shared_among_the_workers() -> None:
     assert share(100, 1000, 4) == 100
     assert share(100, 80, 4) == 10

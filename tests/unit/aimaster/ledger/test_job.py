@@ -307,6 +307,22 @@ def test_a_ledger_that_was_lost_goes_on_where_the_workers_are(tmp_path: Path) ->
     run(main())
 
 
+def test_what_was_told_to_an_aimaster_that_does_not_know_the_dataset_is_told_again(tmp_path: Path) -> None:
+    """A request that waited for the stream comes before anything is declared: it must not count as answered."""
+
+    async def main() -> None:
+        async with world(tmp_path, workers=1) as it:
+            worker = it.agent("worker-0")
+            [mine] = (await ask(it, worker, 1)).leases
+            await lose_store(it, (worker, holding((mine, 4))))
+            reply = await ask(it, worker, declare=False, progress=done(mine))
+            assert reply.undeclared and not reply.leases
+            assert not (await ask(it, worker, progress=done(mine))).fenced
+            assert (await it.status()).data[0].trained == mine.records
+
+    run(main())
+
+
 def test_what_a_worker_trained_that_has_left_since_is_known_to_the_ps(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path, workers=2) as it:
