@@ -86,12 +86,21 @@ def risk(evidence: Evidence, size: Size) -> float:
     grown = {"ps": size.ps - old.ps, "worker": size.workers - old.workers}
     if not any(grown.values()):
         return ALONE
+    if share := undone(evidence, size):
+        return share
     if _has_room(evidence, size) or (full(evidence) and not _grows(old, size)):
         return ALONE
     shares = [
         abs(more) / max(now, now + more) for more, now in ((grown["ps"], old.ps), (grown["worker"], old.trainers))
     ]
     return min(policy.explore_loss, GROWN * max(shares))
+
+
+def undone(evidence: Evidence, size: Size) -> float:
+    """Share of what a role does that nobody would do: it has fewer processes, and a limit of their own is what keeps them from
+    doing more, however many cores the host has. 3 PS of 0.2 cores trained 17 200 examples/s, 2 of them 11 500."""
+    fewer = {"ps": (evidence.size.ps, size.ps), "worker": (evidence.size.trainers, size.trainers)}
+    return max(1 - min(old, new) / old if evidence.pressed(role) else 0.0 for role, (old, new) in fewer.items())
 
 
 def _has_room(evidence: Evidence, size: Size) -> bool:

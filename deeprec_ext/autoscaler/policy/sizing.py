@@ -210,6 +210,8 @@ def _explore(evidence: Evidence, search: Search) -> Answer:
         allowed = search.allowed(option) if new else None
         if allowed is None or exploring.barred(evidence, allowed) or hysteresis.blocked(evidence, allowed):
             continue
+        if exploring.undone(evidence, allowed):
+            continue
         if not exploring.too_dear(evidence, allowed):
             return Proposal(
                 "explore", allowed, f"only {len(tried)} size{'s were' if len(tried) > 1 else ' was'} tried so far: "
@@ -230,7 +232,8 @@ def _thin_out(evidence: Evidence, search: Search) -> Answer:
     if allowed is None or key_of(allowed) in evidence.measured or not _windows_enough(evidence, 0.0):
         return None
     if (
-        exploring.barred(evidence, allowed)
+        exploring.undone(evidence, allowed)
+        or exploring.barred(evidence, allowed)
         or exploring.too_dear(evidence, allowed)
         or hysteresis.blocked(evidence, allowed)
     ):

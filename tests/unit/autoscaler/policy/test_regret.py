@@ -361,6 +361,23 @@ def test_of_many_processes_on_few_cores_that_are_full_half_are_tried():
     assert crowd(Size(4, 4), used=1.0).size != Size(2, 2)
 
 
+@pytest.mark.parametrize(("cores", "tried"), [(0.19, False), (0.05, True)])
+def test_where_limits_of_their_own_hold_processes_nobody_takes_over_what_fewer_did(cores, tried):
+    """3 PS of 0.2 cores trained 17 200 examples/s, 2 of them 11 500, and 1 PS with half of the workers 4 500."""
+    held = {f"ps_{i}": {"cpu_limit_cores": 0.2, "cpu_cores": cores} for i in range(4)}
+    made = crowd(Size(4, 4), roles=jobs.uses(Size(4, 4), **held))
+    assert (made.action == "explore" and made.size.ps < 4) == tried, made.reason
+
+
+def test_what_nobody_would_do_is_the_price_of_fewer():
+    held = {f"ps_{i}": {"cpu_limit_cores": 0.2, "cpu_cores": 0.19} for i in range(4)}
+    observed = jobs.seen(Size(4, 4), 1000.0, limits=LIMITS, one_host=True, roles=jobs.uses(Size(4, 4), **held),
+                         hosts=(Host("host-0", 2.0, 1.95, 0.0, 4, 5),))  # fmt: skip
+    evidence = Evidence(observed, POLICY)
+    assert exploring.risk(evidence, Size(2, 4)) == exploring.undone(evidence, Size(2, 4)) == 0.5
+    assert exploring.undone(evidence, Size(4, 2)) == exploring.undone(evidence, Size(5, 4)) == 0.0
+
+
 @pytest.mark.parametrize(("count", "left"), [(4, False), (12, True)])
 def test_a_size_is_left_when_it_is_known_what_it_is_worth(count, left):
     """Of windows that scatter by a fifth four say little: the job would not know what to come back to."""
