@@ -99,7 +99,9 @@ class Ledger:
             self._forgotten_late += dataset.counters.stale - stale
             if dataset.lost_leases:
                 why = "it holds none of them: an answer was lost, or what it told of them"
-                self._job.event("leases_returned", member.name, dataset=dataset.name, leases=dataset.lost_leases, reason=why)
+                self._job.event(
+                    "leases_returned", member.name, dataset=dataset.name, leases=dataset.lost_leases, reason=why
+                )
                 dataset.lost_leases = 0
             if (
                 dataset.counters.skipped.bit_length() > left_out.bit_length()
