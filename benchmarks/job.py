@@ -217,18 +217,20 @@ class Job:
 @contextlib.contextmanager
 def running(
     command: Sequence[str], *, ps: int = 2, workers: int = 1, flags: Sequence[str] = (), label: str = "bench",
-    variables: dict[str, str] | None = None, base: Path | None = None,
+    variables: dict[str, str] | None = None, base: Path | None = None, sized: bool = True,
 ) -> Iterator[Job]:  # fmt: skip
     """`deeprec-ext run` of a Python script (`command`: script and arguments). Ended when the context ends.
 
-    Its directory (`base`, else a new one) goes when the benchmark ends, unless the context was left by an error.
+    `sized` false: `ps` and `workers` are what is expected, and not asked for. Its directory (`base`, else a new one) goes when
+    the benchmark ends, unless the context was left by an error.
     """
     base = base or Path(tempfile.mkdtemp(prefix=f"{label}-"))
     (base / "steps").mkdir()
     words = [
         sys.executable, "-I", "-S", str(CHILD), str(os.getpid()),
         sys.executable, "-m", "deeprec_ext.cli.main", "run", "--workdir", str(base / "run"), "--quiet",
-        "--ps", str(ps), "--workers", str(workers), "--setting", "restarts_max=1000", "--history", "off", *flags, "--",
+        *(("--ps", str(ps), "--workers", str(workers)) if sized else ()),
+        "--setting", "restarts_max=1000", "--history", "off", *flags, "--",
         sys.executable, *command,
     ]  # fmt: skip
     env = environment(**{steps.DIRECTORY_VARIABLE: str(base / "steps"), **(variables or {})})

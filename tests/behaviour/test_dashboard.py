@@ -137,6 +137,26 @@ def test_a_scaling_is_seen_in_the_topology_on_the_axis_and_in_the_table(browser:
     assert browser.run("document.querySelector('#scale-form input[type=number]').validity.rangeOverflow")
 
 
+def test_ps_and_workers_are_scaled_together(browser: Browser, page: Page) -> None:
+    browser.open(f"{page.url}#token={page.token}")
+    browser.sees("#access", "may scale")
+    browser.sees("#state", "training")
+    ps, workers = "#scale-form [aria-label=PS]", "#scale-form [aria-label=Workers]"
+    choose(browser, ps, 3)
+    choose(browser, workers, 2)
+    press(browser, "Scale")
+    browser.counts("#ps > *", 3, LONG)
+    browser.counts("#trainers > *", 3, LONG)
+    row = browser.sees("#scaling-table tbody", "committed", LONG)
+    assert "PS 2 → 3, workers 1 → 2" in row
+    [record] = page.world.master.scalings.records()
+    assert record.outcome == "committed"
+    choose(browser, workers, 1)
+    press(browser, "Preview")
+    said = browser.sees("#scale-form output", "Would be:")
+    assert "PS" not in said, "of the PS, which nobody has changed, nothing is asked"
+
+
 def test_without_the_token_the_page_only_reads(browser: Browser, page: Page) -> None:
     def post(headers: dict[str, str]) -> tuple[int, str]:
         headers = {"Content-Type": "application/json", **headers}

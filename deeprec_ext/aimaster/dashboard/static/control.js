@@ -26,14 +26,16 @@ export class Control {
     this.headers = { Authorization: `Bearer ${token}` };
     this.form = $("scale-form");
     this.kind = h("select", { "aria-label": "What to change", onchange: () => this.shape() },
-      [["ps", "number of PS"], ["workers", "number of workers"], ["rebalance", "rebalance the slots"], ["replace", "replace a process"]].map(([value, title]) => h("option", { value }, title)));
-    this.number = h("input", { type: "number", min: 0, step: 1, "aria-label": "How many", required: true });
+      [["size", "number of PS and workers"], ["rebalance", "rebalance the slots"], ["replace", "replace a process"]].map(([value, title]) => h("option", { value }, title)));
+    this.numbers = Object.fromEntries([["ps", "PS"], ["workers", "Workers"]].map(([kind, title]) =>
+      [kind, h("input", { type: "number", min: 0, step: 1, "aria-label": title, required: true })]));
+    this.size = h("span", {}, "PS ", this.numbers.ps, " workers ", this.numbers.workers);
     this.role = h("select", { "aria-label": "Which process" });
     this.reason = h("input", { type: "text", maxlength: 200, placeholder: "reason (optional)", "aria-label": "Reason" });
     this.preview = h("button", { type: "button", onclick: () => this.ask(true) }, "Preview");
     this.go = h("button", { type: "submit", class: "main" }, "Scale");
     this.said = h("output", { class: "note", "aria-live": "polite" });
-    this.form.append(this.kind, this.number, this.role, this.reason, this.preview, this.go, this.said);
+    this.form.append(this.kind, this.size, this.role, this.reason, this.preview, this.go, this.said);
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.ask(false);
@@ -59,18 +61,41 @@ export class Control {
     this.shape();
   }
 
+  /** What the job has now. */
+  counts() {
+    return { ps: this.live.counts.ps, workers: this.live.trainers.filter((one) => one.name.startsWith("worker-")).length };
+  }
+
   shape() {
     const kind = this.kind.value;
-    this.number.hidden = !["ps", "workers"].includes(kind);
-    this.number.required = !this.number.hidden;
+    this.size.hidden = kind !== "size";
     this.role.hidden = kind !== "replace";
     text(this.go, { rebalance: "Rebalance", replace: "Replace" }[kind] || "Scale");
-    if (!this.live || this.number.hidden) return;
-    const [low, high] = this.live.limits[kind];
-    attribute(this.number, "min", low);
-    attribute(this.number, "max", high);
-    attribute(this.number, "title", `${low} to ${high}`);
-    this.number.value = kind === "ps" ? this.live.counts.ps : this.live.trainers.filter((one) => one.name.startsWith("worker-")).length;
+    if (!this.live) return;
+    for (const [name, number] of Object.entries(this.numbers)) {
+      const [low, high] = this.live.limits[name];
+      attribute(number, "min", low);
+      attribute(number, "max", high);
+      attribute(number, "title", `${low} to ${high}`);
+      number.disabled = this.size.hidden;  // what is not shown is not asked to be valid
+    }
+  }
+
+  /** A number that nobody has changed, or that the job has come to, shows what there is. */
+  follow() {
+    const now = this.counts();
+    for (const [name, number] of Object.entries(this.numbers)) {
+      if (number.value === number.defaultValue) number.value = now[name];
+      if (Number(number.value) === now[name]) number.defaultValue = now[name];
+    }
+  }
+
+  /** The numbers that are other than what there is; both where none is. */
+  wanted() {
+    const now = this.counts();
+    const all = Object.entries(this.numbers).map(([name, number]) => [name, Number(number.value)]);
+    const changed = all.filter(([name, value]) => value !== now[name]);
+    return Object.fromEntries(changed.length ? changed : all);
   }
 
   update(live) {
@@ -84,13 +109,14 @@ export class Control {
       if (names.includes(chosen)) this.role.value = chosen;
     }
     this.go.disabled = this.preview.disabled = ["finished", "failed", "finishing"].includes(live.job.state);
+    this.follow();
     if (first) this.shape();
   }
 
   async ask(dry) {
     const kind = this.kind.value;
-    if (!this.number.hidden && !this.number.reportValidity()) return;
-    const what = kind === "rebalance" ? { rebalance: true } : kind === "replace" ? { replace: this.role.value } : { [kind]: Number(this.number.value) };
+    if (!this.form.reportValidity()) return;
+    const what = kind === "rebalance" ? { rebalance: true } : kind === "replace" ? { replace: this.role.value } : this.wanted();
     const body = JSON.stringify({ ...what, dry_run: dry, reason: this.reason.value.trim() });
     text(this.said, "asking…");
     try {
