@@ -27,7 +27,6 @@ from benchmarks.zoo.cases import Case, cases
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.finished import SETTLE_SECONDS, finished_job
 from deeprec_ext.autoscaler.model.memory_model import Layout
-from deeprec_ext.gazer.host import machine
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 FILE = ROOT / "benchmarks" / "zoo" / "runs.jsonl"
@@ -54,13 +53,7 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
 def kept(job: Job, case: Case, seconds: float) -> dict[str, Any]:
     """Raises RuntimeError: the job says too little."""
     found = finished_job(
-        job.workdir,
-        script="zoo",
-        status="stopped",
-        seconds=seconds,
-        finished=time.time(),
-        name=case.name,
-        machine=machine(),
+        job.workdir, script="zoo", status="stopped", seconds=seconds, finished=time.time(), name=case.name
     )
     if found is None or not found.windows:
         raise RuntimeError(f"it trained too little to be kept; see {job.base}")

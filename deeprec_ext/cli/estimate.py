@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from deeprec_ext.autoscaler.history.estimates import Estimates, estimate, lines
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.model.memory_model import Layout
@@ -24,10 +26,9 @@ from deeprec_ext.cli import run as run_command
 from deeprec_ext.cli.job import print_json
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.host import machine, processors
-from deeprec_ext.history.places import jobs_of
 from deeprec_ext.launch.estimating import declared
 from deeprec_ext.launch.plan import RunPlan
-from deeprec_ext.launch.records.history import bounds_of, size_of
+from deeprec_ext.launch.records.history import bounds_of, readable_jobs, size_of
 from deeprec_ext.options import OTHERS, Sizes, rows
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import counted, format_bytes, parse_duration
@@ -117,11 +118,12 @@ def estimated(plan: RunPlan, declaration: pb.Declaration, place: str | None = No
     where, cores = (machine(), float(len(processors()))) if place is None else (place, 0.0)
     slots, backups = plan.limits.slots, plan.values.peer_backup != "off"
     model = declared_model(declaration, slots)
-    jobs = jobs_of(plan.history, plan.script) if plan.history is not None else []
+    jobs, why_not = readable_jobs(plan.history, plan.script)
     layout, fingerprint = Layout.of(declaration.catalogue, slots), fingerprint_of(declaration.catalogue)
     start = first_size(
         model, bounds_of(plan.limits, plan.ceilings), jobs, script=plan.script, requests=size_of(plan.requests),
         backups=backups, layout=layout, fingerprint=fingerprint, machine=where, cores=cores,
+        free_bytes=psutil.virtual_memory().available if place is None else 0, unread=why_not,
     )  # fmt: skip
     estimates = estimate(
         model, start.size, jobs, layout=layout, fingerprint=fingerprint, backups=backups, machine=where,

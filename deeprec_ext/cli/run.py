@@ -116,7 +116,15 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     label, history = job_label(words), history_place(arguments.history, arguments.history_certs)
     start = None
     if arguments.autoscale and arguments.ps is None and arguments.workers is None and not arguments.resume:
-        start = estimate(history, label, limits, requests, ceilings, backups=arguments.backup != "off")
+        start = estimate(
+            history,
+            label,
+            limits,
+            requests,
+            ceilings,
+            backups=arguments.backup != "off",
+            here=arguments.backend == LOCAL,
+        )
         limits = dataclasses.replace(limits, ps=start.size.ps, workers=start.size.workers)
     settings = (
         *backup_settings(others.get("backup")).items(), *check_autoscale(flags_said(arguments, rows(Settings))).items(),

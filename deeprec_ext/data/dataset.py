@@ -15,7 +15,13 @@ from deeprec_ext.data.plan import Files, Plan, plan
 from deeprec_ext.data.readers import Reader
 from deeprec_ext.data.readers.base import Columns
 from deeprec_ext.errors import UsageError
-from deeprec_ext.graph.marks import RECORD, Mark
+from deeprec_ext.graph.marks import READS, RECORD, Mark
+
+FORMATS = {"lines": "text", "csv": "csv", "tfrecord": "tfrecord", "parquet": "parquet"}
+"""Reader → format of its files."""
+
+PATHS_MAX = 10_000
+"""Files that are named to the graph."""
 
 
 def elastic_dataset(
@@ -70,11 +76,22 @@ def elastic_dataset(
             home.refused(f"elastic_dataset: {error}")
         raise
     signature = _signature(made)
+    if not tf.executing_eagerly():
+        _tell_graph(made)
     return tf.data.Dataset.from_generator(
         lambda: streams.batches(made),
         output_signature=signature,
         name=Mark(made.declaration.name, batch_size, with_ids).identifier(),
     )
+
+
+def _tell_graph(made: Plan) -> None:
+    """What it reads: the graph itself has a Python generator."""
+    graph = tf.compat.v1.get_default_graph()
+    if made.declaration.purpose == "train":
+        graph.add_to_collection(READS, f"format:{FORMATS.get(made.reader.name, 'python')}")
+        for path in made.paths[:PATHS_MAX] if made.reader.name in FORMATS else ():
+            graph.add_to_collection(READS, f"text:{path}")
 
 
 def _signature(made: Plan) -> Any:

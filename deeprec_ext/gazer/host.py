@@ -37,10 +37,11 @@ def worked_seconds(stat: str, numbers: frozenset[int]) -> float:
 
 
 def machine(root: str = "/") -> str:
-    """What tells this host from those of another kind, `2 x AMD EPYC 7B13`: on another one, a job has another speed."""
-    text = read(os.path.join(root, "proc/cpuinfo"))
-    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(("model name", "Model"))]
-    count = len(processors())
+    """What tells this host from those of another kind, `2 x AMD EPYC 7B13`: on another one, a job has another speed. All its
+    processors count, also where this process may use some of them alone: processes of one job may each have others."""
+    lines = read(os.path.join(root, "proc/cpuinfo")).splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
+    count = sum(line.startswith("processor") for line in lines) or len(processors())
     return f"{count} x {names[0] if names else 'cores'}"[:100] if count else ""
 
 

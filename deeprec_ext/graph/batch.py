@@ -11,7 +11,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, op_name, output_number
-from deeprec_ext.graph.marks import read_mark
+from deeprec_ext.graph.marks import FED, read_mark
 
 _BATCHES = frozenset(
     "BatchDataset BatchDatasetV2 ParallelBatchDataset MapAndBatchDataset ExperimentalMapAndBatchDataset "
@@ -80,12 +80,19 @@ def _candidates(index: GraphIndex, wanted: dict[str, list[NodeDef]]) -> Iterator
     for op in _DEQUEUES:
         for node in wanted.get(op, ()):
             yield _constant(index.nodes, node.input[1])
+    for node in wanted.get("Placeholder", ()):
+        yield fed_records(node)
+
+
+def fed_records(node: NodeDef) -> int:
+    """Records of the batch that a step is given by this node; 0: it is none of those."""
+    return node.attr[FED].i if FED in node.attr else 0
 
 
 def batch_size(graph_def: GraphDef | GraphIndex) -> int:
     """Records per step, of the first source that states it: iterator shapes, batching datasets, dequeues; else 0."""
     index = graph_def if isinstance(graph_def, GraphIndex) else GraphIndex(graph_def)
-    kinds = {"IteratorGetNext", "MakeIterator", "OneShotIterator"} | _DEQUEUES
+    kinds = {"IteratorGetNext", "MakeIterator", "OneShotIterator", "Placeholder"} | _DEQUEUES
     wanted: dict[str, list[NodeDef]] = {}
     for node in index.nodes.values():
         if node.op in kinds:
@@ -110,8 +117,8 @@ def ids_per_step(index: GraphIndex, ids: str, records: int) -> int:
     parts = 1
     for _ in range(24):
         node = index.nodes[op_name(ids)]
-        if node.op == "IteratorGetNext":
-            shapes = node.attr["output_shapes"].list.shape
+        if node.op == "IteratorGetNext" or fed_records(node):
+            shapes = [node.attr["shape"].shape] if fed_records(node) else node.attr["output_shapes"].list.shape
             number = output_number(ids)
             if number < len(shapes) and not shapes[number].unknown_rank and shapes[number].dim:
                 sizes = [dim.size for dim in shapes[number].dim]

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext.graph.index import GraphIndex, op_name
+from deeprec_ext.graph.marks import STATE
 from deeprec_ext.graph.writes import VariableNode, Write, find_writes, variable_bytes, variables_on_ps
 from deeprec_ext.proto.deeprec_ext_pb2 import Catalogue, Variable
 from deeprec_ext.tf_private.variables import is_variable, save_slice
@@ -118,6 +119,8 @@ class Saved:
     """Shared name -> (name in a checkpoint, `shape_and_slice` of a part of a partitioned variable or empty)."""
     global_step: str = ""
     """Shared name of the global step; empty when the graph has none."""
+    state: frozenset[str] = frozenset()
+    """Shared names of those that an optimizer keeps, where their names do not tell."""
 
 
 def saved_names(graph: tf.Graph) -> Saved:
@@ -131,7 +134,7 @@ def saved_names(graph: tf.Graph) -> Saved:
             names[_shared_name(operation)] = name, part
     steps = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_STEP)
     step = _operation(steps[0]) if steps else None
-    return Saved(names, _shared_name(step) if step is not None else "")
+    return Saved(names, _shared_name(step) if step is not None else "", frozenset(graph.get_collection(STATE)))
 
 
 def _operation(variable: Any) -> Any:
@@ -193,6 +196,7 @@ def _described(node: VariableNode, saved: Saved | None) -> Variable:
         bytes=variable_bytes(node),
         saved_name=saved_as,
         slice=part,
+        state=saved is not None and node.name in saved.state,
     )
 
 

@@ -9,15 +9,17 @@ import glob
 import itertools
 import math
 import os
+import time
 from collections.abc import Collection, Iterable, Iterator
 
 import tensorflow as tf
 from tensorflow.core.framework.node_def_pb2 import NodeDef
+from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
 
-from deeprec_ext.graph.batch import batch_size, ids_per_step
+from deeprec_ext.graph.batch import batch_size, fed_records, ids_per_step
 from deeprec_ext.graph.catalogue import Saved, build_catalogue
 from deeprec_ext.graph.index import GraphIndex
-from deeprec_ext.graph.marks import read_mark
+from deeprec_ext.graph.marks import READS, read_mark
 from deeprec_ext.graph.training import updates
 from deeprec_ext.graph.writes import variables_on_ps
 from deeprec_ext.proto.deeprec_ext_pb2 import Declaration, ModelInput
@@ -32,10 +34,11 @@ _FORMATS = {
     "FixedLengthRecordDataset": "records", "FixedLengthRecordDatasetV2": "records", "GeneratorDataset": "python",
     "IO>ParquetReadableRead": "parquet", "IO>ParquetReadableInit": "parquet",
 }  # fmt: skip
+_GIVES_ELASTIC = frozenset({"GeneratorDataset", "TensorDataset"})  # by which the records of an elastic dataset come
 _IN_MEMORY = frozenset({"TensorSliceDataset", "TensorDataset", "RangeDataset"})
 
-FILES_MAX, PATH_MAX = 10_000, 4096
-"""Files whose sizes are looked at: a few microseconds each, before the first step."""
+FILES_MAX, PATH_MAX, LOOK_SECONDS = 10_000, 4096, 1.0
+"""Files whose sizes are looked at, before the first step: a few microseconds each, and much more on some network disks."""
 
 
 def describe(graph: tf.Graph, index: GraphIndex, saved: Saved) -> Declaration:
@@ -50,18 +53,22 @@ def describe(graph: tf.Graph, index: GraphIndex, saved: Saved) -> Declaration:
     records = batch_size(index)
     catalogue = build_catalogue(index, step_ops, saved)
     del catalogue.warnings[:]  # told when they are known for sure
-    declaration = Declaration(catalogue=catalogue, batch_size=records, operations=len(index.nodes), input=_input(index))
+    declaration = Declaration(
+        catalogue=catalogue, batch_size=records, operations=len(index.nodes), input=_input(index, graph)
+    )
     if records:
-        declaration.lookups_per_example = _lookups(index, step, records) / records
+        declaration.lookups_per_example = _lookups(index, step, records, saved.state) / records
         nodes = (index.nodes[name] for name in step)
         declaration.flops_per_example = flops(graph, nodes, records) / records
     return declaration
 
 
-def _lookups(index: GraphIndex, step: Collection[str], records: int) -> int:
-    """Rows of variables on PS that one step asks for."""
+def _lookups(index: GraphIndex, step: Collection[str], records: int, state: Collection[str]) -> int:
+    """Rows of variables on PS that one step asks for, but for those that optimizers keep."""
     gathers: dict[str, str] = {}
-    for variable in variables_on_ps(index):
+    for variable, told in variables_on_ps(index).items():
+        if told.name in state:
+            continue  # an optimizer looks up what a look-up has brought
         read = [variable, *(node.name for node, _ in index.consumers(variable) if node.op in _READS)]
         for node, number in itertools.chain.from_iterable(map(index.consumers, read)):
             if node.op in _GATHERS and number == 0 and node.name in step:
@@ -72,27 +79,36 @@ def _lookups(index: GraphIndex, step: Collection[str], records: int) -> int:
 # ------------------------------------------------------------------------------------------------ the input
 
 
-def _input(index: GraphIndex) -> ModelInput:
+def _input(index: GraphIndex, graph: tf.Graph) -> ModelInput:
     bodies = [list(index.nodes.values()), *(list(function.node_def) for function in index.functions.values())]
     nodes = list(itertools.chain.from_iterable(bodies))
-    found = {_FORMATS[node.op] for node in nodes if node.op in _FORMATS and read_mark(node) is None}
-    if not found and any(node.op in _IN_MEMORY for node in nodes):
+    told = [text.partition(":") for text in graph.get_collection(READS)]
+    ops = {node.op for node in nodes} | {name for kind, _, name in told if kind == "op"}
+    if any(read_mark(node) is not None for node in nodes):
+        ops -= _GIVES_ELASTIC
+    found = {_FORMATS[op] for op in ops if op in _FORMATS} | {name for kind, _, name in told if kind == "format"}
+    if not found and not _IN_MEMORY.isdisjoint(ops):
         found = {"memory"}
-    sizes = [size for path in _paths(nodes) if (size := _size(path)) is not None]
+    texts = itertools.chain((os.fsencode(text) for kind, _, text in told if kind == "text"), _texts(nodes))
+    sizes = [size for path in _paths(texts) if (size := _size(path)) is not None]
     columns, each = _columns(index)
     return ModelInput(
         format="+".join(sorted(found)), files=len(sizes), bytes=sum(sizes), columns=columns, bytes_per_example=each
     )
 
 
-def _paths(nodes: Iterable[NodeDef]) -> Iterator[str]:
-    """Files of this machine that constants of the graph name, each once, by pattern too: nothing says which texts name the
-    input, so those that lead to a file do."""
-    texts = (
-        text for node in nodes if node.op == "Const" and node.attr["dtype"].type == tf.string.as_datatype_enum
-        for text in tf.make_ndarray(node.attr["value"].tensor).ravel()[:FILES_MAX]
-    )  # fmt: skip
+def _texts(nodes: Iterable[NodeDef]) -> Iterator[bytes]:
+    """Constants of the graph."""
+    for node in nodes:
+        if node.op == "Const" and node.attr["dtype"].type == tf.string.as_datatype_enum:
+            yield from tf.make_ndarray(node.attr["value"].tensor).ravel()[:FILES_MAX]
+
+
+def _paths(texts: Iterable[bytes]) -> Iterator[str]:
+    """Files of this machine that texts name, each once, by pattern too: nothing says which of them name the input, so those
+    that lead to a file do. Training waits for it: a disk that takes long for each file is asked for LOOK_SECONDS."""
     seen: set[str] = set()
+    deadline = time.monotonic() + LOOK_SECONDS
     for text in texts:
         path = os.fsdecode(text) if len(text) < PATH_MAX else ""
         if "/" not in path or "://" in path or "\0" in path:
@@ -101,7 +117,7 @@ def _paths(nodes: Iterable[NodeDef]) -> Iterator[str]:
             if one not in seen:
                 seen.add(one)
                 yield one
-            if len(seen) >= FILES_MAX:
+            if len(seen) >= FILES_MAX or time.monotonic() > deadline:
                 return
 
 
@@ -117,12 +133,14 @@ def _columns(index: GraphIndex) -> tuple[int, float]:
     widest: tuple[int, float] = (0, 0.0)
     for node in index.nodes.values():
         if node.op == "IteratorGetNext":
-            kinds, shapes = node.attr["output_types"].list.type, node.attr["output_shapes"].list.shape
-            each = 0.0
-            for kind, shape in zip(kinds, shapes):
-                sizes, dtype = [dim.size for dim in shape.dim[1:]], tf.as_dtype(kind)
-                known = not shape.unknown_rank and all(size >= 0 for size in sizes)
-                if known and dtype.is_numpy_compatible and dtype != tf.string:
-                    each += math.prod(sizes) * dtype.size
-            widest = max(widest, (len(kinds), each))
-    return widest
+            parts = list(zip(node.attr["output_types"].list.type, node.attr["output_shapes"].list.shape))
+            widest = max(widest, (len(parts), sum(_bytes(*part) for part in parts)))
+    fed = [node for node in index.nodes.values() if node.op == "Placeholder" and fed_records(node)]
+    return max(widest, (len(fed), sum(_bytes(node.attr["dtype"].type, node.attr["shape"].shape) for node in fed)))
+
+
+def _bytes(kind: int, shape: TensorShapeProto) -> float:
+    """Of one example, in a column of this type and shape; 0: nobody knows."""
+    sizes, dtype = [dim.size for dim in shape.dim[1:]], tf.as_dtype(kind)
+    known = not shape.unknown_rank and all(size >= 0 for size in sizes)
+    return math.prod(sizes) * dtype.size if known and dtype.is_numpy_compatible and dtype != tf.string else 0.0

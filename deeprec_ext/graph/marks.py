@@ -1,4 +1,5 @@
-"""What the data ledger writes into graphs: the mark of an elastic dataset's first op, and the names of the records' ids."""
+"""What we write into graphs that they do not tell by themselves: the mark of an elastic dataset's first op, the names of the
+records' ids, where a batch and its records come from, which variables an optimizer keeps."""
 
 from __future__ import annotations
 
@@ -10,6 +11,16 @@ RECORD = "deeprec_record"
 
 RECORDS = "deeprec_ext_records"
 """Graph collection of the tensors of that feature, as the iterators give them."""
+
+READS = "deeprec_ext_reads"
+"""Graph collection of what is known of an input that is not in the graph: `op:TFRecordDataset`, `format:tfrecord`,
+`text:/data/part-*`."""
+
+FED = "_deeprec_ext_records"
+"""Attribute of a placeholder by which each step is given a part of its batch: the records of the batch."""
+
+STATE = "deeprec_ext_state"
+"""Graph collection of the names of variables that an optimizer keeps, where names alone do not tell."""
 
 _PREFIXES = {"deeprec_ext_data": False, "deeprec_ext_ids": True}
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from pathlib import Path
 from typing import Union
 
-from deeprec_ext.autoscaler.history.history import Finished, History, HistoryError
+from deeprec_ext.autoscaler.history.history import Finished, History
 from deeprec_ext.history.client import SCHEME, Service, service_at
-
-log = logging.getLogger(__name__)
 
 Place = Union[Path, Service]
 
@@ -21,12 +18,8 @@ def place_at(text: str, certificates: Path | None = None) -> Place:
 
 
 def jobs_of(place: Place, script: str) -> list[Finished]:
-    """From which the first size of a job of this script is estimated. Raises HistoryError, but for a service: that is told."""
+    """From which the first size of a job of this script is estimated. Raises HistoryError."""
     if isinstance(place, Service):
-        try:
-            return [one.job for one in place.jobs(script=script)[0]]
-        except HistoryError as error:
-            log.warning("%s; the job starts without it", error)
-            return []
+        return [one.job for one in place.jobs(script=script)[0]]
     with contextlib.closing(History(place, read_only=True)) as history:
         return history.jobs()

@@ -13,7 +13,7 @@ from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras import ownership
 from deeprec_ext.keras.captured import capture
 from deeprec_ext.keras.opening import StepSession
-from deeprec_ext.keras.stepgraph import Imported, StepGraph
+from deeprec_ext.keras.stepgraph import Batches, Imported, StepGraph
 from deeprec_ext.keras.windows import Windows
 
 
@@ -44,13 +44,13 @@ class Door:
         """Whether some of the model is on PS."""
         return any(ownership.key(one) in self.steps.shared for one in self.generation.weights(model))
 
-    def prepare(self, model: Any, kind: str, spec: Any, examples: int | None) -> Imported:
+    def prepare(self, model: Any, kind: str, spec: Any, batches: Batches) -> Imported:
         """Traces a step and makes it ready to run.
 
         Args:
           kind: "train", "test" or "predict".
           spec: of a batch.
-          examples: records of a batch, if known.
+          batches: what is known of them.
         """
         generation = self.generation
         with self.lock, self.windows.silence(), generation.traceable(model):
@@ -61,14 +61,14 @@ class Door:
                 raise
             state = generation.optimizer_variables(model)
             imported = self.steps.add(
-                captured, generation.weights(model), state, generation.counters(model), kind, kind == "train"
+                captured, generation.weights(model), state, generation.counters(model), kind, kind == "train", batches
             )
             for shared in self.steps.shared.values():
                 self.windows.open_remote(shared.variable)
             for variable, _ in imported.given:
                 self.windows.open_local(variable)
             if self._opened_with != len(self.steps.shared):
-                self._open(examples)
+                self._open(batches.records)
         return imported
 
     def run(self, imported: Imported, batch: Sequence[np.ndarray], *, train: bool) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.graph import GraphIndex
+from deeprec_ext.graph.marks import FED, READS, STATE
 from deeprec_ext.graph.writes import find_writes
 from deeprec_ext.keras import ownership
 from deeprec_ext.keras.captured import Captured
@@ -33,6 +34,18 @@ class GrowingGraph(tf.Graph):
 
     def finalize(self) -> None:
         pass
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What is known of the batches of a step that the graph alone would not tell."""
+
+    records: int | None = None
+    reads: Sequence[str] = ()
+    """Of the dataset behind them, as `graph.marks.READS` has it."""
+
+
+NOTHING = Batches()
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,7 @@ class StepGraph:
 
     def add(
         self, captured: Captured, weights: Sequence[Any], optimizers: Sequence[Any], counters: Sequence[Any], name: str,
-        trains: bool,
+        trains: bool, batches: Batches = NOTHING,
     ) -> Imported:  # fmt: skip
         """
         Args:
@@ -88,13 +101,17 @@ class StepGraph:
           counters: of batches, in this process.
           name: of the step, as its ops are called.
           trains: it is a training step, which counts.
+          batches: what is known of them.
         """
         index = GraphIndex(captured.definition)
         targets = make_lean(index, captured.outputs, captured.targets)
         remote, local = self._divide(index, captured, weights, optimizers, counters)
+        kept = {ownership.key(one) for one in optimizers}
         state = {ownership.key(one) for one in optimizers if one.shape.rank}
         with self.graph.as_default():
-            self._make([*weights, *remote.values()], weights)
+            self._make([*weights, *remote.values()], weights, kept)
+            if trains:
+                self._note(index, captured, batches)
             if self.step is None:
                 self.step = _global_step(optimizers, self._slots)
             homes = {inside: self._device(variable) for inside, variable in remote.items()}
@@ -135,12 +152,21 @@ class StepGraph:
     def _device(self, variable: Any) -> str:
         return f"/job:ps/task:{self._slots.known(variable)}"
 
-    def _make(self, variables: Sequence[Any], weights: Collection[Any]) -> None:
+    def _note(self, index: GraphIndex, captured: Captured, batches: Batches) -> None:
+        """Of its batches, for whoever reads what the model is like off the graph."""
+        for name, _, _ in captured.feeds if batches.records else ():
+            index.nodes[name].attr[FED].i = batches.records
+        for text in batches.reads:
+            self.graph.add_to_collection(READS, text)
+
+    def _make(self, variables: Sequence[Any], weights: Collection[Any], state: Collection[int]) -> None:
         trainable = {ownership.key(one) for one in weights if one.trainable}
         for variable in variables:
             if ownership.key(variable) not in self.shared:
                 made = _make(variable, self._device(variable), ownership.key(variable) in trainable)
                 self.shared[ownership.key(variable)] = made
+                if ownership.key(variable) in state:
+                    self.graph.add_to_collection(STATE, made.here.op.name)
 
     def _import(
         self, index: GraphIndex, captured: Captured, targets: Sequence[str], remote: dict[str, Any],

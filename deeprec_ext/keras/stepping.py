@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext.keras.door import Door
-from deeprec_ext.keras.stepgraph import Imported
-from deeprec_ext.tf_private.eager import is_flat, next_flat
+from deeprec_ext.keras.stepgraph import Batches, Imported
+from deeprec_ext.tf_private.eager import is_flat, next_flat, reads
 
 SPECS_MAX = 8
 """Kinds of batches for which a step is traced; after that the newest are used as they are."""
@@ -60,7 +60,7 @@ class Steps:
         found = next((imported for known, imported in self._known if _fits(known, spec)), None)
         if found is None:
             spec = self._wider(spec)
-            found = self._door.prepare(self._model, self._kind, spec, _records(batch))
+            found = self._door.prepare(self._model, self._kind, spec, Batches(_records(batch), reads(iterator)))
             self._known = [*self._known[1 - SPECS_MAX :], (spec, found)]
         self._last, self._flat = (iterator, found), is_flat(iterator)
         return found

@@ -73,7 +73,7 @@ async def declared(plan: RunPlan, limit_seconds: float) -> pb.Declaration:
             await server.stop(0)
             guard.close()
     if not request.HasField("declaration"):
-        raise UsageError("the script waits for its cluster before it has a graph, or with one that cannot be read")
+        raise UsageError(f"the script declares no model: {request.why_not or 'it does not say why'}")
     return request.declaration
 
 

@@ -65,7 +65,7 @@ class View(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., ps: _Optional[_Iterable[_Union[PsMember, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[WorkerMember, _Mapping]]] = ..., live: bool = ..., generation: _Optional[int] = ..., marked_slots: _Optional[_Iterable[int]] = ..., backup_map: _Optional[_Iterable[int]] = ..., cut: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("protocol_major", "protocol_minor", "job", "role", "index", "incarnation", "address", "pid", "host", "known_epoch", "known_task", "known_aimaster", "aimaster_proof", "tensorflow_version", "resident_slots", "machine", "pid_namespace", "known")
+    __slots__ = ("protocol_major", "protocol_minor", "job", "role", "index", "incarnation", "address", "pid", "host", "known_epoch", "known_task", "known_aimaster", "aimaster_proof", "tensorflow_version", "resident_slots", "machine", "pid_namespace", "machine_kind", "known")
     PROTOCOL_MAJOR_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,7 @@ class RegisterRequest(_message.Message):
     RESIDENT_SLOTS_FIELD_NUMBER: _ClassVar[int]
     MACHINE_FIELD_NUMBER: _ClassVar[int]
     PID_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_KIND_FIELD_NUMBER: _ClassVar[int]
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     protocol_major: int
     protocol_minor: int
@@ -101,8 +102,9 @@ class RegisterRequest(_message.Message):
     resident_slots: _containers.RepeatedScalarFieldContainer[int]
     machine: str
     pid_namespace: str
+    machine_kind: str
     known: Known
-    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., job: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., known_epoch: _Optional[int] = ..., known_task: _Optional[int] = ..., known_aimaster: _Optional[int] = ..., aimaster_proof: _Optional[bytes] = ..., tensorflow_version: _Optional[str] = ..., resident_slots: _Optional[_Iterable[int]] = ..., machine: _Optional[str] = ..., pid_namespace: _Optional[str] = ..., known: _Optional[_Union[Known, _Mapping]] = ...) -> None: ...
+    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., job: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., known_epoch: _Optional[int] = ..., known_task: _Optional[int] = ..., known_aimaster: _Optional[int] = ..., aimaster_proof: _Optional[bytes] = ..., tensorflow_version: _Optional[str] = ..., resident_slots: _Optional[_Iterable[int]] = ..., machine: _Optional[str] = ..., pid_namespace: _Optional[str] = ..., machine_kind: _Optional[str] = ..., known: _Optional[_Union[Known, _Mapping]] = ...) -> None: ...
 
 class Known(_message.Message):
     __slots__ = ("view", "prepared", "highest_epoch", "highest_task", "served", "step", "live_generation", "marked_slots", "scaling", "moves", "catalogue", "remembered", "data", "leaving")
@@ -236,7 +238,7 @@ class RegisterReply(_message.Message):
     def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ..., tracked: _Optional[_Mapping[str, str]] = ..., catalogues: _Optional[_Iterable[str]] = ..., tell: bool = ..., aimaster_proof: _Optional[bytes] = ...) -> None: ...
 
 class Variable(_message.Message):
-    __slots__ = ("name", "container", "dtype", "shape", "slot", "reference", "update", "bitmap", "bytes", "saved_name", "slice", "declared_by", "generation")
+    __slots__ = ("name", "container", "dtype", "shape", "slot", "reference", "update", "bitmap", "bytes", "saved_name", "slice", "state", "declared_by", "generation")
     class Update(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UPDATE_UNSPECIFIED: _ClassVar[Variable.Update]
@@ -256,6 +258,7 @@ class Variable(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     SAVED_NAME_FIELD_NUMBER: _ClassVar[int]
     SLICE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     DECLARED_BY_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     name: str
@@ -269,9 +272,10 @@ class Variable(_message.Message):
     bytes: int
     saved_name: str
     slice: str
+    state: bool
     declared_by: str
     generation: int
-    def __init__(self, name: _Optional[str] = ..., container: _Optional[str] = ..., dtype: _Optional[int] = ..., shape: _Optional[_Iterable[int]] = ..., slot: _Optional[int] = ..., reference: bool = ..., update: _Optional[_Union[Variable.Update, str]] = ..., bitmap: _Optional[str] = ..., bytes: _Optional[int] = ..., saved_name: _Optional[str] = ..., slice: _Optional[str] = ..., declared_by: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., container: _Optional[str] = ..., dtype: _Optional[int] = ..., shape: _Optional[_Iterable[int]] = ..., slot: _Optional[int] = ..., reference: bool = ..., update: _Optional[_Union[Variable.Update, str]] = ..., bitmap: _Optional[str] = ..., bytes: _Optional[int] = ..., saved_name: _Optional[str] = ..., slice: _Optional[str] = ..., state: bool = ..., declared_by: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Catalogue(_message.Message):
     __slots__ = ("variables", "fingerprint", "warnings", "global_step")
@@ -697,12 +701,14 @@ class MissingReply(_message.Message):
     def __init__(self, verdict: _Optional[_Union[MissingReply.Verdict, str]] = ..., variables: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeclareRequest(_message.Message):
-    __slots__ = ("incarnation", "declaration")
+    __slots__ = ("incarnation", "declaration", "why_not")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     DECLARATION_FIELD_NUMBER: _ClassVar[int]
+    WHY_NOT_FIELD_NUMBER: _ClassVar[int]
     incarnation: str
     declaration: Declaration
-    def __init__(self, incarnation: _Optional[str] = ..., declaration: _Optional[_Union[Declaration, _Mapping]] = ...) -> None: ...
+    why_not: str
+    def __init__(self, incarnation: _Optional[str] = ..., declaration: _Optional[_Union[Declaration, _Mapping]] = ..., why_not: _Optional[str] = ...) -> None: ...
 
 class DeclareReply(_message.Message):
     __slots__ = ("heard",)

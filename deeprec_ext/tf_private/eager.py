@@ -6,6 +6,7 @@ another class, a subclass of the one that it has: its identity, by which Keras a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
@@ -15,6 +16,9 @@ from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.ops import resource_variable_ops
+
+_DATASETS_MAX, _TEXTS_MAX = 1000, 10_000
+"""Datasets of one input that are looked at, and texts of one tensor."""
 
 _OVERWRITES = ("assign", "_restore_from_tensors")
 _CHANGES = tuple(
@@ -71,6 +75,38 @@ def next_flat(iterator: Any) -> Sequence[Any]:
     except tf.errors.OutOfRangeError:
         raise StopIteration from None
     return tensors
+
+
+def reads(iterator: Any) -> Sequence[str]:
+    """Of the datasets behind an iterator: `op:` and the name of each, in their functions too, and `text:` with each text that
+    one is made of or that is constant in a function: paths are among them. Empty, where it is not a dataset's."""
+    waiting, seen = [getattr(iterator, "_dataset", None)], dict[str, None]()
+    for _ in range(_DATASETS_MAX):
+        if not waiting:
+            break
+        dataset = waiting.pop()
+        if not isinstance(dataset, tf.data.Dataset):
+            continue
+        seen[f"op:{type(dataset).__name__.lstrip('_')}"] = None
+        for one in _parts(dataset):
+            if tf.is_tensor(one) and one.dtype == tf.string and hasattr(one, "numpy") and tf.size(one) <= _TEXTS_MAX:
+                seen.update((f"text:{os.fsdecode(text)}", None) for text in one.numpy().ravel())
+        for function in dataset._functions():
+            body = function.function.graph.as_graph_def()
+            for node in (*body.node, *(node for called in body.library.function for node in called.node_def)):
+                seen[f"op:{node.op}"] = None
+                if node.op == "Const" and node.attr["dtype"].type == tf.string.as_datatype_enum:
+                    values = tf.make_ndarray(node.attr["value"].tensor).ravel()[:_TEXTS_MAX]
+                    seen.update((f"text:{os.fsdecode(text)}", None) for text in values)
+        waiting += dataset._inputs()
+    return list(seen)
+
+
+def _parts(dataset: Any) -> Sequence[Any]:
+    """Values that it is made of: `from_tensor_slices` of a list of paths has them as tensors."""
+    return [
+        part for value in vars(dataset).values() for part in (value if isinstance(value, (list, tuple)) else [value])
+    ]
 
 
 class Watcher(Protocol):

@@ -79,7 +79,8 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
         "CheckpointSaverHook", lambda: v1.train.CheckpointSaverHook(tempfile.gettempdir(), save_steps=1),
         "_listeners _save_path",
     )  # fmt: skip
-    yield "OwnedIterator", _iterator, "_flat_output_shapes _flat_output_types _iterator_resource"
+    yield "OwnedIterator", _iterator, "_dataset _flat_output_shapes _flat_output_types _iterator_resource"
+    yield "Dataset", lambda: tf.data.Dataset.range(1), "_functions _inputs"
     if _generation_of_keras() == 2:
         yield (
             "Model", _model, "_jit_compile _predict_counter _steps_per_execution _test_counter _train_counter",

@@ -113,6 +113,32 @@ def test_the_declared_model_says_how_many_ps_there_are_before_it_exists(begin: C
     assert memory["low"] < memory["used"] < memory["high"], memory
 
 
+def test_a_model_of_keras_is_declared_before_it_is_on_a_ps_and_by_estimate_in_the_same_words(
+    begin: Callable[..., RealJob],
+):
+    """`fit` as it is written: its step is captured and declared, and then its first variable is initialised on a PS."""
+    script = ("python", str(ROOT / "examples" / "keras_wide_deep" / "train.py"), "--epochs", "1", "--steps", "80")
+    sizes = ("--max-ps", "1", "--max-workers", "0")
+    job = begin("--autoscale", "--history", "off", *sizes, "--setting", "decide_seconds=600", command=script)
+    assert job.end() == 0, job.output
+    (declared,) = job.events("declared")
+    (formed,) = job.events("view_formed")
+    (live,) = job.events("model_live")
+    assert declared["sequence"] < formed["sequence"] < live["sequence"]
+    declaration, model, told = declared_of(job)
+    assert (declaration.batch_size, declaration.lookups_per_example) == (256, 4)
+    assert model.fields == 3, "Adagrad's are no tables of their own, and one of four is small enough to be copied whole"
+    assert round(model.optimizer_slots, 3) == 1
+    assert not [field.name for field in dataclasses.fields(Model) if field.name not in known(model)]
+    assert told.figures and job.summary()["estimator"]["ps_memory"][0]["used"] > 0
+    shown = subprocess.run(
+        [sys.executable, "-m", "deeprec_ext.cli.main", "estimate", "--json", "--history", "off", *sizes, "--", *script],
+        env=environment(), text=True, capture_output=True, timeout=240,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)["model"] == dataclasses.asdict(model)
+
+
 def a_stored_job(like: Model, number: int) -> Finished:
     """Of another script on this machine, with so many times the model: a step of it takes so much longer."""
     times = 0.4 * 1.5**number

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from deeprec_ext.aimaster.failover.causes import GONE
 from tests.behaviour.jobs import RealJob
 from tests.behaviour.losses import Losses
 
@@ -44,4 +45,7 @@ def test_a_job_grows_loses_a_ps_and_a_worker_and_ends_with_nothing_left(begin: C
     assert jobs() == {}
     losses.check(slack=1)
     failures = {f"{one['role']}-{one['id']}": one["cause"] for one in job.summary()["failures"]}
-    assert failures == {"ps-1": "killed by signal 9", "worker-0": "deleted: not by the launcher"}
+    assert failures.pop("ps-1") in ("killed by signal 9", GONE), (
+        "Slurm tells it once a second or more seldom: who misses it may be first"
+    )
+    assert failures == {"worker-0": "deleted: not by the launcher"}

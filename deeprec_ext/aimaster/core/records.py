@@ -15,6 +15,9 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 ROLE_NAMES: dict[str, pb.Role] = {"ps": pb.PS, "chief": pb.CHIEF, "worker": pb.WORKER, "evaluator": pb.EVALUATOR}
 TRAINERS = (pb.CHIEF, pb.WORKER)
 
+KINDS_KEY, KINDS_MAX = "machine_kinds", 20
+"""Of the store: of which kinds the machines were that PS and trainers have registered from; the first so many."""
+
 
 def role_name(role: pb.Role, index: int) -> str:
     """`(PS, 2)` → `ps-2`."""

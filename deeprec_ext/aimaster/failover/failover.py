@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from deeprec_ext.aimaster.core.records import PsInfo
 from deeprec_ext.aimaster.failover import fetching, promotion
+from deeprec_ext.aimaster.failover.causes import HUNG
 from deeprec_ext.aimaster.failover.failures import Failures
 from deeprec_ext.aimaster.failover.silence import Silence
 from deeprec_ext.aimaster.job.job import Job
@@ -96,9 +97,14 @@ class Failover:
         """No sign of life for so long: kill it (fencing), then it is like any other death."""
         record = self._job.members.record(name)
         wanted = record is not None and record.wanted
+        member = self._job.members.get(name)
         self._job.event("silent", name, seconds=round(seconds, 2))
-        self.died(name, "hung", count=wanted)
+        self.died(name, HUNG if member is None else self.silence.cause(member), count=wanted)
         self.restart(name)
+
+    def learned(self, name: str, cause: str) -> None:
+        """How a process has ended that is not here any more."""
+        self._failures.learned(name, cause)
 
     def begin_anew(self, missing: Sequence[pb.Variable]) -> None:
         """The model has lost these variables, and no PS: it is restored, in another generation, and that is told."""

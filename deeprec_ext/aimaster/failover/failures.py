@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deeprec_ext.aimaster.core.records import Failure, parse_name
+from deeprec_ext.aimaster.failover.causes import GONE, HUNG
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.store import resuming
@@ -41,15 +42,6 @@ class _Open:
     @property
     def of_ps(self) -> bool:
         return parse_name(self.failure.name)[0] == pb.PS
-
-
-def cause_of_exit(exit_code: int, told: str = "") -> str:
-    """`137` → `killed by signal 9`, unless the backend knows better (`oom: memory limit of 2.0 GB`)."""
-    if told:
-        return told
-    if exit_code > 128:
-        return f"killed by signal {exit_code - 128}"
-    return f"exited with code {exit_code}"
 
 
 class Failures:
@@ -89,7 +81,7 @@ class Failures:
         clock = self._job.clock
         now = died = clock.monotonic()
         if member is not None:
-            last = member.seen if member.stream_lost is None or cause == "hung" else member.stream_lost
+            last = member.seen if member.stream_lost is None or cause == HUNG else member.stream_lost
             died = min(now, last)
         known = min(now, max(died, self._trouble.pop(task, (now, now))[0]))
         failure = self._job.store.save_failure(
@@ -100,6 +92,12 @@ class Failures:
         self._job.event("failure", name, cause=cause, detected_seconds=round(known - died, 3))
         if len(self._open) < OPEN_MAX:
             self._open.append(_Open(failure, self._job.members.step, member.incarnation if member else "", died))
+
+    def learned(self, name: str, cause: str) -> None:
+        """Why a process has ended, from who started it: too late for one that was given up meanwhile."""
+        for entry in self._open:
+            if entry.failure.name == name and entry.failure.cause == GONE:
+                self._change(entry, cause=cause)
 
     def _memory_limit(self, name: str) -> int:
         job = self._job

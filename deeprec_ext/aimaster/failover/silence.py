@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deeprec_ext.aimaster.failover.causes import GONE, HUNG
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.gazer import hostload
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -129,6 +130,16 @@ class Silence:
                 self._unproven_at = now
             found.append((member, seconds))
         return found
+
+    def cause(self, member: Member) -> str:
+        """Of a silence that is given up. A stream that has broken and is not made anew is that of a process which has ended,
+        or of a machine that cannot be reached: whoever started it may tell it later than a trainer misses it. Where the process
+        is seen, it hangs."""
+        return (
+            GONE
+            if member.stream_lost is not None and self._watch(member, self._job.clock.monotonic()) is None
+            else HUNG
+        )
 
     def stretch(self) -> float:
         """Of this machine, at this moment."""

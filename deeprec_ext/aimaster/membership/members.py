@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from deeprec_ext.aimaster.core.clock import Clock
-from deeprec_ext.aimaster.core.records import TRAINERS, RoleRecord
+from deeprec_ext.aimaster.core.records import KINDS_KEY, KINDS_MAX, TRAINERS, RoleRecord
 from deeprec_ext.aimaster.membership.allowance import Allowance
 from deeprec_ext.aimaster.membership.commands import Outbox
 from deeprec_ext.aimaster.membership.globalstep import GlobalStep
@@ -66,6 +66,7 @@ class Member:
     resident: frozenset[int] = frozenset()  # slots that a PS held whole when it registered
     host: str = ""
     machine: str = ""  # the same for all that run on one kernel
+    machine_kind: str = ""  # as `gazer.host.machine` there tells; empty: not known
     pid_namespace: str = ""
 
     @property
@@ -184,9 +185,12 @@ class Members:
             name=name, role=request.role, incarnation=request.incarnation, address=request.address,
             outbox=Outbox(name), seen=now, pod_pid=record.pod_pid, task=record.task if known else -1,
             known_epoch=request.known_epoch, resident=frozenset(request.resident_slots), host=request.host,
-            machine=request.machine, pid_namespace=request.pid_namespace, admitted=known and record.takes_part,
+            machine=request.machine, machine_kind=request.machine_kind, pid_namespace=request.pid_namespace,
+            admitted=known and record.takes_part,
         )  # fmt: skip
         self._members[name] = member
+        if request.role != pb.EVALUATOR:
+            self._note_kind(request.machine_kind)
         state = record.state if known and not record.ended else "starting" if record.wanted else "leaving"
         changed = dataclasses.replace(
             record, state=state, incarnation=request.incarnation, address=request.address, pid=request.pid,
@@ -194,6 +198,12 @@ class Members:
         )  # fmt: skip
         self.save(changed)
         return member
+
+    def _note_kind(self, kind: str) -> None:
+        """Of the machines on which the model is held and trained, for the history of jobs."""
+        kinds = self._store.get(KINDS_KEY, [])
+        if kind not in kinds and len(kinds) < KINDS_MAX:
+            self._store.put(**{KINDS_KEY: [*kinds, kind]})
 
     def admit(self, member: Member) -> None:
         member.admitted = True

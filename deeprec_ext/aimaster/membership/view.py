@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.aimaster.core.records import PsInfo
-from deeprec_ext.aimaster.placement.planner import initial_map, plan
+from deeprec_ext.aimaster.placement.planner import initial_map, laid_out
 from deeprec_ext.decoding import alike, built
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -85,9 +85,8 @@ def first_view(cluster: AgreedCluster, ps: tuple[PsInfo, ...], slots: int, sizes
         sizes: [S] bytes of each; all 0, or none: not known.
     """
     tasks = [member.task for member in ps]
-    slot_map = tuple(tasks[number] for number in initial_map(slots, len(ps)))
-    if any(sizes):
-        slot_map = plan(sizes, slot_map, tasks).slot_map
+    placed = laid_out(sizes, len(ps)) if any(sizes) else initial_map(slots, len(ps))
+    slot_map = tuple(tasks[number] for number in placed)
     return advance(dataclasses.replace(cluster, ps=ps, slot_map=slot_map, generation=1))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,21 @@ def plan_holders(
         plan[slot] = best
         load[best] += sizes[slot]
     return plan
+
+
+def first_holders(sizes: Sequence[int], slot_map: Sequence[int], ps: int) -> tuple[int, ...]:
+    """[S] the holder of each slot as `plan_holders` has it for PS 0 to P - 1, each on a host of its own, that hold nothing
+    yet; empty with a single PS. In S log P steps: estimates look at many numbers of PS."""
+    if ps < 2:
+        return ()
+    emptiest, found = [(0, task) for task in range(ps)], [-1] * len(slot_map)
+    for slot in sorted(range(len(slot_map)), key=lambda slot: (-sizes[slot], slot)):
+        own = heapq.heappop(emptiest) if emptiest[0][1] == slot_map[slot] else None
+        load, found[slot] = emptiest[0]
+        heapq.heapreplace(emptiest, (load + sizes[slot], found[slot]))
+        if own is not None:
+            heapq.heappush(emptiest, own)
+    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable
 
 from deeprec_ext.aimaster.core.records import TRAINERS, RoleRecord
+from deeprec_ext.aimaster.failover.causes import KILLED_CODE, cause_of_exit
 from deeprec_ext.aimaster.failover.failover import Failover
-from deeprec_ext.aimaster.failover.failures import cause_of_exit
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.pods.backend import PodBackend, PodState
@@ -207,6 +207,8 @@ class Pods:
             self.failed(name)
         if registered:
             self._failover.died(name, cause, count=not expected)
+        elif state.cause or state.exit_code != KILLED_CODE:  # which may be our own doing
+            self._failover.learned(name, cause)
         final = "starting" if state.restarting else "exited" if expected else "failed"
         job.members.update(name, state=final, restarts=state.restarts, pod_pid=0)
         if record.role in TRAINERS:

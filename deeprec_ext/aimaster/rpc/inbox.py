@@ -94,7 +94,7 @@ class Inbox:
         if doubt := doubt or next((why for one in variables if (why := too_large(one))), ""):
             job.event("warning", member.name, text=f"what it declares of its model is not believed: {doubt}"[:TEXT_MAX])
             model = None
-        job.declared.hear(model)
+        job.declared.hear(model, request.why_not[:TEXT_MAX] or doubt)
         if model is not None:
             job.event("declared", member.name, variables=len(variables), bytes=sum(one.bytes for one in variables),
                       batch_size=model.batch_size)  # fmt: skip

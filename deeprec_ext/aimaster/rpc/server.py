@@ -78,7 +78,9 @@ class AIMaster:
         self._agents = AgentsService(job, admission, inbox, missing, Speakers(certs))
         self.autoscaler = make_autoscaler(job, self.scalings, backend) if job.settings.autoscale else None
         estimated = jobs is not None and self.autoscaler is not None and bool(spec.start)
-        self.beginning = Beginning(job, jobs, one_host=backend.one_host) if jobs is not None and estimated else None
+        self.beginning = None
+        if jobs is not None and estimated:
+            self.beginning = Beginning(job, jobs, one_host=backend.one_host, free_bytes=backend.available_memory)
         if self.beginning is not None:
             self.beginning.chief_runs = lambda: self.pods.runs(role_name(pb.CHIEF, 0))
         self._admin = AdminService(job, self.scalings, self.autoscaler)

@@ -150,7 +150,7 @@ def _one(old: pb.Variable | None, new: pb.Variable, teller: str, generation: int
     if old is None or old.generation < generation:
         return result
     result.declared_by = old.declared_by
-    result.bytes = new.bytes or old.bytes
+    result.bytes, result.state = new.bytes or old.bytes, new.state or old.state
     result.shape[:] = new.shape if new.bytes else old.shape
     if not teller.startswith("chief") or not new.saved_name:  # checkpoints are the chief's
         result.saved_name, result.slice = old.saved_name or new.saved_name, old.slice or new.slice

@@ -25,14 +25,15 @@ class Declared:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.heard = bool(store.get(HEARD, False))
+        self.why_not = ""  # why the chief has none
         self.model = declaration_in(store)
 
-    def hear(self, model: pb.Declaration | None) -> None:
+    def hear(self, model: pb.Declaration | None, why_not: str = "") -> None:
         with self._store.transaction():
             self._store.put(**{HEARD: True})
             if model is not None:
                 self._store.put_blob(BLOB, model.SerializeToString())
-        self.heard, self.model = True, model
+        self.heard, self.model, self.why_not = True, model, why_not
 
     def foretell(self, estimates: Estimates) -> None:
         with self._store.transaction():

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from deeprec_ext.aimaster.core.records import Scaling
+from deeprec_ext.aimaster.core.records import KINDS_KEY, Scaling
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.history import Finished, Fitted
 from deeprec_ext.autoscaler.history.use import Brought, mean_of, use_of
@@ -59,7 +59,7 @@ Values = Mapping[str, Line]
 
 def finished_job(
     workdir: Path, *, script: str, status: str, seconds: float, finished: float, requested: Size = NOTHING_REQUESTED,
-    backups: bool = True, name: str = "", autoscaled: bool = False, disturbance: float = 0.0, machine: str = "",
+    backups: bool = True, name: str = "", autoscaled: bool = False, disturbance: float = 0.0,
 ) -> Finished | None:  # fmt: skip
     """None when the job never trained. Raises StoreError, sqlite3.Error.
 
@@ -71,7 +71,6 @@ def finished_job(
             it shares with others.
         backups: whether peer backups were on.
         disturbance: as the policy has it: share of throughput that a change takes while it goes on.
-        machine: what tells the host of its processes from those of another kind; empty: not known, or there were several.
     """
     store = Store(workdir / "aimaster.db", read_only=True)
     try:
@@ -83,7 +82,7 @@ def finished_job(
         traces = [trace for _, _, trace in series.traces()[-TRACES_MAX:]]
         catalogue, declaration = _read(store, "catalogue", pb.Catalogue), _read(store, "declaration", pb.Declaration)
         steps, examples, slots = int(store.get("step", 0)), store.examples(), int(store.get("slots", 0))
-        scalings = store.scalings()
+        scalings, kinds = store.scalings(), store.get(KINDS_KEY, [])
     finally:
         store.close()
     if not steps or not examples:
@@ -104,7 +103,7 @@ def finished_job(
         worker_memory_bytes=_highest(trainers, requested.worker_memory_bytes > 0), examples=examples,
         backups=backups, name=name, autoscaled=autoscaled, fitted=_fitted(windows), use=use_of({**ps, **trainers}, each),
         brought=brought_by(whole, windows, scalings, disturbance),
-        fingerprint=fingerprint_of(catalogue), machine=machine if any(one.host_cores for one in windows) else "",
+        fingerprint=fingerprint_of(catalogue), machine=kinds[0] if len(kinds) == 1 else "",
         ps_computed_bytes=computed.total, ps_stored_bytes=computed.stored,
     )  # fmt: skip
 

@@ -58,9 +58,10 @@ class Fitted:
 class Finished:
     """One job that has ended. `script`: what tells jobs of one script from others. Memory: the highest of any process.
 
-    `fingerprint`: of its variables (`features.fingerprint_of`). `machine`: what tells one kind of host from others. Both empty:
-    not known. `ps_computed_bytes`, and of these `ps_stored_bytes`: of its fullest PS, as `memory_model` computes them from its
-    variables for the fewest PS that it had; 0: not known.
+    `fingerprint`: of its variables (`features.fingerprint_of`). `machine`: what tells the kind of host that all its PS and
+    trainers ran on from others. Both empty: not known, or of several kinds. `ps_computed_bytes`, and of these
+    `ps_stored_bytes`: of its fullest PS, as `memory_model` computes them from its variables for the fewest PS that it had; 0:
+    not known.
     """
 
     script: str

@@ -22,7 +22,7 @@ from deeprec_ext.autoscaler.history.estimates import Like, is_elsewhere, known, 
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.regression import JOBS_MIN, Row, learn
 from deeprec_ext.autoscaler.model.formula import NAMES
-from deeprec_ext.autoscaler.model.memory_model import Layout, even_share, of_holder_of
+from deeprec_ext.autoscaler.model.memory_model import PROCESS_BYTES, Layout, even_share, of_holder_of
 from deeprec_ext.autoscaler.model.surroundings import Surroundings, around
 from deeprec_ext.autoscaler.model.throughput import ThroughputModel, fit
 from deeprec_ext.autoscaler.observe.observed import Limits, Model, Size
@@ -64,6 +64,10 @@ SIMILAR_MAX = 30
 WEIGHT_MIN = 0.3
 """All similar jobs together; with less it is as if there were none."""
 
+EACH_OF = 30
+"""Of so many numbers of PS each is looked at, whether it is enough; of more, one in twice as many, and so on: a job of hundreds
+of PS may get one in thirty more than it needs."""
+
 MARGINAL_GAIN = 0.05
 """What one more PS or worker (or a tenth more) must bring at least."""
 
@@ -102,7 +106,7 @@ class Start:
 def first_size(
     model: Model, limits: Limits, history: Sequence[Finished], *, script: str = "", requests: Size | None = None,
     backups: bool = True, layout: Layout | None = None, fingerprint: str = "", machine: str = "",
-    cores: float = 0.0,
+    cores: float = 0.0, free_bytes: int = 0, unread: str = "",
 ) -> Start:  # fmt: skip
     """Args:
     model: what is known of the user's model; zeros where nothing is.
@@ -111,6 +115,8 @@ def first_size(
     requests: CPU and memory that the user has named (0: not); its counts are ignored.
     layout: of the declared variables; None: not known yet, and slots are taken to be even.
     cores: of the one host; 0: not known, or there are several.
+    free_bytes: memory that the one host has left; 0: not known, or there are several.
+    unread: why `history` is empty, where that is not because no job has finished.
     """
     given = requests or Size(1, 0)
     similar = _similar(model, history, script, machine)
@@ -121,15 +127,18 @@ def first_size(
     least = _least_ps(limits, given, needed)
     small = _sized(Size(least, limits.min_workers), model, limits, given, similar, backups, needed)
     if not similar:
-        why = f"no job like it has finished yet{_far(model, history)}" if history else "no job has finished yet"
+        why = (
+            f"no job like it has finished yet{_far(model, history)}" if history else unread or "no job has finished yet"
+        )
         memory = f"; its variables need {least} PS" if least > limits.min_ps else ""
-        return Start(small, 0.1, f"{why}, so it starts small{memory}{_short_of(small, limits, given, needed)}")
+        short = _short_of(small, limits, given, needed) + _crowded(small, layout, backups, free_bytes)
+        return Start(small, 0.1, f"{why}, so it starts small{memory}{short}")
     learned = _learned(model, similar, cores)
     best = _sized(_walk(learned, small, limits), model, limits, given, similar, backups, needed)
     confidence = _confidence(similar, sum(one.weight for one in similar))
     size = _part_of_the_way(small, best, confidence)
     part = "" if size == best else f"; the way to {best.ps} PS and {counted(best.workers, 'worker')} is gone in part"
-    short = _short_of(size, limits, given, needed)
+    short = _short_of(size, limits, given, needed) + _crowded(size, layout, backups, free_bytes)
     reason = f"{_ground(model, similar, unlike)}, confidence {confidence:.0%}{part}{short}"
     asked = _requests(size, model, limits, given, similar, backups, needed(size) if _is_declared(layout) else 0.0)
     like = tuple(
@@ -236,7 +245,7 @@ def _learned(model: Model, similar: Similar, cores: float) -> ThroughputModel:
             means[NAMES.index(name)] = cost
     batch = model.batch_size or _mean(similar, [one.learned.batch for one in similar])
     place = similar[0].learned.around
-    if similar[0].elsewhere and cores and place.cores:
+    if cores and place.cores and (similar[0].elsewhere or place.cores > cores):  # or this job is kept to some of them
         place = Surroundings(cores, cores)
     return ThroughputModel(tuple(means), batch, 0, 0.0, (), place)
 
@@ -335,11 +344,20 @@ def _least_ps(limits: Limits, given: Size, needed: Callable[[Size], float]) -> i
     those from which on more do not help."""
     room = given.ps_memory_bytes or limits.max_ps_memory_bytes
     needs: dict[int, float] = {}
-    for count in range(limits.min_ps, max(limits.min_ps, limits.max_ps) + 1):
+    for count in _counts(limits.min_ps, max(limits.min_ps, limits.max_ps)):
         needs[count] = needed(Size(count, limits.min_workers))
         if not room or needs[count] <= room:
             return count
     return next(count for count, need in needs.items() if need < min(needs.values()) * (1 + MARGINAL_GAIN))
+
+
+def _counts(low: int, high: int) -> Iterator[int]:
+    """Each of the first ones, then one in so many, and the last."""
+    count = low
+    while count < high:
+        yield count
+        count += max(1, (count - low) // EACH_OF)
+    yield high
 
 
 def _short_of(size: Size, limits: Limits, given: Size, needed: Callable[[Size], float]) -> str:
@@ -352,6 +370,16 @@ def _short_of(size: Size, limits: Limits, given: Size, needed: Callable[[Size], 
         f"; a PS may need {format_bytes(need)}, and may have {format_bytes(room)}: "
         "it may run out of memory, unless it may have more or there may be more PS"
     )
+
+
+def _crowded(size: Size, layout: Layout | None, backups: bool, free_bytes: int) -> str:
+    """What is to be said where all PS together have no room on the one host: more of them do not help."""
+    if layout is None or not free_bytes:
+        return ""
+    whole = sum(layout.sizes) * (2 if backups and size.ps > 1 else 1) + size.ps * PROCESS_BYTES
+    if whole <= free_bytes:
+        return ""
+    return f"; its PS need {format_bytes(whole)} together, more than the {format_bytes(free_bytes)} that this machine has left"
 
 
 def _sized(

@@ -7,6 +7,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 
+from deeprec_ext.aimaster.core.records import role_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.autoscaler.history.estimates import Estimates, Like, estimate, lines
 from deeprec_ext.autoscaler.history.history import Finished
@@ -25,32 +26,43 @@ DECLARE_LIMIT_SECONDS = 300.0
 """How long the first view waits for the declaration, from when the chief runs (before, it may wait for a node): a script may
 prepare its data before it has a graph. Then the job begins as its script alone lets expect."""
 
-READ_SECONDS, ESTIMATE_SECONDS = 30.0, 10.0
-"""Reading the finished jobs, beside the start of the chief, and computing a size, for which training waits."""
+READ_SECONDS, LOAD_SECONDS, ESTIMATE_SECONDS = 10.0, 30.0, 10.0
+"""Reading the finished jobs, and loading the libraries of estimates, both beside the start of the chief; and computing a size,
+for which training waits."""
 
-TEXT_MAX = 1000
-"""Of an event."""
+TEXT_MAX, UNREAD_MAX = 1000, 200
+"""Characters of an event, and of the reason of a size that say why there is no history."""
 
 
 class Beginning:
     """Args:
     jobs: reads the finished jobs; may raise, and take its time.
-    one_host: all processes run here; else nobody knows on what machines they do.
+    free_bytes: memory that the one host has left; None: not known, or there are several.
+    one_host: all processes run here; else on machines of the kind that the chief tells of its own.
     """
 
-    def __init__(self, job: Job, jobs: Callable[[], Sequence[Finished]], *, one_host: bool = True) -> None:
-        self._job, self._jobs = job, jobs
-        self._machine, self._cores = (machine(), float(len(processors()))) if one_host else ("", 0.0)
+    def __init__(
+        self, job: Job, jobs: Callable[[], Sequence[Finished]], *, one_host: bool = True,
+        free_bytes: Callable[[], int | None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._job, self._jobs, self._free_bytes = job, jobs, free_bytes
+        self._here, self._cores = (machine(), float(len(processors()))) if one_host else ("", 0.0)
         self._finished: Sequence[Finished] = ()  # once they are read
+        self._unread = ""  # why they could not be
         self._like: tuple[Like, ...] = ()
         self.written: Size | None = None  # what somebody has written: it counts where no job is like this one
         self.decided: Callable[[Start], None] = lambda start: None
         self.chief_runs: Callable[[], bool] = lambda: True
 
+    @property
+    def _machine(self) -> str:
+        chief = self._job.members.get(role_name(pb.CHIEF, 0))
+        return self._here or (chief.machine_kind if chief is not None else "")
+
     async def decide(self) -> Start | None:
         """None: no model was declared, or nothing could be made of it; why is told."""
         job = self._job
-        reading = asyncio.ensure_future(asyncio.to_thread(within, READ_SECONDS, self._read, "of finished jobs"))
+        reading = asyncio.ensure_future(asyncio.to_thread(within, LOAD_SECONDS, self._read, "of finished jobs"))
 
         def heard() -> bool:
             return job.declared.heard or bool(job.ending)
@@ -60,6 +72,8 @@ class Beginning:
             self._tell(f"the chief has declared no model within {DECLARE_LIMIT_SECONDS:g} s")
         model = job.declared.model
         jobs = self._finished = await self._read_by(reading)
+        if model is None and job.declared.heard and not job.ending:
+            self._tell(f"the chief declares no model ({job.declared.why_not or 'it does not say why'})")
         if model is None or job.ending:
             return None
         try:
@@ -80,6 +94,7 @@ class Beginning:
             return await reading
         except Exception as error:
             log.warning("the finished jobs cannot be read", exc_info=True)
+            self._unread = f"the finished jobs cannot be read ({error})"[:UNREAD_MAX]
             self._job.event(
                 "warning", text=f"the finished jobs cannot be read, the job begins without them: {error}"[:500]
             )
@@ -92,7 +107,7 @@ class Beginning:
             return
         try:
             found = await asyncio.to_thread(
-                within, READ_SECONDS, lambda: self._figures(model, size), "of finished jobs"
+                within, LOAD_SECONDS, lambda: self._figures(model, size), "of finished jobs"
             )
         except Exception:
             log.warning("what the job will use was not estimated", exc_info=True)
@@ -110,7 +125,7 @@ class Beginning:
 
     def _read(self) -> Sequence[Finished]:
         """While the chief still builds its graph; so are the libraries loaded that estimates need."""
-        jobs = self._jobs()
+        jobs = within(READ_SECONDS, self._jobs, "of finished jobs")
         self._size(Model.unknown(), jobs, pb.Catalogue())
         return jobs
 
@@ -125,7 +140,7 @@ class Beginning:
         return first_size(
             model, limits_of(spec), jobs, script=spec.script, requests=size_of(self._job), backups=self._job.choices.peer,
             layout=Layout.of(catalogue, spec.slots), fingerprint=fingerprint_of(catalogue), machine=self._machine,
-            cores=self._cores,
+            cores=self._cores, free_bytes=self._free_bytes() or 0, unread=self._unread,
         )  # fmt: skip
 
     def _tell(self, why: str) -> None:

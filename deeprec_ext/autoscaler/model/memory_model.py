@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deeprec_ext.aimaster.placement.holder_plan import plan_holders
-from deeprec_ext.aimaster.placement.planner import initial_map, plan
+from deeprec_ext.aimaster.placement.holder_plan import first_holders
+from deeprec_ext.aimaster.placement.planner import laid_out
 from deeprec_ext.aimaster.placement.slots import slot_bytes, slot_rows
 from deeprec_ext.autoscaler.observe.observed import Model
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -106,14 +106,23 @@ def ps_memory(
         backup_map: [S] slot -> task of the PS that guards it, -1: none; empty: no peer backups.
         disk: disk backups are on, which read dirty rows too.
     """
-    tasks = sorted({*slot_map, *(task for task in backup_map if task >= 0)})
-    return {task: _one(layout, slot_map, backup_map, task, disk) for task in tasks}
-
-
-def _one(layout: Layout, slot_map: Sequence[int], backup_map: Sequence[int], task: int, disk: bool) -> PsMemory:
-    own = [slot for slot, owner in enumerate(slot_map) if owner == task]
-    guarded = [slot for slot, guard in enumerate(backup_map) if guard == task]
+    own, guarded = _by_task(slot_map), _by_task(backup_map)
     marks = bool(backup_map) + disk
+    return {
+        task: _one(layout, own.get(task, ()), guarded.get(task, ()), marks)
+        for task in sorted(own.keys() | guarded.keys()) if task >= 0
+    }  # fmt: skip
+
+
+def _by_task(slot_map: Sequence[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for slot, task in enumerate(slot_map):
+        found.setdefault(task, []).append(slot)
+    return found
+
+
+def _one(layout: Layout, own: Sequence[int], guarded: Sequence[int], marks: int) -> PsMemory:
+    """Of a PS with these slots. `marks`: sets of them."""
     marked = (marks + 1) * sum(layout.rows[slot] for slot in [*own, *guarded]) if marks else 0
     dirty = DIRTY_SHARE * sum(layout.tables[slot] for slot in guarded)
     return PsMemory(
@@ -126,10 +135,8 @@ def _one(layout: Layout, slot_map: Sequence[int], backup_map: Sequence[int], tas
 
 def for_count(layout: Layout, ps: int, *, backups: bool = True, disk: bool = False) -> PsMemory:
     """The fullest of so many PS, once slots are balanced by bytes."""
-    tasks = list(range(ps))
-    balanced = plan(layout.sizes, initial_map(len(layout.sizes), ps), tasks).slot_map
-    holders = plan_holders(layout.sizes, balanced, {task: str(task) for task in tasks}, {}) if backups else {}
-    backup_map = [holders.get(slot, -1) for slot in range(len(balanced))] if holders else []
+    balanced = laid_out(layout.sizes, ps)
+    backup_map = first_holders(layout.sizes, balanced, ps) if backups else ()
     return max(ps_memory(layout, balanced, backup_map, disk=disk).values(), key=lambda one: one.total)
 
 

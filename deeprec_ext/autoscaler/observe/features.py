@@ -76,9 +76,9 @@ def fingerprint_of(catalogue: pb.Catalogue) -> str:
 
 
 def trained(variables: Sequence[pb.Variable]) -> list[pb.Variable]:
-    """Without optimizer slots, which are called like their variable, and more: `w` has `w/Adagrad`, `w/Adam_1`."""
-    names = {_name(variable) for variable in variables}
-    return [variable for variable in variables if _name(variable).rpartition("/")[0] not in names]
+    """Without what optimizers keep: the graph says so, or it is called like its variable, and more: `w` has `w/Adagrad`."""
+    names = {_name(variable) for variable in variables if not variable.state}
+    return [one for one in variables if not one.state and _name(one).rpartition("/")[0] not in names]
 
 
 def _name(variable: pb.Variable) -> str:

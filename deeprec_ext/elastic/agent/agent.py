@@ -24,7 +24,7 @@ import grpc
 from deeprec_ext import env, options, proto
 from deeprec_ext.elastic.agent.memory import Memory
 from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError
-from deeprec_ext.gazer import hostload
+from deeprec_ext.gazer import host, hostload
 from deeprec_ext.gazer.process import process_sample
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -294,6 +294,7 @@ class Agent:
             pid=os.getpid(),
             host=socket.gethostname(),
             machine=hostload.machine(),
+            machine_kind=host.machine(),
             pid_namespace=hostload.pid_namespace(),
             known_epoch=self.known_epoch,
             known_task=task,

@@ -230,7 +230,8 @@ class UserGraph:
 
     def _saved(self, exported: Exported) -> passes.Saved:
         saved = passes.saved_names(self.graph)
-        return dataclasses.replace(saved, names=exported.cuts.saved(saved.names))
+        state = exported.cuts.saved(dict.fromkeys(saved.state, ("", "")))
+        return dataclasses.replace(saved, names=exported.cuts.saved(saved.names), state=frozenset(state))
 
     def trains(self) -> tuple[passes.GraphIndex, set[str]] | None:
         """The graph and the names of what recurs; None while nothing does."""

@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 
 from deeprec_ext.autoscaler.history.finished import finished_job
-from deeprec_ext.autoscaler.history.history import History, default_path
+from deeprec_ext.autoscaler.history.history import Finished, History, default_path
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.observe import observed
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.host import machine, processors
-from deeprec_ext.history.client import SCHEME, Service
+from deeprec_ext.history.client import SCHEME, SECONDS, Service, within
 from deeprec_ext.history.places import Place, jobs_of, place_at
 from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.resources import Ceilings, Requests
@@ -46,19 +46,33 @@ def history_place(text: str | None, certificates: Path | None = None) -> Place |
 
 
 def estimate(
-    place: Place | None, script: str, limits: Limits, requests: Requests, ceilings: Ceilings = NO_CEILINGS, *, backups: bool
+    place: Place | None, script: str, limits: Limits, requests: Requests, ceilings: Ceilings = NO_CEILINGS, *, backups: bool,
+    here: bool = True,
 ) -> Start:  # fmt: skip
     """What is started at once of a job whose size nobody has named: nothing is known of its model yet, but what its script
     needed before. With how much it begins the AIMaster decides by the declared model (`autoscaler.loop.beginning`).
 
-    Raises HistoryError.
+    A history that cannot be read keeps no job from starting: it is said, and the job starts without.
+
+    Args:
+        here: on this machine; else nobody knows yet on which.
     """
-    bounds = bounds_of(limits, ceilings)
-    jobs = jobs_of(place, script) if place is not None else []
+    kind, cores = (machine(), len(processors())) if here else ("", 0)
+    jobs, why_not = readable_jobs(place, script)
     return first_size(
-        observed.Model.unknown(), bounds, jobs, script=script, requests=size_of(requests), backups=backups,
-        machine=machine(), cores=len(processors()),
+        observed.Model.unknown(), bounds_of(limits, ceilings), jobs, script=script, requests=size_of(requests),
+        backups=backups, machine=kind, cores=cores, unread=why_not,
     )  # fmt: skip
+
+
+def readable_jobs(place: Place | None, script: str) -> tuple[list[Finished], str]:
+    """The finished jobs, and why there are none; empty: they could be read. Takes SECONDS at most, whatever the disk does."""
+    if place is None:
+        return [], ""
+    try:
+        return within(SECONDS, lambda: jobs_of(place, script), str(place)), ""
+    except Exception as error:
+        return [], f"the finished jobs cannot be read ({error})"
 
 
 def bounds_of(limits: Limits, ceilings: Ceilings) -> observed.Limits:
@@ -81,7 +95,7 @@ def remember(
     """Adds the job that has just ended; False: it has nothing to teach. Raises HistoryError, StoreError, sqlite3.Error."""
     job = finished_job(
         workdir, script=script, status=status, seconds=seconds, finished=time.time(), backups=backups,
-        requested=size_of(requests), name=name, autoscaled=autoscaled, disturbance=Policy().disturbance, machine=machine(),
+        requested=size_of(requests), name=name, autoscaled=autoscaled, disturbance=Policy().disturbance,
     )  # fmt: skip
     if job is None or not job.windows:
         return False

@@ -52,6 +52,7 @@ class FakeAgent:
         self.secret = f"{name}#{next(INCARNATIONS)}"
         self.incarnation = public(self.secret)
         self.proof = b""  # that came with `known_aimaster`
+        self.machine_kind = ""
         self.told: list[str] = []
         self.commands: list[pb.Command] = []
         self.mute: set[str] = set(world.mute.get(name, ()))
@@ -96,7 +97,7 @@ class FakeAgent:
             protocol_major=PROTOCOL_MAJOR, job="job", role=self.role, index=self.index, incarnation=self.secret,
             address=f"{self.name}:1", pid=1, known_epoch=self.view.epoch, known_task=self.task_number,
             known_aimaster=self.known_aimaster, aimaster_proof=self.proof, known=known,
-            resident_slots=self.memory.resident_slots(self.task_number),
+            resident_slots=self.memory.resident_slots(self.task_number), machine_kind=self.machine_kind,
         )  # fmt: skip
 
     def tell(self) -> pb.Known:
@@ -229,6 +230,7 @@ class FakeBackend:
         self.memory: int | None = None
         self.waiting: dict[str, str] = {}
         self.resizes_in_place = self.one_host = True
+        self.machine_kind = ""  # of the nodes, as agents to come tell
         self.dying_seconds = 0.0  # from the order to end until a pod has ended
         self._pids = itertools.count(1000)
         self._watchers: set[asyncio.Queue[PodState]] = set()
@@ -250,7 +252,8 @@ class FakeBackend:
             self._spawn(name)
 
     def _spawn(self, name: str) -> None:
-        self.agents[name] = self.everybody[name] = FakeAgent(self._world, name)
+        self.agents[name] = self.everybody[name] = agent = FakeAgent(self._world, name)
+        agent.machine_kind = self.machine_kind
 
     async def delete(self, name: str, grace_seconds: float) -> None:
         self.deleted.append(name)

@@ -89,10 +89,10 @@ def test_the_real_host_works():
 
 
 @pytest.mark.parametrize(("text", "name"), [
-    ("processor : 0\nmodel name\t: Some Core 9\nmodel name\t: Some Core 9\n", "2 x Some Core 9"), ("", "2 x cores"),
+    ("processor : 0\nmodel name\t: Some Core 9\n" * 3, "3 x Some Core 9"), ("", "2 x cores"),
     ("Model : board 4\n", "2 x board 4"),
 ])  # fmt: skip
-def test_a_machine_is_named_by_its_processors(tmp_path, monkeypatch, text, name):
+def test_a_machine_is_named_by_all_its_processors(tmp_path, monkeypatch, text, name):
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc" / "cpuinfo").write_text(text)
     monkeypatch.setattr(host, "processors", lambda: frozenset({0, 1}))

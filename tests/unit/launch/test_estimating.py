@@ -35,6 +35,7 @@ model = pb.Declaration(catalogue=pb.Catalogue(variables=table), batch_size=256, 
 model.input.format = "tfrecord"
 absent = len(sys.argv) > 3
 request = pb.DeclareRequest(incarnation="me", declaration=None if absent else model)
+request.why_not = "the script waits for its cluster before it has a graph" if absent else ""
 assert rpc.AgentsStub(channel).Declare(request, timeout=10).heard
 time.sleep(60)  # as one that waits for its first view
 open(sys.argv[1] + "/trained", "w")

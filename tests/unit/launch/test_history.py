@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.history import History, HistoryError
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.launch.limits import resolve_limits
+from deeprec_ext.launch.records import history as module
 from deeprec_ext.launch.records.history import estimate, history_place, remember
 from deeprec_ext.launch.resources import Requests, Resources
 
@@ -89,8 +91,25 @@ def test_a_named_history_is_checked_before_anything_starts(tmp_path):
     db.close()
     with pytest.raises(HistoryError, match="version 7"):
         history_place(str(named))
-    with pytest.raises(HistoryError, match="version 7"):
-        estimate(named, "train", LIMITS, Requests(), backups=True)
+
+
+def test_a_history_that_cannot_be_read_keeps_no_job_from_starting(tmp_path):
+    damaged = tmp_path / "history.db"
+    damaged.write_bytes(b"SQLite format 3\0" + bytes(4096))
+    start = estimate(damaged, "train", LIMITS, Requests(), backups=True)
+    assert (start.size.ps, start.size.workers, start.jobs) == (1, 0, 0)
+    assert "the finished jobs cannot be read" in start.reason and "no job has finished" not in start.reason
+
+
+def test_a_history_that_hangs_is_given_up(tmp_path, monkeypatch):
+    never = threading.Event()
+    monkeypatch.setattr(module, "SECONDS", 0.1)
+    monkeypatch.setattr(module, "jobs_of", lambda place, script: never.wait(60))
+    try:
+        start = estimate(tmp_path / "history.db", "train", LIMITS, Requests(), backups=True)
+    finally:
+        never.set()
+    assert "has not answered within 0.1 s" in start.reason
 
 
 def test_without_a_history_a_job_starts_small():

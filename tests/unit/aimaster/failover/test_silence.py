@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.failover import silence
+from deeprec_ext.aimaster.failover.causes import GONE, HUNG
 from deeprec_ext.aimaster.failover.failures import Failures
 from deeprec_ext.aimaster.failover.silence import Silence, Watched, patience
 from deeprec_ext.aimaster.job.job import Job
@@ -172,3 +173,23 @@ def test_who_speaks_again_is_looked_at_anew(here: Here) -> None:
 
 def test_a_machine_is_slower_by_its_crowd() -> None:
     assert [silence.stretch(crowd) for crowd in (0.0, 2.0, 20.0)] == [1.0, 1.0, 10.0]
+
+
+@pytest.mark.parametrize(
+    ("broke", "seen", "cause"), [(False, True, HUNG), (False, False, HUNG), (True, True, HUNG), (True, False, GONE)]
+)
+def test_who_has_gone_without_a_word_of_who_started_it_is_not_told_as_hung(
+    here: Here, broke: bool, seen: bool, cause: str
+) -> None:
+    member = here.job.members.get("ps-0")
+    assert member is not None
+    member.stream_lost = here.clock.now if broke else None
+    here.looks[100] = lambda: Look(1.0, 2.0, True) if seen else None
+    assert Silence(here.job, here.failures).cause(member) == cause
+
+
+def test_what_is_learned_later_is_told_instead_and_only_of_who_had_gone(here: Here) -> None:
+    for name, cause in (("ps-0", GONE), ("ps-1", HUNG)):
+        here.failures.add(name, cause, here.job.members.get(name))
+        here.failures.learned(name, "oom: memory limit of 2.0 GB")
+    assert [one.cause for one in here.job.store.failures()] == ["oom: memory limit of 2.0 GB", HUNG]

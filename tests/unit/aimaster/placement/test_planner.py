@@ -9,6 +9,7 @@ import time
 import pytest
 
 from deeprec_ext.aimaster.placement import planner
+from deeprec_ext.aimaster.placement.holder_plan import first_holders, plan_holders
 
 
 def loads(slot_bytes: list[int], slot_map: tuple[int, ...], tasks: list[int]) -> list[int]:
@@ -126,3 +127,31 @@ def test_slots_of_hardly_any_bytes_are_spread_by_load_and_those_without_either_b
 def test_load_moves_no_bytes_that_matter() -> None:
     result = planner.plan([100, 100, 90, 110], [0, 0, 1, 1], [0, 1], [9, 9, 0, 0])
     assert result.moves == ()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_first_map_is_balanced_as_the_best_plan_is(seed: int) -> None:
+    chance = random.Random(seed)
+    slots = chance.choice([3, 8, 16, 40])
+    ps = chance.randint(1, min(slots, 6))
+    sizes = [chance.choice([0, 1, chance.randint(1, 10**6)]) for _ in range(slots)]
+    tasks = list(range(ps))
+    made = planner.laid_out(sizes, ps)
+    assert set(made) == set(tasks), "each PS has slots"
+    best = planner.plan(sizes, planner.initial_map(slots, ps), tasks).slot_map
+    assert max(loads(sizes, made, tasks)) <= (1 + 2 * planner.TOLERANCE) * max(loads(sizes, best, tasks))
+
+
+def test_without_bytes_a_first_map_is_slot_after_slot() -> None:
+    assert planner.laid_out([0] * 5, 2) == planner.initial_map(5, 2) == (0, 1, 0, 1, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_first_holders_are_those_that_are_planned_where_nobody_holds_anything(seed: int) -> None:
+    chance = random.Random(seed)
+    slots, ps = chance.randint(1, 40), chance.randint(1, 8)
+    sizes = [chance.choice([0, 1, chance.randint(1, 10**6)]) for _ in range(slots)]
+    slot_map = [chance.randrange(ps) for _ in range(slots)]
+    planned = plan_holders(sizes, slot_map, {task: str(task) for task in range(ps)}, {})
+    found = first_holders(sizes, slot_map, ps)
+    assert dict(enumerate(found)) == planned

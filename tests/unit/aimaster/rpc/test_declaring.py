@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -60,15 +61,21 @@ def declaration(table_bytes: int, slots: int = 8) -> pb.Declaration:
 
 @contextlib.asynccontextmanager
 async def starting(
-    workdir: Path, jobs: Callable[[], list[Finished]] = list, queued: set[str] | None = None, **spec: object
+    workdir: Path,
+    jobs: Callable[[], list[Finished]] = list,
+    queued: set[str] | None = None,
+    nodes: str = "",
+    **spec: object,
 ) -> AsyncIterator[World]:
-    """A job that has asked for its first pods, of which these find no place yet."""
+    """A job that has asked for its first pods, of which these find no place yet. `nodes`: of which kind others are than this
+    machine."""
     values = {
         "ps": 1, "workers": 0, "max_ps": 4, "max_workers": 4, "max_ps_memory_bytes": LIMIT, "start": "no job has finished yet",
         "settings": dataclasses.replace(SETTINGS, autoscale=True), **spec,
     }  # fmt: skip
     world = World(workdir, **values)
     world.backend.queued |= queued or set()
+    world.backend.machine_kind, world.backend.one_host = nodes, not nodes
     world.master = AIMaster(world.spec, world.backend, None, jobs=jobs)
     world.address = f"127.0.0.1:{await world.master.start(world.address)}"
     try:
@@ -80,7 +87,8 @@ async def starting(
 
 async def declare(world: World, model: pb.Declaration | None, name: str = "chief-0") -> None:
     """As the process of this name does, until it is heard."""
-    request = pb.DeclareRequest(incarnation=world.agent(name).secret, declaration=model)
+    why_not = "" if model is not None else "it waits for its cluster"
+    request = pb.DeclareRequest(incarnation=world.agent(name).secret, declaration=model, why_not=why_not)
     async with credentials.open_aio_channel(world.address, "aimaster.job", "trainer", None) as channel:
         for _ in range(500):
             try:
@@ -164,6 +172,7 @@ async def test_a_chief_without_a_graph_begins_as_its_script_lets_expect(tmp_path
         await declare(world, None)
         await world.until(lambda: world.master.job.cluster.live)
         assert len(world.master.job.cluster.ps) == 2
+        assert "declares no model (it waits for its cluster)" in told(world)
 
 
 @on_a_loop
@@ -190,6 +199,19 @@ async def test_a_chief_that_waits_for_a_node_is_not_late(tmp_path: Path, monkeyp
 
 
 @on_a_loop
+async def test_a_history_that_hangs_holds_nobody_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beginning, "READ_SECONDS", 0.2)
+    never = threading.Event()
+    try:
+        async with starting(tmp_path, lambda: never.wait(60) or []) as world:
+            await declare(world, declaration(6 * GB))
+            await world.until(lambda: world.master.job.cluster.live)
+            assert len(world.master.job.cluster.ps) >= 3 and "has not answered within 0.2 s" in told(world)
+    finally:
+        never.set()
+
+
+@on_a_loop
 async def test_a_history_that_cannot_be_read_is_told_and_the_job_begins(tmp_path: Path) -> None:
     def broken() -> list[Finished]:
         raise OSError("the disk is gone")
@@ -212,6 +234,9 @@ async def test_a_damaged_history_keeps_no_ps_from_the_declared_variables(tmp_pat
         await world.until(lambda: world.master.job.cluster.live)
         assert len(world.master.job.cluster.ps) >= 3
         assert "the finished jobs cannot be read, the job begins without them" in told(world)
+        assert world.master.autoscaler is not None
+        (first,) = await world.master.autoscaler.recorded(-1, 1)
+        assert "cannot be read" in first and "no job has finished yet" not in first
 
 
 @pytest.mark.parametrize(
@@ -233,6 +258,23 @@ async def test_with_whatever_history_the_declared_variables_have_their_ps_and_th
         assert world.master.autoscaler is not None
         (first,) = await world.master.autoscaler.recorded(-1, 1)
         assert ground in first
+
+
+@pytest.mark.parametrize(("kind", "there"), [("64 x mine", False), ("2 x other", True)])
+@on_a_loop
+async def test_jobs_on_nodes_like_the_chiefs_are_jobs_of_this_kind_of_machine(
+    tmp_path: Path, kind: str, there: bool
+) -> None:
+    jobs = [
+        dataclasses.replace(finished(declared_model(declaration(6 * GB), 8), script="train.py"), machine="64 x mine")
+    ]
+    async with starting(tmp_path, lambda: jobs, script="train.py", nodes=kind) as world:
+        await declare(world, declaration(6 * GB))
+        await world.until(lambda: world.master.job.cluster.live)
+        assert world.master.autoscaler is not None
+        (first,) = await world.master.autoscaler.recorded(-1, 1)
+        assert ("another kind of machine" in first) == there
+        assert world.master.job.store.get("machine_kinds") == [kind]
 
 
 @on_a_loop

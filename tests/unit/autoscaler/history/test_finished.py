@@ -117,7 +117,7 @@ def test_a_run_directory_becomes_a_job_of_the_history(workdir):
     assert (window.trainer_cpu_cores, window.ps_cpu_cores) == (0.5, 0.25)
     assert found.fingerprint and found.ps_stored_bytes == 1600
     assert found.ps_computed_bytes == PROCESS_BYTES + VARIABLE_BYTES + 1600
-    assert found.machine == ""  # its processes told of no host
+    assert found.machine == ""  # its processes told of none
     assert found.ps_memory_bytes == pytest.approx(1e9 + 39)
     assert found.worker_memory_bytes == 2_000_000_000
 
@@ -129,6 +129,17 @@ def test_what_the_job_had_declared_of_its_model_is_kept(workdir):
     found = finished_job(workdir, script="train", status="succeeded", seconds=81.0, finished=BEGIN + 81)
     assert found is not None
     assert (found.model.lookups_per_step, found.model.flops_per_example) == (26 * 64.0, 9e4)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "machine"), [(["64 x some"], "64 x some"), (["64 x some", "8 x other"], ""), (["64 x some", ""], "")]
+)
+def test_the_kind_of_machine_is_that_of_all_its_processes(workdir, kinds, machine):
+    store = Store(workdir / "aimaster.db")
+    store.put(machine_kinds=kinds)
+    store.close()
+    found = finished_job(workdir, script="train", status="succeeded", seconds=81.0, finished=BEGIN + 81)
+    assert found is not None and found.machine == machine
 
 
 def test_a_job_that_never_trained_is_not_kept(tmp_path):

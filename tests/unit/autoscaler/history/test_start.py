@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext.autoscaler.history import estimates
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.start import at_least, describe, first_size, likeness
 from deeprec_ext.autoscaler.model import formula
@@ -235,6 +236,29 @@ def test_the_declared_variables_say_how_many_ps_hold_them():
     assert 1.4 * five.total < 2 * GIB, "while it trains, with room"
     assert six.peak < five.peak < 2 * GIB < 1.2 * five.peak
     assert "its variables need 6 PS" in start.reason
+
+
+def test_of_hundreds_of_ps_about_as_many_are_taken_as_are_needed_and_few_numbers_are_looked_at(monkeypatch) -> None:
+    looked: list[int] = []
+
+    def counted(layout, ps, **words):
+        looked.append(ps)
+        return for_count(layout, ps, **words)
+
+    monkeypatch.setattr(estimates, "for_count", counted)
+    limits = dataclasses.replace(LIMITS, max_ps=1000, max_ps_memory_bytes=100 * GIB)
+    tables = layout(*[10**10] * 1000)  # 10 TB
+    model = fact(Model, table_bytes=sum(tables.sizes))
+    start = first_size(model, limits, [], backups=False, layout=tables)
+    assert "out of memory" not in start.reason and len(set(looked)) < 200
+    needed = estimates.ps_memory(model, [], tables, backups=False)
+    assert needed(Size(start.size.ps, 0)).high <= 100 * GIB < needed(Size(round(0.93 * start.size.ps), 0)).high
+
+
+@pytest.mark.parametrize(("free", "told"), [(0, False), (5 * 10**9, True), (20 * 10**9, False)])
+def test_a_host_without_room_for_the_variables_is_told_before_anything_is_made(free: int, told: bool) -> None:
+    start = first_size(MODEL, LIMITS, [], layout=layout(*[10**9] * 8), free_bytes=free)
+    assert ("more than the" in start.reason) == told
 
 
 def test_more_ps_do_not_help_a_table_that_no_ps_has_room_for():

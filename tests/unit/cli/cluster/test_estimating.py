@@ -84,7 +84,10 @@ def test_a_job_without_an_estimate_is_submitted_unless_it_has_to_have_one(
     assert not server.api.names(TFJOBS)
     assert main(["submit", file_of(named()), "--estimate", *broken]) == 0
     told = capsys.readouterr().err
-    assert "note: TFJob ctr is not estimated, and goes as it is: the script waits for its cluster" in told
+    assert (
+        "note: TFJob ctr is not estimated, and goes as it is: the script declares no model: the script waits for"
+        in told
+    )
     made = server.api.objects["tfjobs", "ctr"]
     assert made["spec"]["tfReplicaSpecs"] == named()["spec"]["tfReplicaSpecs"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from types import SimpleNamespace
 
@@ -55,6 +56,13 @@ def announcing(address: str, role: str = "chief", cluster: ClusterState | None =
     names = names_of(user_tf_config(role, 0, SLOTS, "chief"), role, 0)
     made = cluster or ClusterState((role, 0), "127.0.0.1:1", "grpc://127.0.0.1:1", lambda: None)
     return Announcing(agent, made, lambda: names)
+
+
+def until(condition: Callable[[], object], limit_seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + limit_seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +121,7 @@ def test_a_worker_and_who_has_a_view_say_nothing(graph) -> None:
         later.tell(graph)
         assert not master.requests
         later.tell_later(graph)
+        until(lambda: master.requests)
     assert len(master.requests) == 1, "for the history of jobs"
 
 
@@ -145,6 +154,54 @@ def test_an_aimaster_of_an_older_release_keeps_nobody(graph) -> None:
 
     with serving(Older()) as address:
         announcing(address).tell(graph)
+
+
+class Refusing(Master):
+    """As the border does with what no message may hold."""
+
+    def Declare(self, request, context):
+        self.requests.append(request)
+        if request.HasField("declaration"):
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "declaration.catalogue.variables has 100001, at most 100000"
+            )
+        return pb.DeclareReply(heard=True)
+
+
+def test_an_aimaster_that_refuses_the_model_is_told_that_there_is_none_and_need_not_wait(graph) -> None:
+    master = Refusing()
+    with serving(master) as address:
+        announcing(address).tell(graph)
+    assert [request.HasField("declaration") for request in master.requests] == [True, False]
+
+
+def test_a_model_that_comes_after_the_word_that_there_is_none_is_told_for_the_history(graph) -> None:
+    master = Master(0)
+    with serving(master) as address:
+        one = announcing(address)
+        one.tell(None)
+        one.tell(graph)
+        assert len(master.requests) == 1
+        one.tell_later(graph)
+        one.tell_later(graph)
+        until(lambda: len(master.requests) >= 2)
+    assert [request.HasField("declaration") for request in master.requests] == [False, True]
+
+
+def test_whoever_prepares_sessions_does_not_wait_for_an_aimaster_that_hears_nothing(graph) -> None:
+    release = threading.Event()
+
+    class Slow(Master):
+        def Declare(self, request, context):
+            release.wait(30)
+            return super().Declare(request, context)
+
+    master = Slow(0)
+    with serving(master) as address:
+        announcing(address).tell_later(graph)
+        assert not master.requests, "it is on its way, and nobody has waited for the answer"
+        release.set()
+        until(lambda: master.requests)
 
 
 def test_nobody_answers_and_the_script_goes_on(graph, monkeypatch) -> None:
