@@ -28,7 +28,7 @@ _WATCHED: dict[str, str] = {
     "tensorflow": "tensorflow_imported",
     imports.ESTIMATOR: "estimator_imported",
     **dict.fromkeys(imports.KERAS_MODELS, "keras_imported"),
-    imports.KERAS3_TRAINER: "keras3_imported",
+    imports.KERAS3_MODELS: "keras3_imported",
     **dict.fromkeys(imports.KERAS_OPTIMIZERS, "keras_optimizers_imported"),
 }
 """Module -> function of `elastic.trainer.patches` that is called, with the module, when it has been imported."""
@@ -104,6 +104,10 @@ def own_command() -> list[str]:
 
 
 def _apply(module: ModuleType) -> None:
+    if "tensorflow" not in sys.modules:  # Keras 3 on another backend
+        if importlib.util.find_spec("tensorflow") is None:
+            return
+        importlib.import_module("tensorflow")  # which is applied first
     patches = importlib.import_module("deeprec_ext.elastic.trainer.patches")
     getattr(patches, _WATCHED[module.__name__])(module)
 

@@ -64,6 +64,12 @@ def tensor(value: Any, dtype: Any = None) -> AttrValue:
     return AttrValue(tensor=tf.make_tensor_proto(value, dtype))
 
 
+def values(const: NodeDef) -> list[Any]:
+    """Those of a Const, flat."""
+    found: list[Any] = tf.make_ndarray(const.attr["value"].tensor).reshape(-1).tolist()
+    return found
+
+
 def argument(node: NodeDef, number: int) -> Any:
     """The ArgDef that the data input `number` of a node belongs to; None if unknown."""
     definition = op_def(node.op)

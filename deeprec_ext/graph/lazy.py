@@ -4,7 +4,8 @@ Adam lets all moments decay and moves all rows by them, whether a row is in the 
 like. Of a table that is hundreds of megabytes a step, and nothing is left that could be copied row by row before a change. What
 LazyAdam does, done to any of them: where the gradient of a table comes as rows (`ResourceScatterAdd` of unique ids, or rows put
 into a whole of zeros), the arithmetic around it is value by value, so it gives the same for these rows if it is done to them
-alone. Reads of the whole become look-ups of the rows, assignments become scatters of them; the arithmetic stays as it is.
+alone. Reads of the whole become look-ups of the rows, assignments become scatters of them; the arithmetic stays. Keras 3
+puts a row into the whole for each time that its id is in the batch: these are added up first, as the whole would do it.
 
 Rows that a batch does not have keep their values and moments, which is where the model differs from the one that the plain
 optimizer trains. Only with `--setting lazy=on`. Done to the user's graph when it is exported, so that the catalogue, marks,
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+import tensorflow as tf
 from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
@@ -30,10 +32,12 @@ _SCATTERS = {
     "AssignVariableOp": "ResourceScatterUpdate",
 }  # fmt: skip
 _VALUE_BY_VALUE = frozenset(
-    "Abs Add AddV2 Cast Div DivNoNan Identity Maximum Minimum Mul MulNoNan Neg Pow RealDiv Reciprocal Rsqrt Sign Sqrt Square "
-    "SquaredDifference Sub ZerosLike OnesLike Select SelectV2 Greater GreaterEqual Less LessEqual Equal NotEqual "
+    "Abs Add AddV2 Cast DeepCopy Div DivNoNan Identity Maximum Minimum Mul MulNoNan Neg Pow RealDiv Reciprocal Rsqrt Sign Sqrt "
+    "Square SquaredDifference Sub ZerosLike OnesLike Select SelectV2 Greater GreaterEqual Less LessEqual Equal NotEqual "
     "LogicalAnd LogicalOr LogicalNot".split()
 )
+_FLAT = frozenset({"Reshape", "ConcatV2"})
+"""What makes the ids of a gradient of look-ups, of one or of several: they have one dimension."""
 _FAR = 24
 """Ops looked at to see that something is one number, or that ids are unique."""
 
@@ -101,8 +105,9 @@ def _groups(index: GraphIndex, nodes: dict[str, VariableNode], writes: Iterable[
         mine = [update for update in updates if update.variable in members]
         ids = {_ids(write.node) for variable in members for write in scatters.get(variable, ())}
         ids |= {_plain(index.inputs(whole)[1]) for update in mine for whole in update.chain.wholes}
-        if mine and len(ids) == 1 and not members & unknown and _unique(index, next(iter(ids))):
-            group = _Group(index, nodes, members, mine, next(iter(ids)))
+        if mine and len(ids) == 1 and not members & unknown:
+            scattered = any(update.variable in scatters for update in mine)
+            group = _Group(index, nodes, members, mine, next(iter(ids)), scattered)
             if group.possible():
                 found.append(group)
     return found
@@ -126,18 +131,25 @@ class _Joined:
 
 class _Group:
     def __init__(
-        self, index: GraphIndex, nodes: dict[str, VariableNode], members: set[str], updates: list[_Update], ids: str
-    ) -> None:
+        self, index: GraphIndex, nodes: dict[str, VariableNode], members: set[str], updates: list[_Update], ids: str,
+        scattered: bool,
+    ) -> None:  # fmt: skip
         self._index, self._nodes, self._members, self._updates, self._ids = index, nodes, members, updates, ids
         self._between = {name for update in updates for name in update.chain.arithmetic}
         self._reads = {name for update in updates for name in update.chain.reads}
         self._wholes = {name for update in updates for name in update.chain.wholes}
         self._assigns = {update.node.name for update in updates}
+        self._unique = _unique(index, ids)
+        """Whether no id is there twice."""
+        self._mergeable = not scattered and index.nodes[op_name(ids)].op in _FLAT
+        """Whether rows of the same id can be added up before."""
         self.names = sorted({nodes[update.variable].name for update in updates})
 
     def possible(self) -> bool:
         """Whether nobody else uses what would be rows, and all that is added to rows is one number."""
         index = self._index
+        if not self._unique and not self._mergeable:
+            return False
         shapes = {self._nodes[name].dimensions for name in self._members}
         if len(shapes) > 1 or None in shapes or len({self._nodes[name].slot for name in self._members}) > 1:
             return False
@@ -157,11 +169,13 @@ class _Group:
     def _takes_rows(self, node: NodeDef, number: int) -> bool:
         """`tf.gather(table, ids)` of the same ids."""
         inputs = self._index.inputs(node.name)
-        return node.op in ("GatherV2", "Gather") and number == 0 and _plain(inputs[1]) == self._ids
+        return self._unique and node.op in ("GatherV2", "Gather") and number == 0 and _plain(inputs[1]) == self._ids
 
     def convert(self) -> bool:
         index = self._index
         kind = self._kind_of_ids()
+        if not self._unique:
+            self._merge(kind)
         takers = {
             consumer.name
             for name in self._between | self._reads
@@ -172,7 +186,7 @@ class _Group:
             node = index.nodes[name]
             dtype = attributes.copied(node.attr["Tparams"])
             index.replace(node, "Identity", node.device, [index.inputs(name)[0], *_controls(index, name)], T=dtype)
-        for name in self._wholes:
+        for name in self._wholes if self._unique else ():
             node = index.nodes[name]
             dtype = attributes.copied(node.attr["T"])
             index.replace(node, "Identity", node.device, [index.inputs(name)[0], *_controls(index, name)], T=dtype)
@@ -193,6 +207,21 @@ class _Group:
             )  # fmt: skip
         self._drop_idle_reads()
         return True
+
+    def _merge(self, kind: AttrValue) -> None:
+        """The rows of each id are added up, where a whole was made of them."""
+        index, number = self._index, attributes.kind(tf.int32)
+        device = index.nodes[op_name(self._ids)].device
+        unique = index.add(op_name(self._ids) + "__unique", "Unique", device, [self._ids], T=kind, out_idx=number).name
+        size = index.add(unique + "__size", "Size", device, [unique], T=kind, out_type=number).name
+        for name in self._wholes:
+            node = index.nodes[name]
+            dtype = attributes.copied(node.attr["T"])
+            inputs = [index.inputs(name)[0], unique + ":1", size, *_controls(index, name)]
+            index.replace(
+                node, "UnsortedSegmentSum", node.device, inputs, T=dtype, Tindices=number, Tnumsegments=number
+            )  # fmt: skip
+        self._ids = unique
 
     def _drop_idle_reads(self) -> None:
         """Reads of the whole whose value nobody takes, but which others wait for: of a table that is written by rows each is a

@@ -22,7 +22,7 @@ class Door:
     open_session: makes a session on a graph; given the records of a step, where they are known.
     slots: how many the job has.
     chief: whether what this process writes into a variable is written into the model.
-    generation: what is of this generation of Keras alone (`keras2`).
+    generation: what is of this generation of Keras alone (`keras2`, `keras3`).
     refused: is told why a step cannot be elastic, before RefusedError is raised.
     discarded: is told of variables that a process which is not the chief has written.
     """
@@ -109,7 +109,7 @@ class Door:
             return
         if not self._chief:
             self.windows.trained()
-            self._discarded([variable.name for variable, _ in written])
+            self._discarded([ownership.name(variable) for variable, _ in written])
             return
         assert self._session is not None
         shared = [self.steps.shared[ownership.key(variable)] for variable, _ in written]
@@ -119,6 +119,6 @@ class Door:
         with self.lock:
             if self._session is None:
                 raise RuntimeError(
-                    f"{variables[0].name} is on parameter servers, and this process has left them: read it before"
+                    f"{ownership.name(variables[0])} is on parameter servers, and this process has left them: read it before"
                 )
             return self._session.run([self.steps.shared[ownership.key(one)].read for one in variables], {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ import tensorflow as tf
 
 from deeprec_ext import env
 from deeprec_ext.errors import RefusedError
-from deeprec_ext.keras import keras2
+from deeprec_ext.keras import keras2, keras3
 from deeprec_ext.keras.door import Door
 from deeprec_ext.keras.opening import Monitored
+from deeprec_ext.keras.refusing import other_backend, refusal
 from deeprec_ext.keras.stepping import Steps
 from deeprec_ext.tf_private import keras_classes
 from deeprec_ext.units import few
@@ -25,13 +26,22 @@ log = logging.getLogger("deeprec_ext")
 WRITERS = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore")
 """Callbacks that write files: the chief's do, others' would write over them."""
 
+SAVES = ("save", "save_weights", "export")
+"""Methods of a model that do."""
 
-def install(module: Any, trainer: Any) -> Door:
+GENERATIONS: dict[int, Any] = {2: keras2, 3: keras3}
+
+
+def install(module: Any, trainer: Any, generation: int) -> None:
     """
     Args:
-      module: `keras.src.engine.training`.
+      module: with Keras's `Model` in it, one of `tf_private.imports.KERAS_MODELS` or `KERAS3_MODELS`.
       trainer: of this process (`elastic.trainer.trainer.Trainer`).
+      generation: 2 or 3.
     """
+    if generation == 3 and (reason := other_backend(module.backend.backend())):
+        refuse(module, trainer, reason)
+        return
     directory = os.path.join(run, "model") if (run := env.workdir()) else None
 
     def discarded(names: Sequence[str]) -> None:
@@ -42,11 +52,20 @@ def install(module: Any, trainer: Any) -> Door:
 
     door = Door(
         lambda graph, examples: Monitored(trainer, graph, directory, examples),
-        env.slots(), trainer.chief, keras2, trainer.refused, discarded,
+        env.slots(), trainer.chief, GENERATIONS[generation], trainer.refused, discarded,
     )  # fmt: skip
     atexit.register(_end, door)
     patch(module, door, trainer)
-    return door
+
+
+def refuse(module: Any, trainer: Any, reason: str) -> None:
+    """`fit` would train on this machine alone, unnoticed."""
+
+    def fit(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        trainer.refused(reason)
+        raise RefusedError(reason)
+
+    keras_classes.wrap_model(module, "fit", fit)
 
 
 def patch(module: Any, door: Door, trainer: Any) -> None:
@@ -66,7 +85,7 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
 
     def fit(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         if tf.executing_eagerly():
-            if reason := keras2.refusal(model, makes, strategy):
+            if reason := refusal(model, makes, strategy):
                 trainer.refused(reason)
                 raise RefusedError(reason)
             if not trainer.chief and kwargs.get("callbacks"):
@@ -76,7 +95,7 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
     def evaluate(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         results = original(model, *args, **kwargs)
         if trainer.chief and door.trains(model):
-            trainer.report_metrics(_named(model, results), trainer.clock.global_step)
+            trainer.report_metrics(_numbers(door.generation.named(model, results)), trainer.clock.global_step)
         return results
 
     def save(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -90,7 +109,7 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
     makes = {name: getattr(module.Model, name) for name in keras_classes.MAKES.values()}
     keras_classes.wrap_model(module, "fit", fit)
     keras_classes.wrap_model(module, "evaluate", evaluate)
-    for name in ("save", "save_weights"):
+    for name in SAVES:
         keras_classes.wrap_model(module, name, save)
 
 
@@ -108,10 +127,7 @@ def _writes(callback: Any) -> bool:
     return any(kind.__name__ in WRITERS and kind.__module__.startswith("keras") for kind in type(callback).__mro__)
 
 
-def _named(model: Any, results: Any) -> dict[str, float]:
-    """The numbers of an evaluation, whichever way it gives them."""
-    if not isinstance(results, dict):
-        results = dict(zip(model.metrics_names, results if isinstance(results, (list, tuple)) else [results]))
+def _numbers(results: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in results.items() if np.ndim(value) == 0}
 
 

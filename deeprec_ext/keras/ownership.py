@@ -31,9 +31,18 @@ def size(variable: Any) -> int:
     return (count or 0) * max(1, variable.dtype.size or 1)
 
 
+def call(variable: Any, name: str) -> None:
+    """Gives it a name by which it is known from now on: TensorFlow's own does not tell it from others."""
+    variable._deeprec_ext_name = name
+
+
+def name(variable: Any) -> str:
+    return str(getattr(variable, "_deeprec_ext_name", "") or variable.name)
+
+
 def plain_name(variable: Any) -> str:
     """As a graph can have it: letters, digits and `/._-`."""
-    return re.sub(r"[^A-Za-z0-9_./\-]", "_", variable.name.split(":")[0]).lstrip("_/-.") or "variable"
+    return re.sub(r"[^A-Za-z0-9_./\-]", "_", name(variable).split(":")[0]).lstrip("_/-.") or "variable"
 
 
 def is_metric(variable: Any) -> bool:
@@ -68,12 +77,12 @@ class Known:
 
 def is_local(variable: Any, known: Known, written: Written) -> bool:
     """Whether it belongs to this process."""
-    name, number = key(variable), variable.shape.rank == 0
-    if written.generates or name in known.counters:
+    own, number = key(variable), variable.shape.rank == 0
+    if written.generates or own in known.counters:
         return True
-    if name in known.weights:
+    if own in known.weights:
         return False
-    if name in known.state:
+    if own in known.state:
         return number and not written.ever
     return is_metric(variable) or not variable.trainable or (written.over if written.ever else number)
 
@@ -118,12 +127,12 @@ class Slots:
         `adam/dense_kernel_momentum`; the longest of those that fit."""
         if not variable.shape.rank:
             return None
-        name = _letters(variable.name)
+        words = _letters(name(variable))
         found = [
             one for one in self._placed
-            if _letters(one.name) in name and one.shape.rank and one.shape[0] == variable.shape[0]
+            if _letters(name(one)) in words and one.shape.rank and one.shape[0] == variable.shape[0]
         ]  # fmt: skip
-        return max(found, key=lambda one: len(_letters(one.name)), default=None)
+        return max(found, key=lambda one: len(_letters(name(one))), default=None)
 
     def _put(self, variable: Any, slot: int) -> None:
         self._of[key(variable)] = slot
@@ -131,5 +140,5 @@ class Slots:
         self._placed.append(variable)
 
 
-def _letters(name: str) -> str:
-    return "/" + name.split(":")[0].replace("_", "/").lower() + "/"
+def _letters(text: str) -> str:
+    return "/" + text.split(":")[0].replace("_", "/").lower() + "/"

@@ -5,7 +5,7 @@ to it and back in each step; done on the PS, only the gradient travels, as to a 
 
 1. what is computed from an optimizer's state, value by value, and is of no use but for writing to that PS, is computed there;
 2. so is what only that needs of a tensor that travels to that PS anyway, or would travel twice (a gradient's square, and the
-   gradient times the learning rate).
+   gradient times the learning rate); and rows are put into a whole of zeros where that is wanted.
 
 Pure: a GraphDef is changed in place.
 """
@@ -26,10 +26,11 @@ HERE = "/job:worker"
 
 HANDS_ON = frozenset({"Identity", "Enter", "Exit", "Switch", "Merge", "NextIteration"})
 """Ops that give a handle on as it is."""
-_VALUE_BY_VALUE = frozenset(
-    "Abs Add AddN AddV2 Cast Div DivNoNan Exp Identity Log Maximum Minimum Mul MulNoNan Neg OnesLike Pow RealDiv Reciprocal "
-    "Rsqrt Select SelectV2 Sigmoid Sign Sqrt Square SquaredDifference StopGradient Sub Tanh ZerosLike".split()
+VALUE_BY_VALUE = frozenset(
+    "Abs Add AddN AddV2 Cast DeepCopy Div DivNoNan Exp Identity Log Maximum Minimum Mul MulNoNan Neg OnesLike Pow RealDiv "
+    "Reciprocal Rsqrt Select SelectV2 Sigmoid Sign Sqrt Square SquaredDifference StopGradient Sub Tanh ZerosLike".split()
 )
+_OF_CONSTANTS = frozenset({"Cast", "Identity", "Pack", "StridedSlice"})
 
 
 _FAR = 24
@@ -115,7 +116,7 @@ def _of_state(index: GraphIndex, placed: Mapping[str, str], roots: Collection[st
         for consumer, number in index.consumers(name):
             if index.inputs(consumer.name)[number][0] == "^" or consumer.name in placed or consumer.name in found:
                 continue
-            if consumer.op in _VALUE_BY_VALUE:
+            if consumer.op in VALUE_BY_VALUE:
                 found[consumer.name] = device
                 waiting.append(consumer.name)
     return found
@@ -172,24 +173,27 @@ class _Gathering:
                     grown = True
 
     def _candidates(self) -> list[tuple[str, str]]:
-        """What is computed here value by value, and of which one PS alone has use."""
+        """What is computed here value by value, or made of rows, and of which one PS alone has use."""
         there = {**self._placed, **self._moved}
         devices = {name: device for name, device in there.items() if device.startswith("/job:ps")}
         before = {op_name(tensor) for name in devices for tensor in self._index.inputs(name) if tensor[0] != "^"}
         found = []
         for name in before - there.keys() - set(self._kept):
             users = {there.get(user) for user in _users(self._index, name)}
-            if self._index.nodes[name].op in _VALUE_BY_VALUE and len(users) == 1 and None not in users:
+            near = self._index.nodes[name].op in VALUE_BY_VALUE or makes_whole(self._index, name)
+            if near and len(users) == 1 and None not in users:
                 found.append((name, users.pop() or ""))
         return found
 
     def _source(self, name: str, device: str) -> str | None:
         """The one tensor that would have to travel instead, empty if there is none; None: several would."""
+        if makes_whole(self._index, name):
+            return ""  # its rows are fewer
         sources = set()
         for tensor in self._index.inputs(name):
             before = op_name(tensor)
             here = tensor[0] != "^" and (self._moved.get(before) or self._placed.get(before)) != device
-            if here and not self._is_number(before):
+            if here and not is_number(self._index, before, self._numbers):
                 sources.add(tensor)
         return None if len(sources) > 1 else "".join(sources)
 
@@ -200,15 +204,39 @@ class _Gathering:
             if self._index.inputs(consumer.name)[number] == source and consumer.name not in names
         )
 
-    def _is_number(self, name: str, depth: int = 0) -> bool:
-        """Whether it certainly has no dimensions: it follows from constants and variables without."""
-        node = self._index.nodes[name]
-        if node.op == "Const":
-            shape = node.attr["value"].tensor.tensor_shape
-            return not shape.dim and not shape.unknown_rank
-        inputs = [tensor for tensor in self._index.inputs(name) if tensor[0] != "^"]
-        if node.op == "ReadVariableOp":
-            return op_name(inputs[0]) in self._numbers
-        if depth > _FAR or not inputs or node.op not in _VALUE_BY_VALUE:
-            return False
-        return all(self._is_number(op_name(tensor), depth + 1) for tensor in inputs)
+
+def makes_whole(index: GraphIndex, name: str) -> bool:
+    """Whether it puts rows into a whole of zeros, of a size that is known."""
+    return index.nodes[name].op == "UnsortedSegmentSum" and _is_constant(index, op_name(index.inputs(name)[2]))
+
+
+def _is_constant(index: GraphIndex, name: str) -> bool:
+    inputs = [op_name(tensor) for tensor in index.inputs(name) if tensor[0] != "^"]
+    op = index.nodes[name].op
+    return op == "Const" or (op in _OF_CONSTANTS and all(_is_constant(index, one) for one in inputs))
+
+
+def is_number(index: GraphIndex, name: str, numbers: Collection[str], depth: int = 0) -> bool:
+    """Whether it certainly has no dimensions: it follows from constants and variables without.
+
+    Args:
+      numbers: placeholders of handles of variables that are single numbers.
+    """
+    node = index.nodes[name]
+    if node.op == "Const":
+        shape = node.attr["value"].tensor.tensor_shape
+        return not shape.dim and not shape.unknown_rank
+    inputs = [tensor for tensor in index.inputs(name) if tensor[0] != "^"]
+    if node.op == "ReadVariableOp":
+        return handle_of(index, inputs[0]) in numbers
+    if depth > _FAR or not inputs or node.op not in VALUE_BY_VALUE:
+        return False
+    return all(is_number(index, op_name(tensor), numbers, depth + 1) for tensor in inputs)
+
+
+def handle_of(index: GraphIndex, tensor: str) -> str:
+    """Where a handle comes from that was handed on."""
+    name = op_name(tensor)
+    while index.nodes[name].op in ("Identity", "Switch", "Enter"):
+        name = op_name(index.inputs(name)[0])
+    return name

@@ -21,6 +21,7 @@ from deeprec_ext.keras.captured import Captured
 from deeprec_ext.keras.given import fix, give
 from deeprec_ext.keras.lean import make_lean
 from deeprec_ext.keras.placing import HERE, place, uses
+from deeprec_ext.keras.wholes import done_by_rows
 from deeprec_ext.tf_private.eager import raw_value
 
 v1 = tf.compat.v1
@@ -103,7 +104,10 @@ class StepGraph:
           trains: it is a training step, which counts.
           batches: what is known of them.
         """
-        index = GraphIndex(captured.definition)
+        shapes = {inside: _dimensions(variable) for inside, variable in captured.variables.items()}
+        feeds = [inside for inside, _, _ in captured.feeds]
+        wanted = (*captured.outputs, *captured.targets, *feeds, *captured.constants)
+        index = done_by_rows(captured.definition, shapes, wanted)
         targets = make_lean(index, captured.outputs, captured.targets)
         remote, local = self._divide(index, captured, weights, optimizers, counters)
         kept = {ownership.key(one) for one in optimizers}
@@ -196,6 +200,10 @@ class StepGraph:
         )
 
 
+def _dimensions(variable: Any) -> tuple[int, ...] | None:
+    return tuple(variable.shape) if variable.shape.is_fully_defined() else None
+
+
 def _taken(index: GraphIndex, inputs: dict[str, Any]) -> dict[str, Any]:
     """Without those that no op takes: TensorFlow refuses them."""
     return {name: tensor for name, tensor in inputs.items() if index.consumers(name)}
@@ -222,7 +230,7 @@ def _global_step(optimizers: Sequence[Any], slots: ownership.Slots) -> Any:
     keys = v1.GraphKeys
     counts = [
         one for one in optimizers
-        if one.dtype == tf.int64 and one.shape.rank == 0 and "iter" in one.name.rpartition("/")[2]
+        if one.dtype == tf.int64 and one.shape.rank == 0 and "iter" in ownership.name(one).rpartition("/")[2]
     ]  # fmt: skip
     begin = max((int(raw_value(one)) for one in counts), default=0)
     with tf.device("/job:ps/task:0"):

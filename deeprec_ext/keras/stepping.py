@@ -29,34 +29,55 @@ class Steps:
         self._flat = False
         """Whether the last iterator gives its batches as they are needed here."""
 
-    def __call__(self, iterator: Any) -> Any:
+    def __call__(self, given: Any) -> Any:
         """As many steps as the model makes per execution; what the last one gives.
+
+        Args:
+          given: an iterator; Keras 3 has taken batches from it before it predicts, and gives a list of them.
 
         Raises StopIteration, as Keras expects it, when there are no more batches.
         """
-        outputs = None
+        if isinstance(given, list):
+            return self._predict([_plain(batch) for batch in given])
+        outputs, made = None, 0
         for _ in range(self._door.generation.steps_per_execution(self._model)):
-            imported, leaves = self._next(iterator)
-            values = [one.numpy() for one in leaves if isinstance(one, tf.Tensor)]
-            outputs = self._door.run(imported, values, train=self._kind == "train")
+            try:
+                imported, leaves = self._next(given)
+            except StopIteration:
+                if made and self._door.generation.GIVES_LAST:
+                    break
+                raise
+            outputs, made = self._run(imported, leaves), made + 1
             if self._kind == "train" and self._door.should_stop:
                 self._model.stop_training = True
                 break
         return tf.nest.map_structure(tf.convert_to_tensor, outputs) if self._kind == "predict" else outputs
 
+    def _predict(self, batches: Sequence[Any]) -> Any:
+        """Of all of them, one after the other."""
+        found = [
+            self._run(self._step_of(None, batch), tf.nest.flatten(batch, expand_composites=True)) for batch in batches
+        ]
+        found = [tf.nest.map_structure(tf.convert_to_tensor, one) for one in found]
+        return found[0] if len(found) == 1 else tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *found)
+
+    def _run(self, imported: Imported, leaves: Sequence[Any]) -> Any:
+        values = [one.numpy() for one in leaves if isinstance(one, tf.Tensor)]
+        return self._door.run(imported, values, train=self._kind == "train")
+
     def _next(self, iterator: Any) -> tuple[Imported, Sequence[Any]]:
         """A step, and the leaves of the batch that it is to be run on."""
         if self._last is not None and self._last[0] is iterator and self._flat:
             return self._last[1], next_flat(iterator)
-        batch = next(iterator)
+        batch = _plain(next(iterator))
         return self._step_of(iterator, batch), tf.nest.flatten(batch, expand_composites=True)
 
     def _step_of(self, iterator: Any, batch: Any) -> Imported:
-        if self._last is not None and self._last[0] is iterator:
+        if iterator is not None and self._last is not None and self._last[0] is iterator:
             return self._last[1]
-        spec = getattr(iterator, "element_spec", None)
+        spec = _plain(getattr(iterator, "element_spec", None))
         if spec is None:
-            spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
+            spec = tf.nest.map_structure(lambda one: None if one is None else tf.type_spec_from_value(one), batch)
         found = next((imported for known, imported in self._known if _fits(known, spec)), None)
         if found is None:
             spec = self._wider(spec)
@@ -73,6 +94,18 @@ class Steps:
             except (TypeError, ValueError):
                 continue
         return spec
+
+
+def _plain(batch: Any) -> Any:
+    """Of tensors and None: Keras 3 gives arrays where a script trains on one batch, and empty Optionals where a generator
+    gives None."""
+
+    def leaf(one: Any) -> Any:
+        if one is None or isinstance(one, (tf.experimental.Optional, tf.OptionalSpec)):
+            return None
+        return one if isinstance(one, (tf.__internal__.CompositeTensor, tf.TypeSpec)) else tf.convert_to_tensor(one)
+
+    return tf.nest.map_structure(leaf, batch)
 
 
 def _fits(known: Any, spec: Any) -> bool:

@@ -62,5 +62,11 @@ def unwrapped(variable: Any) -> Any:
     return getattr(variable, "_variable", variable)
 
 
-def wrap_fit_of_3(module: Any, around: Callable[..., Any]) -> None:
-    wrap(module.TensorFlowTrainer, "fit", around)
+def value(variable: Any) -> Any:
+    """The variable of TensorFlow in one of Keras 3, as it is: its `value` may be a cast of it. None: it is not made yet."""
+    return variable._value
+
+
+def layers(model: Any) -> Iterator[Any]:
+    """Of Keras 3, the model itself and all that are in others."""
+    yield from model._flatten_layers()

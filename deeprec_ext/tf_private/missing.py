@@ -57,7 +57,8 @@ _KERAS = {
         "keras.src.optimizers.legacy.optimizer_v2": "OptimizerV2.apply_gradients",
     },
     3: {
-        "keras.src.backend.tensorflow.trainer": "TensorFlowTrainer.fit",
+        "keras.src.models.model": "Model.fit Model.make_train_function Model.make_test_function "
+        "Model.make_predict_function Model._flatten_layers",
         "keras.src.optimizers.base_optimizer": "BaseOptimizer.apply",
     },
 }  # fmt: skip
@@ -86,6 +87,8 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
             "Model", _model, "_jit_compile _predict_counter _steps_per_execution _test_counter _train_counter",
         )  # fmt: skip
         yield "AutoCastVariable", lambda: _model().weights[0], "_variable"
+    elif _generation_of_keras() == 3:
+        yield "Variable of Keras", _variable, "_value"
 
 
 def _callable() -> Any:
@@ -96,6 +99,11 @@ def _callable() -> Any:
 def _iterator() -> Any:
     with context.eager_mode():
         return iter(tf.data.Dataset.range(1))
+
+
+def _variable() -> Any:
+    with context.eager_mode():
+        return importlib.import_module("keras").Variable(0.0)
 
 
 def _model() -> Any:

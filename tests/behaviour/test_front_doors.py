@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.behaviour.fitting import STEPS, fit_through_changes
 from tests.behaviour.jobs import COUNT, ROOT
 
 pytestmark = pytest.mark.slow
@@ -56,25 +57,6 @@ def test_a_keras_model_is_scaled_and_evaluated_by_its_chief(begin, tmp_path):
 def test_fit_goes_on_while_ps_and_workers_change_and_a_ps_is_killed(begin, tmp_path):
     import tensorflow as tf
 
-    events = tmp_path / "events.yaml"
-    events.write_text(
-        "- {at_step: 100, scale: {ps: 2}}\n- {at_step: 100, scale: {workers: 2}}\n- {at_step: 100, kill: ps-1}\n"
-        "- {at_step: 100, scale: {workers: 1}}\n- {at_step: 100, scale: {ps: 1}}\n"
-    )
-    script = str(ROOT / "examples" / "keras_wide_deep" / "train.py")
-    job = begin(
-        "--strict", "--ps", "1", "--max-ps", "2", "--workers", "1", "--events", str(events),
-        "--setting", "peer_backup_seconds=0.5",
-        command=("python", script, "--epochs", "3", "--steps", "2500"),
-    )  # fmt: skip
-    assert job.end(500) == 0, job.output
-    summary = job.summary()
-    asked = [one["outcome"] for one in summary["scaling"] if one["kind"] != "replace"]
-    assert asked == ["committed"] * 4, summary["scaling"]
-    [failure] = summary["failures"]
-    assert failure["role"] == "ps" and failure["recovered_by"] == "promotion"
-    assert all(role["restarted"] == 0 for name, role in summary["roles"].items() if not name.startswith("ps-"))
-    assert summary["steps"] > 2 * 3 * 2500 * 0.8, "two trainers at least"
-    assert summary["metrics"]["auc"] > 0.8
+    job = fit_through_changes(begin, tmp_path)
     model = tf.keras.models.load_model(str(job.directory / "wide_deep.keras"))
-    assert 2 * 3 * 2500 * 0.8 < int(model.optimizer.iterations) <= summary["steps"]
+    assert 2 * STEPS * 0.8 < int(model.optimizer.iterations) <= job.summary()["steps"]

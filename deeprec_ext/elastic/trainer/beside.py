@@ -14,7 +14,6 @@ import os
 import re
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -78,31 +77,21 @@ def keras_optimizers_imported(module: Any) -> None:
 
 def keras_imported(module: Any) -> None:
     """One of `imports.KERAS_MODELS`: what its models make steps with is made for parameter servers."""
+    _keras_imported(module, 2)
+
+
+def keras3_imported(module: Any) -> None:
+    """`imports.KERAS3_MODELS`: the same."""
+    _keras_imported(module, 3)
+
+
+def _keras_imported(module: Any, generation: int) -> None:
     trainer = process.trainer()
     if trainer is None or trainer.identity.role == "evaluator" or seen(module):
         return
     from deeprec_ext.keras import entry  # above this package, and only where a script has Keras
 
-    entry.install(module, trainer)
-
-
-def keras3_imported(module: Any) -> None:
-    """`imports.KERAS3_TRAINER`: its `fit`, always eager, would train on this machine alone, unnoticed."""
-    trainer = process.trainer()
-    if trainer is None or trainer.identity.role == "evaluator" or seen(module):
-        return
-
-    def refuse(fit: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-        if threading.current_thread() is not threading.main_thread():
-            return fit(model, *args, **kwargs)
-        reason = (
-            "Model.fit of Keras 3 cannot be made elastic: train with tf.compat.v1.train.MonitoredTrainingSession, or with "
-            "TensorFlow 2.15 and its Keras 2, which deeprec-ext[tf] installs"
-        )
-        trainer.refused(reason)
-        raise RefusedError(reason)
-
-    keras_classes.wrap_fit_of_3(module, refuse)
+    entry.install(module, trainer, generation)
 
 
 def share_model_directory(module: Any, noticing: Noticing) -> None:
@@ -148,7 +137,7 @@ def _of_this_process(directory: str) -> bool:
 
 
 KERAS = {
-    **dict.fromkeys(imports.KERAS_MODELS, keras_imported), imports.KERAS3_TRAINER: keras3_imported,
+    **dict.fromkeys(imports.KERAS_MODELS, keras_imported), imports.KERAS3_MODELS: keras3_imported,
     **dict.fromkeys(imports.KERAS_OPTIMIZERS, keras_optimizers_imported),
 }  # fmt: skip
 """Module -> what is done when it is there."""

@@ -6,12 +6,15 @@ import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.elastic.session.session import ElasticSession
-from deeprec_ext.keras import keras2
 from deeprec_ext.keras.door import Door
+from deeprec_ext.keras.entry import GENERATIONS
 
 keras, v1 = tf.keras, tf.compat.v1
 L = keras.layers
 BATCH = 32
+KERAS = int(getattr(keras, "__version__", "2").partition(".")[0])
+"""Its generation, 2 or 3."""
+generation = GENERATIONS[KERAS]
 
 
 def dense():
@@ -103,4 +106,4 @@ class OnHost:
 
 
 def door_of(host, slots=4, chief=True):
-    return Door(lambda graph, examples: OnHost(host, graph), slots, chief, keras2, host.refusals.append)
+    return Door(lambda graph, examples: OnHost(host, graph), slots, chief, generation, host.refusals.append)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.unit.keras import models
 
 keras = tf.keras
-STEPS = 40
+STEPS = 100
 
 
 def fitted(make, optimizer, metrics=(), epochs=1, steps=STEPS, **words):
@@ -22,17 +22,17 @@ def fitted(make, optimizer, metrics=(), epochs=1, steps=STEPS, **words):
     return model, losses.seen
 
 
-o, legacy = keras.optimizers, keras.optimizers.legacy
-CASES = [
-    (models.dense, o.Adam), (models.batch_norm, o.Adam), (models.OwnStep, o.Adam), (models.OwnStep, legacy.Adagrad),
-    *((models.wide_deep, one) for one in (o.Adam, o.Adagrad, o.SGD, o.Ftrl, legacy.Adam, legacy.Ftrl)),
-]  # fmt: skip
+o = keras.optimizers
+MAKES = (models.dense, models.batch_norm, models.wide_deep, models.OwnStep)
+CASES = [(make, optimizer) for make in MAKES for optimizer in (o.Adam, o.Adagrad, o.SGD, o.Ftrl)]
+if models.KERAS == 2:
+    CASES += [(models.OwnStep, o.legacy.Adagrad), (models.wide_deep, o.legacy.Adam), (models.wide_deep, o.legacy.Ftrl)]
 
 
 @pytest.mark.parametrize(
     ("make", "optimizer"),
     CASES,
-    ids=[f"{make.__name__} {one.__module__.split('.')[-2]}.{one.__name__}" for make, one in CASES],
+    ids=[f"{make.__name__} {'legacy.' * ('legacy' in one.__module__)}{one.__name__}" for make, one in CASES],
 )
 def test_losses_and_weights_are_those_of_plain_keras(elastic, make, optimizer):
     metrics = [] if make is models.OwnStep else ["mae"]
@@ -44,6 +44,17 @@ def test_losses_and_weights_are_those_of_plain_keras(elastic, make, optimizer):
     for one, other in zip(plain.get_weights(), model.get_weights()):
         np.testing.assert_array_equal(one, other)
     assert int(model.optimizer.iterations) == STEPS
+
+
+@pytest.mark.skipif(models.KERAS == 2, reason="Keras 2 compiles a step with XLA only where a script says so")
+@pytest.mark.parametrize("make", [models.dense, models.wide_deep], ids=lambda make: make.__name__)
+def test_xla_which_keras_3_takes_by_itself_rounds_otherwise_and_no_more(elastic, make, monkeypatch):
+    monkeypatch.undo()
+    plain, expected = fitted(make, o.Adam, jit_compile=True)
+    assert plain.jit_compile
+    elastic()
+    _, seen = fitted(make, o.Adam, jit_compile=True)
+    np.testing.assert_allclose([one["loss"] for one in seen], [one["loss"] for one in expected], rtol=1e-5)
 
 
 def test_loops_within_a_step_are_as_in_plain_keras(elastic):
@@ -147,6 +158,6 @@ def test_lazy_updates_make_adam_one_of_rows(elastic, host, cluster):
     host.set(cluster.view(0, 1, 0, 1))
     door = elastic()
     _, seen = fitted(models.wide_deep, o.Adam, steps=10)
-    assert seen[:1] == plain[:1] and seen != plain and seen[-1]["loss"] < seen[0]["loss"]
+    assert seen[:1] == plain[:1] and seen != plain and seen[-1]["loss"] < max(one["loss"] for one in seen)
     tables = [one for one in door._session.elastic.catalogue().variables if one.shape[:1] == [2000]]
     assert len(tables) == 9 and all(one.bitmap for one in tables)

@@ -7,13 +7,15 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext.graph import GraphIndex, build_catalogue, make_lazy
-from deeprec_ext.keras import keras2
+from deeprec_ext.keras import ownership
 from deeprec_ext.keras.captured import capture
 from deeprec_ext.keras.stepgraph import StepGraph
 from deeprec_ext.proto.deeprec_ext_pb2 import Variable
+from tests.unit.keras import models
 
 keras, v1 = tf.keras, tf.compat.v1
 o, legacy = keras.optimizers, keras.optimizers.legacy
+generation = models.generation
 ROWS, DIM = 3000, 8
 
 DENSELY = {
@@ -22,14 +24,24 @@ DENSELY = {
     "RMSprop": lambda: o.RMSprop(0.1), "centered": lambda: o.RMSprop(0.1, momentum=0.5, centered=True),
     "Adadelta": lambda: o.Adadelta(1.0), "Adamax": lambda: o.Adamax(0.1), "Ftrl": lambda: o.Ftrl(0.1),
     "Lion": lambda: o.Lion(0.1),
+}  # fmt: skip
+BY_ROWS = {"Adagrad": lambda: o.Adagrad(0.1)}
+OF_KERAS_2 = {
     "legacy Adam": lambda: legacy.Adam(0.1), "legacy amsgrad": lambda: legacy.Adam(0.1, amsgrad=True),
     "legacy RMSprop": lambda: legacy.RMSprop(0.1), "legacy Nadam": lambda: legacy.Nadam(0.1),
 }  # fmt: skip
-BY_ROWS = {
-    "Adagrad": lambda: o.Adagrad(0.1), "legacy SGD": lambda: legacy.SGD(0.1), "legacy Adagrad": lambda: legacy.Adagrad(0.1),
+BY_ROWS_OF_KERAS_2 = {
+    "legacy SGD": lambda: legacy.SGD(0.1), "legacy Adagrad": lambda: legacy.Adagrad(0.1),
     "legacy Ftrl": lambda: legacy.Ftrl(0.1), "legacy momentum": lambda: legacy.SGD(0.1, momentum=0.9),
 }  # fmt: skip
-WHOLE = {"Adafactor": lambda: o.Adafactor(0.1), "Nadam": lambda: o.Nadam(0.1)}
+if models.KERAS == 2:
+    DENSELY.update(OF_KERAS_2)
+    BY_ROWS.update(BY_ROWS_OF_KERAS_2)
+else:
+    BY_ROWS["SGD"] = lambda: o.SGD(0.1)
+    DENSELY["momentum"] = DENSELY.pop("SGD")
+    DENSELY["Nadam"] = lambda: o.Nadam(0.1)
+WHOLE = {"Adafactor": lambda: o.Adafactor(0.1), **({"Nadam": lambda: o.Nadam(0.1)} if models.KERAS == 2 else {})}
 
 
 def built(make, regularised=False):
@@ -49,10 +61,10 @@ class Lazy:
     def __init__(self, model):
         spec = (tf.TensorSpec([None, 2], tf.int64), tf.TensorSpec([None, 1]))
         self.steps = StepGraph(1)
-        with keras2.traceable(model):
-            captured = capture(keras2.step(model, "train"), spec, lambda: keras2.optimizer_variables(model))
-        state = keras2.optimizer_variables(model)
-        self.step = self.steps.add(captured, keras2.weights(model), state, keras2.counters(model), "train", True)
+        with generation.traceable(model):
+            captured = capture(generation.step(model, "train"), spec, lambda: generation.optimizer_variables(model))
+        weights, state = generation.weights(model), generation.optimizer_variables(model)
+        self.step = self.steps.add(captured, weights, state, generation.counters(model), "train", True)
         with self.steps.graph.as_default():
             begin = v1.global_variables_initializer()
         definition = self.steps.graph.as_graph_def()
@@ -99,7 +111,8 @@ def test_rows_of_the_batch_are_written_as_without_and_others_not_at_all(name):
         lazy.train(ids, labels)
     after = lazy.tables()
     expected = {
-        one.name.split(":")[0]: one.numpy() for one in (*keras2.weights(plain), *keras2.optimizer_variables(plain))
+        ownership.plain_name(one): one.numpy()
+        for one in (*generation.weights(plain), *generation.optimizer_variables(plain))
     }
     others = np.setdiff1d(np.arange(ROWS), some)
     assert len(after) == len(before) >= 1

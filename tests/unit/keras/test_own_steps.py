@@ -28,13 +28,17 @@ class Two(keras.Model):
     def call(self, x, training=False):
         return self.other(self.one(x))
 
+    def note(self, loss):
+        self.rarely.update_state(loss)
+        return 0
+
     def train_step(self, data):
         x, y = data
         with tf.GradientTape(persistent=True) as tape:
             loss = tf.reduce_mean(tf.square(self(x) - y))
         self.first.apply_gradients(zip(tape.gradient(loss, self.one.weights), self.one.weights))
         self.count.assign_add(1)
-        tf.cond(self.count % 2 == 0, lambda: self.rarely.update_state(loss), lambda: tf.no_op())
+        tf.cond(self.count % 2 == 0, lambda: self.note(loss), lambda: 0)
         gradients = [tf.where(self.count % 2 == 0, one, 0.0) for one in tape.gradient(loss, self.other.weights)]
         self.second.apply_gradients(zip(gradients, self.other.weights))
         return {"loss": loss, "rarely": self.rarely.result(), "count": self.count}
@@ -52,7 +56,11 @@ class Gan:
         self.both.compile(keras.optimizers.Adam(0.01), "mse")
 
     def trained(self, x, y):
-        return [float(one.train_on_batch(x, y)) for _ in range(5) for one in (self.critic, self.both)]
+        return [self.step(one, x, y) for _ in range(5) for one in (self.critic, self.both)]
+
+    def step(self, model, x, y):
+        self.critic.trainable = model is self.critic  # Keras 3 looks when it traces, Keras 2 when it compiles
+        return float(model.train_on_batch(x, y))
 
 
 def plain_and_elastic(elastic, train):
@@ -174,7 +182,7 @@ def test_a_batch_that_does_not_fit_is_keras_error(elastic):
     elastic()
     model = models.dense()
     model.compile("adam", "mse")
-    with pytest.raises(ValueError, match="incompatible with the layer"):
+    with pytest.raises(ValueError, match="incompatible"):
         model.fit(np.zeros([8, 3]), np.zeros([8, 1]), verbose=0)
     ids = keras.Sequential([L.Input((1,), dtype="int32"), L.Embedding(10, 2), L.Flatten(), L.Dense(1)])
     ids.compile("sgd", "mse")

@@ -57,10 +57,11 @@ def test_who_is_not_the_chief_sets_nothing(elastic, host):
     model.compile("adagrad", "mse")
     model.fit(models.dataset(models.dense, 2), verbose=0)
     before = model.get_weights()
-    model.layers[-1].bias.assign([100.0])
+    bias = model.layers[-1].bias
+    bias.assign([100.0])
     x, _ = models.records(models.dense, 1)
     assert np.abs(model.predict(x, verbose=0)).max() < 50
-    assert told == [[model.layers[-1].bias.name]]
+    assert told == [[bias.path if models.KERAS == 3 else bias.name]]
     np.testing.assert_array_equal(model.get_weights()[-1], before[-1])
 
 
@@ -81,7 +82,7 @@ def test_a_learning_rate_that_a_callback_sets_holds_from_the_next_step_on(traine
         def on_train_batch_end(self, batch, logs=None):
             if batch == 1:
                 self.weights = self.model.get_weights()
-                keras.backend.set_value(self.model.optimizer.learning_rate, 0.0)
+                self.model.optimizer.learning_rate = 0.0
 
     stops = Stops()
     model, _ = trained(optimizer="sgd", callbacks=[stops])
@@ -91,6 +92,8 @@ def test_a_learning_rate_that_a_callback_sets_holds_from_the_next_step_on(traine
 
 @pytest.mark.parametrize("form", ["keras", "h5", "tf", "checkpoint", "weights"])
 def test_what_is_saved_is_what_was_trained_and_plain_keras_loads_it(trained, tmp_path, form):
+    if form == "tf" and models.KERAS == 3:
+        pytest.skip("Keras 3 has `export` for it, and does not load what it exports")
     model, _ = trained(steps=6)
     x, _ = models.records(models.dense, 2)
     path = str(tmp_path / {"keras": "m.keras", "h5": "m.h5", "weights": "w.weights.h5"}.get(form, "m"))
@@ -110,8 +113,11 @@ def test_what_is_saved_is_what_was_trained_and_plain_keras_loads_it(trained, tmp
         else:
             tf.train.Checkpoint(model=other, optimizer=other.optimizer).restore(path).expect_partial()
     else:
-        other = keras.models.load_model(path)
-        if form != "tf":  # of which Keras 2 does not load a new optimizer's state
+        of_h5 = (
+            models.KERAS == 3 and form == "h5"
+        )  # which does not load what it was compiled with: "mse" is no name there
+        other = keras.models.load_model(path, compile=not of_h5)
+        if form != "tf" and not of_h5:  # of which Keras 2 does not load a new optimizer's state
             assert int(other.optimizer.iterations) == 6
     np.testing.assert_array_equal(other(x).numpy(), expected)
 

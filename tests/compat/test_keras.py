@@ -1,0 +1,33 @@
+"""A script of plain Keras, of the generation that this TensorFlow has, through the same course."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.behaviour.fitting import STEPS, fit_through_changes
+from tests.compat.unchanged import stock
+
+pytestmark = pytest.mark.slow
+
+READ = """
+import sys
+import keras
+model = keras.models.load_model(sys.argv[1])
+assert not any(name.startswith("deeprec_ext") for name in sys.modules), "this is not stock Keras"
+print(keras.__version__, int(model.optimizer.iterations))
+"""
+"""What a fresh process does that has Keras alone."""
+
+
+@pytest.fixture(autouse=True)
+def _own_keras(_keras_2, monkeypatch):
+    """Not `tf_keras`, which the scripts with `tf.layers` have."""
+    monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
+
+
+@pytest.mark.timeout(700)
+def test_fit_goes_on_while_ps_and_workers_change_and_its_model_is_plain_keras(begin, tmp_path):
+    job = fit_through_changes(begin, tmp_path)
+    version, iterations = stock(("-c", READ, str(job.directory / "wide_deep.keras")), tmp_path).split()[-2:]
+    assert 2 * STEPS * 0.8 < int(iterations) <= job.summary()["steps"]
+    print(f"Keras {version}: {iterations} steps, AUC {job.summary()['metrics']['auc']:.4f}")
