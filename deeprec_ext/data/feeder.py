@@ -59,7 +59,7 @@ class Feeder:
         self, declaration: pb.Dataset, reader: Reader, batch_size: int, ahead_seconds: float,
         bad_records: str = "fail", clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self.declaration, self.batch_size = declaration, batch_size
+        self.declaration, self.reader, self.batch_size = declaration, reader, batch_size
         self._clock = clock
         self._files = LeasedFiles(declaration, reader, self._pause, bad_records == "skip")
         self._lock = threading.RLock()
@@ -93,6 +93,16 @@ class Feeder:
     @property
     def training(self) -> bool:
         return self.declaration.purpose == "train"
+
+    @property
+    def complete(self) -> int:
+        """Epochs, from the first on, that all processes together have trained, as far as this one has heard."""
+        return self._leases.complete
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of all epochs is trained."""
+        return self._leases.state == pb.DataReply.END
 
     def connect(self, link: Link) -> None:
         self._link = link
@@ -259,6 +269,11 @@ class Feeder:
             # A run may read any batch but those that runs had finished with when it began.
             sure = min((one.finished_before for one in self._running.values()), default=self._finished)
             self._pop(sure - self._popped)
+
+    def repeated(self, records: int) -> None:
+        """A run that was given these records itself was made twice: it may have trained them twice."""
+        with self._lock:
+            self._leases.replayed += records
 
     def failed(self, ticket: Ticket) -> None:
         with self._lock:

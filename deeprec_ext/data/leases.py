@@ -61,6 +61,7 @@ class Leases:
         self.held: dict[int, Held] = {}
         self.state = pb.DataReply.MORE
         self.error = ""
+        self.complete = 0  # epochs, from the first on, of which nothing is left for anybody
         self.replayed = 0
         self.beyond = 0  # records trained of leases in hand that `trained` does not tell: one before them is not
         self.total_trained = 0
@@ -257,7 +258,7 @@ class Leases:
         if reply.sequence == 0:  # a hint: something changed
             self._ask_at = now
             if reply.state != pb.DataReply.STATE_UNSPECIFIED:
-                self.state = reply.state
+                self.state, self.complete = reply.state, reply.complete
             return rewound
         if reply.sequence in self._given_up:  # nobody waits for these leases any more
             self._given_up.discard(reply.sequence)
@@ -282,6 +283,7 @@ class Leases:
             self.fenced += self.held.pop(lease_id, None) is not None
         self._drop_unread()
         self._trained.completed(reply.complete)
+        self.complete = reply.complete
         for lease in reply.leases:
             self._highest_lease = max(self._highest_lease, lease.id)
             if lease.kind == pb.Lease.SCAN:

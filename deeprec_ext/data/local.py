@@ -65,6 +65,7 @@ class LocalLedger:
             reply.state = pb.DataReply.MORE if reply.leases or self._more() else pb.DataReply.DRAINED
         else:
             reply.state = pb.DataReply.END
+        reply.complete = self._epoch + (reply.state == pb.DataReply.END)
         return reply
 
     # -- the order
@@ -101,7 +102,8 @@ class LocalLedger:
             self._queue.extend(range(self._queued_files, len(shards)))
             self._queued_files = len(shards)
         last = self._dataset.epochs and self._epoch + 1 >= self._dataset.epochs
-        if counted and shards and not self._queue and not last:
+        waits = self._dataset.in_turn and bool(self._in_hand or self._again)
+        if counted and shards and not self._queue and not last and not waits:
             self._epoch, self._shuffled, self._queued_files = self._epoch + 1, False, 0
             self._fill()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Union
 
 from deeprec_ext.data import files as disk
@@ -31,6 +31,19 @@ class Plan:
     reader: Reader
     batch_size: int
     with_ids: bool = False
+
+    def in_turn(self, name: str, epochs: int, content: str = "") -> Plan:
+        """The same records as a dataset of its own, of which an epoch begins when all processes have trained the one before.
+
+        Args:
+          epochs: how often the whole plan is read.
+          content: of what the records hold: processes whose contents differ are told.
+        """
+        declaration = pb.Dataset()
+        declaration.CopyFrom(self.declaration)
+        declaration.name, declaration.epochs, declaration.in_turn = name, epochs, True
+        declaration.content = content
+        return replace(self, declaration=declaration)
 
     @property
     def paths(self) -> list[str]:

@@ -44,7 +44,7 @@ def prepare(plan: Plan) -> None:
     """Registers a training dataset of a job, so that sessions find it. Raises UsageError when its name is taken."""
     home = trainer()
     if home is not None and plan.declaration.purpose == "train":
-        _shared(plan, home.inputs)
+        shared(plan, home.inputs)
 
 
 def batches(plan: Plan) -> Iterator[Columns]:
@@ -55,7 +55,7 @@ def batches(plan: Plan) -> Iterator[Columns]:
         feeder.registered(1)
         feeder.connect(LocalLink(LocalLedger(plan.declaration), feeder))
     elif plan.declaration.purpose == "train":
-        yield from _shared(plan, home.inputs).batches()
+        yield from (home.inputs.instead.get(plan.declaration.name) or shared(plan, home.inputs)).batches()
         return
     else:
         declaration = pb.Dataset()
@@ -87,7 +87,7 @@ def _feeder(plan: Plan, declaration: pb.Dataset) -> Feeder:
     return Feeder(declaration, plan.reader, plan.batch_size, ahead, bad_records)
 
 
-def _shared(plan: Plan, inputs: Any) -> Feeder:
+def shared(plan: Plan, inputs: Any) -> Feeder:
     """The one feeder of this training dataset in this process."""
     with _making:
         found = inputs.find(plan.declaration.name)

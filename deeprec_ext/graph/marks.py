@@ -45,7 +45,11 @@ def read_mark(node: Any) -> Mark | None:
         return None
     from tensorflow.core.framework import dataset_metadata_pb2
 
-    name = dataset_metadata_pb2.Metadata.FromString(metadata).name
+    return parse(dataset_metadata_pb2.Metadata.FromString(metadata).name)
+
+
+def parse(name: Any) -> Mark | None:
+    """Of what the first op of a dataset is called."""
     prefix, _, rest = (name.decode() if isinstance(name, bytes) else name).partition("__")
     size, _, dataset = rest.partition("__")
     return Mark(bytes.fromhex(dataset).decode(), int(size), _PREFIXES[prefix]) if prefix in _PREFIXES else None

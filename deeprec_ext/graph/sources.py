@@ -126,6 +126,19 @@ def feeds(index: GraphIndex) -> dict[str, Feed]:
     return found
 
 
+def source_of_dataset(definition: Any) -> tuple[str, bool] | None:
+    """(elastic dataset, with ids) from which a dataset of eager mode gets its elements; None: from none.
+
+    Args:
+      definition: its graph, as `tf.raw_ops.DatasetToGraphV2` gives it.
+
+    Raises RefusedError for a stage that loses the order.
+    """
+    nodes = {node.name: node for node in definition.node}
+    [last] = [node for node in definition.node if node.op == "_Retval"]
+    return _source_of(nodes, _op(last.input[0]))
+
+
 def _add(found: dict[str, Feed], iterator: str, source: tuple[str, bool], maker: str | None) -> None:
     before = found.get(iterator)
     if before is not None and before.source != source[0]:

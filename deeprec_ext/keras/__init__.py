@@ -6,4 +6,5 @@ and all of it is imported into a graph on slots (`stepgraph`), which an elastic 
 Estimator's. Keras's own variables are windows on those (`windows`).
 `stepping` is what Keras calls instead of its functions; `entry` puts it there; `keras2` and `keras3` have what is of one
 generation alone, and nothing else knows which it is.
+Records that are given to `fit` are leased where they can be, and its epochs are those of the job then (`leased/`).
 """

@@ -90,6 +90,11 @@ class Door:
     def should_stop(self) -> bool:
         return self._session is not None and self._session.should_stop
 
+    def recover(self) -> None:
+        """Where the model was lost while no step was made: the chief restores it, and others find it again."""
+        if self._session is not None:
+            self._session.run([self.steps.step], {})
+
     def close(self) -> None:
         session, self._session = self._session, None
         if session is not None:

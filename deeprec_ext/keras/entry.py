@@ -15,6 +15,7 @@ from deeprec_ext import env
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras import keras2, keras3
 from deeprec_ext.keras.door import Door
+from deeprec_ext.keras.leased.fitting import Fitting
 from deeprec_ext.keras.opening import Monitored
 from deeprec_ext.keras.refusing import other_backend, refusal
 from deeprec_ext.keras.stepping import Steps
@@ -23,11 +24,8 @@ from deeprec_ext.units import few
 
 log = logging.getLogger("deeprec_ext")
 
-WRITERS = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore")
-"""Callbacks that write files: the chief's do, others' would write over them."""
-
 SAVES = ("save", "save_weights", "export")
-"""Methods of a model that do."""
+"""Methods of a model that write files: the chief does."""
 
 GENERATIONS: dict[int, Any] = {2: keras2, 3: keras3}
 
@@ -71,6 +69,7 @@ def refuse(module: Any, trainer: Any, reason: str) -> None:
 def patch(module: Any, door: Door, trainer: Any) -> None:
     """Replaces what makes the functions that Keras calls for each batch, and nothing of its loop."""
     strategy = tf.distribute.get_strategy()
+    fitting = Fitting(trainer, door.recover, door.windows.trained)
 
     def make(kind: str) -> Callable[..., Any]:
         def made(original: Callable[..., Any], model: Any, force: bool = False) -> Any:
@@ -78,7 +77,8 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
                 return original(model, force)
             present = getattr(model, f"{kind}_function")
             if not isinstance(present, Steps) or force:
-                setattr(model, f"{kind}_function", Steps(door, model, kind))
+                leased = (lambda: fitting.epochs(model)) if kind == "train" else (lambda: None)
+                setattr(model, f"{kind}_function", Steps(door, model, kind, leased))
             return getattr(model, f"{kind}_function")
 
         return made
@@ -88,8 +88,7 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
             if reason := refusal(model, makes, strategy):
                 trainer.refused(reason)
                 raise RefusedError(reason)
-            if not trainer.chief and kwargs.get("callbacks"):
-                kwargs["callbacks"] = _of_a_worker(kwargs["callbacks"])
+            return fitting.fit(original, model, args, kwargs)
         return original(model, *args, **kwargs)
 
     def evaluate(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -99,7 +98,9 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
         return results
 
     def save(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-        if trainer.chief or not door.trains(model):
+        if fitting.is_past(model):
+            return None  # what was saved then is there, or is lost
+        if trainer.chief or not (door.trains(model) or fitting.has_fitted(model)):
             return original(model, *args, **kwargs)
         log.info("%s is not saved here: all processes would write the same file, and the chief does", model.name)
         return None
@@ -111,20 +112,6 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
     keras_classes.wrap_model(module, "evaluate", evaluate)
     for name in SAVES:
         keras_classes.wrap_model(module, name, save)
-
-
-def _of_a_worker(callbacks: Any) -> Any:
-    """Without those that write files, where they are a list; a CallbackList is the script's own affair."""
-    if not isinstance(callbacks, (list, tuple)):
-        callbacks = [callbacks]
-    left_out = sorted({type(one).__name__ for one in callbacks if _writes(one)})
-    if left_out:
-        log.info("%s: the chief's alone, it writes files", few(left_out, 4))
-    return [one for one in callbacks if not _writes(one)]
-
-
-def _writes(callback: Any) -> bool:
-    return any(kind.__name__ in WRITERS and kind.__module__.startswith("keras") for kind in type(callback).__mro__)
 
 
 def _numbers(results: Mapping[str, Any]) -> dict[str, float]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.keras.door import Door
+from deeprec_ext.keras.leased.epochs import Epochs
 from deeprec_ext.keras.stepgraph import Batches, Imported
 from deeprec_ext.tf_private.eager import is_flat, next_flat, reads
 
@@ -20,10 +23,11 @@ class Steps:
 
     Args:
       kind: "train", "test" or "predict".
+      leased: the epochs of the `fit` that asks for a step, where its records are leased.
     """
 
-    def __init__(self, door: Door, model: Any, kind: str) -> None:
-        self._door, self._model, self._kind = door, model, kind
+    def __init__(self, door: Door, model: Any, kind: str, leased: Callable[[], Epochs | None] = lambda: None) -> None:
+        self._door, self._model, self._kind, self._leased = door, model, kind, leased
         self._known: list[tuple[Any, Imported]] = []
         self._last: tuple[Any, Imported] | None = None
         self._flat = False
@@ -39,18 +43,25 @@ class Steps:
         """
         if isinstance(given, list):
             return self._predict([_plain(batch) for batch in given])
-        outputs, made = None, 0
+        outputs, made, epochs = None, 0, self._leased()
         for _ in range(self._door.generation.steps_per_execution(self._model)):
+            if epochs is not None and not epochs.ready():
+                break
             try:
-                imported, leaves = self._next(given)
+                imported, leaves = self._next(given if epochs is None else epochs)
             except StopIteration:
-                if made and self._door.generation.GIVES_LAST:
-                    break
+                if epochs is not None or (made and self._door.generation.GIVES_LAST):
+                    break  # with epochs: the ledger took the batch back, and there is no other
                 raise
-            outputs, made = self._run(imported, leaves), made + 1
+            with nullcontext() if epochs is None else epochs.step():
+                outputs, made = self._run(imported, leaves), made + 1
             if self._kind == "train" and self._door.should_stop:
                 self._model.stop_training = True
                 break
+        if epochs is not None:
+            if outputs is None and not self._known:
+                self._attach(epochs.element_spec)
+            return epochs.results(self._model, outputs)
         return tf.nest.map_structure(tf.convert_to_tensor, outputs) if self._kind == "predict" else outputs
 
     def _predict(self, batches: Sequence[Any]) -> Any:
@@ -62,14 +73,14 @@ class Steps:
         return found[0] if len(found) == 1 else tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *found)
 
     def _run(self, imported: Imported, leaves: Sequence[Any]) -> Any:
-        values = [one.numpy() for one in leaves if isinstance(one, tf.Tensor)]
+        values = [value for one in leaves if (value := _array(one)) is not None]
         return self._door.run(imported, values, train=self._kind == "train")
 
     def _next(self, iterator: Any) -> tuple[Imported, Sequence[Any]]:
         """A step, and the leaves of the batch that it is to be run on."""
         if self._last is not None and self._last[0] is iterator and self._flat:
             return self._last[1], next_flat(iterator)
-        batch = _plain(next(iterator))
+        batch = next(iterator) if isinstance(iterator, Epochs) else _plain(next(iterator))
         return self._step_of(iterator, batch), tf.nest.flatten(batch, expand_composites=True)
 
     def _step_of(self, iterator: Any, batch: Any) -> Imported:
@@ -85,6 +96,10 @@ class Steps:
             self._known = [*self._known[1 - SPECS_MAX :], (spec, found)]
         self._last, self._flat = (iterator, found), is_flat(iterator)
         return found
+
+    def _attach(self, spec: Any) -> None:
+        """Others have left no batch for this process: the model is what they have trained nevertheless."""
+        self._known = [(spec, self._door.prepare(self._model, self._kind, spec, Batches(None, ())))]
 
     def _wider(self, spec: Any) -> Any:
         """Of batches of many sizes not each gets a step of its own."""
@@ -106,6 +121,14 @@ def _plain(batch: Any) -> Any:
         return one if isinstance(one, (tf.__internal__.CompositeTensor, tf.TypeSpec)) else tf.convert_to_tensor(one)
 
     return tf.nest.map_structure(leaf, batch)
+
+
+def _array(leaf: Any) -> np.ndarray | None:
+    """None: it is no tensor, but a part of the structure."""
+    if isinstance(leaf, tf.Tensor):
+        value: np.ndarray = leaf.numpy()
+        return value
+    return leaf if isinstance(leaf, np.ndarray) else None
 
 
 def _fits(known: Any, spec: Any) -> bool:
@@ -131,5 +154,6 @@ def _common(one: Any, other: Any) -> Any:
 
 
 def _records(batch: Any) -> int | None:
-    leaves = [one for one in tf.nest.flatten(batch) if tf.is_tensor(one) and one.shape.rank]
-    return int(leaves[0].shape[0]) if leaves and leaves[0].shape[0] is not None else None
+    leaves = [one for one in tf.nest.flatten(batch) if tf.is_tensor(one) or isinstance(one, np.ndarray)]
+    sized = [one for one in leaves if len(one.shape)]
+    return int(sized[0].shape[0]) if sized and sized[0].shape[0] is not None else None

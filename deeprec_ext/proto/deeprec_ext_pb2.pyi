@@ -513,7 +513,7 @@ class DataFile(_message.Message):
     def __init__(self, path: _Optional[str] = ..., bytes: _Optional[int] = ..., records: _Optional[int] = ...) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("name", "files", "epochs", "shuffle", "seed", "shard_records", "reader", "set_aside", "purpose")
+    __slots__ = ("name", "files", "epochs", "shuffle", "seed", "shard_records", "reader", "set_aside", "purpose", "in_turn", "content")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
@@ -523,6 +523,8 @@ class Dataset(_message.Message):
     READER_FIELD_NUMBER: _ClassVar[int]
     SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
+    IN_TURN_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     files: _containers.RepeatedCompositeFieldContainer[DataFile]
     epochs: int
@@ -532,7 +534,9 @@ class Dataset(_message.Message):
     reader: str
     set_aside: bool
     purpose: str
-    def __init__(self, name: _Optional[str] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping]]] = ..., epochs: _Optional[int] = ..., shuffle: bool = ..., seed: _Optional[int] = ..., shard_records: _Optional[int] = ..., reader: _Optional[str] = ..., set_aside: bool = ..., purpose: _Optional[str] = ...) -> None: ...
+    in_turn: bool
+    content: str
+    def __init__(self, name: _Optional[str] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping]]] = ..., epochs: _Optional[int] = ..., shuffle: bool = ..., seed: _Optional[int] = ..., shard_records: _Optional[int] = ..., reader: _Optional[str] = ..., set_aside: bool = ..., purpose: _Optional[str] = ..., in_turn: bool = ..., content: _Optional[str] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("id", "kind", "file", "shard", "epoch", "first_record", "records", "begin_byte", "end_byte", "done", "seed", "rank")
@@ -667,6 +671,38 @@ class DataReply(_message.Message):
     complete: int
     undeclared: bool
     def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., state: _Optional[_Union[DataReply.State, str]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., fenced: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., rewinds: _Optional[int] = ..., retry_seconds: _Optional[float] = ..., complete: _Optional[int] = ..., undeclared: bool = ...) -> None: ...
+
+class EpochRequest(_message.Message):
+    __slots__ = ("incarnation", "dataset", "epoch", "seen", "known", "came_to", "first", "leaves")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    CAME_TO_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LEAVES_FIELD_NUMBER: _ClassVar[int]
+    incarnation: str
+    dataset: str
+    epoch: int
+    seen: bytes
+    known: int
+    came_to: _containers.RepeatedScalarFieldContainer[str]
+    first: int
+    leaves: bool
+    def __init__(self, incarnation: _Optional[str] = ..., dataset: _Optional[str] = ..., epoch: _Optional[int] = ..., seen: _Optional[bytes] = ..., known: _Optional[int] = ..., came_to: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., leaves: bool = ...) -> None: ...
+
+class EpochReply(_message.Message):
+    __slots__ = ("came_to", "whole", "seen", "known")
+    CAME_TO_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    came_to: _containers.RepeatedScalarFieldContainer[str]
+    whole: bool
+    seen: _containers.RepeatedScalarFieldContainer[bytes]
+    known: int
+    def __init__(self, came_to: _Optional[_Iterable[str]] = ..., whole: bool = ..., seen: _Optional[_Iterable[bytes]] = ..., known: _Optional[int] = ...) -> None: ...
 
 class MissingRequest(_message.Message):
     __slots__ = ("incarnation", "variables", "generation", "epoch")

@@ -40,6 +40,11 @@ class AgentsStub(object):
                 request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionRequest.SerializeToString,
                 response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionReply.FromString,
                 )
+        self.Epoch = channel.unary_unary(
+                '/deeprec_ext.v1.Agents/Epoch',
+                request_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.EpochRequest.SerializeToString,
+                response_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.EpochReply.FromString,
+                )
 
 
 class AgentsServicer(object):
@@ -81,6 +86,13 @@ class AgentsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Epoch(self, request, context):
+        """Certificate `trainer`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -108,6 +120,11 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.Position,
                     request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionRequest.FromString,
                     response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionReply.SerializeToString,
+            ),
+            'Epoch': grpc.unary_unary_rpc_method_handler(
+                    servicer.Epoch,
+                    request_deserializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.EpochRequest.FromString,
+                    response_serializer=deeprec__ext_dot_proto_dot_deeprec__ext__pb2.EpochReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -202,6 +219,23 @@ class Agents(object):
         return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Agents/Position',
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionRequest.SerializeToString,
             deeprec__ext_dot_proto_dot_deeprec__ext__pb2.PositionReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Epoch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/deeprec_ext.v1.Agents/Epoch',
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.EpochRequest.SerializeToString,
+            deeprec__ext_dot_proto_dot_deeprec__ext__pb2.EpochReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -109,6 +109,18 @@ def _parts(dataset: Any) -> Sequence[Any]:
     ]
 
 
+def first_names(dataset: Any) -> Sequence[str]:
+    """What the first stages of a dataset are called, of those that have a name."""
+    found, stack = [], [dataset]
+    while stack:
+        one = stack.pop()
+        before = list(one._inputs())
+        stack += before
+        if not before and one._name:
+            found.append(one._name)
+    return found
+
+
 class Watcher(Protocol):
     """Of one variable."""
 

@@ -82,6 +82,7 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
     )  # fmt: skip
     yield "OwnedIterator", _iterator, "_dataset _flat_output_shapes _flat_output_types _iterator_resource"
     yield "Dataset", lambda: tf.data.Dataset.range(1), "_functions _inputs"
+    yield "Dataset.from_tensors", lambda: tf.data.Dataset.from_tensors(1, name="one"), "_inputs _name"
     if _generation_of_keras() == 2:
         yield (
             "Model", _model, "_jit_compile _predict_counter _steps_per_execution _test_counter _train_counter",

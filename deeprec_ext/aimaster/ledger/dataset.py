@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from deeprec_ext.aimaster.ledger import position as positions
+from deeprec_ext.aimaster.ledger.ends import Ends
 from deeprec_ext.aimaster.ledger.files import ShardTable, from_scan
 from deeprec_ext.aimaster.ledger.leasing import BUSY_SECONDS, SCANS_MAX, STALLED_SECONDS, Holder, may_have, share
 from deeprec_ext.aimaster.ledger.position import Position
@@ -78,6 +79,7 @@ class Dataset:
         self.visits = Visits(self.declaration, self.table, self.numbers)
         self.fingerprint = positions.fingerprint(self.declaration)
         self.holders: dict[str, Holder] = {}
+        self.ends = Ends()
         self.changed = True  # anything but visits and files
 
     @property
@@ -128,7 +130,7 @@ class Dataset:
         """A run that is resumed may have more epochs than before; nothing else may be different."""
         longer, before = pb.Dataset(), self.declaration.epochs
         longer.CopyFrom(self.declaration)
-        longer.epochs = declared.epochs
+        longer.epochs, longer.content = declared.epochs, declared.content
         if longer != declared or before == 0 or 0 < declared.epochs <= before:
             return False
         self.declaration.epochs = self.visits.epochs_wanted = declared.epochs
@@ -327,7 +329,10 @@ class Dataset:
 
     def hint(self) -> pb.DataReply:
         """Pushed to those who wait: ask again."""
-        return pb.DataReply(dataset=self.name, state=self.state(), error=self.error, rewinds=self.counters.rewinds)
+        return pb.DataReply(
+            dataset=self.name, state=self.state(), error=self.error, rewinds=self.counters.rewinds,
+            complete=self.visits.complete,
+        )  # fmt: skip
 
     def waiting(self) -> list[str]:
         """Who is to be told now; once."""
@@ -339,6 +344,14 @@ class Dataset:
             holder.waiting = False
         return [holder.incarnation for holder in found]
 
+    def end_of_epoch(self, incarnation: str, request: pb.EpochRequest, chief: bool, now: float) -> pb.EpochReply:
+        """What is known of an epoch that has ended for this process; see `ends`. `ends.late` are who was not waited for."""
+        before = len(self.ends.came_to)
+        trained = self.visits.complete > request.epoch
+        reply = self.ends.answer(incarnation, request, chief, trained, self.holders, now)
+        self.changed = self.changed or len(self.ends.came_to) != before
+        return reply
+
     # ------------------------------------------------------------------------------------------------ deaths, rewinds
 
     def release(self, incarnation: str, now: float, *, clean: bool) -> int:
@@ -346,6 +359,7 @@ class Dataset:
         if not clean:
             self._count_unsure(incarnation, now)
         self.holders.pop(incarnation, None)
+        self.ends.gone(incarnation)
         return len(self.visits.release(incarnation))
 
     def take_back_stalled(self, now: float, busy: Collection[str] = ()) -> list[str]:

@@ -7,7 +7,7 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 FILES_MAX = 1_000_000
 RECORDS_MAX = 2**50
 """Of a dataset, as of a file: a numbers of records fit into 64 bits with a thousand epochs."""
-_COUNTED = ("epochs", "shuffle", "seed", "shard_records", "reader", "set_aside", "purpose")
+_COUNTED = ("epochs", "shuffle", "seed", "shard_records", "reader", "set_aside", "purpose", "in_turn")
 
 
 def check(declared: pb.Dataset) -> str:

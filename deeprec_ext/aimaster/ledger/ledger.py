@@ -64,6 +64,7 @@ class Ledger:
         self._numbers = self._tables.numbers()
         self._datasets = self._tables.load(self._numbers, job.settings.shard_failures_max)
         self._declared_by: dict[str, set[str]] = {}  # dataset -> names of roles, of this AIMaster's time
+        self._told_of_content: set[str] = set()  # datasets of which processes have different records
         self._unused: dict[str, Position] = {}  # restored, of datasets that nobody has declared yet
         if unused := job.store.blob(UNUSED_KEY):
             self._unused = positions.unpack(unused)
@@ -150,6 +151,7 @@ class Ledger:
             if self._job.spec.resume and dataset.lengthen(declared):
                 self._tables.redeclare(dataset)
                 self._job.event("dataset", member.name, dataset=dataset.name, epochs=declared.epochs)
+            self._compare_content(member, dataset, declared)
             return dataset, differences(dataset.declaration, declared)
         if request.dataset != declared.name:
             return None, f"the request is for dataset {request.dataset!r}, but declares {declared.name!r}"
@@ -170,6 +172,39 @@ class Ledger:
             self._warn(dataset.name, dataset.start_at(start))
             self._save_unused()
         return dataset, ""
+
+    def _compare_content(self, member: Member, dataset: Dataset, declared: pb.Dataset) -> None:
+        """Once a dataset: each process reads the records that it leases in its own copy of them."""
+        if declared.content == dataset.declaration.content or dataset.name in self._told_of_content:
+            return
+        self._told_of_content.add(dataset.name)
+        text = (
+            f"dataset {dataset.name!r}: {member.name} has other records than the process that declared it. Each number is "
+            "trained once an epoch, by one process, as it stands there: load the same records in the same order everywhere "
+            "(seed what is random, and do not divide them by worker), or give fit a tf.data.Dataset of each process's own"
+        )
+        self._job.event("warning", member.name, text=text)
+
+    def end_of_epoch(self, member: Member, request: pb.EpochRequest) -> pb.EpochReply:
+        """Of a dataset that is read in turn. What the chief says an epoch came to is in the store when this returns."""
+        dataset = self._datasets.get(request.dataset)
+        if dataset is None:
+            return pb.EpochReply()
+        chief = member.role == pb.CHIEF
+        if request.came_to and not chief:
+            self._job.suspects.note(member, "it says what an epoch came to, which is the chief's to say")
+        before, now = len(dataset.ends.came_to), self._job.clock.monotonic()
+        reply = dataset.end_of_epoch(member.incarnation, request, chief, now)
+        if dataset.ends.late:
+            names = [one.name for one in self._job.members if one.incarnation in dataset.ends.late]
+            text = f"dataset {dataset.name!r}: epoch {request.epoch} ends without the figures of {', '.join(sorted(names))}"
+            self._job.event("warning", member.name, text=text)
+            dataset.ends.late.clear()
+        if len(dataset.ends.came_to) != before:
+            self._job.event("epoch_ended", member.name, dataset=dataset.name, number=len(dataset.ends.came_to) - 1)
+            self._job.replicate_soon()
+            self._flush_now()
+        return reply
 
     def distrust(self, name: str) -> None:
         """This role has said what cannot be true: a dataset that it alone has declared, and that nobody trains, goes."""

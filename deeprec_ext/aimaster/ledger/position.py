@@ -48,7 +48,7 @@ def fingerprint(declaration: pb.Dataset) -> str:
     """Another one: other shards, or another order of them. How many epochs there are to be does not matter."""
     order = pb.Dataset()
     order.CopyFrom(declaration)
-    for field in ("name", "epochs", "set_aside", "purpose"):
+    for field in ("name", "epochs", "set_aside", "purpose", "in_turn", "content"):
         order.ClearField(field)
     return hashlib.sha256(order.SerializeToString(deterministic=True)).hexdigest()[:16]
 

@@ -50,11 +50,13 @@ class DatasetReplica:
     aside: tuple[int, ...] = ()
     replayed: Mapping[str, int] = field(default_factory=dict)
     told_end: bool = False
+    came_to: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         return {
             "position": positions.plain(self.position), "trained": self.trained, "counters": asdict(self.counters),
             "aside": self.aside, "replayed": dict(self.replayed), "told_end": self.told_end,
+            "came_to": self.came_to,
         }  # fmt: skip
 
     @staticmethod
@@ -62,13 +64,17 @@ class DatasetReplica:
         counters = built(Counters, values["counters"], newer=True)
         position, trained = positions.from_plain(values["position"]), int(values["trained"])
         aside, replayed = tuple(values["aside"]), dict(values["replayed"])
-        return DatasetReplica(position, trained, counters, aside, replayed, bool(values["told_end"]))
+        came_to = tuple(str(one) for one in values.get("came_to", ()))
+        return DatasetReplica(position, trained, counters, aside, replayed, bool(values["told_end"]), came_to)
 
 
 def replica_of(dataset: Dataset) -> DatasetReplica:
     aside = tuple(sorted(dataset.visits.aside))
     counters, replayed = replace(dataset.counters), dict(dataset.replayed)
-    return DatasetReplica(dataset.position(), dataset.visits.trained, counters, aside, replayed, dataset.told_end)
+    came_to = tuple(dataset.ends.came_to)
+    return DatasetReplica(
+        dataset.position(), dataset.visits.trained, counters, aside, replayed, dataset.told_end, came_to
+    )
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,7 @@ def rebuild(dataset: Dataset, memory: DatasetSources) -> bool:
     rewinds = max([replica.counters.rewinds if replica else 0, *(known.rewinds for known in memory.told.values())])
     if replica is not None:
         dataset.counters, dataset.told_end = replace(replica.counters), replica.told_end
+        dataset.ends.came_to = list(replica.came_to)
         dataset.visits.aside, dataset.replayed = set(replica.aside), dict(replica.replayed)
         if replica.counters.rewinds < rewinds or replica.position.fingerprint != dataset.fingerprint:
             replica = None  # from before the last rewind: it says nothing about what was trained since

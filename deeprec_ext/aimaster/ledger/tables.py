@@ -74,7 +74,7 @@ class Tables:
         values = {
             "counters": dataclasses.asdict(dataset.counters), "failures": dataset.failures, "error": dataset.error,
             "complete": visits.complete, "complete_aside": visits.complete_aside, "aside": sorted(visits.aside),
-            "told_end": dataset.told_end,
+            "told_end": dataset.told_end, "came_to": dataset.ends.came_to,
         }  # fmt: skip
         pending = b"" if dataset.pending is None else positions.pack({dataset.name: dataset.pending})
         text = json.dumps(values, separators=(",", ":"))
@@ -179,6 +179,7 @@ class Tables:
         dataset.counters = built(Counters, values["counters"], newer=True)
         dataset.failures, dataset.error = dict(values["failures"]), values["error"]
         dataset.told_end = values["told_end"]
+        dataset.ends.came_to = [str(one) for one in values.get("came_to", ())]
         visits.aside = set(values["aside"])
         visits.restore(values["complete"], values["complete_aside"], epochs.values())
         visits.restore_scans(scans)

@@ -79,6 +79,7 @@ class Visits:
     def __init__(self, declaration: pb.Dataset, table: ShardTable, numbers: Numbers) -> None:
         self.table = table
         self._shuffle, self._seed = declaration.shuffle, declaration.seed
+        self._in_turn = declaration.in_turn
         self.epochs_wanted = declaration.epochs  # 0: without end
         self._numbers = numbers
         self.complete = 0  # epochs from the first on of which nothing is left
@@ -127,6 +128,8 @@ class Visits:
         number = max(self.epochs)
         if number == SCAN:
             return self.complete if not self._over(self.complete) else self.complete - 1
+        if self._in_turn:  # until all of it is trained, and it is no epoch that has begun any more
+            return number
         if self.table.complete and self.epochs[number].cursor >= self.table.count and not self._over(number + 1):
             return number + 1
         return number
@@ -148,11 +151,16 @@ class Visits:
         return not self.table.complete
 
     def todo(self) -> int | None:
-        """Visits that can be leased now or later and are in nobody's hands; None: without end."""
+        """Visits that can be leased now or later and are in nobody's hands; None: without end.
+
+        Where epochs are read in turn: of the one that is under way.
+        """
         if self.epochs_wanted == 0 and not self.ended:
             return None
         begun = [epoch for number, epoch in self.epochs.items() if number != SCAN]
         untouched = self.epochs_wanted - self.complete - len(begun)
+        if self._in_turn:
+            untouched = 0 if begun else min(1, untouched)
         return len(self._returned) + sum(self.table.count - e.cursor for e in begun) + untouched * self.table.count
 
     def available(self) -> bool:

@@ -186,4 +186,6 @@ class _Collector(rpc.AgentsServicer, rpc.AdminServicer):
         await context.abort(grpc.StatusCode.UNAVAILABLE, "the AIMaster rebuilds its store; come again")
         raise AssertionError("abort raises")
 
-    Stream = Missing = Declare = Position = Scale = Hold = Decisions = Graph = Series = Finish = Events = _not_now
+    Stream = Missing = Declare = Position = Epoch = Scale = Hold = Decisions = Graph = Series = Finish = Events = (
+        _not_now
+    )

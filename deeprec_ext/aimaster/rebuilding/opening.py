@@ -130,7 +130,7 @@ class _Later(rpc.AdminServicer, rpc.AgentsServicer):
         raise AssertionError("abort raises")
 
     Scale = Graph = Finish = Hold = Decisions = Series = Events = _not_yet
-    Register = Stream = Missing = Declare = Position = _not_yet
+    Register = Stream = Missing = Declare = Position = Epoch = _not_yet
 
 
 def quarantine_what_went_back(path: Path) -> None:

@@ -23,6 +23,7 @@ METHODS: dict[str, frozenset[str]] = {
     "/deeprec_ext.v1.Agents/Missing": frozenset({"trainer"}),
     "/deeprec_ext.v1.Agents/Declare": frozenset({"trainer"}),
     "/deeprec_ext.v1.Agents/Position": frozenset({"trainer"}),
+    "/deeprec_ext.v1.Agents/Epoch": frozenset({"trainer"}),
     "/deeprec_ext.v1.Admin/Status": _ADMIN,
     "/deeprec_ext.v1.Admin/Scale": _ADMIN,
     "/deeprec_ext.v1.Admin/Series": _ADMIN,

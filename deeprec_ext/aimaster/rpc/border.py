@@ -35,7 +35,7 @@ it was."""
 Failed = Callable[[str, BaseException], None]
 """Called with the method and the error of its handler."""
 
-SPEAKING = (pb.RegisterRequest, pb.MissingRequest, pb.DeclareRequest)
+SPEAKING = (pb.RegisterRequest, pb.MissingRequest, pb.DeclareRequest, pb.EpochRequest)
 """Requests with the incarnation of who makes them."""
 
 

@@ -100,6 +100,12 @@ class AgentsService(rpc.AgentsServicer):
     async def Position(self, request: pb.PositionRequest, context: grpc.aio.ServicerContext) -> pb.PositionReply:
         return pb.PositionReply(ledger=self._job.ledger.position())
 
+    async def Epoch(self, request: pb.EpochRequest, context: grpc.aio.ServicerContext) -> pb.EpochReply:
+        if (member := self._job.members.by_incarnation(request.incarnation)) is None:
+            return pb.EpochReply()
+        await self._compare(member, context)
+        return self._job.ledger.end_of_epoch(member, request)
+
     async def _hello(self, context: grpc.aio.ServicerContext) -> Member:
         try:
             first = await asyncio.wait_for(context.read(), HELLO_SECONDS)
@@ -153,7 +159,7 @@ def agents_handlers(service: AgentsService) -> grpc.GenericRpcHandler:
     """The handlers of `Agents`; as the generated ones, but they also send what is serialised already."""
     unary: tuple[tuple[Callable[..., Any], type[Message]], ...] = (
         (service.Register, pb.RegisterRequest), (service.Missing, pb.MissingRequest), (service.Declare, pb.DeclareRequest),
-        (service.Position, pb.PositionRequest),
+        (service.Position, pb.PositionRequest), (service.Epoch, pb.EpochRequest),
     )  # fmt: skip
     handlers: dict[str, Callable[..., object]] = {
         method.__name__: grpc.unary_unary_rpc_method_handler(method, request.FromString, serialize)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeprec_ext.data.readers.base import Scan, Shard
+from deeprec_ext.data.readers.base import Columns, Scan, Shard
 
 
 class IndexReader:
@@ -16,5 +16,5 @@ class IndexReader:
     def scan(self, path: str, shard_records: int) -> Scan:
         raise AssertionError("a range needs no scan: its records are known")
 
-    def read(self, shard: Shard) -> np.ndarray:
+    def read(self, shard: Shard) -> Columns:
         return np.arange(shard.first, shard.first + shard.records, dtype=np.int64)

@@ -15,6 +15,7 @@ import numpy as np
 
 from deeprec_ext.elastic.agent.agent import Agent
 from deeprec_ext.elastic.agent.waiting import Waiting
+from deeprec_ext.errors import UnreachableError
 from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -23,6 +24,10 @@ log = logging.getLogger("deeprec_ext")
 
 POSITION_LIMIT_SECONDS = 5.0
 """How long a checkpoint waits for the ledger's position; without an answer it gets the last one known."""
+
+
+EPOCH_LIMIT_SECONDS = 10.0
+"""How long the AIMaster may take to say what it knows of an epoch's end; it is asked again."""
 
 
 class Ticket(Protocol):
@@ -117,6 +122,9 @@ class Inputs:
         self._lock = threading.Lock()
         self._sources: dict[str, Source] = {}
         self._incarnation = 0
+        self._channel: grpc.Channel | None = None  # while epochs end, for one question after the other
+        self.instead: dict[str, Source] = {}
+        """By name of a dataset of the script: what its iterators read at present, as `fit` reads it in turn."""
         self.lease_ahead_seconds = Settings.lease_ahead_seconds
         self.bad_records = Settings.bad_records
         self._position = b""  # the last known
@@ -172,6 +180,7 @@ class Inputs:
             source.receive(reply)
 
     def finish(self) -> None:
+        self._close_channel()
         with self._lock:
             sources = list(self._sources.values())
         for source in sources:
@@ -205,3 +214,23 @@ class Inputs:
         """What `ModelLive` must say about the ledger; nothing when the chief attached to a live model."""
         told, self._restored = self._restored, pb.ModelLive()
         return told
+
+    # -- the ends of epochs
+
+    def end_of_epoch(self, request: pb.EpochRequest) -> pb.EpochReply | None:
+        """What the job knows of an epoch's end; None: the AIMaster does not answer now. For one thread."""
+        request.incarnation = self._agent.identity.incarnation
+        try:
+            if self._channel is None:
+                self._channel = self._agent.channel()
+            reply: pb.EpochReply = rpc.AgentsStub(self._channel).Epoch(request, timeout=EPOCH_LIMIT_SECONDS)
+        except (grpc.RpcError, UnreachableError) as error:
+            log.debug("the AIMaster was not asked about the end of an epoch: %s", error)
+            self._close_channel()
+            return None
+        return reply
+
+    def _close_channel(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()

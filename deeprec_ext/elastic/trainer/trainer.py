@@ -87,6 +87,7 @@ class Trainer:
         self.had_session = False
         self.asked_to_train = False  # Estimator may find that all steps are done and open no session
         self.has_evaluator = False
+        self.runs_repeated = 0  # since a PS was lost under them, or their view changed
         self.refusal: str | None = None
         self.last_step: Callable[[], int] = lambda: 0
         self.step_tensors: tuple[str, ...] = ()
@@ -169,7 +170,9 @@ class Trainer:
             self.agent.send(pb.AgentMessage(trouble=trouble))
         with self.gate.waiting, causes.during(LOST_PS):
             another = self._cluster.wait_other(failed, lost)
-            return another or (not lost and await_order(error, failed, self.agent, self._cluster))
+            again = another or (not lost and await_order(error, failed, self.agent, self._cluster))
+        self.runs_repeated += lost and again  # of others a part may have been done, of those that find nothing none
+        return again
 
     def wait_generation(self, generation: int, timeout_seconds: float) -> bool:
         """Whether, within the time, the model has begun anew since this generation."""

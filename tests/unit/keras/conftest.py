@@ -11,7 +11,7 @@ import tensorflow as tf
 from deeprec_ext.keras import entry
 from deeprec_ext.tf_private import keras_classes
 from tests.unit.elastic.cluster import FakeHost, LocalCluster
-from tests.unit.keras import models
+from tests.unit.keras import job, models
 
 Model = tf.keras.Model
 
@@ -51,11 +51,8 @@ def elastic(host, reported):
 
     def install(chief=True):
         doors.append(models.door_of(host, chief=chief))
-        trainer = SimpleNamespace(
-            chief=chief, refused=host.refusals.append, clock=SimpleNamespace(global_step=0),
-            report_metrics=lambda metrics, step: reported.append(metrics),
-        )  # fmt: skip
-        entry.patch(SimpleNamespace(Model=Model), doors[-1], trainer)
+        doors[-1].trainer = job.trainer(host, reported, chief)
+        entry.patch(SimpleNamespace(Model=Model), doors[-1], doors[-1].trainer)
         return doors[-1]
 
     yield install

@@ -1,0 +1,308 @@
+"""The epochs of one `fit` whose records are leased from the data ledger: the same for all processes of the job.
+
+Each process asks for one batch after the other. An epoch has ended for it when all its records are trained, by whomever; then
+it tells what it has seen of it, and learns what the epoch came to for the job (`figures`), from the chief, through the AIMaster
+(`deeprec_ext/aimaster/ledger/ends.py`). Why through the AIMaster: it alone knows when the records are done and who still
+trains, and it outlives every PS. Who comes late, or again, goes through the epochs that are over without a batch, with what
+they came to: its callbacks end up where those of the others are.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from deeprec_ext.data.feeder import Feeder, Ticket
+from deeprec_ext.elastic.agent.causes import INPUT, causes
+from deeprec_ext.errors import DeepRecError, UsageError
+from deeprec_ext.keras.leased import figures
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger("deeprec_ext")
+
+LOOK_SECONDS = 0.2
+"""While it waits for a batch, a process looks so often whether it should wait no longer."""
+
+ASK_SECONDS = (0.02, 0.5)
+"""It asks what an epoch came to so often: at first, and after a while."""
+
+PUBLISH_SECONDS = 120.0
+"""So long the chief tries to tell what an epoch came to, if no AIMaster answers; then with the next epoch."""
+
+TELL_SECONDS = 30.0
+"""And it says so often what it waits for."""
+
+RETOLD = 20
+"""Of the last epochs the chief says each time what they came to: an AIMaster that has lost its store may not know it."""
+
+STEPS_MAX = 1 << 40
+"""For Keras, which need not know where an epoch ends: more steps than any has."""
+
+
+class Home(Protocol):
+    """What is wanted of the trainer of this process."""
+
+    chief: bool
+    leaving: threading.Event
+    runs_repeated: int
+    """Of all sessions: runs that were made again, since nobody knows what of them was done."""
+    generation: int
+    inputs: Any
+    asked_to_train: bool
+    """The script has called `fit`, though others may have left nothing to train."""
+
+
+class EpochOver(int):
+    """Truth that makes Keras leave its loop over the batches of an epoch, and nothing else."""
+
+
+OVER = EpochOver(1)
+
+
+class Epochs:
+    """Of one call of `fit`. For `stepping`, it is the iterator of the batches.
+
+    Args:
+      home: of this process.
+      source: the ledger's, whose dataset is read in turn.
+      make: an iterator of its batches, from the first that is not trained on.
+      spec: of them.
+      first: number of the first epoch, as Keras counts them.
+      passes: how often an epoch reads the records.
+      recover: makes the session anew, if the model was lost meanwhile.
+      changed: values that were read of the model are old: others have trained.
+    """
+
+    def __init__(
+        self, home: Home, source: Feeder, make: Callable[[], Iterator[Any]], spec: Any, first: int = 0, passes: int = 1,
+        recover: Callable[[], None] = lambda: None, changed: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.element_spec = spec
+        self.within_batch = False  # Keras's loop of `fit` asks for a batch, and no train_on_batch of a callback
+        self.stepped = False  # and there was one
+        self.replayed = False  # this process goes through an epoch that the others have had before
+        self.over = False
+        """Of this epoch nothing is left for this process."""
+        self._home, self._source, self._make, self._recover, self._changed = home, source, make, recover, changed
+        self._first, self._passes = first, passes
+        self._epoch = 0  # from 0
+        self._came_to: list[Mapping[str, Any]] = []
+        self._batches: Iterator[Any] | None = None
+        self._ticket: Ticket | None = None
+        self._claimed = False
+        self._generation = home.generation
+        self._records = self._last_records = 0
+        self._logs: Any = None  # of the last step
+        self._own = b""  # what this process has seen of the epoch
+        self._catching_up = True
+
+    # -- for the callbacks
+
+    def begin(self, epoch: int) -> None:
+        self._epoch = epoch - self._first
+        self._records, self._logs, self.over = 0, None, False
+        if self._catching_up and self._epoch >= len(self._came_to):
+            self._ask(pb.EpochRequest(epoch=self._epoch))
+            self._catching_up = self._epoch < len(self._came_to)
+        self.over = self.replayed = self.past
+
+    @property
+    def past(self) -> bool:
+        """Whether the others have gone through this epoch before."""
+        return self._epoch < len(self._came_to)
+
+    def finish(self, model: Any, logs: dict[str, Any]) -> bool:
+        """The epoch ends: its figures here become those of the job. Returns whether all stop now, as the chief says."""
+        if not self.past and not self.over:  # a callback has stopped this process within the epoch
+            return False
+        if not self.past:
+            self._agree(model, logs)
+        if self.past:
+            words = self._came_to[self._epoch]
+            logs.clear()
+            logs.update(words["logs"])
+            return bool(words["stop"])
+        return False
+
+    def tell(self, logs: Mapping[str, Any], stop: bool) -> None:
+        """The chief's callbacks have seen the figures of the epoch: whoever waits for them may."""
+        if self.past or not self._home.chief:
+            return
+        self._came_to.append({"logs": figures.numbers(logs), "stop": stop})
+        deadline = time.monotonic() + PUBLISH_SECONDS
+        wait, longest = ASK_SECONDS
+        while not self._home.leaving.is_set():
+            reply = self._send(pb.EpochRequest(epoch=self._epoch))
+            if reply is not None and reply.known >= len(self._came_to):
+                return
+            if time.monotonic() > deadline:
+                log.warning("the AIMaster could not be told what epoch %d came to", self._first + self._epoch)
+                return
+            time.sleep(wait)
+            wait = min(longest, 2 * wait)
+
+    def close(self) -> None:
+        """`fit` ends here, also with an error: what is leased and not trained is for the others."""
+        self.over = True
+        self._drop_ticket()
+        self._batches = None
+        if self._claimed:
+            self._source.finish()
+            self._source.release()
+            self._source.close()
+            self._claimed = False
+            self._send(pb.EpochRequest(epoch=self._epoch, leaves=True))
+
+    # -- for the steps
+
+    def ready(self) -> bool:
+        """Waits for the next batch. False: there is none any more in this epoch, or this process leaves the job."""
+        if self.over or self._ticket is not None:
+            return not self.over
+        if not self._claimed:
+            self._claimed = True
+            self._source.claim()
+        told = time.monotonic()
+        while not self._ended:
+            if self._home.leaving.is_set():
+                break
+            self._look()
+            with self._home.inputs.waiting, causes.during(INPUT):
+                ticket = self._begin()
+            if ticket is not None and not self._ended:
+                self._ticket = ticket
+                return True
+            if ticket is not None:
+                self._source.withdraw(ticket)
+            if time.monotonic() - told > TELL_SECONDS:
+                told = time.monotonic()
+                log.info("epoch %d: waiting for data; %s", self._first + self._epoch, self._source.waits_for())
+        self.over = True
+        return False
+
+    def __next__(self) -> Any:
+        """The batch that `ready` has found. Raises StopIteration when the ledger has taken it back, and there is no other."""
+        while self.ready():
+            assert self._ticket is not None
+            if self._batches is None or self._source.restart_needed:
+                self._drop_ticket()
+                self._source.renew()
+                self._batches = self._make()
+                continue
+            try:
+                batch = next(self._batches)
+            except (StopIteration, tf.errors.OutOfRangeError):
+                batch = None
+            if batch is not None and self._source.valid(self._ticket):
+                self._last_records = _records(batch)
+                return batch
+            self._drop_ticket()
+            self._batches = None
+        raise StopIteration
+
+    def _drop_ticket(self) -> None:
+        if self._ticket is not None:
+            self._source.withdraw(self._ticket)
+            self._ticket = None
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Around the run that trains the batch: it is trained when it has ended well."""
+        ticket, self._ticket = self._ticket, None
+        assert ticket is not None
+        self.stepped = True
+        before = self._home.runs_repeated
+        try:
+            yield
+        except BaseException:
+            self._source.withdraw(ticket)
+            raise
+        again = self._home.runs_repeated - before + (not self._source.valid(ticket))
+        if again:
+            self._source.repeated(again * self._last_records)
+        self._source.trained(ticket)
+        self._records += self._last_records
+
+    def results(self, model: Any, outputs: Any) -> Any:
+        """What Keras gets of its step, which may have been none: then it leaves the epoch."""
+        if outputs is not None:
+            self._logs = outputs
+        logs = self._logs if self._logs is not None else {}
+        if self.over:
+            self._changed()
+            model.stop_training = True if self._home.leaving.is_set() else OVER
+            if not self.past:  # now: a validation begins with other metrics
+                self._own = figures.seen(model, self._records, logs if isinstance(logs, Mapping) else {})
+        return logs
+
+    # -- inside
+
+    @property
+    def _ended(self) -> bool:
+        done = self._source.complete >= self._passes * (self._epoch + 1)
+        return done or self._source.ended
+
+    def _begin(self) -> Ticket | None:
+        try:
+            return self._source.begin(1, LOOK_SECONDS)
+        except DeepRecError as error:
+            if "was declared with" in str(error) or "is now" in str(error):
+                raise UsageError(
+                    f"{error}. All processes of a job run the whole script, and fit divides the rows of its arrays among "
+                    "them: load the same arrays everywhere, or give fit a tf.data.Dataset of each process's own"
+                ) from error
+            raise
+
+    def _look(self) -> None:
+        """While nobody trains, nobody would notice that the model is lost, nor restore it."""
+        if self._home.generation != self._generation:
+            self._generation = self._home.generation
+            self._recover()
+
+    def _agree(self, model: Any, logs: dict[str, Any]) -> None:
+        """Until it is known what the epoch came to; in the chief, until all have said what they saw: then `logs` is that."""
+        told, (wait, longest) = time.monotonic(), ASK_SECONDS
+        while not self._home.leaving.is_set():
+            self._look()
+            reply = self._ask(pb.EpochRequest(epoch=self._epoch, seen=self._own))
+            if self.past:
+                return
+            if self._home.chief and reply is not None and reply.whole:
+                trained = figures.of_job(model, list(reply.seen))
+                given = {**trained, **{name: value for name, value in logs.items() if name not in trained}}
+                logs.clear()
+                logs.update(given)
+                return
+            if time.monotonic() - told > TELL_SECONDS:
+                told = time.monotonic()
+                whom = "what others have seen of it" if self._home.chief else "what the chief makes of it"
+                log.info("epoch %d has ended here; waiting for %s", self._first + self._epoch, whom)
+            time.sleep(wait)
+            wait = min(longest, 1.5 * wait)
+
+    def _ask(self, request: pb.EpochRequest) -> pb.EpochReply | None:
+        reply = self._send(request)
+        if reply is not None:
+            self._came_to += [json.loads(words) for words in reply.came_to]
+        return reply
+
+    def _send(self, request: pb.EpochRequest) -> pb.EpochReply | None:
+        """None: no AIMaster answers now."""
+        request.dataset, request.known = self._source.name, len(self._came_to)
+        if self._home.chief and self._came_to:
+            request.first = max(0, len(self._came_to) - RETOLD)
+            request.came_to.extend(json.dumps(one) for one in self._came_to[request.first :])
+        reply: pb.EpochReply | None = self._home.inputs.end_of_epoch(request)
+        return reply
+
+
+def _records(batch: Any) -> int:
+    sized = [one for one in tf.nest.flatten(batch) if len(getattr(one, "shape", ()))]
+    return int(sized[0].shape[0]) if sized else 0

@@ -1,0 +1,105 @@
+"""Which callbacks run where, and what they see, in a `fit` whose records are leased.
+
+The chief runs all of them, and the validation. Those of Keras that write files run in no other process. Everybody else's, those
+of the script among them, run in every process: for each batch with what this process has seen, at the end of an epoch with the
+figures of the job, validation included. So EarlyStopping and ReduceLROnPlateau come to the same everywhere; where a callback of
+the chief stops the training, all stop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import tensorflow as tf
+
+from deeprec_ext.keras.leased.epochs import EpochOver, Epochs
+from deeprec_ext.units import few
+
+log = logging.getLogger("deeprec_ext")
+
+WRITERS = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore")
+"""Callbacks that write files: the chief's do, others' would write over them."""
+
+
+def of_a_worker(callbacks: Any) -> Any:
+    """Without those that write files; a CallbackList is the script's own affair."""
+    return _without(callbacks, WRITERS, "the chief's alone, it writes files")
+
+
+def in_the_job(callbacks: Any) -> Any:
+    """Without BackupAndRestore, which takes back to its own epoch a process that begins again, and no other."""
+    why = "left out: a process that begins again goes on where the job is, and `run --resume` with a job that has ended"
+    return _without(callbacks, ("BackupAndRestore",), why)
+
+
+def _without(callbacks: Any, names: Sequence[str], why: str) -> Any:
+    if callbacks is None or isinstance(callbacks, tf.keras.callbacks.CallbackList):
+        return callbacks
+    callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+    left_out = sorted({type(one).__name__ for one in callbacks if is_one_of(one, names)})
+    if left_out:
+        log.info("%s: %s", few(left_out, 4), why)
+    return [one for one in callbacks if not is_one_of(one, names)]
+
+
+def is_one_of(callback: Any, names: Sequence[str]) -> bool:
+    """Whether it is a callback of Keras with one of these names, or one made of it."""
+    return any(
+        kind.__name__ in names and kind.__module__.startswith(("keras", "tf_keras")) for kind in type(callback).__mro__
+    )
+
+
+def job_callbacks(epochs: Epochs, callbacks: Any, model: Any, progress: bool, params: Mapping[str, Any]) -> Any:
+    """What Keras's loop calls instead of its own CallbackList: it passes everything on, and puts the job's epochs into the
+    place of this process's.
+
+    Args:
+      epochs: of this `fit`.
+      callbacks: of the script, as far as they run here; of a CallbackList, its own.
+      progress: whether Keras shows its progress bar.
+      params: what callbacks are told of the training: epochs, steps, verbose.
+    """
+    if isinstance(callbacks, tf.keras.callbacks.CallbackList):
+        params = {**params, **(callbacks.params or {})}
+        return _kind()(epochs, list(callbacks.callbacks), model=model, **params)
+    return _kind()(epochs, callbacks, add_history=True, add_progbar=progress, model=model, **params)
+
+
+@lru_cache(maxsize=1)
+def _kind() -> Any:
+    """Made when it is wanted: this module is imported while Keras is."""
+
+    class JobCallbacks(tf.keras.callbacks.CallbackList):  # type: ignore[misc]
+        def __init__(self, job: Epochs, callbacks: Any, model: Any, **words: Any) -> None:
+            self._epochs, self._fitted = job, model
+            super().__init__(callbacks, model=model, **words)
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self._epochs.begin(epoch)
+            super().on_epoch_begin(epoch, logs)
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            self._epochs.within_batch, self._epochs.stepped = True, False
+            if self._epochs.ready():  # else there is no batch, of which nobody shall hear
+                super().on_train_batch_begin(batch, logs)
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self._epochs.within_batch = False
+            if self._epochs.stepped:
+                super().on_train_batch_end(batch, logs)
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            logs = {} if logs is None else logs
+            stop = self._epochs.finish(self._fitted, logs)
+            if isinstance(self._fitted.stop_training, EpochOver):
+                self._fitted.stop_training = False
+            super().on_epoch_end(epoch, logs)
+            self._epochs.tell(logs, bool(self._fitted.stop_training))
+            if stop:
+                self._fitted.stop_training = True
+            self._epochs.replayed = False
+
+    return JobCallbacks

@@ -1,0 +1,146 @@
+"""`fit` of a job: every row is trained once an epoch, whoever comes, goes or dies, and all see the same epochs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.behaviour.jobs import SCRIPTS, RealJob
+from tests.behaviour.scripts.fitted import HURRY
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = ("python", str(SCRIPTS / "fitted.py"))
+ROWS = 20_000
+MEAN = (ROWS - 1) / 2
+"""Of the numbers of all rows, which the metric `number` averages."""
+
+
+def trained(job: RealJob) -> int:
+    status = job.status()
+    return status.data[0].trained if status is not None and status.data else 0
+
+
+def finish(job: RealJob) -> None:
+    (job.directory / HURRY).touch()
+    assert job.end(240) == 0, job.tails()
+
+
+def times(job: RealJob) -> np.ndarray:
+    """How often each row was trained, as the chief has it after `fit`."""
+    [found] = job.directory.glob("times-chief-*.npy")
+    return np.rint(np.load(found)).astype(int)
+
+
+def epochs(job: RealJob) -> list[list[dict]]:
+    """By process, what its callback was told at the end of each epoch."""
+    files = sorted(job.directory.glob("epochs-*.jsonl"))
+    return [[json.loads(line) for line in path.read_text().splitlines()] for path in files]
+
+
+@pytest.mark.smoke
+@pytest.mark.timeout(400)
+def test_rows_of_arrays_are_trained_once_an_epoch_though_a_worker_and_a_ps_are_killed(begin):
+    job = begin(
+        "--ps", "2", "--workers", "2", "--setting", "peer_backup_seconds=0.5",
+        command=(*SCRIPT, "--rows", str(ROWS), "--epochs", "3", "--sleep", "0.01"),
+    )  # fmt: skip
+    job.until(lambda: trained(job) >= 3000, "3000 rows")
+    job.kill("worker-0")
+    job.until(lambda: trained(job) >= ROWS + 3000, "an epoch and 3000 rows")
+    job.kill("ps-1")
+    job.until(lambda: trained(job) >= ROWS + 8000, "5000 rows more")
+    finish(job)
+    report, counted = job.summary()["data"], times(job)
+    assert report["records"] == report["trained"] == 3 * ROWS and report["lost"] == 0, report
+    assert np.maximum(0, 3 - counted).sum() <= report["stale"], report
+    assert np.maximum(0, counted - 3).sum() <= report["repeated"], report
+    told = [each for each in epochs(job) if len(each) == 3]
+    assert len(told) == 3, "chief, the worker that lived, and the one in place of the killed"
+    check_all_hear_the_same(told)
+
+
+@pytest.mark.timeout(300)
+def test_figures_are_of_the_job_and_the_chief_alone_validates_and_writes(begin):
+    command = (*SCRIPT, "--rows", str(ROWS), "--epochs", "2", "--sleep", "0.002")
+    job = begin("--ps", "1", "--workers", "1", command=command)
+    assert job.end(240) == 0, job.tails()
+    assert job.summary()["data"]["repeated"] == 0 and (times(job) == 2).all()
+    told = epochs(job)
+    assert len(told) == 2 and all(sum(one["batches"] for one in each) > 0 for each in told), told
+    check_all_hear_the_same(told)
+    for said in told[0]:
+        assert said["logs"]["records"] == ROWS and said["logs"]["number"] == pytest.approx(MEAN, rel=1e-3)
+        assert said["logs"]["val_number"] == 4.5
+    [log] = job.directory.glob("log.csv")
+    rows = log.read_text().splitlines()
+    assert len(rows) == 3 and rows[0].split(",")[0] == "epoch"
+    assert len(list(job.directory.glob("epoch-*.h5"))) == 2
+
+
+@pytest.mark.timeout(300)
+def test_all_stop_where_early_stopping_of_the_chief_does_also_who_came_late(begin):
+    command = (*SCRIPT, "--rows", "4000", "--epochs", "40", "--sleep", "0.02", "--patience", "3")
+    job = begin("--ps", "1", "--workers", "1", "--max-workers", "3", command=command)
+    job.until(lambda: trained(job) >= 4500, "an epoch")
+    assert job.scale(workers=2).outcome == "committed"
+    finish(job)
+    told = epochs(job)
+    assert len(told) == 3
+    check_all_hear_the_same(told)
+    assert [len(each) for each in told] == [4, 4, 4], "the first epoch and three without a better one"
+
+
+@pytest.mark.timeout(300)
+def test_an_elastic_dataset_is_read_once_an_epoch_of_fit(begin):
+    command = (*SCRIPT, "--rows", str(ROWS), "--epochs", "2", "--sleep", "0.01", "--elastic-dataset")
+    job = begin("--ps", "1", "--workers", "2", command=command)
+    job.until(lambda: trained(job) >= 3000, "3000 rows")
+    job.kill("worker-1")
+    finish(job)
+    report, counted = job.summary()["data"], times(job)
+    assert report["records"] == report["trained"] == 2 * ROWS and report["lost"] == 0, report
+    assert counted.min() >= 2 and counted.sum() - 2 * ROWS <= report["repeated"], report
+
+
+@pytest.mark.timeout(300)
+def test_a_chief_that_is_killed_goes_on_where_the_job_is(begin):
+    command = (*SCRIPT, "--rows", "8000", "--epochs", "3", "--sleep", "0.02")
+    job = begin("--ps", "1", "--workers", "1", command=command)
+    job.until(lambda: trained(job) >= 9000, "an epoch")
+    first = next(job.directory.glob("epoch-1.weights.h5")).stat()
+    job.kill("chief-0")
+    finish(job)
+    report, counted = job.summary()["data"], times(job)
+    assert report["trained"] == 3 * 8000 and report["lost"] == 0 and counted.min() >= 3, report
+    assert next(job.directory.glob("epoch-1.weights.h5")).stat().st_mtime == first.st_mtime, "it is that of the epoch"
+    told = [each for each in epochs(job) if len(each) == 3]
+    assert len(told) == 2
+    check_all_hear_the_same(told)
+
+
+@pytest.mark.timeout(300)
+def test_a_callback_that_raises_on_one_worker_costs_that_process_alone(begin):
+    command = (*SCRIPT, "--rows", "8000", "--epochs", "2", "--sleep", "0.02", "--raises")
+    job = begin("--ps", "1", "--workers", "1", command=command)
+    job.until(lambda: "KeyError: 'of the script'" in job.log("worker-0"), "Keras's own words in the log")
+    finish(job)
+    report, counted = job.summary()["data"], times(job)
+    assert report["trained"] == 2 * 8000 and report["lost"] == 0 and counted.min() >= 2, report
+    assert counted.sum() - 2 * 8000 <= report["repeated"], report
+    assert job.summary()["roles"]["worker-0"]["restarted"] == 1
+
+
+@pytest.mark.timeout(300)
+def test_processes_with_other_rows_are_told(begin):
+    job = begin("--ps", "1", "--workers", "1", command=(*SCRIPT, "--rows", "4000", "--epochs", "2", "--reversed"))
+    assert job.end(240) == 0, job.tails()
+    [told] = [one["text"] for one in job.events("warning") if "has other records" in one["text"]]
+    assert "load the same records in the same order everywhere" in told
+
+
+def check_all_hear_the_same(told: list[list[dict]]) -> None:
+    for one in zip(*told):
+        assert len({json.dumps(said["logs"], sort_keys=True) for said in one}) == 1, "all hear the same of an epoch"

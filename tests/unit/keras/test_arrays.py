@@ -1,0 +1,211 @@
+"""Arrays given to `fit`: leased by row, and otherwise as in plain Keras."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deeprec_ext.keras.leased.arrays import rows_of
+from tests.unit.keras import models
+
+keras = tf.keras
+L = keras.layers
+
+
+def compiled(make=models.dense, optimizer="adam", **words):
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(3)
+    model = make()
+    model.compile(optimizer, "mse", **{"metrics": ["mae"], **words})
+    return model
+
+
+def trained(make=models.dense, rows=7 * models.BATCH + 5, words=None, **given):
+    """What a callback and the history saw, and the weights."""
+    model, losses = compiled(make, **(words or {})), models.Losses()
+    x, y = models.records(make, -(-rows // models.BATCH))
+    x = x[:rows] if isinstance(x, np.ndarray) else tuple(one[:rows] for one in x)
+    history = model.fit(x, y[:rows], callbacks=[losses], verbose=0, shuffle=False, **{"epochs": 2, **given})
+    return losses.seen, history.history, [one.tolist() for one in model.get_weights()]
+
+
+@pytest.mark.parametrize("make", [models.dense, models.wide_deep])
+def test_in_order_the_batches_are_those_of_plain_keras(elastic, make):
+    plain = trained(make)
+    elastic()
+    assert trained(make) == plain
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"validation_split": 0.25, "batch_size": 16},
+        {"sample_weight": np.linspace(0, 2, 7 * models.BATCH + 5)},
+        {"validation_data": models.records(models.dense, 2), "initial_epoch": 1, "epochs": 4, "validation_freq": 2},
+        {"validation_split": 0.5, "sample_weight": np.linspace(0, 2, 7 * models.BATCH + 5), "validation_batch_size": 10},
+    ],
+    ids=["split", "sample weights", "validation data", "split and weights"],
+)  # fmt: skip
+def test_arguments_mean_what_they_mean_to_keras(elastic, given):
+    plain = trained(**given)
+    elastic()
+    assert trained(**given) == plain
+
+
+def test_class_weights_are_those_of_plain_keras(elastic):
+    def train(labels, **words):
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([L.Dense(3)])
+        model.compile("adagrad", keras.losses.SparseCategoricalCrossentropy(True) if labels.ndim < 2 else "mse")
+        x, _ = models.records(models.dense, 3)
+        return model.fit(x, labels, class_weight={0: 0.5, 1: 2, 2: 7.0}, verbose=0, shuffle=False, **words).history
+
+    classes = np.arange(3 * models.BATCH) % 3
+    given = np.linspace(1, 2, len(classes)).astype("float32")
+    cases = [(classes, {}), (classes, {"sample_weight": given}), (np.eye(3, dtype="float32")[classes], {})]
+    plain = [train(labels, **words) for labels, words in cases]
+    elastic()
+    assert [train(labels, **words) for labels, words in cases] == plain
+
+
+@pytest.mark.parametrize("per_execution", [1, 4])
+def test_several_steps_per_execution(elastic, per_execution):
+    plain = trained(rows=8 * models.BATCH, words={"steps_per_execution": per_execution})
+    elastic()
+    assert trained(rows=8 * models.BATCH, words={"steps_per_execution": per_execution}) == plain
+
+
+class Counts(keras.Model):
+    """How often each row was trained: its place in a table grows by one each time."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.table = L.Embedding(rows, 1, embeddings_initializer="zeros")
+
+    def call(self, ids):
+        return self.table(ids)
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = -tf.reduce_sum(self(data, training=True))
+        self.optimizer.minimize(loss, self.trainable_variables, tape)
+        return {"loss": loss}
+
+
+def test_shuffled_each_row_is_trained_once_an_epoch_and_epochs_have_another_order(elastic):
+    elastic()
+    rows, orders = 1000, []
+
+    class Order(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            orders.append(dict(logs))
+
+    model = Counts(rows)
+    model.compile(keras.optimizers.SGD(1.0))
+    history = model.fit(np.arange(rows), epochs=3, batch_size=64, callbacks=[Order()], verbose=0)
+    assert (model.get_weights()[0] == 3).all()
+    assert int(model.optimizer.iterations) == 3 * -(-rows // 64)
+    assert history.epoch == [0, 1, 2] and len(orders) == 3
+
+
+def test_a_second_fit_trains_everything_again_and_so_does_one_after_an_error(elastic):
+    elastic()
+    model = Counts(200)
+    model.compile(keras.optimizers.SGD(1.0))
+
+    class Raises(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 1:
+                raise KeyError("of the script")
+
+    for _ in range(2):
+        model.fit(np.arange(200), verbose=0)
+    with pytest.raises(KeyError, match="of the script"):
+        model.fit(np.arange(200), callbacks=[Raises()], verbose=0)
+    assert model.get_weights()[0].sum() == 2 * 200 + 2 * 32
+    model.fit(np.arange(200), verbose=0)
+    assert model.get_weights()[0].min() == 3
+
+
+def test_two_models_in_turns(elastic):
+    """As a GAN has them."""
+
+    def train():
+        one, other = compiled(optimizer="adagrad"), models.batch_norm()
+        other.compile("sgd", "mse")
+        x, y = models.records(models.dense, 3)
+        found = []
+        for _ in range(3):
+            found.append(one.fit(x, y, verbose=0, shuffle=False).history)
+            found.append(other.fit(x, y, verbose=0, shuffle=False).history)
+            found.append(float(other.train_on_batch(x[:8], y[:8])))
+        return found
+
+    plain = train()
+    elastic()
+    assert train() == plain
+
+
+def test_a_callback_that_stops_within_an_epoch_ends_fit(elastic):
+    class Stops(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 2
+
+    def train():
+        model, losses = compiled(), models.Losses()
+        x, y = models.records(models.dense, 6)
+        model.fit(x, y, epochs=3, shuffle=False, callbacks=[Stops(), losses], verbose=0)
+        return losses.seen
+
+    plain = train()
+    elastic()
+    assert train() == plain and len(plain) == 3
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "match"),
+    [
+        (np.zeros((64, 20)), np.zeros((63, 1)), "Data cardinality is ambiguous"),
+        (np.zeros((64, 7)), np.zeros((64, 1)), "incompatible with the layer"),
+        (np.zeros((0, 20)), np.zeros((0, 1)), "non-empty|Expected input data"),
+    ],
+    ids=["lengths", "shape", "nothing"],
+)
+def test_what_plain_keras_says_of_wrong_arrays_is_said(elastic, x, y, match):
+    elastic()
+    with pytest.raises(ValueError, match=match):
+        compiled().fit(x, y, verbose=0)
+
+
+def test_a_split_that_leaves_nothing_is_refused_as_by_keras(elastic):
+    elastic()
+    with pytest.raises(ValueError, match="not sufficient to split"):
+        compiled().fit(np.zeros((1, 20)), np.zeros((1, 1)), validation_split=0.1, verbose=0)
+
+
+def test_labels_beyond_the_class_weights(elastic):
+    elastic()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
+        compiled().fit(np.zeros((64, 20)), np.full((64, 1), 3), class_weight={0: 1.0, 1: 1.0}, verbose=0)
+
+
+def test_which_inputs_are_rows():
+    x = np.zeros((4, 2), "float64")
+    assert rows_of(x, None, None).structure.dtype == np.float32
+    assert rows_of({"a": x, "b": [1, 2, 3, 4]}, x, None).count == 4
+    assert rows_of([x, x], None, None).spec[0][0].shape.as_list() == [None, 2]
+    assert rows_of(tf.constant(x), [1.0] * 4, None).structure[0].dtype == np.float64
+    for other in (iter([x]), tf.data.Dataset.range(3), object(), None, np.array([{}, {}])):
+        assert rows_of(other, None, None) is None
+    assert rows_of(x, x[:3], None) is None
+
+
+def test_the_content_of_rows_is_known_by_a_sample():
+    random = np.random.default_rng(1)
+    x, y = random.normal(size=(500, 3)), np.arange(500)
+    content = rows_of(x, y, None).content()
+    assert rows_of(x.copy(), y.copy(), None).content() == content
+    assert rows_of(x[::-1], y, None).content() != content
+    assert rows_of(x, y.astype("int32"), None).content() != content

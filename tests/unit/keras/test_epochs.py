@@ -1,0 +1,215 @@
+"""Epochs are the job's: their figures, who stops, and who comes late."""
+
+from __future__ import annotations
+
+import json
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deeprec_ext.aimaster.ledger.ends import Ends
+from deeprec_ext.data import elastic_dataset, streams
+from deeprec_ext.data.local import LocalLedger
+from deeprec_ext.errors import RefusedError, UsageError
+from deeprec_ext.keras.leased import figures
+from deeprec_ext.keras.leased.arrays import rows_of
+from tests.unit.keras import models
+
+keras = tf.keras
+L = keras.layers
+ROWS = 3 * models.BATCH
+
+
+def compiled(optimizer="adagrad"):
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([L.Input((20,)), L.Dense(1, activation="sigmoid")])
+    model.compile(optimizer, "binary_crossentropy", metrics=[keras.metrics.AUC(name="auc"), "mse"])
+    return model
+
+
+def clicks(seed, rows=ROWS):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(rows, 20)).astype("float32")
+    return x, (x[:, :1] > 0).astype("float32")
+
+
+def seen_by_another(seed, rows):
+    """Its metrics, of a model that is what ours is at the beginning."""
+    model = compiled("sgd")
+    model.optimizer.learning_rate = 0.0
+    x, y = clicks(seed, rows)
+    logs = model.fit(x, y, verbose=0, shuffle=False).history
+    told = figures.seen(model, rows, {name: value[0] for name, value in logs.items()})
+    return told, (x, y)
+
+
+class Kept(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.epochs, self.batches, self.ended = [], [], None
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append((epoch, dict(logs)))
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches.append(batch)
+
+    def on_train_end(self, logs=None):
+        self.ended = dict(logs)
+
+
+def test_metrics_of_an_epoch_are_of_all_records_whoever_trained_them(elastic):
+    told, (x2, y2) = seen_by_another(2, 5 * models.BATCH + 7)
+    model = compiled("sgd")
+    model.optimizer.learning_rate = 0.0
+    x, y = clicks(1)
+    expected = model.evaluate(np.concatenate([x, x2]), np.concatenate([y, y2]), return_dict=True, verbose=0)
+    door, kept = elastic(), Kept()
+    door.trainer.ended.others["fit 1", 0] = told
+    history = model.fit(x, y, callbacks=[kept], verbose=0).history
+    assert {name: value[0] for name, value in history.items()} == pytest.approx(expected, rel=1e-5)
+    assert kept.ended == {name: value[0] for name, value in history.items()}
+    [words] = door.trainer.ended.of["fit 1"].came_to
+    assert json.loads(words) == {"logs": kept.ended, "stop": False}
+
+
+def test_the_chief_validates_and_its_figures_are_everybodys(elastic):
+    door, kept = elastic(), Kept()
+    x, y = clicks(1)
+    model = compiled()
+    model.fit(x, y, validation_data=clicks(2), epochs=2, callbacks=[kept], verbose=0)
+    came_to = [json.loads(one)["logs"] for one in door.trainer.ended.of["fit 1"].came_to]
+    assert came_to == [logs for _, logs in kept.epochs]
+    assert "val_auc" in came_to[0] and came_to[0]["val_auc"] != came_to[0]["auc"]
+
+
+def words(loss, stop=False):
+    return json.dumps({"logs": {"loss": loss, "val_loss": loss}, "stop": stop})
+
+
+def test_a_process_that_comes_late_hears_of_the_past_and_trains_nothing_of_it(elastic, tmp_path):
+    door, kept = elastic(), Kept()
+    door.trainer.ended.of["fit 1"] = ends = Ends()
+    ends.came_to = [words(3.0), words(2.0), words(2.5)]
+    model, (x, y) = compiled(), clicks(1)
+    plateau = keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1)
+    saves = keras.callbacks.ModelCheckpoint(str(tmp_path / "epoch-{epoch}.keras"))
+    rate = float(model.optimizer.learning_rate)
+    history = model.fit(x, y, epochs=3, callbacks=[kept, plateau, saves], verbose=0)
+    assert [logs["loss"] for _, logs in kept.epochs] == [3.0, 2.0, 2.5] == history.history["loss"]
+    assert not kept.batches and not list(tmp_path.iterdir())
+    assert float(model.optimizer.learning_rate) == rate / 2
+    assert door.trains(model), "what others have trained is here to be evaluated, and saved"
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_where_the_chief_stops_all_stop(elastic, stop):
+    door, kept = elastic(chief=False), Kept()
+    door.trainer.ended.of["fit 1"] = ends = Ends()
+    ends.came_to = [words(3.0), words(2.0, stop), words(1.0), words(0.5)]
+    compiled().fit(*clicks(1), epochs=4, callbacks=[kept], verbose=0)
+    assert len(kept.epochs) == (2 if stop else 4)
+
+
+def test_the_chief_tells_that_it_stops(elastic):
+    door = elastic()
+    stopping = keras.callbacks.EarlyStopping("loss", min_delta=100.0)
+    history = compiled().fit(*clicks(1), epochs=9, callbacks=[stopping], verbose=0)
+    told = [json.loads(one)["stop"] for one in door.trainer.ended.of["fit 1"].came_to]
+    assert told == [False, True] and history.epoch == [0, 1]
+
+
+def test_a_worker_waits_for_the_chiefs_figures_and_neither_validates_nor_writes(elastic, tmp_path, caplog):
+    door, kept = elastic(chief=False), Kept()
+    ended = door.trainer.ended
+    ended.of["fit 1"] = ends = Ends()
+    answer = ends.answer
+
+    def chief_answers(who, request, *rest):
+        if request.HasField("seen") and not ends.came_to:
+            ends.came_to.append(words(7.0))
+        return answer(who, request, *rest)
+
+    ends.answer = chief_answers
+    path = tmp_path / "model.keras"
+    with caplog.at_level(logging.INFO):
+        compiled().fit(
+            *clicks(1), validation_data=clicks(2), verbose=0,
+            callbacks=[kept, keras.callbacks.ModelCheckpoint(str(path)), keras.callbacks.CSVLogger(str(tmp_path / "log"))],
+        )  # fmt: skip
+    assert kept.epochs == [(0, {"loss": 7.0, "val_loss": 7.0})] and kept.batches == [0, 1, 2]
+    assert not list(tmp_path.iterdir())
+    assert "CSVLogger, ModelCheckpoint: the chief's alone" in caplog.text
+    told = json.loads(next(one.seen for one in ended.asked if one.seen))
+    assert told["records"] == ROWS and set(told["logs"]) == {"loss", "auc", "mse"}
+
+
+def test_backup_and_restore_is_left_out_and_a_line_says_why(elastic, tmp_path, caplog):
+    elastic()
+    with caplog.at_level(logging.INFO):
+        compiled().fit(*clicks(1), callbacks=[keras.callbacks.BackupAndRestore(str(tmp_path / "b"))], verbose=0)
+    assert "BackupAndRestore: left out" in caplog.text and not list(tmp_path.iterdir())
+
+
+def test_numbers_of_a_step_that_are_no_metrics_are_averaged_by_records():
+    parts = [
+        json.dumps({"records": records, "logs": {"loss": loss}, "shapes": [], "state": []}).encode()
+        for records, loss in ((10, 1.0), (30, 2.0), (0, 99.0))
+    ]
+    model = keras.Sequential([L.Dense(1)])
+    assert figures.of_job(model, parts) == {"loss": 1.75}
+    assert figures.of_job(model, parts[2:]) == {}
+
+
+def test_a_process_that_leaves_the_job_ends_its_fit(elastic):
+    door = elastic()
+
+    class Leaves(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            door.trainer.leaving.set()
+
+    kept = Kept()
+    compiled().fit(*clicks(1), epochs=5, callbacks=[Leaves(), kept], verbose=0)
+    assert kept.batches == [0] and len(kept.epochs) == 1
+    assert door.trainer.ended.asked[-1].leaves
+
+
+def test_processes_with_other_numbers_of_rows_are_told_what_to_do(elastic, host):
+    door = elastic()
+    rows = rows_of(*clicks(1), None)
+    ledger = LocalLedger(rows.plan(32, 1, True, 0).in_turn("fit 1", 1).declaration)
+    ledger._error = "dataset 'fit 1': file  (0 bytes, 96 records) is now  (0 bytes, 90 records)"
+    host.agent.ledgers["fit 1"] = ledger
+    with pytest.raises(UsageError, match="load the same arrays everywhere"):
+        compiled().fit(*clicks(1), verbose=0)
+    assert not door.trainer.ended.of["fit 1"].came_to
+
+
+def test_an_elastic_dataset_is_read_once_an_epoch_of_fit(elastic, host, monkeypatch):
+    monkeypatch.setattr(streams, "trainer", lambda: SimpleNamespace(inputs=host.inputs))
+    door, kept = elastic(), Kept()
+    x, y = clicks(1)
+    read = elastic_dataset(ROWS, 32).map(lambda ids: (tf.gather(x, ids), tf.gather(y, ids))).prefetch(2)
+    compiled().fit(read, epochs=3, class_weight={0: 1.0, 1: 2.0}, callbacks=[kept], verbose=0)
+    assert kept.batches == [0, 1, 2] * 3 and len(door.trainer.ended.of["fit 1 train"].came_to) == 3
+    told = [json.loads(one.seen)["records"] for one in door.trainer.ended.asked if one.seen]
+    assert set(told) == {ROWS}
+
+
+def test_a_stage_that_loses_the_order_is_refused(elastic, host, monkeypatch):
+    monkeypatch.setattr(streams, "trainer", lambda: SimpleNamespace(inputs=host.inputs))
+    elastic()
+    read = elastic_dataset(ROWS, 32).map(lambda ids: (tf.zeros([tf.size(ids), 20]), tf.zeros([tf.size(ids), 1])))
+    with pytest.raises(RefusedError, match="it makes batches itself"):
+        compiled().fit(read.unbatch().batch(16), verbose=0)
+
+
+def test_any_other_input_is_told_to_be_a_pass_of_each_process(elastic, caplog):
+    elastic()
+    with caplog.at_level(logging.INFO):
+        compiled().fit(tf.data.Dataset.from_tensor_slices(clicks(1)).batch(32), verbose=0)
+    assert "each process trains a pass of its own" in caplog.text and "elastic_dataset" in caplog.text
