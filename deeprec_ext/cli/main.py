@@ -16,7 +16,7 @@ from deeprec_ext.printable import LineFormatter, SafeStream, behind, printable
 
 COMMANDS = (
     "run", "status", "scale", "plan", "decisions", "simulate", "report", "logs", "graph", "backup", "doctor", "aimaster",
-    "operator", "submit", "jobs", "history", "estimate",
+    "operator", "submit", "jobs", "history", "estimate", "train", "evaluate", "predict",
 )  # fmt: skip
 KUBECTL = ("submit", "status", "scale", "plan", "decisions", "report", "logs", "graph", "jobs")
 """Commands of `kubectl deeprec`: those about TFJobs."""

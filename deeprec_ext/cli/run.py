@@ -49,6 +49,13 @@ def add(commands: Any) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_flags(parser)
+    parser.add_argument(
+        "script", nargs=argparse.REMAINDER, metavar="-- python train.py ...", help="the command that trains"
+    )
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
     for row in all_rows():
         if row.flag:
             row.add_flag(parser)
@@ -87,9 +94,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print what would be started, and start nothing")
     parser.add_argument("--json", action="store_true", help="print the summary (or the dry run) as JSON on stdout")
     parser.add_argument("--quiet", action="store_true", help="no table and no progress lines")
-    parser.add_argument(
-        "script", nargs=argparse.REMAINDER, metavar="-- python train.py ...", help="the command that trains"
-    )
 
 
 def make_plan(arguments: argparse.Namespace) -> RunPlan:
@@ -113,7 +117,8 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     requests = parse_requests(vars(arguments))
     ceilings = parse_ceilings(requests, vars(arguments))
     requests = check_ceilings(ceilings, requests, limits, autoscale=arguments.autoscale)
-    label, history = job_label(words), history_place(arguments.history, arguments.history_certs)
+    label = getattr(arguments, "label", "") or job_label(words)
+    history = history_place(arguments.history, arguments.history_certs)
     start = None
     if arguments.autoscale and arguments.ps is None and arguments.workers is None and not arguments.resume:
         start = estimate(

@@ -18,6 +18,7 @@ class Part:
     done: int  # of the shard's order, once they are trained
     records: int
     skipped: tuple[int, ...] = ()  # places before `done`, behind the part before: damaged, and not among the records
+    epoch: int = 0
 
     @property
     def first(self) -> int:

@@ -75,7 +75,7 @@ def elastic_dataset(
         if home is not None:  # no use to start the process again and again
             home.refused(f"elastic_dataset: {error}")
         raise
-    signature = _signature(made)
+    signature = signature_of(made)
     if not tf.executing_eagerly():
         _tell_graph(made)
     return tf.data.Dataset.from_generator(
@@ -94,7 +94,8 @@ def _tell_graph(made: Plan) -> None:
             graph.add_to_collection(READS, f"text:{path}")
 
 
-def _signature(made: Plan) -> Any:
+def signature_of(made: Plan) -> Any:
+    """Of its batches: TensorSpecs, whose first dimension is not known."""
     sample = made.reader.sample(made.paths[0])
     if sample is None:
         sample = np.empty(0, object)

@@ -72,6 +72,8 @@ class Feeder:
         self._link: Link | None = None
         self._outstanding: deque[Batch] = deque()  # from the first that is not known to be trained
         self._given = 0  # of these, in this era
+        self.epoch = 0
+        """Of the batch that was given last; of one over the end of an epoch that where it begins."""
         self._partial = Partial()
         self._voids = 0  # grows when what was read before does not count any more
         self._era = 0
@@ -162,6 +164,7 @@ class Feeder:
     def _next(self) -> Batch:
         batch = self._outstanding[self._given]
         self._given += 1
+        self.epoch = batch.parts[0].epoch
         return batch
 
     @property
@@ -172,6 +175,18 @@ class Feeder:
     @property
     def _failure(self) -> str:
         return self._error or self._leases.error
+
+    @property
+    def failure(self) -> str:
+        """Why it gives no more; empty: it has not failed."""
+        with self._lock:
+            return self._failure
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there will be no other batch: all is trained, by whomever; or it was closed, or has failed."""
+        with self._lock:
+            return self._over and self._given >= len(self._outstanding)
 
     @property
     def _over(self) -> bool:
@@ -524,8 +539,8 @@ def _part(lease: pb.Lease, done: int, wanted: int, skipped: np.ndarray) -> Part:
     """The next `wanted` records of the lease, or all that are left; with the damaged ones before and, at the end, behind."""
     if not len(skipped):
         until = min(lease.records, done + wanted)
-        return Part(lease.id, until, until - done)
+        return Part(lease.id, until, until - done, epoch=lease.epoch)
     good = np.setdiff1d(np.arange(done, lease.records), skipped, assume_unique=True)
     until = int(good[wanted - 1]) + 1 if len(good) > wanted else lease.records
     left_out = tuple(skipped[(skipped >= done) & (skipped < until)].tolist())
-    return Part(lease.id, until, until - done - len(left_out), left_out)
+    return Part(lease.id, until, until - done - len(left_out), left_out, lease.epoch)

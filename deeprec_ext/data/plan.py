@@ -31,6 +31,8 @@ class Plan:
     reader: Reader
     batch_size: int
     with_ids: bool = False
+    whole_shards: bool = False
+    """A batch is a shard, of which `ShardFeeder.shard` tells the place."""
 
     def in_turn(self, name: str, epochs: int, content: str = "") -> Plan:
         """The same records as a dataset of its own, of which an epoch begins when all processes have trained the one before.

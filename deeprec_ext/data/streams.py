@@ -13,6 +13,7 @@ from deeprec_ext.data.feeder import Feeder
 from deeprec_ext.data.local import LocalLedger
 from deeprec_ext.data.plan import Plan
 from deeprec_ext.data.readers.base import Columns
+from deeprec_ext.data.shards import ShardFeeder
 from deeprec_ext.errors import UsageError
 from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -51,9 +52,7 @@ def batches(plan: Plan) -> Iterator[Columns]:
     """The batches of one pass. In a job, all passes over a training dataset are one: what was trained does not come again."""
     home = trainer()
     if home is None:
-        feeder = _feeder(plan, plan.declaration)
-        feeder.registered(1)
-        feeder.connect(LocalLink(LocalLedger(plan.declaration), feeder))
+        feeder = alone(plan)
     elif plan.declaration.purpose == "train":
         yield from (home.inputs.instead.get(plan.declaration.name) or shared(plan, home.inputs)).batches()
         return
@@ -84,7 +83,16 @@ def _feeder(plan: Plan, declaration: pb.Dataset) -> Feeder:
         from deeprec_ext.data.ids import IdFeeder  # knows names that are written into graphs
 
         return IdFeeder(declaration, plan.reader, plan.batch_size, ahead, bad_records)
-    return Feeder(declaration, plan.reader, plan.batch_size, ahead, bad_records)
+    kind = ShardFeeder if plan.whole_shards else Feeder
+    return kind(declaration, plan.reader, plan.batch_size, ahead, bad_records)
+
+
+def alone(plan: Plan) -> Feeder:
+    """A feeder with a ledger of its own, in this process. Whoever asks for it closes it."""
+    feeder = _feeder(plan, plan.declaration)
+    feeder.registered(1)
+    feeder.connect(LocalLink(LocalLedger(plan.declaration), feeder))
+    return feeder
 
 
 def shared(plan: Plan, inputs: Any) -> Feeder:

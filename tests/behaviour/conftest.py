@@ -37,3 +37,18 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., RealJob]]:
     yield start
     for job in jobs:
         job.close()
+
+
+@pytest.fixture
+def begin_command(tmp_path: Path) -> Iterator[Callable[..., RealJob]]:
+    """`begin_command("train", "--model-def", …)` starts the job of that command; it is stopped after the test."""
+    pytest.importorskip("tensorflow")
+    jobs: list[RealJob] = []
+
+    def start(verb: str, *flags: str) -> RealJob:
+        jobs.append(RealJob(tmp_path / f"run{len(jobs)}", flags, verb=verb))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.close()

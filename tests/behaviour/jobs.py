@@ -46,9 +46,14 @@ STACKS_SECONDS = 1.0
 
 
 class RealJob:
-    """One `deeprec-ext run`. Whatever is waited for, the end of the launcher fails the test with its output."""
+    """One `deeprec-ext run`, or another verb that starts a job.
 
-    def __init__(self, directory: Path, flags: tuple[str, ...], command: tuple[str, ...]) -> None:
+    Whatever is waited for, the end of the launcher fails the test with its output.
+    """
+
+    def __init__(
+        self, directory: Path, flags: tuple[str, ...], command: tuple[str, ...] = (), verb: str = "run"
+    ) -> None:
         self.directory = directory
         directory.parent.mkdir(parents=True, exist_ok=True)
         self._output = directory.with_name(f"{directory.name}.out")
@@ -56,12 +61,11 @@ class RealJob:
             sys.executable,
             "-m",
             "deeprec_ext.cli.main",
-            "run",
+            verb,
             "--workdir",
             str(directory),
             *flags,
-            "--",
-            *command,
+            *(["--", *command] if command else []),
         ]
         with self._output.open("w") as output:
             self.process = subprocess.Popen(

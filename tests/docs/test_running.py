@@ -7,6 +7,9 @@ played, in `tests/unit/cli/cluster`.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,7 @@ ALONE = [
 HISTORY = [line for line in OURS if line.words[1] in ("jobs", "history") and "-n" not in line.words]
 SIMULATED = [line for line in OURS if line.words[1] == "simulate"]
 ESTIMATED = [line for line in OURS if line.words[1] == "estimate"]
+DEFINED = [line for line in OURS if line.words[1] in ("train", "evaluate", "predict")]
 
 TRAINS = """
 import json, os
@@ -58,7 +62,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_command_is_run_somewhere():
-    known = [*STARTS, *OF_A_JOB, *OF_A_CLUSTER, *ALONE, *HISTORY, *SIMULATED, *ESTIMATED]
+    known = [*STARTS, *OF_A_JOB, *OF_A_CLUSTER, *ALONE, *HISTORY, *SIMULATED, *ESTIMATED, *DEFINED]
     assert {str(line) for line in OURS} == {str(line) for line in known}
 
 
@@ -96,6 +100,21 @@ def test_a_history_of_one_s_own(here: Path, monkeypatch: pytest.MonkeyPatch, cap
             assert main(list(words)) == 0, words
     assert "no job has ended yet" in capsys.readouterr().out
     assert {path.name for path in (here / "ads-certs").iterdir()} == {"ca.pem", "aimaster.pem", "aimaster-key.pem"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_model_s_module_is_trained_evaluated_and_predicts(here: Path, capfd: pytest.CaptureFixture[str]):
+    """In the page's order; what starts a job, in one process instead, and what makes a TFJob as far as a file goes."""
+    pytest.importorskip("tensorflow")
+    made = [sys.executable, "examples/model_def/clicks.py", "--data", "data", "--records", "600"]
+    subprocess.run(made, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, capture_output=True, timeout=120)
+    for words in dict.fromkeys(line.words[1:] for line in DEFINED):
+        there = words[0] == "evaluate" or {"--local", "--submit", "--dry-run"} & set(words)
+        assert main([*words, *([] if there else ["--local"])]) == 0, words
+        told = capfd.readouterr().out
+        assert ("-aimaster" if "--submit" in words else "auc" if words[0] == "evaluate" else "") in told, (words, told)
+    assert len((here / "predictions" / "part-00000-000000000000-0000050.jsonl").read_text().splitlines()) == 50
 
 
 @pytest.mark.slow

@@ -65,3 +65,20 @@ def test_plain_keras_learns_and_saves(root, tmp_path):
     words = ("keras_wide_deep", "--epochs", "2", "--steps", "600", "--seed", "1")
     assert number("auc", train(root, tmp_path, *words)) > 0.7
     assert (tmp_path / "model" / "wide_deep.keras").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "figure", "good", "saved"),
+    [
+        ("keras_deepfm", ("--epochs", "2", "--steps", "500"), "auc", lambda auc: auc > 0.68, "deepfm.keras"),
+        ("keras_xdeepfm", ("--epochs", "2", "--steps", "500"), "auc", lambda auc: auc > 0.68, "xdeepfm.keras"),
+        ("keras_dcn_v2", ("--epochs", "2", "--steps", "500"), "auc", lambda auc: auc > 0.68, "dcn.keras"),
+        ("keras_two_tower", ("--epochs", "2", "--steps", "700"), "top_10", lambda share: share > 0.2, "two_tower.keras"),
+        ("keras_mnist_cnn", ("--epochs", "2", "--steps", "100"), "accuracy", lambda share: share > 0.8, "mnist_cnn.keras"),
+        ("keras_own_step", ("--epochs", "2", "--steps", "500"), "rmse", lambda error: error < 0.75, "own_step.weights.h5"),
+    ],
+)  # fmt: skip
+def test_keras_examples_learn_and_save(root, tmp_path, name, words, figure, good, saved):
+    output = train(root, tmp_path, name, *words, "--seed", "1")
+    assert good(number(rf"test.*\b{figure}", output)), output
+    assert (tmp_path / "model" / saved).is_file()

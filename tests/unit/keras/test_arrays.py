@@ -64,7 +64,9 @@ def test_class_weights_are_those_of_plain_keras(elastic):
 
     classes = np.arange(3 * models.BATCH) % 3
     given = np.linspace(1, 2, len(classes)).astype("float32")
-    cases = [(classes, {}), (classes, {"sample_weight": given}), (np.eye(3, dtype="float32")[classes], {})]
+    cases = [(classes, {}), (np.eye(3, dtype="float32")[classes], {})]
+    if keras.__version__.startswith("2."):  # Keras 3 takes one kind of weights at a time
+        cases.append((classes, {"sample_weight": given}))
     plain = [train(labels, **words) for labels, words in cases]
     elastic()
     assert [train(labels, **words) for labels, words in cases] == plain
@@ -90,7 +92,8 @@ class Counts(keras.Model):
     def train_step(self, data):
         with tf.GradientTape() as tape:
             loss = -tf.reduce_sum(self(data, training=True))
-        self.optimizer.minimize(loss, self.trainable_variables, tape)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
         return {"loss": loss}
 
 
@@ -169,7 +172,7 @@ def test_a_callback_that_stops_within_an_epoch_ends_fit(elastic):
     [
         (np.zeros((64, 20)), np.zeros((63, 1)), "Data cardinality is ambiguous"),
         (np.zeros((64, 7)), np.zeros((64, 1)), "incompatible with the layer"),
-        (np.zeros((0, 20)), np.zeros((0, 1)), "non-empty|Expected input data"),
+        (np.zeros((0, 20)), np.zeros((0, 1)), "non-empty|Expected input data|not yet been built"),
     ],
     ids=["lengths", "shape", "nothing"],
 )

@@ -1,0 +1,89 @@
+"""DeepFM in plain Keras: a factorisation machine and a deep network over the same embeddings.
+
+It knows nothing of DeepRec Extension:
+
+    python train.py                                                     # stock Keras, one process
+    deeprec-ext run --ps 2 --workers 2 -- python train.py               # elastic
+
+The task: will a made-up advertisement be clicked? Eight categories, of which some count alone and some in pairs.
+"""
+
+import argparse
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import tensorflow as tf
+from tensorflow import keras
+from tensorflow.keras import layers
+
+FIELDS, ROWS, BATCH, DIMENSION = 8, 20_000, 256, 8
+
+
+def make_batch(number, seed):
+    """Batch `number`: ids of the categories, [BATCH, FIELDS], and whether it is a click, [BATCH]. Small ids are frequent."""
+    uniform = tf.random.stateless_uniform([BATCH, FIELDS], seed=[seed, number])
+    ids = tf.cast(ROWS * uniform**8, tf.int64)
+    angle = 2.399963 * tf.cast(ids % 30, tf.float32)
+    alone = tf.reduce_sum(tf.sin(angle[:, :4]), axis=1)
+    pairs = 2.0 * tf.cos(angle[:, 4] - angle[:, 5]) + 2.0 * tf.cos(angle[:, 6] - angle[:, 7])
+    return ids, tf.cast(alone + pairs > 0.5, tf.float32)
+
+
+def batches(seed, count):
+    return tf.data.Dataset.range(count).map(lambda number: make_batch(number, seed)).prefetch(2)
+
+
+@keras.utils.register_keras_serializable("deepfm")
+class Offsets(layers.Layer):
+    """Ids of one table for all categories, each with its own rows."""
+
+    def call(self, ids):
+        return ids + ROWS * tf.range(FIELDS, dtype=ids.dtype)
+
+
+@keras.utils.register_keras_serializable("deepfm")
+class PairwiseProducts(layers.Layer):
+    """The sum of the products of all pairs of embeddings: half of (square of the sum - sum of the squares)."""
+
+    def call(self, embeddings):
+        square_of_sum = tf.square(tf.reduce_sum(embeddings, axis=1))
+        sum_of_squares = tf.reduce_sum(tf.square(embeddings), axis=1)
+        return 0.5 * tf.reduce_sum(square_of_sum - sum_of_squares, axis=1, keepdims=True)
+
+
+def make_model():
+    ids = keras.Input(shape=(FIELDS,), dtype="int64", name="ids")
+    rows = Offsets()(ids)
+    alone = layers.Flatten()(layers.Embedding(FIELDS * ROWS, 1, embeddings_initializer="zeros", name="linear")(rows))
+    embeddings = layers.Embedding(FIELDS * ROWS, DIMENSION, name="embedding")(rows)
+    hidden = layers.Flatten()(embeddings)
+    for units in (64, 32):
+        hidden = layers.Dense(units, activation="relu")(hidden)
+    everything = layers.Concatenate()([alone, PairwiseProducts()(embeddings), hidden])
+    return keras.Model(ids, layers.Dense(1, activation="sigmoid", name="click")(everything), name="deepfm")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=800, help="batches of an epoch, in each process")
+    parser.add_argument("--seed", type=int, default=os.getpid(), help="of the records: every process has its own")
+    parser.add_argument(
+        "--model-dir", default=os.environ.get("DEEPREC_EXT_WORKDIR"), help="where the trained model goes"
+    )
+    arguments = parser.parse_args()
+
+    model = make_model()
+    model.compile(keras.optimizers.Adagrad(0.1), loss="binary_crossentropy", metrics=[keras.metrics.AUC(name="auc")])
+    model.fit(
+        batches(arguments.seed, arguments.steps), epochs=arguments.epochs, validation_data=batches(0, 20), verbose=2
+    )
+    results = model.evaluate(batches(0, 50), return_dict=True, verbose=0)
+    print("test " + ", ".join(f"{name} {value:.4f}" for name, value in sorted(results.items())), flush=True)
+    if arguments.model_dir:
+        os.makedirs(arguments.model_dir, exist_ok=True)
+        model.save(os.path.join(arguments.model_dir, "deepfm.keras"))
+
+
+if __name__ == "__main__":
+    main()
