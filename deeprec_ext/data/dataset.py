@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,10 +88,14 @@ def elastic_dataset(
 def _tell_graph(made: Plan) -> None:
     """What it reads: the graph itself has a Python generator."""
     graph = tf.compat.v1.get_default_graph()
-    if made.declaration.purpose == "train":
-        graph.add_to_collection(READS, f"format:{FORMATS.get(made.reader.name, 'python')}")
-        for path in made.paths[:PATHS_MAX] if made.reader.name in FORMATS else ():
-            graph.add_to_collection(READS, f"text:{path}")
+    for one in reads_of(made) if made.declaration.purpose == "train" else ():
+        graph.add_to_collection(READS, one)
+
+
+def reads_of(made: Plan) -> Sequence[str]:
+    """The format and the files, as `graph.marks.READS` has them."""
+    paths = made.paths[:PATHS_MAX] if made.reader.name in FORMATS else ()
+    return [f"format:{FORMATS.get(made.reader.name, 'python')}", *(f"text:{path}" for path in paths)]
 
 
 def signature_of(made: Plan) -> Any:

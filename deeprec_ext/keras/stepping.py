@@ -60,7 +60,7 @@ class Steps:
                 break
         if epochs is not None:
             if outputs is None and not self._known:
-                self._attach(epochs.element_spec)
+                self._attach(epochs)
             return epochs.results(self._model, outputs)
         return tf.nest.map_structure(tf.convert_to_tensor, outputs) if self._kind == "predict" else outputs
 
@@ -92,14 +92,16 @@ class Steps:
         found = next((imported for known, imported in self._known if _fits(known, spec)), None)
         if found is None:
             spec = self._wider(spec)
-            found = self._door.prepare(self._model, self._kind, spec, Batches(_records(batch), reads(iterator)))
+            known = iterator.reads if isinstance(iterator, Epochs) else reads(iterator)
+            found = self._door.prepare(self._model, self._kind, spec, Batches(_records(batch), known))
             self._known = [*self._known[1 - SPECS_MAX :], (spec, found)]
         self._last, self._flat = (iterator, found), is_flat(iterator)
         return found
 
-    def _attach(self, spec: Any) -> None:
+    def _attach(self, epochs: Epochs) -> None:
         """Others have left no batch for this process: the model is what they have trained nevertheless."""
-        self._known = [(spec, self._door.prepare(self._model, self._kind, spec, Batches(None, ())))]
+        spec = epochs.element_spec
+        self._known = [(spec, self._door.prepare(self._model, self._kind, spec, Batches(None, epochs.reads)))]
 
     def _wider(self, spec: Any) -> Any:
         """Of batches of many sizes not each gets a step of its own."""

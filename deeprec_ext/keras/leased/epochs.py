@@ -13,7 +13,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -78,13 +78,14 @@ class Epochs:
       passes: how often an epoch reads the records.
       recover: makes the session anew, if the model was lost meanwhile.
       changed: values that were read of the model are old: others have trained.
+      reads: the format of the records and where they are, as `graph.marks.READS` has it.
     """
 
     def __init__(
         self, home: Home, source: Feeder, make: Callable[[], Iterator[Any]], spec: Any, first: int = 0, passes: int = 1,
-        recover: Callable[[], None] = lambda: None, changed: Callable[[], None] = lambda: None,
+        recover: Callable[[], None] = lambda: None, changed: Callable[[], None] = lambda: None, reads: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self.element_spec = spec
+        self.element_spec, self.reads = spec, reads
         self.within_batch = False  # Keras's loop of `fit` asks for a batch, and no train_on_batch of a callback
         self.stepped = False  # and there was one
         self.replayed = False  # this process goes through an epoch that the others have had before

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.data import streams
+from deeprec_ext.data.dataset import reads_of
 from deeprec_ext.data.plan import Plan
 from deeprec_ext.graph.marks import parse
 from deeprec_ext.graph.sources import source_of_dataset
@@ -43,6 +44,8 @@ class Input:
     """How often an epoch reads the records."""
     batches: int | None
     """Of an epoch, for the progress bar."""
+    reads: Sequence[str] = ("format:memory",)
+    """What is known of where they come from, as `graph.marks.READS` has it."""
     instead: str = ""
     """Dataset of the script whose batches these are."""
 
@@ -157,7 +160,8 @@ class Fitting:
         plan = Plan(source.declaration, source.reader, source.batch_size)
         passes = source.declaration.epochs
         plan = plan.in_turn(f"{self._name()} {mark.dataset}", passes * (epochs - first))
-        return Input(plan, dataset.element_spec, lambda _: iter(dataset), first, passes, None, mark.dataset)
+        reads = reads_of(plan)
+        return Input(plan, dataset.element_spec, lambda _: iter(dataset), first, passes, None, reads, mark.dataset)
 
     def _name(self) -> str:
         return f"fit {self._count + 1}"
@@ -167,7 +171,8 @@ class Fitting:
         home, inputs = self._home, self._home.inputs
         source = streams.shared(found.plan, inputs)
         epochs = Epochs(
-            home, source, lambda: found.make(source), found.spec, found.first, found.passes, self._recover, self._changed
+            home, source, lambda: found.make(source), found.spec, found.first, found.passes, self._recover, self._changed,
+            found.reads,
         )  # fmt: skip
         verbose = _verbose(words.get("verbose", "auto"))
         callbacks = roles.in_the_job(words.get("callbacks"))

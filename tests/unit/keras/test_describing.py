@@ -15,6 +15,7 @@ from deeprec_ext.keras.door import Door
 from deeprec_ext.keras.entry import patch
 from deeprec_ext.proto.deeprec_ext_pb2 import Variable
 from deeprec_ext.tf_private import keras_classes
+from tests.unit.keras import job
 
 keras = tf.keras
 ROWS, WIDTH, BATCH = 40_000, 16, 32
@@ -25,16 +26,11 @@ class Finished(Exception):
 
 
 @pytest.fixture
-def declared(monkeypatch):
+def declared(monkeypatch, host):
     """Fits a model as far as its first session, and returns what is declared of it."""
     from keras.src.engine import training
 
-    class Trainer:
-        chief = True
-
-        def refused(self, reason):
-            raise AssertionError(reason)
-
+    trainer = job.trainer(host, [])
     found = []
 
     def opened(graph, examples):
@@ -43,7 +39,7 @@ def declared(monkeypatch):
 
     for name in (*keras_classes.MAKES.values(), "fit", "evaluate", "save", "save_weights"):
         monkeypatch.setattr(training.Model, name, getattr(training.Model, name))
-    patch(training, Door(opened, 4, True, keras2, Trainer().refused), Trainer())
+    patch(training, Door(opened, 4, True, keras2, trainer.refused), trainer)
 
     def fitted(model, *data, **words):
         with pytest.raises(Finished):
