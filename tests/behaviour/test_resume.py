@@ -54,3 +54,29 @@ def test_a_stopped_run_goes_on_from_its_store_and_its_last_checkpoint(begin, tmp
     assert second.summary()["resumed"]["steps_lost"] == max(0, stopped["steps"] - step)
     times = check(second, RECORDS, EPOCHS)
     assert np.all(times <= EPOCHS + 1) and data(second)["lost"] == 0
+
+
+@pytest.mark.timeout(500)
+def test_a_change_that_was_under_way_holds_up_no_resumed_run(begin, tmp_path):
+    """New PS wait for a model to prepare for, and a chief restores none while PS are being changed."""
+    shards.write(str(tmp_path / "data"), RECORDS, 5)
+    command = (*SCRIPT, "--data", str(tmp_path / "data"), "--records", str(RECORDS), "--epochs", "1", *PACE,
+               "--checkpoint-steps", "50")  # fmt: skip
+    first = begin("--ps", "1", "--workers", "0", command=command)
+    first.wait_scalable()
+    first.until(lambda: "Saving checkpoints for" in first.log("chief-0"), "a checkpoint")
+    number = first.ask(ps=2).scaling_id
+    first.wait_state(number, "ACQUIRE")
+    first.process.kill()
+    first.process.wait(10)
+    second = RealJob(first.directory, ("--resume", "--ps", "1", "--workers", "0"), command)
+    try:
+        second.wait_scalable()
+        [ended] = second.events("scaling_ended")
+        assert (ended["outcome"], ended["reason"]) == ("rolled_back", "the job was stopped in ACQUIRE")
+        assert "PREPARE" not in second.states(number) and second.roles_of("ps") == ["ps-0"]
+        assert second.scale(ps=2).outcome == "committed"
+        finish(second)
+    finally:
+        second.close()
+    check(second, RECORDS, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,6 +81,31 @@ def test_in_acquire_it_is_resumed(tmp_path: Path) -> None:
             ended = await it.ended()
             assert ended.outcome == "committed", ended.reason
             assert len((await it.status()).slot_map) == 8
+
+    asyncio.run(main())
+
+
+def test_in_acquire_it_is_taken_back_where_the_run_was_stopped_and_is_resumed(tmp_path: Path) -> None:
+    """Who would prepare for it waits for a model, and the chief restores none while a change goes on."""
+
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            it.backend.stillborn.add("ps-2")
+            await it.scale(ps=3)
+            await it.until(lambda: "ps-2" in it.backend.pods)
+            await it.crash()
+            for name in list(it.backend.agents):
+                it.backend.exit(name, 137)
+            it.backend.pods.clear()
+            it.backend.stillborn.clear()
+            it.spec = dataclasses.replace(it.spec, resume=True)
+            await it.start()
+            ended = await it.ended()
+            assert (ended.outcome, ended.reason) == ("rolled_back", "the job was stopped in ACQUIRE")
+            await it.training()
+            assert "ps-2" in it.backend.deleted and len((await it.status()).slot_map) == 8
+            await it.scale(ps=3)
+            assert (await it.ended(2)).outcome == "committed"
 
     asyncio.run(main())
 
