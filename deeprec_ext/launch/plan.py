@@ -187,7 +187,8 @@ def check_autoscale(said: Mapping[str, str]) -> dict[str, str]:
         return dict(said)
     objective = objective or ("deadline" if deadline else "fastest")
     if (objective == "deadline") != bool(deadline):
-        raise UsageError("--objective deadline and --deadline DURATION belong together")
+        given = f"--objective {objective} knows no --deadline" if deadline else "--objective deadline has no --deadline"
+        raise UsageError(f"{given}: --objective deadline and --deadline DURATION belong together")
     return {**said, "objective": objective}
 
 

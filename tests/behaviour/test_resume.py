@@ -80,3 +80,4 @@ def test_a_change_that_was_under_way_holds_up_no_resumed_run(begin, tmp_path):
     finally:
         second.close()
     check(second, RECORDS, 1)
+    assert second.events("restored")[-1]["steps_lost"] == second.summary()["resumed"]["steps_lost"]

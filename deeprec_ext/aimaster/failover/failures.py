@@ -166,11 +166,11 @@ class Failures:
             if entry.of_ps:
                 lost.append(max(0, entry.step - step))
                 self._change(entry, steps_lost=lost[-1])
-        resuming.restored(job.store, step, source)
+        lost.append(resuming.restored(job.store, step, source))
         if job.cluster.generation > 1:
             data = [one for one in job.ledger.status() if one.purpose == "train"][:DATASETS_MAX]
             job.event(
-                "restored", source=source, step=step, steps_lost=max(lost or [0, job.members.step - step]),
+                "restored", source=source, step=step, steps_lost=max(*lost, 0 if len(lost) > 1 else job.members.step - step),
                 generation=job.cluster.generation,
                 data={one.name: {"epoch": one.epoch, "trained": one.trained} for one in data},
             )  # fmt: skip

@@ -65,9 +65,9 @@ def _check_limits(job: Job, role: str, count: int) -> None:
     if role == "ps":
         if count < 1:
             raise UsageError(f"{count} PS: a job needs at least one")
-        if count > spec.slots:
-            raise UsageError(f"{count} PS are more than the {spec.slots} slots of the job; start it with more --slots")
         low, high = spec.min_ps, spec.ps_limit
+        if count > high == spec.slots:
+            raise UsageError(f"{count} PS are more than the {spec.slots} slots of the job; start it with more --slots")
     else:
         if count < 0:
             raise UsageError(f"{count} workers: give 0 or more (they are counted beside the chief)")

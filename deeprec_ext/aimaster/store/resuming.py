@@ -36,11 +36,14 @@ def began(store: Keys) -> None:
     store.put(**{RESUMED: {"reached": int(store.get("present_step", store.get("step", 0)))}})
 
 
-def restored(store: Keys, step: int, source: str) -> None:
-    """Noted of the first model of a run that was resumed."""
+def restored(store: Keys, step: int, source: str) -> int:
+    """Noted of the first model of a run that was resumed; the steps by which it went back, 0 of any other."""
     again = store.get(RESUMED)
     if isinstance(again, dict) and isinstance(reached := again.get("reached"), int):
-        store.put(**{RESUMED: {"step": step, "source": source, "steps_lost": max(0, reached - step)}})
+        lost = max(0, reached - step)
+        store.put(**{RESUMED: {"step": step, "source": source, "steps_lost": lost}})
+        return lost
+    return 0
 
 
 def told(store: Keys) -> dict[str, Any]:

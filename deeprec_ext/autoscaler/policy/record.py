@@ -223,7 +223,9 @@ def read(directory: Path) -> list[Entry]:
     Raises UsageError: nothing was recorded, another version, or damaged (not only torn at the end).
     """
     if not (directory / NAME).exists() and not (directory / FORMER).exists():
-        raise UsageError(f"{directory}: no decisions were recorded in it (no {NAME}); run with --autoscale")
+        raise UsageError(
+            f"{directory}: no decisions were recorded in it so far (no {NAME}); they are of jobs with --autoscale"
+        )
     return _read(directory)
 
 

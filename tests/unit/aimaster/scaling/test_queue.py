@@ -307,7 +307,7 @@ def test_a_change_to_one_ps_needs_memory_for_the_copies_of_its_holder_too(tmp_pa
     ("request_", "text"),
     [
         ({"ps": 0}, "at least one"),
-        ({"ps": 9}, "8 slots"),
+        ({"ps": 9}, "limits, 1 to 6"),
         ({"ps": 7}, "limits, 1 to 6"),
         ({"workers": 99}, "limits"),
         ({"replace": "ps-9"}, "not there"),
@@ -324,6 +324,15 @@ def test_a_request_that_cannot_be_gets_one_clear_line(tmp_path: Path, request_: 
         assert text in caught.value.details() and "\n" not in caught.value.details()
 
     play(tmp_path, scenario, max_ps=6, max_workers=10)
+
+
+def test_slots_are_told_of_where_nothing_else_bounds_the_ps(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await it.scale(ps=9)
+        assert "more than the 8 slots" in caught.value.details()
+
+    play(tmp_path, scenario)
 
 
 def test_requests_queue_no_ops_do_nothing_and_a_dry_run_shows_the_plan(tmp_path: Path) -> None:
