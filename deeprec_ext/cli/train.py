@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
         "--output", metavar="DIR", help="where the trained model goes (default: output/ in the run directory)"
     )
     add_data_flags(parser)
-    parser.add_argument("--seed", type=int, metavar="N", help="of the order of the records (default 0)")
+    parser.add_argument("--seed", type=whole("seed"), metavar="N", help="of the order of the records (default 0)")
     parser.add_argument("--no-shuffle", action="store_true", help="records as they stand in their files")
     add_ways(parser)
 

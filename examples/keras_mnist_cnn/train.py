@@ -45,7 +45,7 @@ def make_model():
             layers.Conv2D(16, 3, activation="relu"),
             layers.MaxPooling2D(2),
             layers.Conv2D(32, 3, activation="relu"),
-            layers.BatchNormalization(),
+            layers.BatchNormalization(momentum=0.9),  # few steps: the averages keep up
             layers.MaxPooling2D(2),
             layers.Flatten(),
             layers.Dropout(0.3),

@@ -83,7 +83,7 @@ def test_what_cannot_be_read_ends_the_stream_with_its_name(lines, tmp_path):
         while epochs.advance():
             for _ in epochs():
                 pass
-    assert "part-1.txt" in feeder.failure and feeder.ended
+    assert "part-1.txt" in feeder.failure and feeder.exhausted
     feeder.close()
 
 

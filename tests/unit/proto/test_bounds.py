@@ -108,6 +108,8 @@ def edges(field: FieldDescriptor, rule: Range) -> Iterator[tuple[object, bool]]:
         yield field.enum_type.values[-1].number, True
     elif rule.type == FLAG:
         yield True, True
+    elif rule.type == BYTES:
+        yield b"x", True
 
 
 @pytest.mark.parametrize(("name", "field_name"), FIELDS)
