@@ -37,6 +37,6 @@ def fit_through_changes(begin: Callable[..., RealJob], directory: Path) -> RealJ
     [failure] = summary["failures"]
     assert failure["role"] == "ps" and failure["recovered_by"] == "promotion"
     assert all(role["restarted"] == 0 for name, role in summary["roles"].items() if not name.startswith("ps-"))
-    assert summary["steps"] > 2 * STEPS * 0.8, "two trainers at least"
+    assert summary["steps"] > 1.1 * STEPS, "the chief makes so many, whose end is the job's, and others made some"
     assert summary["metrics"]["auc"] > 0.8
     return job

@@ -90,7 +90,9 @@ def test_all_stop_where_early_stopping_of_the_chief_does_also_who_came_late(begi
     told = epochs(job)
     assert len(told) == 3
     check_all_hear_the_same(told)
-    assert [len(each) for each in told] == [4, 4, 4], "the first epoch and three without a better one"
+    heard = [len(each) for each in told]
+    assert heard[:2] == [4, 4], "the first epoch and three without a better one"
+    assert 1 <= heard[2] <= 4, "it goes through them until the chief's script has ended, and the job with it"
 
 
 @pytest.mark.timeout(300)
