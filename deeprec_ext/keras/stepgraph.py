@@ -17,6 +17,7 @@ from deeprec_ext.graph import GraphIndex
 from deeprec_ext.graph.marks import FED, READS, STATE
 from deeprec_ext.graph.writes import find_writes
 from deeprec_ext.keras import ownership
+from deeprec_ext.keras.between import go_on_with_what_was_written
 from deeprec_ext.keras.captured import Captured
 from deeprec_ext.keras.given import fix, give
 from deeprec_ext.keras.lean import make_lean
@@ -107,11 +108,13 @@ class StepGraph:
         shapes = {inside: _dimensions(variable) for inside, variable in captured.variables.items()}
         feeds = [inside for inside, _, _ in captured.feeds]
         wanted = (*captured.outputs, *captured.targets, *feeds, *captured.constants)
+        state = {ownership.key(one) for one in optimizers if one.shape.rank}
+        inside_state = [inside for inside, variable in captured.variables.items() if ownership.key(variable) in state]
+        unused = go_on_with_what_was_written(GraphIndex(captured.definition), inside_state)
         index = done_by_rows(captured.definition, shapes, wanted)
         targets = make_lean(index, captured.outputs, captured.targets)
-        remote, local = self._divide(index, captured, weights, optimizers, counters)
+        remote, local = self._divide(index, captured, weights, optimizers, counters, unused)
         kept = {ownership.key(one) for one in optimizers}
-        state = {ownership.key(one) for one in optimizers if one.shape.rank}
         with self.graph.as_default():
             self._make([*weights, *remote.values()], weights, kept)
             if trains:
@@ -120,7 +123,7 @@ class StepGraph:
                 self.step = _global_step(optimizers, self._slots)
             homes = {inside: self._device(variable) for inside, variable in remote.items()}
             place(
-                index, homes, [inside for inside, variable in remote.items() if ownership.key(variable) in state],
+                index, homes, [inside for inside in inside_state if inside in remote],
                 [inside for inside, variable in captured.variables.items() if variable.shape.rank == 0],
                 {one.split(":")[0] for one in captured.outputs},
             )  # fmt: skip
@@ -129,15 +132,21 @@ class StepGraph:
 
     def _divide(
         self, index: GraphIndex, captured: Captured, weights: Sequence[Any], optimizers: Sequence[Any],
-        counters: Sequence[Any],
+        counters: Sequence[Any], unused: Collection[str],
     ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
-        """Placeholder of a handle -> variable: those on PS, those of the process. Places the former."""
+        """Placeholder of a handle -> variable: those on PS, those of the process. Places the former.
+
+        Args:
+          unused: placeholders of those that the step does without.
+        """
         writes = find_writes(index, captured.variables)
         keys = [{ownership.key(one) for one in some} for some in (weights, optimizers, counters)]
         known = ownership.Known(*keys)
         remote: dict[str, Any] = {}
         local: dict[str, Any] = {}
         for inside, variable in captured.variables.items():
+            if inside in unused and ownership.key(variable) not in self.shared:
+                continue
             ops = {write.node.op for write in writes if inside in write.variables}
             generates = any(index.nodes[one].op.startswith(_GENERATES) for one in uses(index, inside).takers)
             written = ownership.Written(bool(ops), ops == {"AssignVariableOp"}, generates)

@@ -124,7 +124,7 @@ class _RowsOf:
     def convert(self) -> set[str]:
         """Changes the graph; the reads of whole tables in the place of which there are look-ups now."""
         value, ids, axis = self._index.inputs(self._gather.name)[:3]
-        if not _is_zero(self._index, axis) or self._gather.attr["batch_dims"].i or output_number(value):
+        if not is_zero(self._index, axis) or self._gather.attr["batch_dims"].i or output_number(value):
             return set()
         found = wholes_of(self._index, value, self._tables, self._numbers)
         if not found or self._waited_for_before(found, ids):
@@ -237,10 +237,10 @@ def _looks_for_zeros(index: GraphIndex, name: str, tables: Mapping[str, Dimensio
         return False
     value, zero = index.inputs(ops["Equal"])[:2]
     same = op_name(index.inputs(ops["IsNan"])[0]) == op_name(value)
-    return _is_zero(index, zero) and same and bool(wholes_of(index, value, tables, numbers))
+    return is_zero(index, zero) and same and bool(wholes_of(index, value, tables, numbers))
 
 
-def _is_zero(index: GraphIndex, tensor: str) -> bool:
+def is_zero(index: GraphIndex, tensor: str) -> bool:
     node = index.nodes[op_name(tensor)]
     return node.op == "Const" and not any(attributes.values(node))
 

@@ -87,8 +87,8 @@ def main():
     keras.utils.set_random_seed(1)
     model = Counts(arguments.rows)
     model.compile(
-        keras.optimizers.legacy.SGD(1.0)
-    )  # one op an update: the new one's workers would share what is between
+        keras.optimizers.SGD(1.0)
+    )
     callbacks = [
         Watch(arguments.sleep, arguments.raises),
         keras.callbacks.CSVLogger(os.path.join(directory, "log.csv")),
