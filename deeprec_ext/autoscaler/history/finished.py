@@ -25,7 +25,7 @@ from deeprec_ext.autoscaler.model.throughput import fit
 from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.autoscaler.observe.features import fingerprint_of, model_of, with_declared
 from deeprec_ext.autoscaler.observe.observed import Size, Window
-from deeprec_ext.autoscaler.outcomes.account import account
+from deeprec_ext.autoscaler.outcomes.account import account, stood
 from deeprec_ext.autoscaler.outcomes.conditions import comparable
 from deeprec_ext.autoscaler.outcomes.trials import stays
 from deeprec_ext.gazer.series import Series
@@ -128,7 +128,8 @@ def brought_by(job: Values, windows: Sequence[Window], scalings: Sequence[Scalin
     last = {one.role: one.to_count for one in changes if one.outcome == "committed" and one.from_count != one.to_count}
     size = Size(last.get("ps", round(first[0])), last.get("worker", round(first[1]) - 1))
     ordered = sorted(windows, key=lambda window: window.start)
-    found = account(stays(size, changes), comparable(ordered), speed.times[-1] - began, disturbance)
+    idle = stood([time - began for time in speed.times])
+    found = account(stays(size, changes), comparable(ordered), speed.times[-1] - began, disturbance, idle)
     if not found.first_rate:
         return Brought(made, not_made, 0.0, mean)
     return Brought(made, not_made, round(found.first_rate, 3), mean, round(-found.lost_seconds, 3))

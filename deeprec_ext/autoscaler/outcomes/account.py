@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,10 +31,31 @@ class Account:
         return -self.gained * self.seconds
 
 
-def account(past: Sequence[Stay], windows: Sequence[Comparable], now: float, disturbance: float) -> Account:
+STOOD_SECONDS = 120.0
+STOOD_INTERVALS = 5.0
+"""With so long, and so many usual intervals, between two times at which something was heard of a job its launcher was gone: it
+stood until it was resumed."""
+
+Stretch = tuple[float, float]
+"""(begin, end), seconds since the start of the job."""
+
+
+def stood(times: Sequence[float]) -> list[Stretch]:
+    """Stretches in which nothing was heard of the job. Args: times: in order."""
+    gaps = [(after - before, before, after) for before, after in zip(times, times[1:])]
+    if not gaps:
+        return []
+    limit = max(STOOD_SECONDS, STOOD_INTERVALS * statistics.median(gap for gap, _, _ in gaps))
+    return [(before, after) for gap, before, after in gaps if gap > limit]
+
+
+def account(
+    past: Sequence[Stay], windows: Sequence[Comparable], now: float, disturbance: float, idle: Sequence[Stretch] = ()
+) -> Account:
     """Args:
     past: as `trials.stays` has it, oldest first.
     disturbance: share of throughput that a change takes while it goes on.
+    idle: in which it did not train.
     """
     rates = Rates(windows)
     first_rate = rates.near(past[0])
@@ -45,9 +67,17 @@ def account(past: Sequence[Stay], windows: Sequence[Comparable], now: float, dis
         start = max(began, before.start)
         speed = (rates.near(before) or first_rate) / first_rate
         changing = min(after.change_seconds, max(0.0, after.start - start))
-        trained += speed * max(0.0, after.start - start - disturbance * changing - after.standstill)
+        trained += speed * max(
+            0.0, after.start - start - _within(idle, start, after.start) - disturbance * changing - after.standstill
+        )
     last = past[-1]
-    trained += (rates.near(last) or first_rate) / first_rate * max(0.0, min(now, last.end) - last.start)
+    end = max(last.start, min(now, last.end))
+    trained += (rates.near(last) or first_rate) / first_rate * (end - last.start - _within(idle, last.start, end))
     seconds = max(0.0, now - began)
     rate = first_rate * trained / seconds if seconds > 0 and math.isfinite(trained) else first_rate
     return Account(past[0].counts, first_rate, seconds, rate)
+
+
+def _within(idle: Sequence[Stretch], start: float, end: float) -> float:
+    """Seconds of them between these two."""
+    return sum(max(0.0, min(end, until) - max(start, since)) for since, until in idle)

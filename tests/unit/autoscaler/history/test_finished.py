@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,20 @@ def test_what_changes_brought_counts_their_pauses() -> None:
 def test_a_change_that_made_it_slower_has_cost_time() -> None:
     found = brought([100.0] * 30 + [50.0] * 30, [1.0] * 30 + [3.0] * 30, grown(58.0, 3))
     assert found.saved_seconds == -30.0
+
+
+def test_time_in_which_a_job_stood_until_it_was_resumed_saves_nothing() -> None:
+    """60 s with 100 examples/s, then 60 s with 300, which would have taken 180, and in between ten minutes of nothing."""
+    away, lines = 600.0, job([100.0] * 30 + [300.0] * 30, [1.0] * 60, [1.0] * 30 + [3.0] * 30)
+    late = {
+        name: dataclasses.replace(line, times=[*line.times[:45], *(time + away for time in line.times[45:])])
+        for name, line in lines.items()
+    }
+    found, resumed = (
+        brought_by(one, windows_of(one, {}, {}, {}, 1.0, NOTHING), [grown(58.0, 3)], 0.0) for one in (lines, late)
+    )
+    assert found.saved_seconds == 120.0
+    assert resumed.saved_seconds == pytest.approx(120.0 - away, abs=7.0)
 
 
 def test_a_job_that_kept_its_size_saved_nothing() -> None:
