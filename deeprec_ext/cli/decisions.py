@@ -52,7 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise no_directory(arguments.job)
     recorded = read(arguments.job)
     entries = [entry for entry in recorded if entry.decision.action != "keep" or not arguments.changes]
-    show(entries, [to_values(entry) for entry in entries] if arguments.json else None, "nothing was decided yet")
+    nothing = "nothing was changed by a decision yet" if recorded else "nothing was decided yet"
+    show(entries, [to_values(entry) for entry in entries] if arguments.json else None, nothing)
     if not arguments.json and (found := brought_by(recorded)) is not None:
         print(f"\nWhat the decisions brought: {found.sentence()}.")
     if not arguments.json:
@@ -104,14 +105,33 @@ def table(entries: Sequence[Told]) -> Any:
     for title, side in (("#", "right"), ("at", "right"), ("decision", "left"), ("why", "left"), ("predicted", "right"),
                         ("came of it", "left")):  # fmt: skip
         table.add_column(title, justify=side, overflow="fold", ratio=3 if title == "why" else None)  # type: ignore[arg-type]
-    for entry in entries:
-        decision = entry.decision
+    for run in runs(entries):
+        entry, first, decision = run[-1], run[0].decision, run[-1].decision
         style = "dim" if decision.action == "keep" else ""
+        number, at = str(decision.number), format_seconds(decision.time)
+        if len(run) > 1:
+            number, at = f"{first.number}–{number}", f"{format_seconds(first.time)}–{at}"
         table.add_row(
-            str(decision.number), format_seconds(decision.time), *map(Text, (what(decision), decision.reason)),
-            predicted(decision), Text(came_of(entry)), style=style,
-        )  # fmt: skip
+            number,
+            at,
+            *map(Text, (what(decision), decision.reason)),
+            predicted(decision),
+            Text(came_of(entry)),
+            style=style,
+        )
     return table
+
+
+def runs(entries: Sequence[Told]) -> list[list[Told]]:
+    """Decisions to keep the size that follow on each other are one line, with the newest reason."""
+    found: list[list[Told]] = []
+    for entry in entries:
+        kept = entry.decision.action == "keep" and entry.outcome is None
+        if kept and found and found[-1][-1].decision.action == "keep" and found[-1][-1].outcome is None:
+            found[-1].append(entry)
+        else:
+            found.append([entry])
+    return found
 
 
 def what(decision: Decision) -> str:

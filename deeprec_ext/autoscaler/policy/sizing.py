@@ -264,6 +264,8 @@ def _stay(evidence: Evidence, search: Search, found: Found) -> Answer:
     text = f"{describe(size)} is the best size known for the objective {objective}, at {evidence.rate:.4g} examples/s"
     if why := _bound(evidence, search):
         text += f"; {why}"
+    if larger := _next_larger(evidence, search):
+        text += f" ({larger})"
     if evidence.starved >= evidence.policy.starved_share:
         text += f"; trainers wait for input {evidence.starved:.0%} of the time, which more PS would not change"
     if found.shortfall:
@@ -282,6 +284,21 @@ def _bound(evidence: Evidence, search: Search) -> str:
         "host CPU": _full(evidence),
     }[binding]  # fmt: skip
     return f"{what}: no size within the limits is predicted to train faster"
+
+
+def _next_larger(evidence: Evidence, search: Search) -> str:
+    """What one worker more and one PS more are predicted to bring, or have brought, and why they are not tried again."""
+    size, told = evidence.size, []
+    more = dataclasses.replace(size, workers=size.workers + 1), dataclasses.replace(size, ps=size.ps + 1)
+    for larger in filter(None, map(search.allowed, more)):
+        if key_of(larger) == key_of(size) or evidence.expected(larger) <= 0:
+            continue
+        gain, known = evidence.expected(larger) / evidence.rate - 1, key_of(larger) in evidence.measured
+        why = "" if known else exploring.barred(evidence, larger)
+        told.append(
+            f"{describe(larger)}: {gain:+.0%} {'measured' if known else 'predicted'}" + (f", {why}" if why else "")
+        )
+    return "; ".join(told)
 
 
 def _full(evidence: Evidence) -> str:

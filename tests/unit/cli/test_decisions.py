@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -23,11 +24,24 @@ def test_the_table_has_every_decision_with_its_reason_and_outcome(tmp_path, caps
     assert main(["decisions", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     brought = next(place for place, line in enumerate(lines) if line.startswith("What the decisions brought"))
-    numbers = [int(line[:4]) for line in lines[1:brought] if line[:4].strip()]
+    told = [found.groups() for line in lines[1:brought] if (found := re.match(r" {1,9}(\d+)(?:–(\d+))? {2,}\d", line))]
+    numbers = [number for first, last in told for number in range(int(first), int(last or first) + 1)]
     assert numbers == [entry.decision.number for entry in entries]
     assert "came of it" in lines[0] and "examples/s" in " ".join(lines[brought:])
     row = next(line for line in lines if "scale to" in line)
     assert "→" in row and "committed" in row
+
+
+def test_decisions_to_keep_that_follow_on_each_other_are_one_line(tmp_path, capsys):
+    writer = Record(tmp_path, POLICY)
+    for number in range(4):
+        writer.add(seen(SIZE), Decision(number, 60.0 * number, "keep", SIZE, f"reason {number}"))
+    writer.add(seen(SIZE), Decision(4, 240.0, "scale", Size(2, 4), "it grows"))
+    writer.add(seen(SIZE), Decision(5, 300.0, "keep", SIZE, "reason 5"))
+    assert main(["decisions", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    rows = [line.split()[0] for line in out.splitlines()[1:] if line[:4].strip()]
+    assert rows[:3] == ["0–3", "4", "5"] and "reason 3" in out and "reason 0" not in out
 
 
 def test_json_has_all_but_the_observations(tmp_path, capsys):
