@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import dataclasses
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ from deeprec_ext.launch.roles.registry import LOCAL, RUNNERS
 from deeprec_ext.launch.workdir import check_directory, default_directory, make_directory, try_directory, writable
 from deeprec_ext.layout import choose, facts_of_command, job_label, layout_called
 from deeprec_ext.options import OTHERS, Settings, all_rows, flags_said, rows, split_setting, values_given
-from deeprec_ext.rundir import files_private
+from deeprec_ext.rundir import RunDirectory, files_private
 
 INTERRUPTED = 130
 
@@ -101,6 +102,8 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     if arguments.autoscale:
         require("autoscale", "--autoscale")
     words = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
+    if arguments.resume and arguments.workdir is not None and not words:
+        raise UsageError(f"--resume: {_whole_command(check_directory(arguments.workdir, resume=True))}")
     others = flags_said(arguments, OTHERS)
     layout = choose(facts_of_command(words), resolve_command(words), layout_called(others.get("layout", "auto")))
     events = load_events(arguments.events) if arguments.events else ()
@@ -149,6 +152,22 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
         dashboard_port=dashboard, isolate=arguments.isolate, script=label, history=history, start=start, grown=grown,
         layout=layout, backend=arguments.backend, backend_arguments=tuple(arguments.backend_arg),
     )  # fmt: skip
+
+
+def _whole_command(directory: RunDirectory) -> str:
+    """What to type to go on with a job. Raises UsageError."""
+    description = directory.read_description()
+    words = [str(one) for one in description.get("arguments", ())]
+    if "--" not in words:
+        return f"give the script and its options too, as when it began: -- {shlex.join(description.get('command', ()))}"
+    if "--resume" not in words:
+        words.insert(1, "--resume")
+    if "--workdir" not in words:
+        words[1:1] = ["--workdir", str(directory.path)]
+    return (
+        "give the script and the options too, as when the job began (other sizes and settings are allowed): "
+        f"cd {shlex.quote(str(description.get('cwd', '.')))} && deeprec-ext {shlex.join(words)}"
+    )
 
 
 def check_ceilings(ceilings: Ceilings, requests: Requests, limits: Limits, *, autoscale: bool) -> Requests:

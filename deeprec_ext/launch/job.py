@@ -407,7 +407,7 @@ def describe(plan: RunPlan, aimaster: str, launcher: str, http: str | None) -> d
     return {
         "job": plan.job, "aimaster": aimaster, "launcher": launcher, "launcher_pid": os.getpid(),
         "command": list(plan.command), "layout": plan.layout.layout, "layout_reason": plan.layout.reason,
-        "cwd": os.getcwd(), "limits": asdict(plan.limits), "requests": asdict(plan.requests),
+        "cwd": os.getcwd(), "arguments": sys.argv[1:], "limits": asdict(plan.limits), "requests": asdict(plan.requests),
         "ceilings": asdict(plan.ceilings),
         "settings": dict(plan.settings), "events": [str(event) for event in plan.events], "started": time.time(),
         "resumed": plan.resume, "start": start_values(plan.start), "dashboard": f"http://{http}/" if http else "",

@@ -67,6 +67,18 @@ def test_bad_usage_is_one_line_and_exit_2(words, part, capsys, tmp_path):
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_resume_without_the_script_says_what_to_type(tmp_path, capsys):
+    directory = RunDirectory(tmp_path / "job 1")
+    directory.path.mkdir()
+    directory.store.touch()
+    began = {"cwd": str(tmp_path), "arguments": ["run", "--ps", "2", *RUN]}
+    directory.describe({"job": "x", "aimaster": "", "command": ["python", "train.py"], **began})
+    check_refused(
+        ["run", "--resume", "--workdir", str(directory.path)],
+        f"cd {tmp_path} && deeprec-ext run --workdir '{directory.path}' --resume --ps 2 -- python train.py", capsys,
+    )  # fmt: skip
+
+
 LONG = "x" * 300  # a file name has 255 bytes at the most
 
 
