@@ -27,6 +27,9 @@ LIGHT = 0.02
 
 NODES_MAX = 40_000
 
+SUMS_MAX, SUMS_OF_ALL, SUMS_LEAST = 4_000, 48_000, 400
+"""Sums of slots that are looked at for one PS: all of twelve slots; of many slots fewer do, since one of them outweighs little."""
+
 IMPROVED_MAX = 32
 """Slots up to which a first map is improved by exchanges: of more, one outweighs little."""
 
@@ -274,7 +277,8 @@ def _cost(sizes: Sequence[int], homes: Sequence[int], where: Sequence[int]) -> t
 
 
 def _evict(indices: list[int], sizes: Sequence[int], excess: int) -> list[int]:
-    """The subset of `indices` with the smallest sum of at least `excess` (subset sums, thinned beyond 4 000)."""
+    """The subset of `indices` with the smallest sum of at least `excess` (subset sums, thinned where they are many)."""
+    most = max(SUMS_LEAST, min(SUMS_MAX, SUMS_OF_ALL // max(1, len(indices))))
     sums: dict[int, tuple[int, ...]] = {0: ()}
     done: dict[int, tuple[int, ...]] = {}
     for i in indices:
@@ -283,7 +287,7 @@ def _evict(indices: list[int], sizes: Sequence[int], excess: int) -> list[int]:
             table = done if new >= excess else sums
             if new not in table or len(table[new]) > len(chosen) + 1:
                 table[new] = (*chosen, i)
-        if len(sums) > 4_000:
+        if len(sums) > most:
             sums = dict(sorted(sums.items())[::2])
     return list(done[min(done)]) if done else list(indices)
 
