@@ -67,7 +67,7 @@ def records(count=4 * BATCH):
 @pytest.mark.parametrize(
     ("optimizer", "slots", "update"),
     [
-        (lambda: keras.optimizers.SGD(0.1), 1, Variable.DENSE), (lambda: keras.optimizers.Adagrad(0.1), 1, Variable.ROWS),
+        (lambda: keras.optimizers.SGD(0.1), 0, Variable.ROWS), (lambda: keras.optimizers.Adagrad(0.1), 1, Variable.ROWS),
         (lambda: keras.optimizers.legacy.SGD(0.1), 0, Variable.ROWS),
         (lambda: keras.optimizers.Adam(), 2, Variable.DENSE), (lambda: keras.optimizers.legacy.Adagrad(0.1), 1, Variable.ROWS),
         (lambda: keras.optimizers.legacy.Adam(), 2, Variable.DENSE),
