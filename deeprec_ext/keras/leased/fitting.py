@@ -1,6 +1,7 @@
 """`fit` of a process of the job: whether its records can be leased, and how Keras is called then.
 
-Arrays are leased by row, an `elastic_dataset` as it says. Of anything else each process trains a pass of its own, as before.
+Arrays are leased by row, an `elastic_dataset` as it says, a pipeline over files by file and range (`pipelines`). Of anything
+else each process trains a pass of its own.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from deeprec_ext.graph.sources import source_of_dataset
 from deeprec_ext.keras.leased import roles
 from deeprec_ext.keras.leased.arrays import BATCH, Rows, rows_of
 from deeprec_ext.keras.leased.epochs import STEPS_MAX, Epochs, Home
+from deeprec_ext.keras.leased.pipelines import NotFollowed, followed
 from deeprec_ext.keras.leased.weights import by_class
 from deeprec_ext.tf_private import eager
 
@@ -136,8 +138,10 @@ class Fitting:
         dataset = words["x"]
         mark = next((one for name in eager.first_names(dataset) if (one := parse(name)) is not None), None)
         if mark is None:
-            self._own_pass("its tf.data pipeline does not begin with an elastic_dataset")
-            return None
+            dataset = self._followed(dataset, words)
+            if dataset is None:
+                return None
+            mark = next(one for name in eager.first_names(dataset) if (one := parse(name)) is not None)
         source = self._home.inputs.find(mark.dataset)
         epochs, first = _whole(words.get("epochs")), words.get("initial_epoch") or 0
         if source is None or epochs is None or epochs - first < 1 or source.declaration.purpose != "train":
@@ -162,6 +166,16 @@ class Fitting:
         plan = plan.in_turn(f"{self._name()} {mark.dataset}", passes * (epochs - first))
         reads = reads_of(plan)
         return Input(plan, dataset.element_spec, lambda _: iter(dataset), first, passes, None, reads, mark.dataset)
+
+    def _followed(self, dataset: tf.data.Dataset, words: dict[str, Any]) -> tf.data.Dataset | None:
+        """Of a pipeline over files the same with leased records; None: each process trains a pass of its own."""
+        if _whole(words.get("epochs")) is None or words["epochs"] <= (words.get("initial_epoch") or 0):
+            return None
+        try:
+            return followed(dataset).leased(f"files of {self._name()}")
+        except NotFollowed as error:
+            self._own_pass(f"of its tf.data pipeline, {error}")
+            return None
 
     def _name(self) -> str:
         return f"fit {self._count + 1}"

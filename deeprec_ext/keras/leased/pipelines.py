@@ -1,0 +1,106 @@
+"""A tf.data pipeline over files that is given to `fit`: its records are leased by file and range, its own stages are kept.
+
+What can be followed is what most scripts have: files of TFRecords or of lines, read one after the other or interleaved; stages
+that make one element of each record (`map`), or none but another order (`shuffle`, `cache`, `prefetch`); `batch`; and stages
+that make one element of each batch. The files are read by `elastic_dataset` instead, which also shuffles where the pipeline
+does; the script's own functions are applied to the records of each of its batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from deeprec_ext.data.dataset import elastic_dataset
+from deeprec_ext.tf_private.pipelines import Source, Stage, stage_of
+
+_MAPS = frozenset({"MapDataset", "ParallelMapDataset"})
+_BATCHES = frozenset({"BatchDataset", "ParallelBatchDataset"})
+_IN_ORDER = frozenset({"PrefetchDataset", "OptionsDataset", "AssertCardinalityDataset", "CacheDataset"})
+"""They change neither elements nor their order; what is cached is made anew."""
+
+STAGES_MAX = 100
+
+Function = Callable[..., Any]
+
+
+class NotFollowed(Exception):
+    """Why the records of a pipeline cannot be leased."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """From files to batches."""
+
+    source: Source
+    shuffled: bool
+    of_records: Sequence[Function]
+    """In the order in which they are applied."""
+    batch_size: int
+    of_batches: Sequence[Function]
+
+    def leased(self, name: str) -> tf.data.Dataset:
+        """The same with records of the ledger. Raises UsageError.
+
+        Args:
+          name: of the dataset, in the ledger.
+        """
+        options = {"skip_lines": self.source.skip} if self.source.skip else {}
+        dataset = elastic_dataset(
+            list(self.source.files), self.batch_size, shuffle=self.shuffled, reader=self.source.reader, name=name,
+            reader_options=options,
+        )  # fmt: skip
+        if self.of_records:
+            dataset = dataset.map(_one_by_one(self.of_records), num_parallel_calls=tf.data.AUTOTUNE)
+        for function in self.of_batches:
+            dataset = dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE)
+        return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def followed(dataset: tf.data.Dataset) -> Pipeline:
+    """Raises NotFollowed."""
+    if not all(isinstance(one, tf.TensorSpec) and one.shape.rank for one in tf.nest.flatten(dataset.element_spec)):
+        raise NotFollowed("it gives elements that are no batches of tensors")
+    of_batches: list[Function] = []
+    of_records: list[Function] = []
+    size, shuffled = 0, False
+    for _ in range(STAGES_MAX):
+        stage = stage_of(dataset)
+        if stage.source is not None:
+            if not size:
+                raise NotFollowed("it has no batch()")
+            if stage.source.skip and stage.source.reader != "lines":
+                raise NotFollowed("it leaves out records of its files")
+            return Pipeline(stage.source, shuffled, of_records[::-1], size, of_batches[::-1])
+        if stage.kind in _MAPS and stage.function is not None:
+            (of_records if size else of_batches).append(stage.function)
+        elif stage.kind in _BATCHES and not size:
+            size = stage.batch_size
+        elif stage.kind == "ShuffleDataset":
+            shuffled = True
+        elif stage.kind not in _IN_ORDER:
+            raise NotFollowed(
+                f"its stage {_named(stage)} {'is no file of records' if stage.before is None else 'is not followed'}"
+            )
+        if stage.before is None:
+            break
+        dataset = stage.before
+    raise NotFollowed("its files are not found")
+
+
+def _named(stage: Stage) -> str:
+    """`Repeat`, as in `RepeatDataset`."""
+    return stage.kind.removesuffix("Dataset") or "of its own"
+
+
+def _one_by_one(functions: Sequence[Function]) -> Function:
+    def of_batch(records: tf.Tensor) -> Any:
+        each = tf.data.Dataset.from_tensor_slices(records)
+        for function in functions:
+            each = each.map(function)
+        return each.batch(tf.size(records, tf.int64)).get_single_element()
+
+    return of_batch

@@ -1,0 +1,166 @@
+"""tf.data pipelines over files that are given to `fit`: what is followed, and that each record is trained once an epoch."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deeprec_ext.data import streams
+from deeprec_ext.keras.leased.pipelines import NotFollowed, followed
+from deeprec_ext.tf_private.pipelines import Source
+
+keras = tf.keras
+RECORDS, FILES, BATCH = 20, 3, 8
+AUTOTUNE = tf.data.AUTOTUNE
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Files of lines `number,label` behind a line of titles."""
+    found = []
+    for number in range(FILES):
+        lines = [f"{number * RECORDS + at},{at % 2}" for at in range(RECORDS)]
+        path = tmp_path / f"part-{number}.csv"
+        path.write_text("\n".join(["number,label", *lines]) + "\n")
+        found.append(str(path))
+    return found
+
+
+@pytest.fixture
+def examples(tmp_path):
+    """Files of tf.train.Examples with the same."""
+    found = []
+    for number in range(FILES):
+        path = str(tmp_path / f"part-{number}.tfrecord")
+        with tf.io.TFRecordWriter(path) as file:
+            for at in range(RECORDS):
+                features = {
+                    "number": tf.train.Feature(int64_list=tf.train.Int64List(value=[number * RECORDS + at])),
+                    "label": tf.train.Feature(float_list=tf.train.FloatList(value=[at % 2])),
+                }
+                file.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+        found.append(path)
+    return found
+
+
+FEATURES = {"number": tf.io.FixedLenFeature([], tf.int64), "label": tf.io.FixedLenFeature([], tf.float32)}
+
+
+def of_example(record):
+    parsed = tf.io.parse_single_example(record, FEATURES)
+    return {"number": parsed["number"]}, parsed["label"]
+
+
+def of_examples(records):
+    parsed = tf.io.parse_example(records, FEATURES)
+    return {"number": parsed["number"]}, parsed["label"]
+
+
+def of_line(line):
+    number, label = tf.io.decode_csv(line, [tf.constant(0, tf.int64), 0.0])
+    return {"number": number}, label
+
+
+def one_by_one(files):
+    return tf.data.TFRecordDataset(files).map(of_example, AUTOTUNE).shuffle(100).batch(BATCH).prefetch(AUTOTUNE)
+
+
+def by_batches(files):
+    return (
+        tf.data.TFRecordDataset(files, num_parallel_reads=2).cache().batch(BATCH, drop_remainder=True).map(of_examples)
+    )
+
+
+def interleaved(files):
+    names = tf.data.Dataset.list_files(files)
+    return names.interleave(tf.data.TFRecordDataset, num_parallel_calls=2).map(of_example).batch(BATCH)
+
+
+def with_titles(files):
+    names = tf.data.Dataset.from_tensor_slices(files)
+    return names.flat_map(lambda name: tf.data.TextLineDataset(name).skip(1)).map(of_line).batch(BATCH)
+
+
+def one_with_titles(files):
+    return tf.data.TextLineDataset(files[0]).skip(1).map(of_line).batch(BATCH)
+
+
+@pytest.mark.parametrize(
+    ("make", "reader", "skip", "shuffled", "of_records", "of_batches"),
+    [
+        (one_by_one, "tfrecord", 0, True, 1, 0), (by_batches, "tfrecord", 0, False, 0, 1),
+        (interleaved, "tfrecord", 0, False, 1, 0),
+    ],
+)  # fmt: skip
+def test_files_of_examples_are_followed(make, reader, skip, shuffled, of_records, of_batches, examples):
+    found = followed(make(examples))
+    assert found.source == Source(examples, reader, skip)
+    assert (found.shuffled, len(found.of_records), len(found.of_batches)) == (shuffled, of_records, of_batches)
+    assert found.batch_size == BATCH
+
+
+@pytest.mark.parametrize(("make", "files"), [(with_titles, FILES), (one_with_titles, 1)])
+def test_files_of_lines_are_followed_and_lines_of_titles_left_out(make, files, texts):
+    assert followed(make(texts)).source == Source(texts[:files], "lines", 1)
+
+
+NOT_FOLLOWED = {
+    "Repeat": lambda lines: lines.map(of_line).batch(BATCH).repeat(),
+    "Filter": lambda lines: lines.filter(lambda line: True).map(of_line).batch(BATCH),
+    "Take": lambda lines: lines.map(of_line).batch(BATCH).take(-1),
+    "Shard": lambda lines: lines.shard(2, 0).map(of_line).batch(BATCH),
+    "Skip": lambda lines: lines.map(of_line).skip(1).batch(BATCH),
+    "Unbatch": lambda lines: lines.batch(4).unbatch().map(of_line).batch(BATCH),
+    "no batches of tensors": lambda lines: lines.map(of_line),
+    "TensorSlice": lambda lines: tf.data.Dataset.from_tensor_slices([1.0, 2.0]).batch(BATCH),
+}
+
+
+@pytest.mark.parametrize("what", NOT_FOLLOWED)
+def test_what_is_not_followed_is_named(what, texts):
+    with pytest.raises(NotFollowed, match=what):
+        followed(NOT_FOLLOWED[what](tf.data.TextLineDataset(texts)))
+
+
+def test_what_a_function_does_besides_reading_a_file_is_not_followed(texts):
+    names = tf.data.Dataset.from_tensor_slices(texts)
+    for read in (
+        lambda name: tf.data.TextLineDataset(name).map(of_line),
+        lambda name: tf.data.TextLineDataset(name + ""),
+        lambda name: tf.data.TextLineDataset(name, compression_type="GZIP"),
+    ):
+        with pytest.raises(NotFollowed):
+            followed(names.flat_map(read).batch(BATCH))
+    with pytest.raises(NotFollowed):
+        followed(tf.data.TextLineDataset(texts, compression_type="GZIP").batch(BATCH))
+
+
+class Counts(keras.Model):
+    """Adds one to the row of each number that it is trained on."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = self.add_weight(name="seen", shape=(FILES * RECORDS, 1), initializer="zeros")
+
+    def call(self, inputs):
+        return tf.gather(tf.convert_to_tensor(self.seen), inputs["number"])
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, **_):
+        return -tf.reduce_sum(y_pred)
+
+
+@pytest.mark.parametrize("make", [one_by_one, by_batches, interleaved, with_titles])
+def test_each_record_is_trained_once_an_epoch(make, texts, examples, elastic, host, monkeypatch, caplog):
+    monkeypatch.setattr(streams, "trainer", lambda: SimpleNamespace(inputs=host.inputs))
+    elastic()
+    keras.backend.clear_session()
+    model = Counts()
+    model.compile(keras.optimizers.SGD(1.0))
+    with caplog.at_level(logging.INFO):
+        model.fit(make(texts if make is with_titles else examples), epochs=2, verbose=0)
+    assert "a pass of its own" not in caplog.text
+    np.testing.assert_array_equal(np.asarray(model.get_weights()[0]).ravel(), np.full(FILES * RECORDS, 2.0))
