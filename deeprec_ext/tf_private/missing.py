@@ -83,6 +83,12 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
     yield "OwnedIterator", _iterator, "_dataset _flat_output_shapes _flat_output_types _iterator_resource"
     yield "Dataset", lambda: tf.data.Dataset.range(1), "_functions _inputs"
     yield "Dataset.from_tensors", lambda: tf.data.Dataset.from_tensors(1, name="one"), "_inputs _name"
+    yield "Dataset.map", lambda: tf.data.Dataset.range(1).map(abs), "_input_dataset _map_func"
+    yield "Dataset.map._map_func", lambda: tf.data.Dataset.range(1).map(abs)._map_func, "_func"
+    yield "Dataset.batch", lambda: tf.data.Dataset.range(1).batch(1), "_batch_size _input_dataset"
+    yield "Dataset.skip", lambda: tf.data.Dataset.range(1).skip(1), "_count"
+    yield "TextLineDataset", lambda: tf.data.TextLineDataset("a"), "_compression_type _filenames"
+    yield "TFRecordDataset", lambda: tf.data.TFRecordDataset("a"), "_compression_type _filenames"
     if _generation_of_keras() == 2:
         yield (
             "Model", _model, "_jit_compile _predict_counter _steps_per_execution _test_counter _train_counter",

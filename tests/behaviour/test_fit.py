@@ -107,6 +107,24 @@ def test_an_elastic_dataset_is_read_once_an_epoch_of_fit(begin):
     assert counted.min() >= 2 and counted.sum() - 2 * ROWS <= report["repeated"], report
 
 
+@pytest.mark.timeout(400)
+def test_records_of_files_are_trained_once_an_epoch_though_a_worker_and_a_ps_are_killed(begin, tmp_path):
+    for part, rows in enumerate(np.array_split(np.arange(ROWS), 4)):
+        np.savetxt(tmp_path / f"part-{part}.txt", rows, fmt="%d")
+    command = (*SCRIPT, "--rows", str(ROWS), "--epochs", "3", "--sleep", "0.01", "--files", f"{tmp_path}/part-*.txt")
+    job = begin("--ps", "2", "--workers", "2", "--setting", "peer_backup_seconds=0.5", command=command)
+    job.until(lambda: trained(job) >= 3000, "3000 rows")
+    job.kill("worker-0")
+    job.until(lambda: trained(job) >= ROWS + 3000, "an epoch and 3000 rows")
+    job.kill("ps-1")
+    finish(job)
+    report, counted = job.summary()["data"], times(job)
+    assert report["records"] == report["trained"] == 3 * ROWS and report["lost"] == 0, report
+    assert np.maximum(0, 3 - counted).sum() <= report["stale"], report
+    assert np.maximum(0, counted - 3).sum() <= report["repeated"], report
+    assert not any("a pass of its own" in job.log(name) for name in ("chief-0", "worker-1"))
+
+
 @pytest.mark.timeout(300)
 def test_a_chief_that_is_killed_goes_on_where_the_job_is(begin):
     command = (*SCRIPT, "--rows", "8000", "--epochs", "3", "--sleep", "0.02")

@@ -72,6 +72,10 @@ class Watch(keras.callbacks.Callback):
         self.batches = 0
 
 
+def number_of(line):
+    return tf.strings.to_number(line, tf.int64)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000)
@@ -79,6 +83,7 @@ def main():
     parser.add_argument("--sleep", type=float, default=0.0)
     parser.add_argument("--patience", type=int, help="EarlyStopping on `number`, which does not improve")
     parser.add_argument("--elastic-dataset", action="store_true")
+    parser.add_argument("--files", help="pattern of files of lines with the numbers of all rows")
     parser.add_argument("--raises", action="store_true", help="a callback of a worker does, once")
     parser.add_argument("--reversed", action="store_true", help="workers have the rows in another order")
     arguments = parser.parse_args()
@@ -86,9 +91,7 @@ def main():
     directory = os.environ.get("DEEPREC_EXT_WORKDIR", ".")
     keras.utils.set_random_seed(1)
     model = Counts(arguments.rows)
-    model.compile(
-        keras.optimizers.SGD(1.0)
-    )
+    model.compile(keras.optimizers.SGD(1.0))
     callbacks = [
         Watch(arguments.sleep, arguments.raises),
         keras.callbacks.CSVLogger(os.path.join(directory, "log.csv")),
@@ -105,6 +108,9 @@ def main():
         from deeprec_ext.data import elastic_dataset
 
         x = elastic_dataset(arguments.rows, 32).prefetch(4)
+    if arguments.files:
+        lines = tf.data.Dataset.list_files(arguments.files).interleave(tf.data.TextLineDataset)
+        x = lines.map(number_of, num_parallel_calls=2).shuffle(1000).batch(32).prefetch(tf.data.AUTOTUNE)
     model.fit(x, epochs=arguments.epochs, callbacks=callbacks, verbose=2, validation_data=(np.arange(10),))
     np.save(os.path.join(directory, f"times-{role()}-{os.getpid()}.npy"), model.table.get_weights()[0][:, 0])
 
