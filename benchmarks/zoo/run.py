@@ -34,8 +34,8 @@ SCRIPT = ROOT / "benchmarks" / "zoo" / "train.py"
 MEASURED_SECONDS = 18.0
 """After the job has settled."""
 
-START_SECONDS, LATEST_SECONDS = 45.0, 58.0
-"""A run that trains no sooner has failed; none is longer than the second."""
+START_SECONDS, LATEST_SECONDS = 150.0, 180.0
+"""A run that trains no sooner has failed, with tables of 1.6 GB it takes a minute; none is longer than the second."""
 
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
