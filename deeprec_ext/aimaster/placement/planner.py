@@ -28,7 +28,7 @@ LIGHT = 0.02
 NODES_MAX = 40_000
 
 SUMS_MAX, SUMS_OF_ALL, SUMS_LEAST = 4_000, 48_000, 400
-"""Sums of slots that are looked at for one PS: all of twelve slots; of many slots fewer do, since one of them outweighs little."""
+"""Sums of slots that are looked at for one PS: all of twelve slots; of many fewer do, since one slot outweighs little."""
 
 IMPROVED_MAX = 32
 """Slots up to which a first map is improved by exchanges: of more, one outweighs little."""
