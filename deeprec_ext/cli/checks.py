@@ -17,6 +17,7 @@ import psutil
 
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.gazer.cgroup import Cgroup
+from deeprec_ext.gazer.host import free_memory_bytes
 from deeprec_ext.launch.command import resolve_command
 from deeprec_ext.launch.environment import AUTOLOAD, role_environment
 from deeprec_ext.launch.job import version
@@ -143,7 +144,7 @@ def check_grpc() -> Finding:
 def check_memory() -> Finding:
     available, limit = psutil.virtual_memory().available, Cgroup().sample().memory_limit_bytes
     found = f"{format_bytes(available)} available" + (f", cgroup limit {format_bytes(limit)}" if limit else "")
-    usable = min(available, limit or available)
+    usable = free_memory_bytes()
     if usable < _SMALLEST_JOB * _ROLE_BYTES:
         return Finding(
             "memory",

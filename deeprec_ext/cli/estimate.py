@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from deeprec_ext.autoscaler.history.estimates import Estimates, estimate, lines
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.model.memory_model import Layout
@@ -25,7 +23,7 @@ from deeprec_ext.autoscaler.policy.limits import describe
 from deeprec_ext.cli import run as run_command
 from deeprec_ext.cli.job import print_json
 from deeprec_ext.errors import UsageError
-from deeprec_ext.gazer.host import machine, processors
+from deeprec_ext.gazer.host import free_memory_bytes, machine, processors
 from deeprec_ext.launch.estimating import declared
 from deeprec_ext.launch.plan import RunPlan
 from deeprec_ext.launch.records.history import bounds_of, readable_jobs, size_of
@@ -123,7 +121,7 @@ def estimated(plan: RunPlan, declaration: pb.Declaration, place: str | None = No
     start = first_size(
         model, bounds_of(plan.limits, plan.ceilings), jobs, script=plan.script, requests=size_of(plan.requests),
         backups=backups, layout=layout, fingerprint=fingerprint, machine=where, cores=cores,
-        free_bytes=psutil.virtual_memory().available if place is None else 0, unread=why_not,
+        free_bytes=free_memory_bytes() if place is None else 0, unread=why_not,
     )  # fmt: skip
     estimates = estimate(
         model, start.size, jobs, layout=layout, fingerprint=fingerprint, backups=backups, machine=where,

@@ -214,6 +214,14 @@ class Cgroup:
         limit, group = min(limits, key=lambda one: one[0], default=(0.0, None))
         return limit, group.used_seconds() if group is not None else 0.0
 
+    def free_memory_bytes(self) -> int | None:
+        """What the memory limits leave, caches not counted as use; None: no limit is to be seen.
+
+        The lowest limit need not be the one that leaves least: one further up may be nearly used up by others.
+        """
+        limits = [(limit, group) for group in self._memory if (limit := group.memory_limit_bytes())]
+        return min((max(0, limit - group.working_set_bytes()) for limit, group in limits), default=None)
+
     def sample(self) -> CgroupSample:
         """What the files say now; never raises."""
         memory = min(self._memory, key=lambda one: one.memory_limit_bytes() or UNLIMITED_BYTES, default=None)

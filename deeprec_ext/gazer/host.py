@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+import psutil
+
 from deeprec_ext.gazer.cgroup import Cgroup, read
 from deeprec_ext.gazer.proctable import TICKS_A_SECOND
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -43,6 +45,17 @@ def machine(root: str = "/") -> str:
     names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
     count = sum(line.startswith("processor") for line in lines) or len(processors())
     return f"{count} x {names[0] if names else 'cores'}"[:100] if count else ""
+
+
+def free_memory_bytes(cgroup: Cgroup | None = None) -> int:
+    """What processes beside this one may still take: of the machine's memory what is available, and no more than the limits of
+    this process's container leave.
+
+    Args:
+        cgroup: the container of this process; found if not given.
+    """
+    available, left = int(psutil.virtual_memory().available), (cgroup or Cgroup()).free_memory_bytes()
+    return available if left is None else min(available, left)
 
 
 class HostReader:

@@ -10,11 +10,11 @@ from typing import Protocol, TypeVar
 
 import grpc
 import grpc.aio
-import psutil
 
 from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.decoding import alike
 from deeprec_ext.errors import UnreachableError, UsageError
+from deeprec_ext.gazer.host import free_memory_bytes
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.retries import pauses, retried
@@ -169,7 +169,7 @@ class LauncherBackend:
         return status.state != "waiting"
 
     def available_memory(self) -> int | None:
-        return None if self._elsewhere else psutil.virtual_memory().available
+        return None if self._elsewhere else free_memory_bytes()
 
     def waiting_reason(self, name: str) -> str:
         return self._waiting.get(name, "")

@@ -104,6 +104,7 @@ def test_a_script_that_cannot_be_started_is_one_finding(monkeypatch: pytest.Monk
 
 def test_little_memory_is_a_warning_with_what_a_job_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks.Cgroup, "sample", lambda self: CgroupSample(memory_limit_bytes=1 << 30))
+    monkeypatch.setattr(checks.Cgroup, "free_memory_bytes", lambda self: 1 << 30)
     found = checks.check_memory()
     assert found.verdict == "warn" and "1.1 GB" in found.found and "2 PS" in found.remedy
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deeprec_ext.gazer.cgroup import Cgroup, CgroupSample
+from deeprec_ext.gazer.host import free_memory_bytes
 from tests.unit.gazer.trees import SECOND, first, groups, plant
 
 TOP = "sys/fs/cgroup"
@@ -124,3 +125,31 @@ def test_limits_are_read_anew_each_time(tmp_path):
 ])  # fmt: skip
 def test_what_is_missing_or_nonsense_is_zero(tmp_path, files):
     assert Cgroup(plant(tmp_path, files)).sample() == CgroupSample()
+
+
+@pytest.mark.parametrize("inner, outer, expected", [
+    ("max", "max", None),
+    ("2000", "max", 1300),
+    ("2000", "5000", 300),  # 4700 of the outer one are in use
+    ("500", "8000", 0),
+])  # fmt: skip
+def test_what_is_free_is_what_the_tightest_of_all_limits_leaves(tmp_path, inner, outer, expected):
+    files = {
+        "proc/self/cgroup": "0::/pod/app\n", "proc/self/mountinfo": SECOND, **second(TOP, 9000, "max"),
+        **second(f"{TOP}/pod", 5000, outer), **second(f"{TOP}/pod/app", 1000, inner),
+    }  # fmt: skip
+    assert Cgroup(plant(tmp_path, files)).free_memory_bytes() == expected
+
+
+def test_what_is_free_under_a_limit_of_version_1(tmp_path):
+    root = plant(tmp_path, {
+        "proc/self/cgroup": "2:memory:/a\n", "proc/self/mountinfo": first("memory"),
+        **groups(f"{TOP}/memory/a", memory__limit_in_bytes="4096\n", memory__usage_in_bytes="1000\n",
+                 memory__stat="total_inactive_file 300\n"),
+    })  # fmt: skip
+    assert Cgroup(root).free_memory_bytes() == free_memory_bytes(Cgroup(root)) == 4096 - 700
+
+
+def test_without_a_limit_the_machine_s_memory_is_free(tmp_path):
+    files = {"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": SECOND, **second(TOP, 1000, "max")}
+    assert free_memory_bytes(Cgroup(plant(tmp_path, files))) > 1 << 20
