@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext.data.dataset import elastic_dataset
-from deeprec_ext.tf_private.pipelines import Source, Stage, stage_of
+from deeprec_ext.tf_private.eager import Source, Stage, stage_of
 
 _MAPS = frozenset({"MapDataset", "ParallelMapDataset"})
 _BATCHES = frozenset({"BatchDataset", "ParallelBatchDataset"})

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from deeprec_ext.data import streams
 from deeprec_ext.keras.leased.pipelines import NotFollowed, followed
-from deeprec_ext.tf_private.pipelines import Source
+from deeprec_ext.tf_private.eager import Source
 
 keras = tf.keras
 RECORDS, FILES, BATCH = 20, 3, 8
