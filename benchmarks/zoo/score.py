@@ -8,8 +8,9 @@
 - *unknown family*: each job from those of the other families.
 
 Printed as JSON for each figure: how many jobs had one, the median of |estimate ÷ measured − 1|, the share that lay within the
-interval, and how many were called strangers. For the memory of PS also how many jobs took more than its upper end: with a
-limit of that they would have died. What is printed holds for this machine and these synthetic models, and for no other.
+interval, and how many were called strangers. For the memory of PS also how many jobs took more than what a size is chosen
+for (the upper end and a reserve): with that limit they would have died. What is printed holds for this machine and these
+synthetic models, and for no other.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from deeprec_ext.autoscaler.history.estimates import (
     WORKER_MEMORY,
     Figure,
     estimate,
+    needed,
 )
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.model.memory_model import Layout
@@ -85,7 +87,7 @@ def _row(name: str, pairs: Sequence[tuple[Figure, float]]) -> dict[str, Any]:
         "strangers": sum(f.strange for f, _ in pairs), "learners": sorted({f.learner for f, _ in pairs if f.learner}),
     }  # fmt: skip
     if name == PS_MEMORY:
-        row["would_have_died"] = sum(used > f.high for f, used in pairs)
+        row["would_have_died"] = sum(used > needed(f) for f, used in pairs)
     return row
 
 

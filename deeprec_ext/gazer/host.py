@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 
-import psutil
-
 from deeprec_ext.gazer.cgroup import Cgroup, read
 from deeprec_ext.gazer.proctable import TICKS_A_SECOND
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -54,6 +52,8 @@ def free_memory_bytes(cgroup: Cgroup | None = None) -> int:
     Args:
         cgroup: the container of this process; found if not given.
     """
+    import psutil  # of the master side: it is not in the image of a trainer
+
     available, left = int(psutil.virtual_memory().available), (cgroup or Cgroup()).free_memory_bytes()
     return available if left is None else min(available, left)
 

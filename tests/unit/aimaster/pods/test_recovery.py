@@ -54,7 +54,7 @@ def test_before_the_decision_it_is_rolled_back(tmp_path: Path, state: str, name:
             worker = it.agent("worker-0")
             await it.heard("worker-0", "ROLLED_BACK")
             assert "resume" in worker.told
-            assert "ABORT" in it.backend.everybody["ps-2"].told and "ps-2" in it.backend.deleted
+            await it.until(lambda: "ABORT" in it.backend.everybody["ps-2"].told and "ps-2" in it.backend.deleted)
             status = await it.status()
             assert list(status.slot_map) == [0, 1] * 4 and status.aimaster_incarnation == 2
             assert worker.view.epoch >= epoch and len(worker.view.ps) == 2
