@@ -55,7 +55,7 @@ BESIDE_LEAST = 0.1
 
 RESERVE = 0.15
 """Of the upper end of memory that was learnt from other jobs, which one job in twenty exceeds, what is kept free above it where
-a size is chosen: of the 77 of `benchmarks/zoo` 8 did, by 9 % at most. Who takes more than there is dies."""
+a size is chosen: of the 78 of `benchmarks/zoo` 8 did, by 9 % at most. Who takes more than there is dies."""
 
 WIDEST = 10.0
 """Logarithm: no interval is wider to either side."""
