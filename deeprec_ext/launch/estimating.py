@@ -32,16 +32,21 @@ from deeprec_ext.security.credentials import SERVER_OPTIONS, add_port
 
 CHIEF = "chief-0"
 
+STOP_SECONDS = 2.0
+"""For calls to end by themselves."""
+
 
 class _Listening(rpc.AgentsServicer):
     """Of an AIMaster as much as hears a declaration."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Future[pb.DeclareRequest] = asyncio.get_running_loop().create_future()
+        self.over = asyncio.Event()
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterReply:
-        await asyncio.Event().wait()  # until the server ends
-        raise AssertionError("it is never set")
+        await self.over.wait()  # before the server ends: it would print the traceback of a call that it cuts off
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "only the model was asked for")
+        raise AssertionError("abort raises")
 
     async def Declare(self, request: pb.DeclareRequest, context: Any) -> pb.DeclareReply:
         if not self.heard.done():
@@ -70,7 +75,8 @@ async def declared(plan: RunPlan, limit_seconds: float) -> pb.Declaration:
             raise UsageError(": ".join(filter(None, (str(error), why(log))))) from None
         finally:
             printing.close()
-            await server.stop(0)
+            listening.over.set()
+            await server.stop(STOP_SECONDS)
             guard.close()
     if not request.HasField("declaration"):
         raise UsageError(f"the script declares no model: {request.why_not or 'it does not say why'}")
