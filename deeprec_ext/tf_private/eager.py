@@ -119,7 +119,7 @@ def first_names(dataset: Any) -> Sequence[str]:
         one = stack.pop()
         before = list(one._inputs())
         stack += before
-        if not before and one._name:
+        if not before and getattr(one, "_name", None):  # a CsvDataset has none
             found.append(one._name)
     return found
 
@@ -128,6 +128,9 @@ def first_names(dataset: Any) -> Sequence[str]:
 
 READERS = {"TFRecordDataset": "tfrecord", "TFRecordDatasetV2": "tfrecord", "TextLineDataset": "lines"}
 """Op, or class -> reader of `deeprec_ext.data`."""
+
+_NAMES = frozenset({"TensorSliceDataset", "ShuffleDataset", "PrefetchDataset", "OptionsDataset", "CacheDataset"})
+"""Stages of a dataset of paths that give all processes the same ones."""
 
 _OVER_FILES = frozenset({"FlatMapDataset", "InterleaveDataset", "ParallelInterleaveDataset"})
 _OF_ONE_FILE = frozenset({
@@ -157,18 +160,25 @@ class Stage:
     before: Any = None
     """The dataset that it takes; None: none, or several."""
     function: Callable[..., Any] | None = None
-    """As the script has given it."""
+    """As the script has given it; of a source, what makes an element of a record."""
     batch_size: int = 0
     source: Source | None = None
 
 
 def stage_of(dataset: Any) -> Stage:
     """Its last stage."""
-    kind = type(dataset).__name__.lstrip("_").removesuffix("V2") if isinstance(dataset, tf.data.Dataset) else ""
+    kind = _kind(dataset)
+    if kind == "CsvDataset":
+        return _of_csv(dataset, kind)
     function = getattr(getattr(dataset, "_map_func", None), "_func", None)
     size = getattr(dataset, "_batch_size", None)
     before = getattr(dataset, "_input_dataset", None)
-    return Stage(kind, before, function, int(size) if size is not None else 0, _source(dataset, kind, before))
+    source = _source(dataset, kind, before)
+    return Stage(kind, before, function if source is None else None, int(size) if size is not None else 0, source)
+
+
+def _kind(dataset: Any) -> str:
+    return type(dataset).__name__.lstrip("_").removesuffix("V2") if isinstance(dataset, tf.data.Dataset) else ""
 
 
 def _source(dataset: Any, kind: str, before: Any) -> Source | None:
@@ -178,10 +188,26 @@ def _source(dataset: Any, kind: str, before: Any) -> Source | None:
         read = _one_file(dataset._map_func.function.graph.as_graph_def())
         return _of_names(before, *read) if read is not None else None
     if kind == "SkipDataset":
-        found = stage_of(before).source
+        found = stage_of(before).source if _kind(before) != "CsvDataset" else None
         if found is not None and len(found.files) == 1 and not found.skip and found.reader == "lines":
             return Source(found.files, found.reader, int(dataset._count))
     return None
+
+
+def _of_csv(dataset: Any, kind: str) -> Stage:
+    """Each record is decoded by the op of lines; a column without a default has an empty tensor there."""
+    if getattr(dataset, "_compression_type", None) or len(dataset._exclude_cols):
+        return Stage(kind)
+    defaults, columns = dataset._record_defaults, [int(one) for one in dataset._select_cols]
+    delimiter, missing = os.fsdecode(dataset._field_delim.numpy()), os.fsdecode(dataset._na_value.numpy())
+    quotes = bool(dataset._use_quote_delim)
+
+    def decoded(line: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return tuple(tf.io.decode_csv(line, defaults, delimiter, quotes, missing, columns or None))
+
+    names = tf.data.Dataset.from_tensor_slices(tf.reshape(dataset._filenames, [-1]))
+    source = _of_names(names, "csv" if quotes else "lines", int(bool(dataset._header)))
+    return Stage(kind, function=decoded, source=source)
 
 
 def _one_file(body: Any) -> tuple[str, int] | None:
@@ -216,13 +242,19 @@ def _constant(node: Any) -> Any:
 
 
 def _of_names(names: Any, reader: str, skip: int) -> Source | None:
-    """Files that are listed in another order each time are sorted: all processes have to name the same."""
+    """Files that are listed in another order each time are sorted: all processes have to name the same. None: they do not, as
+    where each takes a share of them."""
     if not isinstance(names, tf.data.Dataset) or names.element_spec != tf.TensorSpec([], tf.string):
         return None
+    stage = names
+    while stage is not None:
+        if _kind(stage) not in _NAMES:
+            return None
+        stage = getattr(stage, "_input_dataset", None)
     found = [os.fsdecode(name) for name in islice(names.as_numpy_iterator(), FILES_OF_A_PIPELINE + 1)]
     if not found or len(found) > FILES_OF_A_PIPELINE or len(set(found)) < len(found):
         return None
-    listed = stage_of(names).kind != "TensorSliceDataset"
+    listed = _kind(names) != "TensorSliceDataset"
     return Source(sorted(found) if listed else found, reader, skip)
 
 

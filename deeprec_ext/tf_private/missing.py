@@ -89,6 +89,11 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
     yield "Dataset.skip", lambda: tf.data.Dataset.range(1).skip(1), "_count"
     yield "TextLineDataset", lambda: tf.data.TextLineDataset("a"), "_compression_type _filenames"
     yield "TFRecordDataset", lambda: tf.data.TFRecordDataset("a"), "_compression_type _filenames"
+    yield (
+        "CsvDataset", lambda: tf.data.experimental.CsvDataset("a", [0.0]),
+        "_compression_type _exclude_cols _field_delim _filenames _header _na_value _record_defaults _select_cols "
+        "_use_quote_delim",
+    )  # fmt: skip
     if _generation_of_keras() == 2:
         yield (
             "Model", _model, "_jit_compile _predict_counter _steps_per_execution _test_counter _train_counter",

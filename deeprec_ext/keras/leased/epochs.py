@@ -256,8 +256,9 @@ class Epochs:
         except DeepRecError as error:
             if "was declared with" in str(error) or "is now" in str(error):
                 raise UsageError(
-                    f"{error}. All processes of a job run the whole script, and fit divides the rows of its arrays among "
-                    "them: load the same arrays everywhere, or give fit a tf.data.Dataset of each process's own"
+                    f"{error}. All processes of a job run the whole script, and fit divides the records of its arrays "
+                    "or files among them: load the same arrays everywhere, or name the same files in the same order; a tf.data "
+                    "pipeline over files of each process's own ends with .take(-1)"
                 ) from error
             raise
 

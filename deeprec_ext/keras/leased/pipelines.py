@@ -1,9 +1,9 @@
 """A tf.data pipeline over files that is given to `fit`: its records are leased by file and range, its own stages are kept.
 
-What can be followed is what most scripts have: files of TFRecords or of lines, read one after the other or interleaved; stages
+What can be followed is what most scripts have: files of TFRecords, lines or CSV, one after the other or interleaved; stages
 that make one element of each record (`map`), or none but another order (`shuffle`, `cache`, `prefetch`); `batch`; and stages
-that make one element of each batch. The files are read by `elastic_dataset` instead, which also shuffles where the pipeline
-does; the script's own functions are applied to the records of each of its batches.
+that make one element of each batch, of any size. The files are read by `elastic_dataset` instead, which also shuffles where
+the pipeline does; the script's own functions are applied to the records of each of its batches.
 """
 
 from __future__ import annotations
@@ -43,21 +43,32 @@ class Pipeline:
     of_batches: Sequence[Function]
 
     def leased(self, name: str) -> tf.data.Dataset:
-        """The same with records of the ledger. Raises UsageError.
+        """The same with records of the ledger. Raises UsageError, and NotFollowed before anybody hears of the name.
 
         Args:
           name: of the dataset, in the ledger.
         """
+        nothing = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=tf.TensorSpec([None], tf.string))
+        specs = tf.nest.flatten(self._stages_after(nothing).element_spec)
+        if not all(isinstance(one, tf.TensorSpec) and one.shape.rank and one.shape[0] is None for one in specs):
+            raise NotFollowed("its functions make batches of one size, but some batches have fewer records")
         options = {"skip_lines": self.source.skip} if self.source.skip else {}
         dataset = elastic_dataset(
             list(self.source.files), self.batch_size, shuffle=self.shuffled, reader=self.source.reader, name=name,
             reader_options=options,
         )  # fmt: skip
+        return self._stages_after(dataset).prefetch(tf.data.AUTOTUNE)
+
+    def _stages_after(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """
+        Args:
+          dataset: of batches of records, strings of shape [batch].
+        """
         if self.of_records:
             dataset = dataset.map(_one_by_one(self.of_records), num_parallel_calls=tf.data.AUTOTUNE)
         for function in self.of_batches:
             dataset = dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE)
-        return dataset.prefetch(tf.data.AUTOTUNE)
+        return dataset
 
 
 def followed(dataset: tf.data.Dataset) -> Pipeline:
@@ -72,8 +83,9 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
         if stage.source is not None:
             if not size:
                 raise NotFollowed("it has no batch()")
-            if stage.source.skip and stage.source.reader != "lines":
+            if stage.source.skip and stage.source.reader == "tfrecord":
                 raise NotFollowed("it leaves out records of its files")
+            of_records += [stage.function] if stage.function is not None else []
             return Pipeline(stage.source, shuffled, of_records[::-1], size, of_batches[::-1])
         if stage.kind in _MAPS and stage.function is not None:
             (of_records if size else of_batches).append(stage.function)
@@ -83,7 +95,8 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
             shuffled = True
         elif stage.kind not in _IN_ORDER:
             raise NotFollowed(
-                f"its stage {_named(stage)} {'is no file of records' if stage.before is None else 'is not followed'}"
+                f"its stage {_named(stage)} "
+                f"{'reads no files whose records can be divided' if stage.before is None else 'is not followed'}"
             )
         if stage.before is None:
             break

@@ -184,7 +184,7 @@ def test_processes_with_other_numbers_of_rows_are_told_what_to_do(elastic, host)
     ledger = LocalLedger(rows.plan(32, 1, True, 0).in_turn("fit 1", 1).declaration)
     ledger._error = "dataset 'fit 1': file  (0 bytes, 96 records) is now  (0 bytes, 90 records)"
     host.agent.ledgers["fit 1"] = ledger
-    with pytest.raises(UsageError, match="load the same arrays everywhere"):
+    with pytest.raises(UsageError, match="load the same arrays everywhere, or name the same files"):
         compiled().fit(*clicks(1), verbose=0)
     assert not door.trainer.ended.of["fit 1"].came_to
 

@@ -85,6 +85,11 @@ def with_titles(files):
     return names.flat_map(lambda name: tf.data.TextLineDataset(name).skip(1)).map(of_line).batch(BATCH)
 
 
+def columns(files):
+    read = tf.data.experimental.CsvDataset(files, [tf.int64, 0.0], header=True)
+    return read.map(lambda number, label: ({"number": number}, label)).batch(BATCH)
+
+
 def one_with_titles(files):
     return tf.data.TextLineDataset(files[0]).skip(1).map(of_line).batch(BATCH)
 
@@ -103,9 +108,22 @@ def test_files_of_examples_are_followed(make, reader, skip, shuffled, of_records
     assert found.batch_size == BATCH
 
 
-@pytest.mark.parametrize(("make", "files"), [(with_titles, FILES), (one_with_titles, 1)])
-def test_files_of_lines_are_followed_and_lines_of_titles_left_out(make, files, texts):
-    assert followed(make(texts)).source == Source(texts[:files], "lines", 1)
+@pytest.mark.parametrize(
+    ("make", "files", "reader"), [(with_titles, FILES, "lines"), (one_with_titles, 1, "lines"), (columns, FILES, "csv")]
+)
+def test_files_of_lines_are_followed_and_lines_of_titles_left_out(make, files, reader, texts):
+    assert followed(make(texts)).source == Source(texts[:files], reader, 1)
+
+
+def test_columns_are_those_of_the_csv_dataset(tmp_path):
+    path = tmp_path / "one.csv"
+    path.write_text('5;"a;b";-;2.5\n6;c;7;-\n')
+    dataset = tf.data.experimental.CsvDataset(
+        str(path), [tf.int64, tf.string, tf.constant([0.5])], field_delim=";", na_value="-", select_cols=[0, 1, 3]
+    ).batch(2)
+    (expected,) = dataset.as_numpy_iterator()
+    (given,) = followed(dataset).leased("columns").as_numpy_iterator()
+    assert [one.tolist() for one in given] == [one.tolist() for one in expected]
 
 
 NOT_FOLLOWED = {
@@ -135,8 +153,31 @@ def test_what_a_function_does_besides_reading_a_file_is_not_followed(texts):
     ):
         with pytest.raises(NotFollowed):
             followed(names.flat_map(read).batch(BATCH))
+
+
+@pytest.mark.parametrize("kind", [tf.data.TextLineDataset, tf.data.TFRecordDataset])
+def test_compressed_files_are_not_followed(kind, texts):
+    with pytest.raises(NotFollowed, match="reads no files whose records can be divided"):
+        followed(kind(texts, compression_type="GZIP").batch(BATCH))
     with pytest.raises(NotFollowed):
-        followed(tf.data.TextLineDataset(texts, compression_type="GZIP").batch(BATCH))
+        followed(tf.data.experimental.CsvDataset(texts, [0, 0.0], compression_type="GZIP").batch(BATCH))
+
+
+@pytest.mark.parametrize(
+    "share", [lambda names: names.shard(2, 0), lambda names: names.take(2), lambda names: names.shuffle(3).skip(1)]
+)
+def test_a_share_of_the_files_is_not_that_of_all_processes(share, texts):
+    names = share(tf.data.Dataset.from_tensor_slices(texts))
+    for dataset in (tf.data.TextLineDataset(names), names.interleave(tf.data.TextLineDataset)):
+        with pytest.raises(NotFollowed):
+            followed(dataset.batch(BATCH))
+
+
+def test_batches_of_one_size_are_not_leased(texts):
+    """The last one has fewer records, so that a function that needs all of them would fail within the job."""
+    lines = tf.data.TextLineDataset(texts).batch(BATCH, drop_remainder=True)
+    with pytest.raises(NotFollowed, match="batches of one size"):
+        followed(lines.map(lambda batch: tf.reshape(batch, [BATCH, 1]))).leased("of one size")
 
 
 class Counts(keras.Model):
@@ -153,7 +194,7 @@ class Counts(keras.Model):
         return -tf.reduce_sum(y_pred)
 
 
-@pytest.mark.parametrize("make", [one_by_one, by_batches, interleaved, with_titles])
+@pytest.mark.parametrize("make", [one_by_one, by_batches, interleaved, with_titles, columns])
 def test_each_record_is_trained_once_an_epoch(make, texts, examples, elastic, host, monkeypatch, caplog):
     monkeypatch.setattr(streams, "trainer", lambda: SimpleNamespace(inputs=host.inputs))
     elastic()
@@ -161,6 +202,6 @@ def test_each_record_is_trained_once_an_epoch(make, texts, examples, elastic, ho
     model = Counts()
     model.compile(keras.optimizers.SGD(1.0))
     with caplog.at_level(logging.INFO):
-        model.fit(make(texts if make is with_titles else examples), epochs=2, verbose=0)
+        model.fit(make(texts if make in (with_titles, columns) else examples), epochs=2, verbose=0)
     assert "a pass of its own" not in caplog.text
     np.testing.assert_array_equal(np.asarray(model.get_weights()[0]).ravel(), np.full(FILES * RECORDS, 2.0))
