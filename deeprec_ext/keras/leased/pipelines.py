@@ -8,6 +8,7 @@ the pipeline does; the script's own functions are applied to the records of each
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,8 +54,9 @@ class Pipeline:
         if not all(isinstance(one, tf.TensorSpec) and one.shape.rank and one.shape[0] is None for one in specs):
             raise NotFollowed("its functions make batches of one size, but some batches have fewer records")
         options = {"skip_lines": self.source.skip} if self.source.skip else {}
+        paths = [path if "://" in path else glob.escape(path) for path in self.source.files]  # they are no patterns
         dataset = elastic_dataset(
-            list(self.source.files), self.batch_size, shuffle=self.shuffled, reader=self.source.reader, name=name,
+            paths, self.batch_size, shuffle=self.shuffled, reader=self.source.reader, name=name,
             reader_options=options,
         )  # fmt: skip
         return self._stages_after(dataset).prefetch(tf.data.AUTOTUNE)

@@ -173,6 +173,14 @@ def test_a_share_of_the_files_is_not_that_of_all_processes(share, texts):
             followed(dataset.batch(BATCH))
 
 
+def test_names_of_files_are_no_patterns(tmp_path):
+    path = tmp_path / "part[1].txt"
+    path.write_text("1\n")
+    (tmp_path / "part1.txt").write_text("2\n")
+    found = followed(tf.data.TextLineDataset(str(path)).batch(BATCH)).leased("one")
+    assert [one.tolist() for one in found.as_numpy_iterator()] == [[b"1"]]
+
+
 def test_batches_of_one_size_are_not_leased(texts):
     """The last one has fewer records, so that a function that needs all of them would fail within the job."""
     lines = tf.data.TextLineDataset(texts).batch(BATCH, drop_remainder=True)
