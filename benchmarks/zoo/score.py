@@ -32,7 +32,7 @@ from deeprec_ext.autoscaler.history.estimates import (
     WORKER_MEMORY,
     Figure,
     estimate,
-    needed,
+    with_reserve,
 )
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.model.memory_model import Layout
@@ -87,7 +87,7 @@ def _row(name: str, pairs: Sequence[tuple[Figure, float]]) -> dict[str, Any]:
         "strangers": sum(f.strange for f, _ in pairs), "learners": sorted({f.learner for f, _ in pairs if f.learner}),
     }  # fmt: skip
     if name == PS_MEMORY:
-        row["would_have_died"] = sum(used > needed(f) for f, used in pairs)
+        row["would_have_died"] = sum(used > with_reserve(f) for f, used in pairs)
     return row
 
 

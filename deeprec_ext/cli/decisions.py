@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import json
 import sqlite3
 from collections.abc import Sequence
@@ -105,32 +106,24 @@ def table(entries: Sequence[Told]) -> Any:
     for title, side in (("#", "right"), ("at", "right"), ("decision", "left"), ("why", "left"), ("predicted", "right"),
                         ("came of it", "left")):  # fmt: skip
         table.add_column(title, justify=side, overflow="fold", ratio=3 if title == "why" else None)  # type: ignore[arg-type]
-    for run in runs(entries):
-        entry, first, decision = run[-1], run[0].decision, run[-1].decision
+    for some in lines(entries):
+        entry, first, decision = some[-1], some[0].decision, some[-1].decision
         style = "dim" if decision.action == "keep" else ""
         number, at = str(decision.number), format_seconds(decision.time)
-        if len(run) > 1:
+        if len(some) > 1:
             number, at = f"{first.number}–{number}", f"{format_seconds(first.time)}–{at}"
         table.add_row(
-            number,
-            at,
-            *map(Text, (what(decision), decision.reason)),
-            predicted(decision),
-            Text(came_of(entry)),
-            style=style,
-        )
+            number, at, *map(Text, (what(decision), decision.reason)), predicted(decision), Text(came_of(entry)), style=style
+        )  # fmt: skip
     return table
 
 
-def runs(entries: Sequence[Told]) -> list[list[Told]]:
+def lines(entries: Sequence[Told]) -> list[list[Told]]:
     """Decisions to keep the size that follow on each other are one line, with the newest reason."""
     found: list[list[Told]] = []
-    for entry in entries:
-        kept = entry.decision.action == "keep" and entry.outcome is None
-        if kept and found and found[-1][-1].decision.action == "keep" and found[-1][-1].outcome is None:
-            found[-1].append(entry)
-        else:
-            found.append([entry])
+    for kept, group in itertools.groupby(entries, lambda one: one.decision.action == "keep" and one.outcome is None):
+        some = list(group)
+        found += [some] if kept else [[one] for one in some]
     return found
 
 

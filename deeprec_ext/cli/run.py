@@ -160,9 +160,10 @@ def _whole_command(directory: RunDirectory) -> str:
     words = [str(one) for one in description.get("arguments", ())]
     if "--" not in words:
         return f"give the script and its options too, as when it began: -- {shlex.join(description.get('command', ()))}"
-    if "--resume" not in words:
+    own = words[: words.index("--")]  # the script may have options of these names
+    if "--resume" not in own:
         words.insert(1, "--resume")
-    if "--workdir" not in words:
+    if not any(word == "--workdir" or word.startswith("--workdir=") for word in own):
         words[1:1] = ["--workdir", str(directory.path)]
     return (
         "give the script and the options too, as when the job began (other sizes and settings are allowed): "

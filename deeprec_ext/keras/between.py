@@ -43,7 +43,7 @@ def go_on_with_what_was_written(index: GraphIndex, state: Collection[str]) -> se
         one = _OfVariable(index, handle)
         if one.in_order:
             one.hand_on()
-            if one.is_sum_of_zeros_and_rows():
+            if one.add_rows_alone():
                 left.add(handle)
     return left
 
@@ -112,7 +112,7 @@ class _OfVariable:
         dtype = attributes.copied(write.attr["dtype"])
         return index.add(write.name + "__after", _ADDS[write.op], "", [known[0], inputs[1]], T=dtype).name
 
-    def is_sum_of_zeros_and_rows(self) -> bool:
+    def add_rows_alone(self) -> bool:
         """The second change; whether it was made."""
         index = self._index
         scatter = next((one for one in self._writes.values() if one.op == "ResourceScatterAdd"), None)

@@ -29,7 +29,7 @@ from deeprec_ext.launch.openness import opening
 from deeprec_ext.launch.plan import RunPlan, aimaster_command, role_command, start_values
 from deeprec_ext.launch.ports import HOST, free_port
 from deeprec_ext.launch.records.eventlog import EventTail
-from deeprec_ext.launch.records.history import remember
+from deeprec_ext.launch.records.history import NOTHING_TO_TEACH, remember
 from deeprec_ext.launch.records.logs import tail
 from deeprec_ext.launch.records.story import write_report
 from deeprec_ext.launch.records.summary import begins_at, merge_summary, read_stored
@@ -372,11 +372,13 @@ class Job:
     def _remember(self, outcome: Outcome) -> None:
         plan = self._plan
         if plan.history is not None:
-            remember(
+            kept = remember(
                 plan.history, plan.directory.path, script=plan.script, status=outcome.status, seconds=self._seconds(),
                 requests=plan.requests, backups=plan.values.peer_backup != "off", name=plan.job,
                 autoscaled=plan.values.autoscale,
             )  # fmt: skip
+            if not kept and plan.values.autoscale:
+                _log.warning("this job is not remembered: %s", NOTHING_TO_TEACH)
 
     @staticmethod
     async def _unless_it_hangs(what: str, write: Callable[[], object]) -> None:

@@ -185,7 +185,7 @@ def ps_memory(
     return at
 
 
-def needed(figure: Figure) -> float:
+def with_reserve(figure: Figure) -> float:
     """Bytes that a process must be able to take, of an estimate of its memory."""
     return figure.high * (1 + RESERVE if figure.learner else 1)
 

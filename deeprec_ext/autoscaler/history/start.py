@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from deeprec_ext.autoscaler.history.estimates import Like, is_elsewhere, known, needed, ps_memory
+from deeprec_ext.autoscaler.history.estimates import Like, is_elsewhere, known, ps_memory, with_reserve
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.regression import JOBS_MIN, Row, learn
 from deeprec_ext.autoscaler.model.formula import NAMES
@@ -332,7 +332,7 @@ def _ps_memory(
     if layout is None or not _is_declared(layout):
         return lambda size: HEADROOM * even_share(model, size.ps, backups)
     foretold = ps_memory(model, history, layout, fingerprint=fingerprint, backups=backups)
-    return lambda size: needed(foretold(size))
+    return lambda size: with_reserve(foretold(size))
 
 
 def _is_declared(layout: Layout | None) -> bool:

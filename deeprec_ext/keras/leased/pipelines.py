@@ -85,7 +85,7 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
         if stage.source is not None:
             if not size:
                 raise NotFollowed("it has no batch()")
-            if stage.source.skip and stage.source.reader == "tfrecord":
+            if stage.source.skip < 0 or (stage.source.skip and stage.source.reader == "tfrecord"):
                 raise NotFollowed("it leaves out records of its files")
             of_records += [stage.function] if stage.function is not None else []
             return Pipeline(stage.source, shuffled, of_records[::-1], size, of_batches[::-1])

@@ -26,6 +26,12 @@ OFF = "off"
 NO_CEILINGS = Ceilings()
 
 
+NOTHING_TO_TEACH = (
+    "it has not trained for 20 s on end at one size, or nobody knows how many records a step has "
+    "(ElasticTrainingHook(examples_per_step=...) or elastic_dataset say so)"
+)
+
+
 def history_place(text: str | None, certificates: Path | None = None) -> Place | None:
     """`--history`: a file, `https://HOST:PORT`, or `off`; not given: the user's own file.
 

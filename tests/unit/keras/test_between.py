@@ -10,8 +10,8 @@ from deeprec_ext.graph import GraphIndex
 from deeprec_ext.keras.between import go_on_with_what_was_written
 from deeprec_ext.keras.captured import capture
 from deeprec_ext.keras.wholes import done_by_rows
-from deeprec_ext.tf_private.eager import raw_value
 from tests.unit.keras import models
+from tests.unit.keras.imported import Imported
 
 v1 = tf.compat.v1
 ROWS, DIM = 20, 3
@@ -48,8 +48,6 @@ class Trained:
             [(feed, _, _)] = self.captured.feeds
             wanted = (*self.captured.outputs, *self.captured.targets, feed, *self.captured.constants)
             self.index = done_by_rows(self.captured.definition, shapes, wanted)
-        for node in self.index.nodes.values():
-            node.device = ""
 
     def handle(self, name):
         [found] = [inside for inside, one in self.captured.variables.items() if one.name == name + ":0"]
@@ -61,34 +59,20 @@ class Trained:
         Args:
           met: between the step's writes of what the optimizer keeps and its updates of weights, another worker makes a step.
         """
-        with tf.Graph().as_default() as graph:
-            made = {
-                inside: v1.Variable(raw_value(one), use_resource=True)
-                for inside, one in self.captured.variables.items()
-            }
-            taken = {name: one.handle for name, one in made.items() if self.index.consumers(name)}
-            [(feed, _, _)] = self.captured.feeds
-            wanted = [*self.captured.outputs, *self.captured.targets, feed + ":0"]
-            session = v1.Session(graph=graph)
-            steps = []
+        imported = Imported(self.captured, self.index)
+        session = v1.Session(graph=imported.graph)
+        theirs, their_ids = imported.add(self.index.definition, "theirs")
 
-            def add(definition, name):
-                *fetches, given = v1.import_graph_def(definition, input_map=taken, return_elements=wanted, name=name)
-                steps.append((fetches, given))
+        def meet():
+            session.run(theirs, {their_ids: THEIRS})
+            return np.int32(0)
 
-            def meet():
-                fetches, given = steps[0]
-                session.run(fetches, {given: THEIRS})
-                return np.int32(0)
-
-            add(self.index.definition, "theirs")
-            add(self._meeting(meet) if met else self.index.definition, "own")
-        fetches, given = steps[1]
+        own, own_ids = imported.add(self._meeting(meet) if met else self.index.definition, "own")
         with session:
-            session.run([one.initializer for one in made.values()])
+            imported.initialise(session)
             for _ in range(times):
-                session.run(fetches, {given: ids})
-            return {self.captured.variables[name].name: session.run(one) for name, one in made.items()}
+                session.run(own, {own_ids: ids})
+            return imported.values(session)
 
     def _meeting(self, meet):
         """The step, in which `meet` is called when all is read and written but for the weights."""

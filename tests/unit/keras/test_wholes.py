@@ -9,7 +9,7 @@ import tensorflow as tf
 from deeprec_ext.graph import GraphIndex
 from deeprec_ext.keras.captured import capture
 from deeprec_ext.keras.wholes import done_by_rows
-from deeprec_ext.tf_private.eager import raw_value
+from tests.unit.keras.imported import Imported
 
 v1 = tf.compat.v1
 ROWS, DIM = 50, 3
@@ -36,25 +36,13 @@ class Traced:
 
     def run(self, ids=IDS, times=2):
         """Its outputs the last time, and all variables after it, by their names."""
-        for node in self.index.nodes.values():
-            node.device = ""
-        with tf.Graph().as_default() as graph:
-            made = {
-                inside: v1.Variable(raw_value(one), use_resource=True)
-                for inside, one in self.captured.variables.items()
-            }
-            taken = {name: one.handle for name, one in made.items() if self.index.consumers(name)}
-            [(feed, _, _)] = self.captured.feeds
-            wanted = [*self.captured.outputs, *self.captured.targets, feed + ":0"]
-            *fetches, placeholder = v1.import_graph_def(
-                self.index.definition, input_map=taken, return_elements=wanted, name=""
-            )
-        with v1.Session(graph=graph) as session:
-            session.run([one.initializer for one in made.values()])
+        imported = Imported(self.captured, self.index)
+        fetches, given = imported.add(self.index.definition)
+        with v1.Session(graph=imported.graph) as session:
+            imported.initialise(session)
             for _ in range(times):
-                outputs = session.run(fetches, {placeholder: ids})
-            after = {self.captured.variables[name].name: session.run(one) for name, one in made.items()}
-        return outputs[: len(self.captured.outputs)], after
+                outputs = session.run(fetches, {given: ids})
+            return outputs[: len(self.captured.outputs)], imported.values(session)
 
 
 def same(step, **words):
