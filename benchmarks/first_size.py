@@ -37,7 +37,7 @@ MODELS = {
     "narrow": ("--fields", "8", "--hidden", "64", "--state", "64MB"),
     "dense": ("--fields", "26", "--hidden", "512", "--state", "64MB"),
     "hot": ("--fields", "2", "--dim", "64", "--hidden", "64", "--state", "64MB"),
-    "large": ("--fields", "26", "--hidden", "64", "--state", "512MB"),
+    "large": ("--fields", "26", "--hidden", "64", "--state", "256MB"),
 }
 LIMITS = {"": (), "held-": ("--ps-cpu", "0.3", "--worker-cpu", "0.3")}
 

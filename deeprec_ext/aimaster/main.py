@@ -104,7 +104,7 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
     place = place_at(options.history, options.history_certs) if options.history else None
 
     def jobs() -> list[Finished]:
-        return jobs_of(place, spec.script) if place is not None else []
+        return jobs_of(place, spec.script)
 
     async def begin() -> AIMaster:
         store = opening.store_of(spec)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deeprec_ext.autoscaler.history.estimates import Estimates, estimate, lines
+from deeprec_ext.autoscaler.history.estimates import Estimates, estimate, known, lines
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.model.memory_model import Layout
 from deeprec_ext.autoscaler.observe.features import declared_model, fingerprint_of
@@ -131,12 +131,15 @@ def estimated(plan: RunPlan, declaration: pb.Declaration, place: str | None = No
 
 
 def as_values(found: Estimate) -> dict[str, Any]:
-    """Figures in bytes, cores, examples per second, by name; `unknown`: those that nobody knows yet, and why."""
+    """Figures in bytes, cores, examples per second, by name; `unknown`: those that nobody knows yet, and why. In `model` and
+    `start`, null: not known."""
     figures: dict[str, list[dict[str, Any]]] = {}
     for one in found.estimates.figures:
         figures.setdefault(one.name, []).append(one.to_values())
     unknown = dict(word.split(": ", 1) for word in found.estimates.words)
-    start, model = dataclasses.asdict(found.start), dataclasses.asdict(found.model)
+    start, told = dataclasses.asdict(found.start), known(found.model)
+    start["examples_per_second"] = found.start.examples_per_second or None
+    model = {name: value if name in told else None for name, value in dataclasses.asdict(found.model).items()}
     return {**figures, "unknown": unknown, "start": start, "model": model}
 
 
@@ -160,16 +163,16 @@ def model_lines(declaration: pb.Declaration) -> list[str]:
     tables = [variable for variable in variables if variable.update == pb.Variable.ROWS]
     whole = sum(variable.bytes for variable in variables)
     lines = [
-        f"variables: {counted(len(variables), 'variable')} of {format_bytes(whole)}, "
+        f"variables: {counted(len(variables), 'variable')} of {format_bytes(whole)}, parts and optimizers' own included, "
         f"of which {len(tables)} ({format_bytes(sum(one.bytes for one in tables))}) are updated by rows",
         f"graph: {declaration.operations:,} operations",
     ]
-    known = [
+    told = [
         (declaration.batch_size, f"{declaration.batch_size:,} examples a step"),
         (declaration.lookups_per_example, f"{declaration.lookups_per_example:,.4g} rows looked up for an example"),
         (declaration.flops_per_example, f"{declaration.flops_per_example:,.4g} FLOP for an example"),
     ]
-    lines.append("step: " + (", ".join(text for value, text in known if value) or "not known before it runs"))
+    lines.append("step: " + (", ".join(text for value, text in told if value) or "not known before it runs"))
     files = f", {counted(read.files, 'file')} of {format_bytes(read.bytes)}" if read.files else ""
     lines.append(f"input: {read.format or 'of a kind that is not known'}{files}, {counted(read.columns, 'column')}")
     return lines

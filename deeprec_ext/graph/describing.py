@@ -41,16 +41,17 @@ FILES_MAX, PATH_MAX, LOOK_SECONDS = 10_000, 4096, 1.0
 """Files whose sizes are looked at, before the first step: a few microseconds each, and much more on some network disks."""
 
 
-def describe(graph: tf.Graph, index: GraphIndex, saved: Saved) -> Declaration:
+def describe(graph: tf.Graph, index: GraphIndex, saved: Saved, records: int = 0) -> Declaration:
     """
     Args:
       graph: the user's, which knows shapes.
       index: of the same graph as sessions take it, with large variables cut over slots.
       saved: how its variables are called in checkpoints.
+      records: examples of a step, as the user has told; 0: as the graph tells.
     """
     step_ops = updates(index, variables_on_ps(index))
     step = index.upstream(step_ops)
-    records = batch_size(index)
+    records = records or batch_size(index)
     catalogue = build_catalogue(index, step_ops, saved)
     del catalogue.warnings[:]  # told when they are known for sure
     declaration = Declaration(

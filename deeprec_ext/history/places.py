@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Union
 
-from deeprec_ext.autoscaler.history.history import Finished, History
+from deeprec_ext.autoscaler.history.history import Finished, History, NoHistoryError
 from deeprec_ext.history.client import SCHEME, Service, service_at
 
 Place = Union[Path, Service]
@@ -17,8 +17,10 @@ def place_at(text: str, certificates: Path | None = None) -> Place:
     return service_at(text, certificates) if text.startswith(SCHEME) else Path(text).expanduser()
 
 
-def jobs_of(place: Place, script: str) -> list[Finished]:
-    """From which the first size of a job of this script is estimated. Raises HistoryError."""
+def jobs_of(place: Place | None, script: str) -> list[Finished]:
+    """From which the first size of a job of this script is estimated. Raises HistoryError; NoHistoryError for None."""
+    if place is None:
+        raise NoHistoryError
     if isinstance(place, Service):
         return [one.job for one in place.jobs(script=script)[0]]
     with contextlib.closing(History(place, read_only=True)) as history:

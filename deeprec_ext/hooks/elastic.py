@@ -40,6 +40,9 @@ class ElasticTrainingHook(v1.train.SessionRunHook):
         if self._trainer is None:
             log.info("no AIMaster: ElasticTrainingHook does nothing, this is stock training")
             return
+        self._trainer.reporter.examples_given = (
+            self._examples_per_step
+        )  # the model is declared before there is a session
         variable, self._global_step = global_step_read()
         self._trainer.step_tensors = (self._global_step.name, variable.graph.as_graph_element(variable).name)
 
@@ -48,7 +51,6 @@ class ElasticTrainingHook(v1.train.SessionRunHook):
         if trainer is None:
             return
         trainer.clock.begin_session()
-        trainer.reporter.examples_given = self._examples_per_step
 
     def before_run(self, run_context: Any) -> Any:
         return None if self._trainer is None else v1.train.SessionRunArgs(self._global_step)

@@ -112,6 +112,26 @@ def test_no_update_is_lost_and_backups_still_protect(begin):
     assert [one["recovered_by"] for one in job.summary()["failures"]] == ["promotion"]
 
 
+@pytest.mark.timeout(200)
+def test_a_job_that_has_declared_its_model_and_has_no_view_yet_begins_at_once(begin):
+    """The chief waits for the first view, the AIMaster that has come back for the word that the first one has heard: without
+    it, it waits longer (`DECLARE_LIMIT_SECONDS`) than this test."""
+    job = begin("--autoscale", "--history", "off", "--max-ps", "2", "--max-workers", "0", command=COUNT)
+    job.until(lambda: job.pid("chief-0"), "the chief")
+    launcher = job.process
+    launcher.send_signal(signal.SIGSTOP)  # it starts no PS, so there is no view
+    try:
+        job.until(lambda: job.events("declared"), "a declared model")
+        os.kill(job.pid("aimaster"), signal.SIGKILL)
+        for path in job.directory.glob("aimaster.db*"):
+            path.unlink()
+    finally:
+        launcher.send_signal(signal.SIGCONT)
+    job.wait_training("chief-0")
+    assert [event["type"] for event in job.events("declared", "view_formed")][-2:] == ["declared", "view_formed"]
+    assert not [event["text"] for event in job.events("warning") if "declared no model" in event["text"]]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_scaling_under_way_is_taken_back_or_completed(begin):

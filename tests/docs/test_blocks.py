@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.docs.reading import blocks, name, pages
@@ -22,6 +23,7 @@ class Reader:
         self.names = {
             "tf": tf, "parse": lambda lines: {"line": lines}, "estimator": object(), "eval_spec": object(),
             "input_fn": lambda: tf.data.Dataset.range(8).batch(4),
+            "ids": np.arange(2048).reshape(-1, 8), "clicks": np.arange(256) % 2,
         }  # fmt: skip
 
     def train_and_evaluate(self, *arguments: Any) -> None:

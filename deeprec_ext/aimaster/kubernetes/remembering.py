@@ -20,7 +20,7 @@ from deeprec_ext.aimaster.kubernetes.backend import KubernetesBackend
 from deeprec_ext.aimaster.kubernetes.kept import Size as Amounts
 from deeprec_ext.aimaster.kubernetes.written import Source
 from deeprec_ext.autoscaler.history.finished import finished_job
-from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.history.history import Finished, NoHistoryError
 from deeprec_ext.autoscaler.history.start import CPU_HEADROOM, HEADROOM, Start, describe, first_size
 from deeprec_ext.autoscaler.loop.observing import limits_of
 from deeprec_ext.autoscaler.observe.observed import Model, Size
@@ -84,9 +84,11 @@ class Remembering:
         return spec.settings.autoscale and spec.own_pods
 
     def jobs(self) -> Sequence[Finished]:
-        """Of the same script, read once; blocks. Raises HistoryError."""
+        """Of the same script, read once; blocks. Raises HistoryError; NoHistoryError: none is kept."""
+        if self._service is None:
+            raise NoHistoryError
         if self._read is None:
-            self._read = [one.job for one in self._service.jobs(script=self.script)[0]] if self._service else ()
+            self._read = [one.job for one in self._service.jobs(script=self.script)[0]]
         return self._read
 
     async def first(self, spec: JobSpec) -> JobSpec:

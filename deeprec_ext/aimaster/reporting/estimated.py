@@ -18,8 +18,8 @@ from deeprec_ext.units import counted
 
 def foretold(
     store: Store, directory: Path | None, status: str = "", seconds: float = 0.0
-) -> list[tuple[Figure, float | None]]:
-    """Each figure, and what was used (None: not known).
+) -> list[tuple[Figure, float | str]]:
+    """Each figure, and what was used (a text: why that is not known).
 
     Args:
         directory: of the run, whose time series say what was used; None: nothing does.
@@ -31,13 +31,13 @@ def foretold(
 
 def _compared(
     told: Estimates, directory: Path | None, status: str, seconds: float
-) -> Iterator[tuple[Figure, float | None]]:
+) -> Iterator[tuple[Figure, float | str]]:
     job: Finished | None = None
     if directory is not None:
         with contextlib.suppress(DeepRecError, OSError, sqlite3.Error):
             job = finished_job(directory, script="", status=status, seconds=seconds, finished=0.0, requested=told.size)
     for one in told.figures:
-        yield one, used(one, told.size, job) if job is not None else None
+        yield one, used(one, told.size, job) if job is not None else "nothing was measured of the job"
 
 
 def sentences(store: Store, directory: Path | None) -> list[str]:

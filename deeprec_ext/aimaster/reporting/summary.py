@@ -79,10 +79,12 @@ def _estimator(directory: Path | None) -> dict[str, Any]:
 
 
 def _foretold(store: Store, directory: Path | None, status: str, seconds: float) -> dict[str, list[dict[str, Any]]]:
-    """What was estimated before the start, by name, and what came of it (`used`; None: not known). Empty where nothing was."""
+    """What was estimated before the start, by name, and what came of it (`used`; None: not known, `unknown` says why). Empty
+    where nothing was."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
     for one, came in foretold(store, directory, status, seconds):
-        found[one.name].append({**one.to_values(), "used": came})
+        used = {"used": None, "unknown": came} if isinstance(came, str) else {"used": came}
+        found[one.name].append({**one.to_values(), **used})
     return found
 
 

@@ -94,6 +94,8 @@ class Inbox:
         if doubt := doubt or next((why for one in variables if (why := too_large(one))), ""):
             job.event("warning", member.name, text=f"what it declares of its model is not believed: {doubt}"[:TEXT_MAX])
             model = None
+        if job.declared.heard and model == job.declared.model:
+            return  # it is repeated until there is a view
         job.declared.hear(model, request.why_not[:TEXT_MAX] or doubt)
         if model is not None:
             job.event("declared", member.name, variables=len(variables), bytes=sum(one.bytes for one in variables),

@@ -90,8 +90,10 @@ class Figure:
     features: tuple[str, ...] = ()  # that it read
 
     def to_values(self) -> dict[str, Any]:
-        """As `estimate --json` and summary.json have it."""
-        return {name: getattr(self, name) for name in ("role", "predicted", "low", "high", "ground")}
+        """As `estimate --json` and summary.json have it; memory in whole bytes."""
+        whole: Callable[[float], float] = round if self.name in (PS_MEMORY, WORKER_MEMORY) else float
+        amounts = {name: whole(getattr(self, name)) for name in ("predicted", "low", "high")}
+        return {"role": self.role, **amounts, "ground": self.ground}
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,9 @@ class _Task:
     def speed(self) -> Figure | str:
         """By the time of a step, of which examples per second follow."""
         if self.model.batch_size <= 0:
-            return f"{EXAMPLES_PER_SECOND}: the batch size is not known"
+            return (
+                f"{EXAMPLES_PER_SECOND}: the batch size is not known; ElasticTrainingHook(examples_per_step=…) tells it"
+            )
         rows = self._windows(lambda one: one.size.trainers * one.examples_per_step / one.examples_per_second)
         made = self._learnt(EXAMPLES_PER_SECOND, "job", rows)
         if isinstance(made, str):
@@ -435,20 +439,26 @@ def _wider(figure: Figure, doubt: float, words: str, *, add: bool = False) -> Fi
     )
 
 
-def used(figure: Figure, size: Size, job: Finished) -> float | None:
-    """What came of a figure that was estimated at this size; None: the job was never long at it, or it is not known.
+def used(figure: Figure, size: Size, job: Finished) -> float | str:
+    """What came of a figure that was estimated at this size; a text: why nobody knows.
 
-    Memory is that of a whole job, of its highest process: with fewer PS than were thought of it says nothing.
+    Memory is that of a whole job, of its highest process: where PS have come or gone it may be that of a change.
     """
-    fewer = any(window.size.ps < size.ps for window in job.windows)
+    others = any(window.size.ps != size.ps for window in job.windows)
+    if others and figure.name in (PS_MEMORY, WORKER_MEMORY):
+        return f"the job did not have {size.ps} PS all the time, and its peak may be of then"
     at = [one for one in job.windows if (one.size.ps, one.size.workers) == (size.ps, size.workers) and _can_be(one)]
     window = max(at, key=lambda one: one.seconds, default=None)
     found = {
-        PS_MEMORY: 0 if fewer else job.ps_memory_bytes, WORKER_MEMORY: 0 if fewer else job.worker_memory_bytes,
+        PS_MEMORY: job.ps_memory_bytes, WORKER_MEMORY: job.worker_memory_bytes,
         PS_CPU: window.ps_cpu_cores / size.ps if window else 0.0, WORKER_CPU: window.trainer_cpu_cores if window else 0.0,
         EXAMPLES_PER_SECOND: window.examples_per_second if window else 0.0,
     }  # fmt: skip
-    return float(found[figure.name]) or None
+    if found[figure.name]:
+        return float(found[figure.name])
+    if window is None and figure.name not in (PS_MEMORY, WORKER_MEMORY):
+        return f"the job was never long enough at {size.ps} PS and {counted(size.workers, 'worker')} to be measured"
+    return "it was never measured"
 
 
 def lines(estimates: Estimates) -> Iterator[str]:
@@ -459,12 +469,14 @@ def lines(estimates: Estimates) -> Iterator[str]:
         yield f"{NAMES[name]}: not known; {why}"
 
 
-def said(figure: Figure, came: float | None = None) -> str:
-    """`came`: what was used; None: not known."""
+def said(figure: Figure, came: float | str = "") -> str:
+    """`came`: what was used; a text: why that is not known; empty: it is not over yet."""
     amount = _amount(figure)
     predicted, low, high = map(amount, (figure.predicted, figure.low, figure.high))
     after = ""
-    if came is not None:
+    if isinstance(came, str):
+        after = f"; what came of it is not known: {came}" if came else ""
+    else:
         off = came / figure.predicted - 1
         outside = "" if figure.low <= came <= figure.high else ", outside of that"
         after = f"; it was {amount(came)}, {abs(off):.0%} {'more' if off > 0 else 'less'}{outside}"
@@ -477,9 +489,9 @@ def told_in(estimator: Any) -> list[str]:
     for name in NAMES:
         with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError, ArithmeticError):
             for values in estimator.get(name, ()):
-                came = values["used"]
-                figure = Figure(name, **{key: value for key, value in values.items() if key != "used"})
-                found.append(said(figure, None if came is None else float(came)))
+                came, why = values["used"], values.get("unknown", "")
+                figure = Figure(name, **{key: value for key, value in values.items() if key not in ("used", "unknown")})
+                found.append(said(figure, str(why) if came is None else float(came)))
     return found
 
 

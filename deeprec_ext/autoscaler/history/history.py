@@ -44,6 +44,13 @@ class HistoryError(UsageError):
     """The history cannot be used; the message says what to do."""
 
 
+class NoHistoryError(HistoryError):
+    """Finished jobs are not kept: nobody has asked for it, or somebody has asked that they are not."""
+
+    def __init__(self) -> None:
+        super().__init__("no history of finished jobs is kept")
+
+
 @dataclass(frozen=True)
 class Fitted:
     """The throughput model that the sizes of one job gave. Coefficients as `formula.NAMES` has them, none: too few sizes."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from deeprec_ext.aimaster.core.records import role_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.autoscaler.history.estimates import Estimates, Like, estimate, lines
-from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.history.history import Finished, NoHistoryError
 from deeprec_ext.autoscaler.history.start import Start, at_least, first_size
 from deeprec_ext.autoscaler.loop.observing import limits_of, size_of
 from deeprec_ext.autoscaler.model.memory_model import Layout
@@ -36,7 +36,7 @@ TEXT_MAX, UNREAD_MAX = 1000, 200
 
 class Beginning:
     """Args:
-    jobs: reads the finished jobs; may raise, and take its time.
+    jobs: reads the finished jobs; may raise, and take its time. NoHistoryError: there are none to be read.
     free_bytes: memory that the one host has left; None: not known, or there are several.
     one_host: all processes run here; else on machines of the kind that the chief tells of its own.
     """
@@ -48,7 +48,7 @@ class Beginning:
         self._job, self._jobs, self._free_bytes = job, jobs, free_bytes
         self._here, self._cores = (machine(), float(len(processors()))) if one_host else ("", 0.0)
         self._finished: Sequence[Finished] = ()  # once they are read
-        self._unread = ""  # why they could not be
+        self._unread = ""  # why there are none
         self._like: tuple[Like, ...] = ()
         self.written: Size | None = None  # what somebody has written: it counts where no job is like this one
         self.decided: Callable[[Start], None] = lambda start: None
@@ -125,7 +125,11 @@ class Beginning:
 
     def _read(self) -> Sequence[Finished]:
         """While the chief still builds its graph; so are the libraries loaded that estimates need."""
-        jobs = within(READ_SECONDS, self._jobs, "of finished jobs")
+        jobs: Sequence[Finished] = ()
+        try:
+            jobs = within(READ_SECONDS, self._jobs, "of finished jobs")
+        except NoHistoryError as error:
+            self._unread = str(error)
         self._size(Model.unknown(), jobs, pb.Catalogue())
         return jobs
 

@@ -201,10 +201,11 @@ class UserGraph:
         names = {name for signature in recurring for name in signature.names}
         return passes.build_catalogue(exported.definition, names, self._saved(exported))
 
-    def described(self) -> Any:
-        """What the model is like (`Declaration`), before anything of it has been run. Raises RefusedError."""
+    def described(self, records: int = 0) -> Any:
+        """What the model is like (`Declaration`), before anything of it has been run; `records`: examples of a step, 0: as the
+        graph tells. Raises RefusedError."""
         exported = self.exported()
-        return passes.describe(self.graph, exported.index, self._saved(exported))
+        return passes.describe(self.graph, exported.index, self._saved(exported), records)
 
     def declared(self, exported: Exported) -> Any:
         """The variables that runs of it may make on the PS: the catalogue, before anybody knows what recurs."""

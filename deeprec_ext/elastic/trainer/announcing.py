@@ -1,7 +1,8 @@
 """The chief's word of what its model is like: while its registration waits for the first view, which is made by it.
 
 Said once, when the first graph that is to be trained is finished; or, with no model, by whoever waits for the view without one,
-and where the AIMaster refuses what it is told: it waits for a word. For the history of jobs a model is said later, too.
+and where the AIMaster refuses what it is told: it waits for a word. What was heard is repeated until there is a view: an
+AIMaster that has lost its store meanwhile waits for it, too. For the history of jobs a model is said later.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ log = logging.getLogger("deeprec_ext")
 TRY_SECONDS, AGAIN_SECONDS = 5.0, 0.1
 """How long one call may take, and after how long another one is made: the registration may not have arrived yet."""
 
+REPEAT_SECONDS = 5.0
+"""After how long what was heard is said again, while there is no view."""
+
 LIMIT_SECONDS = 60.0
 """After so long the script goes on: the AIMaster has its own limit, and then begins without."""
 
@@ -43,10 +47,14 @@ class Announcing:
     """Args:
     cluster: as far as this trainer knows it.
     names: how the script calls this process and the PS.
+    examples: of a step, as the script has told its hook; None: it has not.
     """
 
-    def __init__(self, agent: Agent, cluster: ClusterState, names: Callable[[], Names]) -> None:
-        self._agent, self._cluster, self._names = agent, cluster, names
+    def __init__(
+        self, agent: Agent, cluster: ClusterState, names: Callable[[], Names],
+        examples: Callable[[], int | None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._agent, self._cluster, self._names, self._examples = agent, cluster, names, examples
         self._lock = threading.Lock()
         self._told = self._model_told = False
 
@@ -57,6 +65,14 @@ class Announcing:
                 return
             request = self._request(graph)
             self._told, self._model_told = True, request.HasField("declaration")
+            self._say(request, waits=True)
+        threading.Thread(target=self._repeat, args=(request,), name="deeprec-declare", daemon=True).start()
+
+    def _repeat(self, request: pb.DeclareRequest) -> None:
+        while True:
+            time.sleep(REPEAT_SECONDS)
+            if self._cluster.failed or self._cluster.view is not None:
+                return
             self._say(request, waits=True)
 
     def tell_later(self, graph: tf.Graph) -> None:
@@ -79,7 +95,9 @@ class Announcing:
         cut = Partitioning(env.slots())  # as the setting `cut` has it by default: what it is here is not known yet
         began = time.monotonic()
         try:
-            declaration = UserGraph(graph, lambda reason: None, self._names, lambda: cut).described()
+            declaration = UserGraph(graph, lambda reason: None, self._names, lambda: cut).described(
+                self._examples() or 0
+            )
         except Exception as error:
             log.info("the model is not declared: %s", error)
             request.why_not = one_line(error)[:WHY_MAX]

@@ -96,7 +96,9 @@ class Trainer:
         self._cluster = ClusterState(
             member, identity.address, target, lambda: self._standby.placed(), lambda: self.announcing.tell(None)
         )
-        self.announcing = Announcing(self.agent, self._cluster, self.calling.names)
+        self.announcing = Announcing(
+            self.agent, self._cluster, self.calling.names, lambda: self.reporter.examples_given
+        )
         self._settings = pb.AgentSettings(ps_heartbeat_limit_seconds=3.0)
         self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
         self._live_generation = 0  # of which it was said that the model is live

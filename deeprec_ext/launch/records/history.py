@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from deeprec_ext.autoscaler.history.finished import finished_job
-from deeprec_ext.autoscaler.history.history import Finished, History, default_path
+from deeprec_ext.autoscaler.history.history import Finished, History, NoHistoryError, default_path
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.observe import observed
 from deeprec_ext.autoscaler.policy.thresholds import Policy
@@ -73,10 +73,10 @@ def estimate(
 
 def readable_jobs(place: Place | None, script: str) -> tuple[list[Finished], str]:
     """The finished jobs, and why there are none; empty: they could be read. Takes SECONDS at most, whatever the disk does."""
-    if place is None:
-        return [], ""
     try:
         return within(SECONDS, lambda: jobs_of(place, script), str(place)), ""
+    except NoHistoryError as error:
+        return [], str(error)
     except Exception as error:
         return [], f"the finished jobs cannot be read ({error})"
 

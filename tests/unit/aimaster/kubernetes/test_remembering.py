@@ -153,7 +153,7 @@ def test_nothing_written_is_taken_away_from_a_job_whose_like_nobody_has_seen(tmp
         serving = it.aimaster()
         await it.trains()
         assert names_of(it) == ["chief-0", "ps-0", "ps-1", "worker-0"]
-        assert "no job has finished yet" in await decided(it, tmp_path / "pod-1")
+        assert "no history of finished jobs is kept" in await decided(it, tmp_path / "pod-1")
         it.backend.exit("chief-0", 0)
         assert await serving == 0
 

@@ -17,7 +17,7 @@ import pytest
 
 from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.aimaster.rpc.server import AIMaster
-from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.history.history import Finished, NoHistoryError
 from deeprec_ext.autoscaler.loop import beginning
 from deeprec_ext.autoscaler.model.memory_model import PROCESS_BYTES
 from deeprec_ext.autoscaler.observe.features import declared_model
@@ -237,6 +237,29 @@ async def test_a_damaged_history_keeps_no_ps_from_the_declared_variables(tmp_pat
         assert world.master.autoscaler is not None
         (first,) = await world.master.autoscaler.recorded(-1, 1)
         assert "cannot be read" in first and "no job has finished yet" not in first
+
+
+@on_a_loop
+async def test_a_job_without_a_history_says_that_none_is_kept(tmp_path: Path) -> None:
+    def none() -> list[Finished]:
+        raise NoHistoryError
+
+    async with starting(tmp_path, none) as world:
+        await declare(world, declaration(6 * GB))
+        await world.until(lambda: world.master.job.cluster.live)
+        assert world.master.autoscaler is not None
+        (first,) = await world.master.autoscaler.recorded(-1, 1)
+        assert "no history of finished jobs is kept, so it starts small" in first
+        assert "cannot be read" not in told(world)
+
+
+@on_a_loop
+async def test_what_is_declared_again_before_the_first_view_is_heard_once(tmp_path: Path) -> None:
+    async with starting(tmp_path) as world:
+        await declare(world, declaration(6 * GB))
+        await declare(world, declaration(6 * GB))
+        await world.until(lambda: world.master.job.cluster.live)
+        assert sum(line.startswith("declared ") for line in told(world).splitlines()) == 1
 
 
 @pytest.mark.parametrize(

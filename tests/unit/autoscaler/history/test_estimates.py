@@ -232,7 +232,7 @@ def test_what_came_of_a_figure_is_that_of_its_size_or_not_known():
     found, ended = of_me(many()), ran(model())
     assert {figure.name for figure in found.figures} == set(NAMES)
 
-    def came(job: Finished) -> dict[str, float | None]:
+    def came(job: Finished) -> dict[str, float | str]:
         return {one.name: estimates_module.used(one, found.size, job) for one in found.figures}
 
     (window,) = ended.windows
@@ -240,7 +240,22 @@ def test_what_came_of_a_figure_is_that_of_its_size_or_not_known():
         PS_MEMORY: ended.ps_memory_bytes, WORKER_MEMORY: ended.worker_memory_bytes, PS_CPU: 0.3, WORKER_CPU: 0.6,
         EXAMPLES_PER_SECOND: window.examples_per_second,
     }  # fmt: skip
-    larger = ran(model(), Size(2, 3))
-    assert came(larger)[PS_MEMORY] and not came(larger)[PS_CPU], "it was never at the size of the estimate"
+    larger = ran(model(), Size(1, 3))
+    assert came(larger)[PS_MEMORY] == larger.ps_memory_bytes
+    assert came(larger)[PS_CPU] == "the job was never long enough at 1 PS and 1 worker to be measured"
     two = dataclasses.replace(found, size=Size(2, 1))
-    assert estimates_module.used(found.figures[0], two.size, ended) is None, "all of it lay on one PS"
+    came_of_two = str(estimates_module.used(found.figures[0], two.size, ended))
+    assert "did not have 2 PS all the time" in came_of_two, "all of it lay on one PS"
+
+
+def test_why_it_is_not_known_what_came_of_a_figure_is_told_for_people_and_in_a_summary():
+    (memory, *_) = of_me(many()).figures
+    values = {**memory.to_values(), "used": None, "unknown": "it was never measured"}
+    assert all(type(values[name]) is int for name in ("predicted", "low", "high")), "there is no part of a byte"
+    for line in (
+        *estimates_module.told_in({memory.name: [values]}),
+        estimates_module.said(memory, "it was never measured"),
+    ):
+        assert "what came of it is not known: it was never measured; " in line
+    old = {name: value for name, value in values.items() if name != "unknown"}
+    assert "what came" not in estimates_module.told_in({memory.name: [old]})[0], "of an earlier release"

@@ -95,6 +95,32 @@ def test_the_model_is_told_until_it_is_heard_and_once(graph) -> None:
     assert sum(one.bytes for one in parts) == 100_000 * 8 * 4
 
 
+def test_an_aimaster_that_has_come_back_hears_it_again_until_there_is_a_view(graph, monkeypatch) -> None:
+    from deeprec_ext.elastic.runtime.view import ClusterView
+
+    monkeypatch.setattr(module, "REPEAT_SECONDS", 0.05)
+    master, cluster = Master(0), ClusterState(("chief", 0), "127.0.0.1:1", "grpc://127.0.0.1:1", lambda: None)
+    before = set(threading.enumerate())
+    with serving(master) as address:
+        announcing(address, cluster=cluster).tell(graph)
+        until(lambda: len(master.requests) >= 3)
+        cluster.set(ClusterView(1, {0: "127.0.0.1:2"}, (0,), False, 1))
+        until(lambda: not [one for one in threading.enumerate() if one.name == "deeprec-declare" and one not in before])
+    first = master.requests[0]
+    assert first.declaration.catalogue.variables and all(request == first for request in master.requests)
+
+
+def test_examples_of_a_step_that_the_script_has_told_are_declared(graph) -> None:
+    master = Master(0)
+    with serving(master) as address:
+        for told in (None, 64):
+            one = announcing(address)
+            one._examples = lambda told=told: told
+            one.tell(graph)
+    silent, told = (request.declaration for request in master.requests)
+    assert silent.batch_size == 0 and told.batch_size == 64, "the graph has no input that tells"
+
+
 def test_what_was_exported_for_it_is_what_the_session_takes(graph) -> None:
     from deeprec_ext.elastic.session.usergraph import UserGraph
     from deeprec_ext.graph import Partitioning
