@@ -17,7 +17,7 @@ class Account:
 
     first: Counts
     first_rate: float  # examples per second; 0: nothing was measured at the first size
-    seconds: float  # since the first change began
+    seconds: float  # since the first change began, without those in which the job stood
     rate: float  # examples per second meanwhile, changes included; what was not measured counts as the first size
 
     @property
@@ -55,7 +55,7 @@ def account(
     """Args:
     past: as `trials.stays` has it, oldest first.
     disturbance: share of throughput that a change takes while it goes on.
-    idle: in which it did not train.
+    idle: in which it stood, as it would have at its first size.
     """
     rates = Rates(windows)
     first_rate = rates.near(past[0])
@@ -73,7 +73,7 @@ def account(
     last = past[-1]
     end = max(last.start, min(now, last.end))
     trained += (rates.near(last) or first_rate) / first_rate * (end - last.start - _within(idle, last.start, end))
-    seconds = max(0.0, now - began)
+    seconds = max(0.0, now - began - _within(idle, began, now))
     rate = first_rate * trained / seconds if seconds > 0 and math.isfinite(trained) else first_rate
     return Account(past[0].counts, first_rate, seconds, rate)
 

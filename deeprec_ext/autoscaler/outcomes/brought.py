@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from deeprec_ext.autoscaler.observe.observed import Change, Observed, Window
-from deeprec_ext.autoscaler.outcomes.account import Account, account
+from deeprec_ext.autoscaler.outcomes.account import STOOD_SECONDS, Account, account, stood
 from deeprec_ext.autoscaler.outcomes.conditions import comparable
 from deeprec_ext.autoscaler.outcomes.trials import Counts, Trial, stays, trials
 from deeprec_ext.units import counted, format_seconds
@@ -70,10 +70,22 @@ def brought(observed: Sequence[Observed], disturbance: float, until: float = 0.0
     made: dict[tuple[float, str], Change] = {(one.time, one.role): one for each in observed for one in each.changes}
     first = next((one.first for one in observed if one.first is not None), None)
     past = stays(observed[-1].size, [made[key] for key in sorted(made)], first)
-    found = account(past, windows, max(until, observed[-1].time), disturbance)
+    changes = list(made.values())
+    found = account(
+        past, windows, max(until, observed[-1].time), disturbance, stood(_heard(observed, seen.values(), changes))
+    )
     if len(past) < 2 or not found.first_rate:
         return None
     return Brought(found, len(windows), tuple(one for one in trials(past, windows) if one.failed))
+
+
+def _heard(observed: Sequence[Observed], windows: Iterable[Window], changes: Sequence[Change]) -> list[float]:
+    """Times at which the job was there: decisions are recorded every few minutes, and changes may take as long."""
+    times = {one.time for one in observed}
+    times.update(time for window in windows for time in (window.start, window.start + window.seconds))
+    for change in changes:
+        times.update(change.time - back for back in range(0, max(1, int(change.seconds)), int(STOOD_SECONDS / 2)))
+    return sorted(times)
 
 
 def _share(value: float | None) -> float | None:

@@ -66,3 +66,24 @@ def test_a_month_of_windows_and_changes_is_told_in_a_moment():
     assert time.process_time() - began < 10
     assert found.windows == 30 * 1440 and found.account.first_rate == pytest.approx(101, abs=0.5)
     assert found.account.gained == pytest.approx(0.1, abs=0.01)
+
+
+def test_time_in_which_a_job_stood_until_it_was_resumed_counts_for_nothing():
+    """Twelve windows of 20 s at 1 PS, then 30 twice as fast at 2 PS, and in the middle of those an hour of nothing."""
+    change = fact(Change, 250.0, "scale-up", "ps", 1, 2, "committed", 8.0)
+
+    def found(away: float):
+        small = [fact(Window, 20.0 * number, 20.0, Size(1, 0), 100.0) for number in range(12)]
+        large = [
+            fact(Window, 250.0 + 20 * number + away * (number >= 15), 20.0, Size(2, 0), 200.0) for number in range(30)
+        ]
+        looks = [
+            fact(Observed, number, one.start + 20, one.size, Limits(), windows=(one,), changes=(change,) * (one in large))
+            for number, one in enumerate([*small, *large])
+        ]  # fmt: skip
+        return brought(looks, 0.0)
+
+    stayed, resumed = found(0.0), found(3600.0)
+    assert stayed.account.gained == pytest.approx(1.0, abs=0.05)
+    assert resumed.account.seconds == pytest.approx(stayed.account.seconds)
+    assert resumed.account.lost_seconds == pytest.approx(stayed.account.lost_seconds)
