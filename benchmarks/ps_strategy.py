@@ -27,16 +27,16 @@ WARM_STEPS = 400
 LIMIT_SECONDS = 600.0
 
 
-def elastic(words: Sequence[str], batch: int, steps: int) -> float:
+def elastic(words: Sequence[str], batch: int, steps: int, at_once: int) -> float:
     """Examples per second."""
-    command = [str(STOCK / "fit.py"), *words, "--batch", str(batch), "--steps", str(10**9)]
+    command = [str(STOCK / "fit.py"), *words, "--batch", str(batch), "--steps", str(10**9), "--at-once", str(at_once)]
     with running(command, ps=PS, workers=TRAINERS - 1, label="ps-strategy") as job:
-        job.wait_steady()
-        job.wait_steps(WARM_STEPS // TRAINERS, 0.0)
+        job.until(job.is_steady, "all to train, and copies of all slots")
+        job.wait_steps(max(2, WARM_STEPS // TRAINERS // at_once), 0.0)
         began = time.time()
-        seen = job.wait_steps(steps // TRAINERS, began)
-        times = sorted(one.time for found in seen.values() for one in found if one.time > began)
-        return batch * (len(times) - 1) / (times[-1] - times[0])
+        seen = job.wait_steps(max(4, steps // TRAINERS // at_once), began)
+        told = [[one for one in found if one.time > began] for found in seen.values()]
+        return batch * sum((own[-1].step - own[0].step) / (own[-1].time - own[0].time) for own in told)
 
 
 def stock(words: Sequence[str], batch: int, steps: int, at_once: int) -> float:
@@ -68,7 +68,10 @@ def main() -> None:
     end_on_signals()
     words = ["--state", arguments.state, "--fields", str(arguments.fields)]
     kinds: dict[str, Callable[[], float]] = {
-        "elastic": lambda: elastic(words, arguments.batch, arguments.steps),
+        "elastic": lambda: elastic(words, arguments.batch, arguments.steps, 1),
+        f"elastic, {arguments.at_once} at once": lambda: elastic(
+            words, arguments.batch, arguments.steps, arguments.at_once
+        ),
         "stock": lambda: stock(words, arguments.batch, arguments.steps, 1),
         f"stock, {arguments.at_once} at once": lambda: stock(
             words, arguments.batch, arguments.steps, arguments.at_once
@@ -80,8 +83,12 @@ def main() -> None:
             rates[kind].append(measure())
             say(f"{kind}: {rates[kind][-1]:,.0f} examples/s")
     middle = {kind: statistics.median(found) for kind, found in rates.items()}
-    ratios = {kind: middle["elastic"] / middle[kind] for kind in kinds if kind != "elastic"}
-    print(json.dumps({"examples_per_second": rates, "medians": middle, "elastic ÷": ratios}, indent=2))
+    at_once = f", {arguments.at_once} at once"
+    ratios = {
+        "as it is": middle["elastic"] / middle["stock"],
+        at_once[2:]: middle[f"elastic{at_once}"] / middle[f"stock{at_once}"],
+    }
+    print(json.dumps({"examples_per_second": rates, "medians": middle, "elastic ÷ stock": ratios}, indent=2))
 
 
 if __name__ == "__main__":

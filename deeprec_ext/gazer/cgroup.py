@@ -222,6 +222,11 @@ class Cgroup:
         limits = [(limit, group) for group in self._memory if (limit := group.memory_limit_bytes())]
         return min((max(0, limit - group.working_set_bytes()) for limit, group in limits), default=None)
 
+    def free_memory_share(self) -> float:
+        """Of the memory limit that is nearest to be reached, what it leaves; 1: no limit is to be seen."""
+        limits = [(limit, group) for group in self._memory if (limit := group.memory_limit_bytes())]
+        return min((max(0.0, 1 - group.working_set_bytes() / limit) for limit, group in limits), default=1.0)
+
     def sample(self) -> CgroupSample:
         """What the files say now; never raises."""
         memory = min(self._memory, key=lambda one: one.memory_limit_bytes() or UNLIMITED_BYTES, default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,9 @@ from deeprec_ext.keras.captured import capture
 from deeprec_ext.keras.opening import StepSession
 from deeprec_ext.keras.stepgraph import Batches, Imported, StepGraph
 from deeprec_ext.keras.windows import Windows
+from deeprec_ext.units import few
+
+log = logging.getLogger("deeprec_ext")
 
 
 class Door:
@@ -73,7 +77,7 @@ class Door:
 
     def run(self, imported: Imported, batch: Sequence[np.ndarray], *, train: bool) -> Any:
         """One step on one batch; its results as Keras's step gives them."""
-        self._pass_on()
+        self.pass_on()
         assert self._session is not None
         feeds = dict(zip(imported.feeds, batch))
         feeds.update((value, self.windows.local_value(variable)) for variable, value in imported.given)
@@ -95,6 +99,16 @@ class Door:
         if self._session is not None:
             self._session.run([self.steps.step], {})
 
+    def changed(self) -> None:
+        """Others have trained: what was read of the model is old."""
+        self.windows.trained()
+
+    def forget(self) -> None:
+        """What the script has written into variables of the model: it was done before, or comes too late."""
+        if written := self.windows.take_written():
+            self.windows.trained()
+            log.info("left out, the model is further: what was written into %s", few(_names(written), 3))
+
     def close(self) -> None:
         session, self._session = self._session, None
         if session is not None:
@@ -107,16 +121,16 @@ class Door:
         self._opened_with = len(self.steps.shared)
         self.windows.trained()  # what is there is what counts
 
-    def _pass_on(self) -> None:
-        """What the script has written into variables of the model."""
-        written = self.windows.take_written()
-        if not written:
+    def pass_on(self) -> None:
+        """What the script has written into variables of the model; where there is no session yet, it is what the model begins
+        with."""
+        written = self.windows.take_written() if self._session is not None else []
+        if not written or self._session is None:
             return
         if not self._chief:
             self.windows.trained()
-            self._discarded([ownership.name(variable) for variable, _ in written])
+            self._discarded(_names(written))
             return
-        assert self._session is not None
         shared = [self.steps.shared[ownership.key(variable)] for variable, _ in written]
         self._session.run([one.write for one in shared], {one.value: value for one, (_, value) in zip(shared, written)})
 
@@ -127,3 +141,7 @@ class Door:
                     f"{ownership.name(variables[0])} is on parameter servers, and this process has left them: read it before"
                 )
             return self._session.run([self.steps.shared[ownership.key(one)].read for one in variables], {})
+
+
+def _names(written: Sequence[tuple[Any, np.ndarray]]) -> list[str]:
+    return sorted(ownership.name(variable) for variable, _ in written)

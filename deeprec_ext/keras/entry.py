@@ -69,7 +69,7 @@ def refuse(module: Any, trainer: Any, reason: str) -> None:
 def patch(module: Any, door: Door, trainer: Any) -> None:
     """Replaces what makes the functions that Keras calls for each batch, and nothing of its loop."""
     strategy = tf.distribute.get_strategy()
-    fitting = Fitting(trainer, door.recover, door.windows.trained)
+    fitting = Fitting(trainer, door)
 
     def make(kind: str) -> Callable[..., Any]:
         def made(original: Callable[..., Any], model: Any, force: bool = False) -> Any:
@@ -121,6 +121,7 @@ def _numbers(results: Mapping[str, Any]) -> dict[str, float]:
 def _end(door: Door) -> None:
     """The script has ended: the session's hooks are told, as where a MonitoredSession is left."""
     try:
+        door.pass_on()
         door.close()
     except (tf.errors.OpError, RuntimeError) as error:
         log.info("the session of Keras ended with %s: %s", type(error).__name__, str(error)[:200])

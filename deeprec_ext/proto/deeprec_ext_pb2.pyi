@@ -673,7 +673,7 @@ class DataReply(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., state: _Optional[_Union[DataReply.State, str]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., fenced: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., rewinds: _Optional[int] = ..., retry_seconds: _Optional[float] = ..., complete: _Optional[int] = ..., undeclared: bool = ...) -> None: ...
 
 class EpochRequest(_message.Message):
-    __slots__ = ("incarnation", "dataset", "epoch", "seen", "known", "came_to", "first", "leaves")
+    __slots__ = ("incarnation", "dataset", "epoch", "seen", "known", "came_to", "first", "leaves", "begins")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -682,6 +682,7 @@ class EpochRequest(_message.Message):
     CAME_TO_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     LEAVES_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
     incarnation: str
     dataset: str
     epoch: int
@@ -690,19 +691,22 @@ class EpochRequest(_message.Message):
     came_to: _containers.RepeatedScalarFieldContainer[str]
     first: int
     leaves: bool
-    def __init__(self, incarnation: _Optional[str] = ..., dataset: _Optional[str] = ..., epoch: _Optional[int] = ..., seen: _Optional[bytes] = ..., known: _Optional[int] = ..., came_to: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., leaves: bool = ...) -> None: ...
+    begins: bool
+    def __init__(self, incarnation: _Optional[str] = ..., dataset: _Optional[str] = ..., epoch: _Optional[int] = ..., seen: _Optional[bytes] = ..., known: _Optional[int] = ..., came_to: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., leaves: bool = ..., begins: bool = ...) -> None: ...
 
 class EpochReply(_message.Message):
-    __slots__ = ("came_to", "whole", "seen", "known")
+    __slots__ = ("came_to", "whole", "seen", "known", "begun")
     CAME_TO_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
     KNOWN_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
     came_to: _containers.RepeatedScalarFieldContainer[str]
     whole: bool
     seen: _containers.RepeatedScalarFieldContainer[bytes]
     known: int
-    def __init__(self, came_to: _Optional[_Iterable[str]] = ..., whole: bool = ..., seen: _Optional[_Iterable[bytes]] = ..., known: _Optional[int] = ...) -> None: ...
+    begun: bool
+    def __init__(self, came_to: _Optional[_Iterable[str]] = ..., whole: bool = ..., seen: _Optional[_Iterable[bytes]] = ..., known: _Optional[int] = ..., begun: bool = ...) -> None: ...
 
 class MissingRequest(_message.Message):
     __slots__ = ("incarnation", "variables", "generation", "epoch")

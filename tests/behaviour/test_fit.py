@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from tests.behaviour.jobs import SCRIPTS, RealJob
+from tests.behaviour.scripts import refitted
 from tests.behaviour.scripts.fitted import HURRY
 
 pytestmark = pytest.mark.slow
 
 SCRIPT = ("python", str(SCRIPTS / "fitted.py"))
+TWICE = ("python", str(SCRIPTS / "refitted.py"))
 ROWS = 20_000
 MEAN = (ROWS - 1) / 2
 """Of the numbers of all rows, which the metric `number` averages."""
@@ -82,7 +84,7 @@ def test_figures_are_of_the_job_and_the_chief_alone_validates_and_writes(begin):
 
 @pytest.mark.timeout(300)
 def test_all_stop_where_early_stopping_of_the_chief_does_also_who_came_late(begin):
-    command = (*SCRIPT, "--rows", "4000", "--epochs", "40", "--sleep", "0.02", "--patience", "3")
+    command = (*SCRIPT, "--rows", "4000", "--epochs", "40", "--sleep", "0.15", "--patience", "3")
     job = begin("--ps", "1", "--workers", "1", "--max-workers", "3", command=command)
     job.until(lambda: trained(job) >= 4500, "an epoch")
     assert job.scale(workers=2).outcome == "committed"
@@ -164,3 +166,41 @@ def test_processes_with_other_rows_are_told(begin):
 def check_all_hear_the_same(told: list[list[dict]]) -> None:
     for one in zip(*told):
         assert len({json.dumps(said["logs"], sort_keys=True) for said in one}) == 1, "all hear the same of an epoch"
+
+
+def bias(job: RealJob) -> float:
+    return float((job.directory / "bias.txt").read_text())
+
+
+STEPS = refitted.EPOCHS * refitted.ROWS // refitted.BATCH
+
+
+@pytest.mark.timeout(300)
+def test_nobody_trains_before_the_chief_has_a_model_nor_before_its_script_has_set_it_anew(begin):
+    """The worker comes first: it would hold all of the few records there are, and wait for the chief's model for ever. And it
+    comes to the second `fit` first: what it trained then was overwritten by what the chief's script sets between the two."""
+    job = begin("--ps", "1", "--workers", "1", command=(*TWICE, "--late", "8", "--between", "5", "--sleep", "0.02"))
+    assert job.end(240) == 0, job.tails()
+    report = job.summary()["data"]
+    assert report["trained"] == (1 + refitted.EPOCHS) * refitted.ROWS and report["repeated"] == report["lost"] == 0, (
+        report
+    )
+    assert bias(job) == -STEPS - refitted.EPOCHS * refitted.TAKEN
+
+
+@pytest.mark.timeout(300)
+def test_what_callbacks_and_the_script_write_into_the_model_is_written_once_though_the_chief_is_killed(begin):
+    job = begin("--ps", "1", "--workers", "1", command=(*TWICE, "--sleep", "0.3"))
+    job.until(lambda: len(job.events("epoch_ended")) == 2, "the first epoch of the second fit")
+    job.until(lambda: trained_in(job, 1) > 1.2 * refitted.ROWS, "a part of the next")
+    job.kill("chief-0")
+    assert job.end(240) == 0, job.tails()
+    report = job.summary()["data"]
+    assert report["lost"] == 0, report
+    missed = STEPS + refitted.EPOCHS * refitted.TAKEN + bias(job)
+    assert -report["repeated"] <= missed * refitted.BATCH <= report["stale"], (bias(job), report)
+
+
+def trained_in(job: RealJob, number: int) -> int:
+    status = job.status()
+    return status.data[number].trained if status is not None and len(status.data) > number else 0

@@ -346,10 +346,10 @@ class Dataset:
 
     def end_of_epoch(self, incarnation: str, request: pb.EpochRequest, chief: bool, now: float) -> pb.EpochReply:
         """What is known of an epoch that has ended for this process; see `ends`. `ends.late` are who was not waited for."""
-        before = len(self.ends.came_to)
+        before = len(self.ends.came_to), self.ends.begun
         trained = self.visits.complete > request.epoch
         reply = self.ends.answer(incarnation, request, chief, trained, self.holders, now)
-        self.changed = self.changed or len(self.ends.came_to) != before
+        self.changed = self.changed or (len(self.ends.came_to), self.ends.begun) != before
         return reply
 
     # ------------------------------------------------------------------------------------------------ deaths, rewinds

@@ -4,6 +4,9 @@ An epoch ends for all when its records are trained. Each process then tells what
 again until it knows what the epoch came to for the job. Of that the chief decides: it is given what all have seen, makes one
 figure of many, and says what came of it; everybody else gets the chief's words. Nothing here knows what the words mean.
 
+Nobody else begins before the chief has: what its script does to the model between two calls of `fit` comes first. That it has
+begun is kept, too: a chief that was started again has nothing to set in a model that others train.
+
 What an epoch came to is never changed or taken back: a model that goes back in time trains the records of that epoch again, in
 a later one, and who comes late hears of the past as the others did. Pure: time is an argument.
 """
@@ -21,9 +24,10 @@ EPOCHS_MAX = 100_000
 
 
 class Ends:
-    """Of one dataset. `came_to` is persistent; what processes have seen they tell again."""
+    """Of one dataset. `came_to` and `begun` are persistent; what processes have seen they tell again."""
 
     def __init__(self) -> None:
+        self.begun = False  # by a chief
         self.came_to: list[str] = []  # by epoch
         self.late: set[str] = set()  # incarnations that were not waited for any longer; for whoever tells of it
         self._seen: dict[
@@ -49,10 +53,11 @@ class Ends:
             self._left.discard(who)
         if chief:
             self._take(request)
+            self.begun = self.begun or request.begins or bool(self.came_to)
         epoch = len(self.came_to)
         if request.HasField("seen") and request.epoch == epoch:
             self._seen[who] = epoch, request.seen
-        reply = pb.EpochReply(came_to=self.came_to[request.known :], known=epoch)
+        reply = pb.EpochReply(came_to=self.came_to[request.known :], known=epoch, begun=self.begun)
         if chief and trained and request.epoch == epoch and not self._awaited(epoch, all_that_read, now):
             reply.whole = True
             reply.seen.extend(seen for of, seen in self._seen.values() if of == epoch)

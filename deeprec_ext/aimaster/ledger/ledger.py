@@ -193,7 +193,9 @@ class Ledger:
         chief = member.role == pb.CHIEF
         if request.came_to and not chief:
             self._job.suspects.note(member, "it says what an epoch came to, which is the chief's to say")
-        before, now = len(dataset.ends.came_to), self._job.clock.monotonic()
+        if request.begins and not chief:
+            self._job.suspects.note(member, "it says that the chief begins, which is the chief's to say")
+        before, begun, now = len(dataset.ends.came_to), dataset.ends.begun, self._job.clock.monotonic()
         reply = dataset.end_of_epoch(member.incarnation, request, chief, now)
         if dataset.ends.late:
             names = [one.name for one in self._job.members if one.incarnation in dataset.ends.late]
@@ -203,6 +205,8 @@ class Ledger:
         if len(dataset.ends.came_to) != before:
             self._job.event("epoch_ended", member.name, dataset=dataset.name, number=len(dataset.ends.came_to) - 1)
             self._job.replicate_soon()
+            self._flush_now()
+        elif dataset.ends.begun != begun:
             self._flush_now()
         return reply
 

@@ -171,6 +171,7 @@ def rebuild(dataset: Dataset, memory: DatasetSources) -> bool:
     False: only into that of the replica's position, or of the beginning, and all leases are void.
     """
     replica = memory.replica
+    dataset.ends.begun = True  # somebody has trained of it
     rewinds = max([replica.counters.rewinds if replica else 0, *(known.rewinds for known in memory.told.values())])
     if replica is not None:
         dataset.counters, dataset.told_end = replace(replica.counters), replica.told_end

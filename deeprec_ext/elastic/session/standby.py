@@ -10,6 +10,7 @@ would be lost are prepared for at once.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import threading
@@ -17,10 +18,12 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
+from deeprec_ext.gazer.cgroup import Cgroup
+
 log = logging.getLogger("deeprec_ext")
 
 MEMORY_SHARE = 0.2
-"""With less of the machine's memory left, none is added."""
+"""With less of the memory left, of the machine or the container, none is added."""
 
 MEMORY_SECONDS = 10.0
 """How soon it is looked again whether there is more: a shortage of a moment must not leave the job without them for good."""
@@ -142,11 +145,17 @@ class Standby:
         return False
 
 
+@functools.cache
+def _container() -> Cgroup:
+    return Cgroup()
+
+
 def available_memory_share() -> float:
-    """Of the machine's memory, what is available; 1 where nobody tells."""
+    """Of the machine's memory, or of this process's container, what is available, whichever is less; 1 where nobody tells."""
+    left = _container().free_memory_share()
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             values = {line.split(":")[0]: float(line.split()[1]) for line in lines}
-        return values["MemAvailable"] / values["MemTotal"]
-    except (OSError, KeyError, ValueError, IndexError):
-        return 1.0
+        return min(left, values["MemAvailable"] / values["MemTotal"])
+    except (OSError, KeyError, ValueError, IndexError, ZeroDivisionError):
+        return left

@@ -5,12 +5,17 @@ it tells what it has seen of it, and learns what the epoch came to for the job (
 (`deeprec_ext/aimaster/ledger/ends.py`). Why through the AIMaster: it alone knows when the records are done and who still
 trains, and it outlives every PS. Who comes late, or again, goes through the epochs that are over without a batch, with what
 they came to: its callbacks end up where those of the others are.
+
+What the script does to the model between two calls of `fit`, and what a callback does to it at the end of an epoch, is the
+chief's to do, once: nobody else trains before the chief has begun, nor hears what an epoch came to before what its callbacks
+have written is in the model. In epochs, or a `fit`, that the job has had before, what is written into the model is left out.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,6 +62,26 @@ class Home(Protocol):
     inputs: Any
     asked_to_train: bool
     """The script has called `fit`, though others may have left nothing to train."""
+    model_is_live: bool
+    """The chief has said that the model is there."""
+
+    def wait_live(self, timeout_seconds: float) -> bool: ...
+
+
+class Model(Protocol):
+    """What is wanted of the model on the PS."""
+
+    def recover(self) -> None:
+        """Makes the session anew, if the model was lost meanwhile."""
+
+    def changed(self) -> None:
+        """Values that were read of it are old: others have trained."""
+
+    def pass_on(self) -> None:
+        """What the script has written into its variables is on the PS when this returns."""
+
+    def forget(self) -> None:
+        """What it has written is left out."""
 
 
 class EpochOver(int):
@@ -71,19 +96,18 @@ class Epochs:
 
     Args:
       home: of this process.
+      model: on the PS.
       source: the ledger's, whose dataset is read in turn.
       make: an iterator of its batches, from the first that is not trained on.
       spec: of them.
       first: number of the first epoch, as Keras counts them.
       passes: how often an epoch reads the records.
-      recover: makes the session anew, if the model was lost meanwhile.
-      changed: values that were read of the model are old: others have trained.
       reads: the format of the records and where they are, as `graph.marks.READS` has it.
     """
 
     def __init__(
-        self, home: Home, source: Feeder, make: Callable[[], Iterator[Any]], spec: Any, first: int = 0, passes: int = 1,
-        recover: Callable[[], None] = lambda: None, changed: Callable[[], None] = lambda: None, reads: Sequence[str] = (),
+        self, home: Home, model: Model, source: Feeder, make: Callable[[], Iterator[Any]], spec: Any, first: int = 0,
+        passes: int = 1, reads: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.element_spec, self.reads = spec, reads
         self.within_batch = False  # Keras's loop of `fit` asks for a batch, and no train_on_batch of a callback
@@ -91,13 +115,13 @@ class Epochs:
         self.replayed = False  # this process goes through an epoch that the others have had before
         self.over = False
         """Of this epoch nothing is left for this process."""
-        self._home, self._source, self._make, self._recover, self._changed = home, source, make, recover, changed
+        self._home, self._model, self._source, self._make = home, model, source, make
         self._first, self._passes = first, passes
         self._epoch = 0  # from 0
         self._came_to: list[Mapping[str, Any]] = []
         self._batches: Iterator[Any] | None = None
         self._ticket: Ticket | None = None
-        self._claimed = False
+        self._claimed = self._begun = self._opened = False
         self._generation = home.generation
         self._records = self._last_records = 0
         self._logs: Any = None  # of the last step
@@ -109,6 +133,8 @@ class Epochs:
     def begin(self, epoch: int) -> None:
         self._epoch = epoch - self._first
         self._records, self._logs, self.over = 0, None, False
+        if not self._begun:
+            self._begin_fit()
         if self._catching_up and self._epoch >= len(self._came_to):
             self._ask(pb.EpochRequest(epoch=self._epoch))
             self._catching_up = self._epoch < len(self._came_to)
@@ -134,8 +160,11 @@ class Epochs:
 
     def tell(self, logs: Mapping[str, Any], stop: bool) -> None:
         """The chief's callbacks have seen the figures of the epoch: whoever waits for them may."""
+        if self.replayed:
+            self._model.forget()
         if self.past or not self._home.chief:
             return
+        self._model.pass_on()
         self._came_to.append({"logs": figures.numbers(logs), "stop": stop})
         deadline = time.monotonic() + PUBLISH_SECONDS
         wait, longest = ASK_SECONDS
@@ -167,9 +196,10 @@ class Epochs:
         """Waits for the next batch. False: there is none any more in this epoch, or this process leaves the job."""
         if self.over or self._ticket is not None:
             return not self.over
-        if not self._claimed:
-            self._claimed = True
-            self._source.claim()
+        if not self._home.chief and not self._model_lives():
+            self.over = True
+            return False
+        self._claim()
         told = time.monotonic()
         while not self._ended:
             if self._home.leaving.is_set():
@@ -237,13 +267,60 @@ class Epochs:
             self._logs = outputs
         logs = self._logs if self._logs is not None else {}
         if self.over:
-            self._changed()
+            self._model.changed()
             model.stop_training = True if self._home.leaving.is_set() else OVER
             if not self.past:  # now: a validation begins with other metrics
                 self._own = figures.seen(model, self._records, logs if isinstance(logs, Mapping) else {})
         return logs
 
     # -- inside
+
+    def _claim(self) -> None:
+        if not self._claimed:
+            self._claimed = True
+            self._source.claim()
+
+    def _begin_fit(self) -> None:
+        """In the chief: what its script has written since the last `fit` is in the model. Else: until that is so."""
+        self._begun = True
+        if self._home.chief:
+            self._claim()  # else nobody knows of these records
+            reply = self._until(pb.EpochRequest(), lambda reply: True)
+            if reply is not None and reply.begun:
+                self._model.forget()
+            else:
+                self._model.pass_on()
+            self._opened = True
+            self._until(pb.EpochRequest(), lambda reply: reply.begun)
+        else:
+            self._until(pb.EpochRequest(), lambda reply: reply.begun, math.inf)
+
+    def _until(
+        self, request: pb.EpochRequest, enough: Callable[[pb.EpochReply], bool], limit_seconds: float = PUBLISH_SECONDS
+    ) -> pb.EpochReply | None:
+        """The first answer of the AIMaster that is enough; None: there was none in time, or this process leaves."""
+        began = told = time.monotonic()
+        wait, longest = ASK_SECONDS
+        while not (self._home.leaving.is_set() or self._source.failure) and time.monotonic() - began < limit_seconds:
+            self._look()
+            if (reply := self._send(request)) is not None and enough(reply):
+                return reply
+            if time.monotonic() - told > TELL_SECONDS:
+                told = time.monotonic()
+                log.info(
+                    "fit begins when the chief has come to it: what its script does to the model before comes first"
+                )
+            time.sleep(wait)
+            wait = min(longest, 1.5 * wait)
+        return None
+
+    def _model_lives(self) -> bool:
+        """Whoever asks for records shall have a model to train: else workers could hold the last of them and wait for a chief
+        that waits for records. False: this process leaves."""
+        while not self._home.leaving.is_set():
+            if self._home.model_is_live or self._home.wait_live(LOOK_SECONDS):
+                return True
+        return False
 
     @property
     def _ended(self) -> bool:
@@ -266,7 +343,7 @@ class Epochs:
         """While nobody trains, nobody would notice that the model is lost, nor restore it."""
         if self._home.generation != self._generation:
             self._generation = self._home.generation
-            self._recover()
+            self._model.recover()
 
     def _agree(self, model: Any, logs: dict[str, Any]) -> None:
         """Until it is known what the epoch came to; in the chief, until all have said what they saw: then `logs` is that."""
@@ -298,6 +375,7 @@ class Epochs:
     def _send(self, request: pb.EpochRequest) -> pb.EpochReply | None:
         """None: no AIMaster answers now."""
         request.dataset, request.known = self._source.name, len(self._came_to)
+        request.begins = self._opened  # an AIMaster that has lost its store may not know it
         if self._home.chief and self._came_to:
             request.first = max(0, len(self._came_to) - RETOLD)
             request.came_to.extend(json.dumps(one) for one in self._came_to[request.first :])

@@ -23,7 +23,7 @@ from deeprec_ext.graph.marks import parse
 from deeprec_ext.graph.sources import source_of_dataset
 from deeprec_ext.keras.leased import roles
 from deeprec_ext.keras.leased.arrays import BATCH, Rows, rows_of
-from deeprec_ext.keras.leased.epochs import STEPS_MAX, Epochs, Home
+from deeprec_ext.keras.leased.epochs import STEPS_MAX, Epochs, Home, Model
 from deeprec_ext.keras.leased.pipelines import NotFollowed, followed
 from deeprec_ext.keras.leased.weights import by_class
 from deeprec_ext.tf_private import eager
@@ -57,12 +57,11 @@ class Fitting:
 
     Args:
       home: its trainer.
-      recover: makes the session anew, if the model was lost.
-      changed: is told that others have trained.
+      model: on the PS.
     """
 
-    def __init__(self, home: Home, recover: Callable[[], None], changed: Callable[[], None]) -> None:
-        self._home, self._recover, self._changed = home, recover, changed
+    def __init__(self, home: Home, model: Model) -> None:
+        self._home, self._model = home, model
         self._count = 0
         self._running: dict[int, Epochs] = {}
         self._fitted: set[int] = set()
@@ -185,8 +184,7 @@ class Fitting:
         home, inputs = self._home, self._home.inputs
         source = streams.shared(found.plan, inputs)
         epochs = Epochs(
-            home, source, lambda: found.make(source), found.spec, found.first, found.passes, self._recover, self._changed,
-            found.reads,
+            home, self._model, source, lambda: found.make(source), found.spec, found.first, found.passes, found.reads,
         )  # fmt: skip
         verbose = _verbose(words.get("verbose", "auto"))
         callbacks = roles.in_the_job(words.get("callbacks"))

@@ -150,6 +150,19 @@ def test_what_is_free_under_a_limit_of_version_1(tmp_path):
     assert Cgroup(root).free_memory_bytes() == free_memory_bytes(Cgroup(root)) == 4096 - 700
 
 
+@pytest.mark.parametrize(
+    ("outer", "inner", "expected"),
+    [("max", "max", 1.0), ("max", "1400", 0.5), ("1000", "1400", 0.3), ("500", "max", 0.0)],
+)
+def test_the_share_that_is_left_is_that_of_the_limit_nearest_to_be_reached(tmp_path, outer, inner, expected):
+    """The process's own group has used 700 bytes, and so has the one above it."""
+    files = {
+        "proc/self/cgroup": "0::/pod/app\n", "proc/self/mountinfo": SECOND, **second(TOP, 9000, "max"),
+        **second(f"{TOP}/pod", 1000, outer), **second(f"{TOP}/pod/app", 1000, inner),
+    }  # fmt: skip
+    assert Cgroup(plant(tmp_path, files)).free_memory_share() == pytest.approx(expected)
+
+
 def test_without_a_limit_the_machine_s_memory_is_free(tmp_path):
     files = {"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": SECOND, **second(TOP, 1000, "max")}
     assert free_memory_bytes(Cgroup(plant(tmp_path, files))) > 1 << 20

@@ -20,6 +20,7 @@ class Ended:
     def __call__(self, request):
         self.asked.append(pb.EpochRequest.FromString(request.SerializeToString()))
         ends = self.of.setdefault(request.dataset, Ends())
+        ends.begun = ends.begun or not self.chief  # else it would wait for the chief, which nobody plays
         source = self.host.inputs.find(request.dataset)
         trained = source is None or source.complete > request.epoch
         other = self.others.get((request.dataset, request.epoch))
@@ -37,5 +38,5 @@ def trainer(host, reported, chief=True):
     return SimpleNamespace(
         chief=chief, refused=host.refusals.append, clock=SimpleNamespace(global_step=0), leaving=host.leaving,
         report_metrics=lambda metrics, step: reported.append(metrics), inputs=host.inputs, runs_repeated=0, generation=0,
-        ended=ended, asked_to_train=False,
+        ended=ended, asked_to_train=False, model_is_live=True, wait_live=lambda seconds: True,
     )  # fmt: skip

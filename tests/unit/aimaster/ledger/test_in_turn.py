@@ -118,6 +118,16 @@ def test_what_epochs_came_to_outlives_the_aimaster_and_its_store(book: Book) -> 
     assert end(book, "a", 1, None, chief=True, came_to=["first", "second"], first=0).known == 2
 
 
+def test_that_the_chief_has_begun_is_the_chiefs_to_say_and_outlives_the_aimaster_and_its_store(book: Book) -> None:
+    assert not end(book, "b", 0, None).begun and not end(book, "a", 0, None, chief=True).begun, "it asks first"
+    assert not end(book, "b", 0, None, begins=True).begun
+    assert end(book, "a", 0, None, chief=True, begins=True).begun and end(book, "b", 0, None).begun
+    book.restart()
+    assert end(book, "a", 0, None, chief=True).begun, "a chief that was started again learns that it is under way"
+    rebuilt = Dataset(book.dataset.declaration, Numbers())
+    assert rebuild(rebuilt, DatasetSources(replica_of(book.dataset))) and rebuilt.ends.begun
+
+
 def test_outside_of_a_job_epochs_are_read_in_turn_too() -> None:
     ledger = LocalLedger(index_range(20, epochs=2, in_turn=True))
     first = ledger.answer(pb.DataRequest(want=9))

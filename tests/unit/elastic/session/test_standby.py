@@ -6,6 +6,7 @@ import collections
 import math
 import threading
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 
 import pytest
 
@@ -225,3 +226,12 @@ def test_nothing_is_touched_after_the_end(monkeypatch: pytest.MonkeyPatch) -> No
     rig.standby.soon()
     rig.work()
     assert rig.pool.ready == ["old"] and not rig.retired
+
+
+@pytest.mark.parametrize(("container", "expected"), [(0.05, 0.05), (1.0, 0.4), (0.6, 0.4)])
+def test_memory_is_short_where_the_machine_or_the_container_has_little_left(monkeypatch, tmp_path, container, expected):
+    told = tmp_path / "meminfo"
+    told.write_text("MemTotal: 1000 kB\nMemAvailable: 400 kB\n")
+    monkeypatch.setattr(module, "_container", lambda: SimpleNamespace(free_memory_share=lambda: container))
+    monkeypatch.setattr(module, "open", lambda path, **how: told.open(**how), raising=False)
+    assert module.available_memory_share() == pytest.approx(expected)
