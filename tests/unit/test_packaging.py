@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 import importlib.metadata
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,17 @@ def test_a_wheel_carries_the_protocol_the_autoload_file_and_the_page(root: Path,
     assert sources <= built
 
 
+@pytest.fixture
+def undisturbed() -> Iterator[None]:
+    """Python 3.11 refuses to make a syntax tree (`SystemError`) where the garbage collector ends a coroutine of an earlier test
+    meanwhile."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("undisturbed")
 def test_nothing_reads_what_is_only_in_a_checkout(root: Path):
     """Manifests and Dockerfiles are installed from a checkout; a wheel leaves them out, so nothing may look for them."""
     for path in [*(root / "tfjob").rglob("*.py"), *(root / "deeprec_ext").rglob("*.py")]:

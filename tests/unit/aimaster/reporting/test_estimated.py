@@ -41,7 +41,7 @@ def test_each_figure_stands_beside_what_was_used(ended: Path) -> None:
     with contextlib.closing(Store(ended / "aimaster.db", read_only=True)) as store:
         assert [came for _, came in foretold(store, ended)] == [1e9, 600.0]
         size, memory, speed = sentences(store, ended)
-        assert [came for _, came in foretold(store, None)] == [None, None]
+        assert [came for _, came in foretold(store, None)] == ["nothing was measured of the job"] * 2
     assert size == "it begins with 1 PS and 0 workers; by ctr-3 (92% alike)"
     assert memory == (
         "memory of the fullest PS: 900 MB, 800 MB to 1.2 GB in nine of ten jobs; it was 1.0 GB, 11% more; computed"
