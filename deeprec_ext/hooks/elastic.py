@@ -40,9 +40,8 @@ class ElasticTrainingHook(v1.train.SessionRunHook):
         if self._trainer is None:
             log.info("no AIMaster: ElasticTrainingHook does nothing, this is stock training")
             return
-        self._trainer.reporter.examples_given = (
-            self._examples_per_step
-        )  # the model is declared before there is a session
+        # Now: the model is declared before there is a session.
+        self._trainer.reporter.examples_given = self._examples_per_step
         variable, self._global_step = global_step_read()
         self._trainer.step_tensors = (self._global_step.name, variable.graph.as_graph_element(variable).name)
 

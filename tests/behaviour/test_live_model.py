@@ -29,7 +29,7 @@ def goes_on(job: RealJob, role: str, lives: int) -> None:
 def test_a_script_that_initialises_in_every_process_loses_no_step_when_workers_come_and_are_killed(begin, tmp_path):
     slow = tmp_path / "slow"
     slow.touch()
-    words = ("--steps", "600", "--model_dir", str(tmp_path / "model"), "--slow_while", str(slow))
+    words = ("--steps", "3000", "--model_dir", str(tmp_path / "model"), "--slow_while", str(slow))
     job = begin("--strict", "--ps", "1", "--workers", "1", command=("python", SCRIPT, *words))
     goes_on(job, "chief-0", 1)
     goes_on(job, "worker-0", 1)

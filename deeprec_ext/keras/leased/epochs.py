@@ -62,10 +62,9 @@ class Home(Protocol):
     inputs: Any
     asked_to_train: bool
     """The script has called `fit`, though others may have left nothing to train."""
-    model_is_live: bool
-    """The chief has said that the model is there."""
 
-    def wait_live(self, timeout_seconds: float) -> bool: ...
+    def wait_live(self, timeout_seconds: float) -> bool:
+        """Whether, within the time, the chief has said that the model is there."""
 
 
 class Model(Protocol):
@@ -121,7 +120,7 @@ class Epochs:
         self._came_to: list[Mapping[str, Any]] = []
         self._batches: Iterator[Any] | None = None
         self._ticket: Ticket | None = None
-        self._claimed = self._begun = self._opened = False
+        self._claimed = self._begun = False
         self._generation = home.generation
         self._records = self._last_records = 0
         self._logs: Any = None  # of the last step
@@ -196,7 +195,7 @@ class Epochs:
         """Waits for the next batch. False: there is none any more in this epoch, or this process leaves the job."""
         if self.over or self._ticket is not None:
             return not self.over
-        if not self._home.chief and not self._model_lives():
+        if not (self._claimed or self._home.chief or self._model_lives()):
             self.over = True
             return False
         self._claim()
@@ -282,7 +281,6 @@ class Epochs:
 
     def _begin_fit(self) -> None:
         """In the chief: what its script has written since the last `fit` is in the model. Else: until that is so."""
-        self._begun = True
         if self._home.chief:
             self._claim()  # else nobody knows of these records
             reply = self._until(pb.EpochRequest(), lambda reply: True)
@@ -290,10 +288,11 @@ class Epochs:
                 self._model.forget()
             else:
                 self._model.pass_on()
-            self._opened = True
-            self._until(pb.EpochRequest(), lambda reply: reply.begun)
         else:
             self._until(pb.EpochRequest(), lambda reply: reply.begun, math.inf)
+        self._begun = True
+        if self._home.chief:
+            self._until(pb.EpochRequest(), lambda reply: reply.begun)
 
     def _until(
         self, request: pb.EpochRequest, enough: Callable[[pb.EpochReply], bool], limit_seconds: float = PUBLISH_SECONDS
@@ -318,7 +317,7 @@ class Epochs:
         """Whoever asks for records shall have a model to train: else workers could hold the last of them and wait for a chief
         that waits for records. False: this process leaves."""
         while not self._home.leaving.is_set():
-            if self._home.model_is_live or self._home.wait_live(LOOK_SECONDS):
+            if self._home.wait_live(LOOK_SECONDS):
                 return True
         return False
 
@@ -375,7 +374,7 @@ class Epochs:
     def _send(self, request: pb.EpochRequest) -> pb.EpochReply | None:
         """None: no AIMaster answers now."""
         request.dataset, request.known = self._source.name, len(self._came_to)
-        request.begins = self._opened  # an AIMaster that has lost its store may not know it
+        request.begins = self._home.chief and self._begun  # an AIMaster that has lost its store may not know it
         if self._home.chief and self._came_to:
             request.first = max(0, len(self._came_to) - RETOLD)
             request.came_to.extend(json.dumps(one) for one in self._came_to[request.first :])

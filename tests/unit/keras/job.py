@@ -38,5 +38,5 @@ def trainer(host, reported, chief=True):
     return SimpleNamespace(
         chief=chief, refused=host.refusals.append, clock=SimpleNamespace(global_step=0), leaving=host.leaving,
         report_metrics=lambda metrics, step: reported.append(metrics), inputs=host.inputs, runs_repeated=0, generation=0,
-        ended=ended, asked_to_train=False, model_is_live=True, wait_live=lambda seconds: True,
+        ended=ended, asked_to_train=False, wait_live=lambda seconds: True,
     )  # fmt: skip
