@@ -29,7 +29,8 @@ LIAR = "worker-1"
 HONEST = ("ps-0", "ps-1", "chief-0", "worker-0")
 PAGES = ("metrics", "api/status", "api/events", "api/history", "api/series?subject=job&metric=step")
 LOOK_SECONDS, PAGE_SECONDS = 0.5, 15.0
-UNANSWERED_MAX = 3
+UNANSWERED_SECONDS = 30.0
+"""Of an AIMaster that does not answer: longer than the launcher takes to end a job whose AIMaster has gone."""
 GOES_ON_SECONDS = 10.0
 BYTES_SANE = 1 << 32
 
@@ -43,7 +44,8 @@ class Watch:
         self._told: Counter[str] = Counter()
         self.liar: dict[str, Any] = {}
         self.suspect = ""
-        self.looks = self._unanswered = 0
+        self.looks = 0
+        self._answered = time.monotonic()
 
     def look(self) -> None:
         before = Counter(self._told)
@@ -59,9 +61,10 @@ class Watch:
 
     def _troubles(self) -> list[str]:
         status = self._job.status(PAGE_SECONDS)
-        self._unanswered = 0 if status is not None else self._unanswered + 1
         if status is None:  # the job may be ending
-            return ["no status"] if self._unanswered >= UNANSWERED_MAX and self._job.process.poll() is None else []
+            silent = time.monotonic() - self._answered
+            return ["no status"] if silent > UNANSWERED_SECONDS and self._job.process.poll() is None else []
+        self._answered = time.monotonic()
         found = [*self._figures(status), *self._pages(status)]
         roles = {role.name: role for role in status.roles}
         self.suspect = roles[LIAR].suspect if LIAR in roles and roles[LIAR].suspect else self.suspect

@@ -122,7 +122,7 @@ class RealJob:
     def stacks(self) -> str:
         """What every thread of the trainers is doing, at the cost of their lives (PYTHONFAULTHANDLER)."""
         told = ""
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, ProcessLookupError):  # the job may end by the first that is made to tell
             ours = {process.pid for process in psutil.Process(self.process.pid).children(recursive=True)}
             for log in sorted((self.directory / "logs").glob("*.log")):
                 pid = self.pid(log.stem)
