@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.errors import RefusedError
-from deeprec_ext.keras import ownership
+from deeprec_ext.keras import ownership, unmade
 from deeprec_ext.keras.captured import capture
 from deeprec_ext.keras.opening import StepSession
 from deeprec_ext.keras.stepgraph import Batches, Imported, StepGraph
@@ -57,7 +57,7 @@ class Door:
           batches: what is known of them.
         """
         generation = self.generation
-        with self.lock, self.windows.silence(), generation.traceable(model):
+        with self.lock, self.windows.silence(), unmade.silence(), generation.traceable(model):
             try:
                 captured = capture(generation.step(model, kind), spec, lambda: generation.optimizer_variables(model))
             except RefusedError as error:

@@ -13,13 +13,13 @@ import tensorflow as tf
 
 from deeprec_ext import env
 from deeprec_ext.errors import RefusedError
-from deeprec_ext.keras import keras2, keras3
+from deeprec_ext.keras import keras2, keras3, unmade
 from deeprec_ext.keras.door import Door
 from deeprec_ext.keras.leased.fitting import Fitting
 from deeprec_ext.keras.opening import Monitored
 from deeprec_ext.keras.refusing import other_backend, refusal
 from deeprec_ext.keras.stepping import Steps
-from deeprec_ext.tf_private import keras_classes
+from deeprec_ext.tf_private import eager, keras_classes
 from deeprec_ext.units import few
 
 log = logging.getLogger("deeprec_ext")
@@ -53,6 +53,7 @@ def install(module: Any, trainer: Any, generation: int) -> None:
         env.slots(), trainer.chief, GENERATIONS[generation], trainer.refused, discarded,
     )  # fmt: skip
     atexit.register(_end, door)
+    eager.variables_by(unmade.create)
     patch(module, door, trainer)
 
 

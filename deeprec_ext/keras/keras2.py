@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
-from deeprec_ext.keras import ownership
+from deeprec_ext.keras import ownership, unmade
 from deeprec_ext.keras.optimizers import optimizers
 from deeprec_ext.tf_private import keras_classes
 from deeprec_ext.tf_private.eager import not_converted
@@ -53,9 +53,15 @@ def optimizer_variables(model: Any) -> list[Any]:
     return list({ownership.key(one): one for one in found}.values())
 
 
-def traceable(model: Any) -> AbstractContextManager[None]:
-    """Within, its steps can be traced and taken apart."""
-    return keras_classes.without_xla(model, optimizers(model))
+@contextmanager
+def traceable(model: Any) -> Iterator[None]:
+    """Within, its steps can be traced and taken apart, and what optimizers keep of tables without storage has none: they fill
+    it by themselves, so they do it in a graph."""
+    held = optimizers(model)
+    filling = [one for one in held if not getattr(one, "use_ema", False)]
+    in_graph = unmade.building(filling, unwrapped, lambda: unmade.Filling().as_default())
+    with in_graph, keras_classes.without_xla(model, held):
+        yield
 
 
 def steps_per_execution(model: Any) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
 
-from deeprec_ext.keras import ownership
+from deeprec_ext.keras import ownership, unmade
 from deeprec_ext.keras.optimizers import optimizers
 from deeprec_ext.tf_private import keras_classes
 
@@ -60,8 +59,9 @@ def _unwrapped(variables: Iterable[Any]) -> list[Any]:
 
 
 def traceable(model: Any) -> AbstractContextManager[None]:
-    """Within, its steps can be traced and taken apart: XLA, which Keras 3 takes by itself, compiles what calls them."""
-    return contextlib.nullcontext()
+    """Within, its steps can be traced and taken apart: XLA, which Keras 3 takes by itself, compiles what calls them. What
+    optimizers keep of tables without storage is made outside the trace, which would fill it."""
+    return unmade.building(optimizers(model), keras_classes.value, unmade.outside)
 
 
 def steps_per_execution(model: Any) -> int:

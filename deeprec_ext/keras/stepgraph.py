@@ -17,12 +17,13 @@ from deeprec_ext.graph import GraphIndex
 from deeprec_ext.graph.marks import FED, READS, STATE
 from deeprec_ext.graph.writes import find_writes
 from deeprec_ext.keras import ownership
-from deeprec_ext.keras.between import go_on_with_what_was_written
 from deeprec_ext.keras.captured import Captured
 from deeprec_ext.keras.given import fix, give
-from deeprec_ext.keras.lean import make_lean
 from deeprec_ext.keras.placing import HERE, place, uses
-from deeprec_ext.keras.wholes import done_by_rows
+from deeprec_ext.keras.rewriting.between import go_on_with_what_was_written
+from deeprec_ext.keras.rewriting.lean import make_lean
+from deeprec_ext.keras.rewriting.wholes import done_by_rows
+from deeprec_ext.keras.unmade import first_of
 from deeprec_ext.tf_private.eager import raw_value
 
 v1 = tf.compat.v1
@@ -222,10 +223,14 @@ def _make(variable: Any, device: str, trainable: bool) -> Shared:
     keys = v1.GraphKeys
     collections = [keys.GLOBAL_VARIABLES, *([keys.TRAINABLE_VARIABLES] if trainable else [])]
 
-    name = ownership.plain_name(variable)
+    name, first = ownership.plain_name(variable), first_of(variable)
+    if first is not None:
+        with tf.device(device):
+            begin = first.again(name + "/Begin")
     with tf.device(HERE):  # the script's own process has it
-        begin = tf.numpy_function(lambda: np.asarray(raw_value(variable)), [], variable.dtype, name=name + "/Begin")
-        begin.set_shape(variable.shape)
+        if first is None:
+            begin = tf.numpy_function(lambda: np.asarray(raw_value(variable)), [], variable.dtype, name=name + "/Begin")
+            begin.set_shape(variable.shape)
         value = v1.placeholder(variable.dtype, variable.shape, name=name + "/Written")
     with tf.device(device):
         here = v1.Variable(begin, trainable=trainable, collections=collections, name=name, use_resource=True)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import convert_to_constants
-from tensorflow.python.ops import resource_variable_ops
+from tensorflow.python.ops import resource_variable_ops, variable_v1, variables
 
 _DATASETS_MAX, _TEXTS_MAX = 1000, 10_000
 """Datasets of one input that are looked at, and texts of one tensor."""
@@ -277,10 +277,65 @@ def is_eager(variable: Any) -> bool:
 
 
 def watch(variable: Any, watcher: Watcher) -> None:
-    """From now on."""
+    """From now on, and nobody else."""
+    known = watcher_of(variable) is not None
     variable._deeprec_ext_watcher = watcher
-    kind: Any = type(variable)
-    variable.__class__ = _watched(kind)
+    if not known:
+        kind: Any = type(variable)
+        variable.__class__ = _watched(kind)
+
+
+def watcher_of(variable: Any) -> Watcher | None:
+    """None: nobody watches it."""
+    return getattr(variable, "_deeprec_ext_watcher", None)
+
+
+class _Nobody:
+    def looked_at(self) -> None: ...
+    def overwritten(self) -> None: ...
+    def changed(self) -> None: ...
+
+
+def forget_watcher(variable: Any) -> None:
+    """Nobody watches it any more."""
+    variable._deeprec_ext_watcher = _Nobody()
+
+
+def variables_by(create: Callable[..., Any]) -> Callable[[], None]:
+    """`create(make, **words)` makes every variable from now on, below all creators that scopes set: those are of a graph, and
+    gone with it when Keras clears its session. Returns what undoes it."""
+    places = (variables, "default_variable_creator_v2"), (variable_v1, "default_variable_creator")
+    before = [(module, name, getattr(module, name)) for module, name in places]
+
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda next_creator=None, **words: create(lambda **more: original(None, **more), **words)
+
+    def undo() -> None:
+        for module, name, original in before:
+            setattr(module, name, original)
+
+    for module, name, original in before:
+        setattr(module, name, around(original))
+    return undo
+
+
+def eagerly() -> Any:
+    """A context in which ops are run at once, whatever graph is built around it."""
+    return context.eager_mode()
+
+
+def without_storage(shape: tf.TensorShape, dtype: tf.DType, **words: Any) -> Any:
+    """A variable that has a handle and no value."""
+    words = {name: value for name, value in words.items() if value is not None}
+    return resource_variable_ops.UninitializedVariable(shape=shape, dtype=dtype, **words)
+
+
+def in_scratch_graph() -> bool:
+    """Whether what is built now is never run: Keras calls its layers in such graphs to learn what shapes they give."""
+    if tf.executing_eagerly():
+        return False
+    graph = tf.compat.v1.get_default_graph()
+    return str(getattr(graph, "name", "")).endswith(("keras_graph", "scratch_graph"))
 
 
 def raw_handle(variable: Any) -> Any:
@@ -306,7 +361,10 @@ def _watched(kind: type) -> type:
         self._deeprec_ext_watcher.looked_at()
         return self._handle
 
-    members: dict[str, Any] = {"handle": property(handle), "__module__": kind.__module__}
+    def device(self: Any) -> Any:  # optimizers put theirs beside it: no look at its value
+        return self._handle.device
+
+    members: dict[str, Any] = {"handle": property(handle), "device": property(device), "__module__": kind.__module__}
     for name in _OVERWRITES:
         members[name] = _telling(getattr(kind, name), before=True)
     for name in _CHANGES:

@@ -37,7 +37,9 @@ _DEFINED = {
     "tensorflow.python.profiler.internal": "flops_registry",
     "tensorflow.python.lib.io._pywrap_record_io": "RandomRecordReader",
     "tensorflow.python.ops.resource_variable_ops": "ResourceVariable.assign_add ResourceVariable.assign_sub "
-    "BaseResourceVariable._restore_from_tensors",
+    "BaseResourceVariable._restore_from_tensors UninitializedVariable",
+    "tensorflow.python.ops.variable_v1": "default_variable_creator",
+    "tensorflow.python.ops.variables": "default_variable_creator_v2",
     "tensorflow.python.training.monitored_session": "MonitoredTrainingSession _MonitoredSession",
     "tensorflow.python.training.server_lib": "Server _make_server_def",
     "tensorflow.python.training.session_manager": "session SessionManager._restore_checkpoint "

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from tests.behaviour.jobs import SCRIPTS, RealJob
-from tests.behaviour.scripts import refitted
+from tests.behaviour.scripts import refitted, tables
 from tests.behaviour.scripts.fitted import HURRY
 
 pytestmark = pytest.mark.slow
 
 SCRIPT = ("python", str(SCRIPTS / "fitted.py"))
 TWICE = ("python", str(SCRIPTS / "refitted.py"))
-ROWS = 20_000
+ROWS, TABLE_ROWS = 20_000, 4_000_000
 MEAN = (ROWS - 1) / 2
 """Of the numbers of all rows, which the metric `number` averages."""
 
@@ -204,3 +204,19 @@ def test_what_callbacks_and_the_script_write_into_the_model_is_written_once_thou
 def trained_in(job: RealJob, number: int) -> int:
     status = job.status()
     return status.data[number].trained if status is not None and len(status.data) > number else 0
+
+
+@pytest.mark.timeout(400)
+def test_a_large_table_and_what_its_optimizer_keeps_of_it_are_on_the_ps_alone(begin):
+    command = ("python", str(SCRIPTS / "tables.py"), "--rows", str(TABLE_ROWS))
+    job = begin("--ps", "2", "--workers", "1", "--backup", "off", command=command)
+    assert job.end(300) == 0, job.tails()
+    told = [
+        json.loads(line.removeprefix(tables.TOLD))
+        for role in ("chief-0", "worker-0")
+        for line in job.log(role).splitlines() if line.startswith(tables.TOLD)
+    ]  # fmt: skip
+    assert len(told) == 2 and all(np.isfinite(one["loss"]).all() for one in told), told
+    assert all(one["grown"] < TABLE_ROWS * tables.WIDTH * 4 / 2 for one in told), told
+    [declared] = job.events("catalogue")[-1:]
+    assert declared["bytes"] > 2 * TABLE_ROWS * tables.WIDTH * 4

@@ -71,7 +71,9 @@ def filled_parts(index: GraphIndex, node: NodeDef, value: str, variable: Partiti
         tensor = made.attr["value"].tensor
         if tensor.tensor_content or not any(len(getattr(tensor, name)) == 1 for name in _REPEATED):
             return None
-        number = tf.make_tensor_proto(tf.make_ndarray(tensor).reshape(-1)[0], tensor.dtype)
+        number = type(tensor)()
+        number.CopyFrom(tensor)
+        number.tensor_shape.Clear()  # it is one number, however often: an array of it would be the whole table
         dtype = attributes.copied(made.attr["dtype"])
     elif made.op == "Fill" and index.nodes[op_name(made.input[1])].op == "Const":
         number = index.nodes[op_name(made.input[1])].attr["value"].tensor

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext.graph import GraphIndex
-from deeprec_ext.keras.between import go_on_with_what_was_written
 from deeprec_ext.keras.captured import capture
-from deeprec_ext.keras.wholes import done_by_rows
+from deeprec_ext.keras.rewriting.between import go_on_with_what_was_written
+from deeprec_ext.keras.rewriting.wholes import done_by_rows
 from tests.unit.keras import models
 from tests.unit.keras.imported import Imported
 

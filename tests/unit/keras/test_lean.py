@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from deeprec_ext.graph import GraphIndex
 from deeprec_ext.keras.captured import capture
-from deeprec_ext.keras.lean import make_lean
+from deeprec_ext.keras.rewriting.lean import make_lean
 from deeprec_ext.keras.stepgraph import StepGraph
 from tests.unit.keras import models
 

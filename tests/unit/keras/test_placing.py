@@ -8,7 +8,7 @@ import tensorflow as tf
 from deeprec_ext.keras import ownership
 from deeprec_ext.keras.captured import capture
 from deeprec_ext.keras.placing import HERE, place
-from deeprec_ext.keras.wholes import done_by_rows
+from deeprec_ext.keras.rewriting.wholes import done_by_rows
 from tests.unit.keras import models
 
 keras, generation = tf.keras, models.generation

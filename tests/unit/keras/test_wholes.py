@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from deeprec_ext.graph import GraphIndex
 from deeprec_ext.keras.captured import capture
-from deeprec_ext.keras.wholes import done_by_rows
+from deeprec_ext.keras.rewriting.wholes import done_by_rows
 from tests.unit.keras.imported import Imported
 
 v1 = tf.compat.v1

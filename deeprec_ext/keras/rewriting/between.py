@@ -25,7 +25,7 @@ from deeprec_ext.graph import GraphIndex, attributes
 from deeprec_ext.graph.index import op_name
 from deeprec_ext.graph.writes import find_writes
 from deeprec_ext.keras.placing import uses
-from deeprec_ext.keras.wholes import drop, is_zero
+from deeprec_ext.keras.rewriting.wholes import drop, is_zero
 
 _ADDS = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
 

@@ -1,0 +1,191 @@
+"""Large tables that this process has not made: it knows their shape, and the graph that would make their first values.
+
+Keras makes and fills each variable when its layer is built, and an optimizer as many more of the same size: on every process of
+a job, before anybody knows that they lie on parameter servers. A large one is made without storage instead, and what fills it
+is kept as a graph, from which the PS make it (`stepgraph`). Whoever looks at one before, or writes it, gets it with storage,
+filled as Keras would have filled it: nothing but memory shows the difference.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import tensorflow as tf
+
+from deeprec_ext.keras.placing import VALUE_BY_VALUE
+from deeprec_ext.tf_private import eager, operations
+
+v1 = tf.compat.v1
+
+LARGE_BYTES = 16 << 20
+"""Smaller ones are made as always: they are looked at more often than they are worth."""
+
+CONSTANT_BYTES = 1 << 20
+"""What is filled from an array of more is made as always: the array is there anyway, and a graph would have it once more."""
+
+_silent = threading.local()
+
+
+class First:
+    """The first values of one variable. It watches the variable until it has them, or others."""
+
+    def __init__(self, variable: Any, definition: v1.GraphDef, name: str) -> None:
+        self.variable, self.definition, self._name = variable, definition, name
+        eager.watch(variable, self)
+
+    def looked_at(self) -> None:
+        if not getattr(_silent, "depth", 0) and not eager.in_scratch_graph():
+            self.make()
+
+    def overwritten(self) -> None:
+        eager.forget_watcher(self.variable)
+
+    def changed(self) -> None:
+        """Only after it was looked at."""
+
+    def make(self) -> None:
+        eager.forget_watcher(self.variable)
+        with tf.Graph().as_default(), v1.Session() as session:
+            eager.set_raw(self.variable, session.run(self.again("")))
+
+    def again(self, name: str) -> Any:
+        """The tensor of these values in the graph that is built now."""
+        return v1.import_graph_def(self.definition, return_elements=[self._name], name=name)[0]
+
+
+def first_of(variable: Any) -> First | None:
+    """None: it has storage."""
+    watcher = eager.watcher_of(variable)
+    return watcher if isinstance(watcher, First) else None
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Within, tracing a step is no look."""
+    _silent.depth = getattr(_silent, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _silent.depth -= 1
+
+
+class Filling(tf.Graph):
+    """Of what fills variables. Optimizers put theirs beside the variables that they are of, which are of no graph."""
+
+    @contextmanager
+    def colocate_with(self, op: Any, ignore_existing: bool = False) -> Iterator[None]:
+        yield
+
+
+def create(make: Callable[..., Any], **words: Any) -> Any:
+    """For `eager.variables_by`."""
+    first, graph = words.get("initial_value"), v1.get_default_graph()
+    if isinstance(graph, Filling) and not tf.executing_eagerly():
+        value = tf.convert_to_tensor(first() if callable(first) else first, dtype=words.get("dtype"))
+        made = _waiting(value, words)
+        if made is not None:
+            return made
+        with v1.Session(graph=graph) as session:
+            filled = session.run(value)
+        with eager.eagerly():
+            return make(**{**words, "initial_value": filled})
+    shape = words.get("shape")
+    if not tf.executing_eagerly() or not callable(first):
+        return make(**words)
+    if shape is not None and _bytes(tf.TensorShape(shape), tf.as_dtype(words.get("dtype") or tf.float32)) < LARGE_BYTES:
+        return make(**words)
+    with Filling().as_default():  # Keras 3 does not say the shape
+        value = tf.convert_to_tensor(first(), dtype=words.get("dtype"))
+    made = _waiting(value, words)
+    return make(**words) if made is None else made
+
+
+@contextmanager
+def building(
+    optimizers: Iterable[Any], plain: Callable[[Any], Any], within: Callable[[], AbstractContextManager[Any]]
+) -> Iterator[None]:
+    """Within, an optimizer that makes what it keeps of tables without storage does it in a context of its own.
+
+    Args:
+      plain: TensorFlow's variable in one that the optimizer is given.
+      within: the context.
+    """
+    held = [one for one in optimizers if hasattr(one, "build")]
+
+    def own(original: Callable[..., Any]) -> Callable[..., Any]:
+        def build(variables: Any) -> Any:
+            large = any(first_of(plain(one)) is not None for one in variables)
+            with within() if large else nullcontext():
+                return original(variables)
+
+        return build
+
+    for one in held:
+        one.build = own(one.build)
+    try:
+        yield
+    finally:
+        for one in held:
+            del one.build
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """Ops are run at once, and variables made as if no function were traced: its way of making them has their values in it."""
+    with tf.Graph().as_default(), eager.eagerly():
+        yield
+
+
+def _waiting(value: tf.Tensor, words: dict[str, Any]) -> Any:
+    """A variable without storage; None: these values are made as always.
+
+    They are where they are small, where another run would draw other numbers, and where they come from an array.
+    """
+    if _bytes(value.shape, value.dtype) < LARGE_BYTES:
+        return None
+    definition = v1.graph_util.extract_sub_graph(value.graph.as_graph_def(), [value.op.name])
+    known = [operations.op_def(node.op) for node in definition.node]
+    if any(one is None or one.is_stateful for one in known):
+        return None
+    if sum(node.ByteSize() for node in definition.node if node.op == "Const") >= CONSTANT_BYTES:
+        return None
+    number = _one_number(definition, value.name)
+    if number is not None:
+        with tf.Graph().as_default() as graph:
+            value = tf.fill(value.shape, number)
+            definition = graph.as_graph_def()
+    with eager.eagerly():
+        variable = eager.without_storage(
+            value.shape, value.dtype,
+            **{name: words.get(name) for name in ("trainable", "name", "synchronization", "aggregation", "constraint")},
+        )  # fmt: skip
+        First(variable, definition, value.name)
+    return variable
+
+
+_REPEATING = {"Fill": 1, "BroadcastTo": 0}
+"""Op → its input that is repeated."""
+
+
+def _one_number(given: v1.GraphDef, name: str) -> Any:
+    """What all values of a tensor are; None: not known. A session that has to fold `0.1 * ones(shape)` would make both whole,
+    in the chief."""
+    definition = v1.GraphDef()
+    definition.CopyFrom(given)
+    for node in definition.node:
+        if node.op in _REPEATING:
+            repeated, kind = node.input[_REPEATING[node.op]], node.attr["T"].type
+            node.CopyFrom(type(node)(op="Identity", name=node.name, input=[repeated]))
+            node.attr["T"].type = kind
+        elif node.op not in VALUE_BY_VALUE and node.op != "Const":
+            return None
+    with tf.Graph().as_default(), v1.Session() as session:
+        value = v1.import_graph_def(definition, return_elements=[name], name="")[0]
+        return session.run(value) if value.shape == [] else None
+
+
+def _bytes(shape: tf.TensorShape, dtype: tf.DType) -> int:
+    return (shape.num_elements() or 0) * (dtype.size or 1)
