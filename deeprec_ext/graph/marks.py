@@ -22,6 +22,9 @@ FED = "_deeprec_ext_records"
 STATE = "deeprec_ext_state"
 """Graph collection of the names of variables that an optimizer keeps, where names alone do not tell."""
 
+DIVIDED = "deeprec_ext_divided"
+"""What the first op of a dataset is called whose records are divided among the processes before TensorFlow has them."""
+
 _PREFIXES = {"deeprec_ext_data": False, "deeprec_ext_ids": True}
 
 

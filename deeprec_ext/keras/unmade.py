@@ -97,8 +97,13 @@ def create(make: Callable[..., Any], **words: Any) -> Any:
         return make(**words)
     if shape is not None and _bytes(tf.TensorShape(shape), tf.as_dtype(words.get("dtype") or tf.float32)) < LARGE_BYTES:
         return make(**words)
-    with Filling().as_default():  # Keras 3 does not say the shape
-        value = tf.convert_to_tensor(first(), dtype=words.get("dtype"))
+    try:
+        with Filling().as_default():  # Keras 3 does not say the shape
+            value = tf.convert_to_tensor(first(), dtype=words.get("dtype"))
+    except (
+        Exception
+    ):  # what it cannot do in a graph it does as ever: an array of more than 2 GB, a look at a tensor's value
+        return make(**words)
     made = _waiting(value, words)
     return make(**words) if made is None else made
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from deeprec_ext.keras import ownership
+from deeprec_ext.keras import ownership, unmade
 from deeprec_ext.tf_private import eager
 
+NEVER = -1
 SMALL_BYTES = 1 << 20
 """What is not larger is brought together with others that were asked for: one run for all."""
 
@@ -110,7 +111,7 @@ class _Remote:
     def __init__(self, windows: Windows, variable: Any) -> None:
         self._windows, self.variable = windows, variable
         self.small = bool(variable.shape.rank) and ownership.size(variable) <= SMALL_BYTES
-        self.step = windows.steps
+        self.step = windows.steps if unmade.first_of(variable) is None else NEVER
         """Runs that had trained when the value was brought."""
         self.written = False
         eager.watch(variable, self)

@@ -20,6 +20,7 @@ from deeprec_ext.data.dataset import signature_of
 from deeprec_ext.data.feeder import Feeder
 from deeprec_ext.data.plan import Plan, plan
 from deeprec_ext.data.readers.base import Columns
+from deeprec_ext.graph.marks import DIVIDED
 from deeprec_ext.modeldef.definition import bound
 from deeprec_ext.modeldef.records import Source
 
@@ -92,7 +93,7 @@ def through_feed(
     batch_size: int,
 ) -> tf.data.Dataset:
     """What `feed` makes of each of the batches, batched anew. Nothing is read before it is asked for."""
-    dataset = tf.data.Dataset.from_generator(given, output_signature=signature_of(made))
+    dataset = tf.data.Dataset.from_generator(given, output_signature=signature_of(made), name=DIVIDED)
 
     fed = bound(feed, mode, source.metadata)
 

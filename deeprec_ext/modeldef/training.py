@@ -14,6 +14,7 @@ import tensorflow as tf
 from deeprec_ext import env
 from deeprec_ext.data import elastic_dataset, streams
 from deeprec_ext.data.errors import DataError
+from deeprec_ext.graph.marks import DIVIDED
 from deeprec_ext.modeldef import model as models
 from deeprec_ext.modeldef import records, stream
 from deeprec_ext.modeldef.definition import Definition, bound
@@ -127,7 +128,8 @@ def evaluated(definition: Definition, source: Source, batch_size: int, name: str
 def sample(definition: Definition, source: Source, mode: str, count: int) -> tf.data.Dataset:
     """One batch of the first records."""
     assert definition.feed is not None
-    single = tf.data.Dataset.from_tensor_slices(source.records(stream.first_records(source, count)))
+    found = source.records(stream.first_records(source, count))
+    single = tf.data.Dataset.from_tensor_slices(found, name=DIVIDED)
     made: tf.data.Dataset = bound(definition.feed, mode, source.metadata)(single).batch(count).take(1)
     return made
 

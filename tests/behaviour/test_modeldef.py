@@ -67,6 +67,7 @@ def test_train_trains_every_record_of_every_epoch_when_a_worker_and_the_chief_ar
     assert times.sum() - 2 * RECORDS <= 200 * leases + 20, "what the killed had leased, and the chief's first step"
     assert re.findall(r"^epoch (\d)/2: ", job.log("worker-1"), re.MULTILINE) == ["1", "2"]
     assert (job.directory / "output" / "saved_model" / "saved_model.pb").is_file()
+    assert not any("a pass of its own" in job.log(name) for name in ("chief-0", "worker-1")), "they are divided"
 
 
 @pytest.mark.timeout(300)

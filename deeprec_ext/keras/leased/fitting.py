@@ -19,7 +19,7 @@ import tensorflow as tf
 from deeprec_ext.data import streams
 from deeprec_ext.data.dataset import reads_of
 from deeprec_ext.data.plan import Plan
-from deeprec_ext.graph.marks import parse
+from deeprec_ext.graph.marks import DIVIDED, parse
 from deeprec_ext.graph.sources import source_of_dataset
 from deeprec_ext.keras.leased import roles
 from deeprec_ext.keras.leased.arrays import BATCH, Rows, rows_of
@@ -135,6 +135,8 @@ class Fitting:
 
     def _of_dataset(self, words: dict[str, Any]) -> Input | None:
         dataset = words["x"]
+        if DIVIDED in eager.first_names(dataset):
+            return None
         mark = next((one for name in eager.first_names(dataset) if (one := parse(name)) is not None), None)
         if mark is None:
             dataset = self._followed(dataset, words)

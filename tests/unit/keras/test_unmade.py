@@ -45,6 +45,10 @@ def state_of(model):
     return [getattr(one, "_value", one) if models.KERAS == 3 else one for one in model.optimizer.variables]
 
 
+def looks(shape):
+    return tf.constant(tf.random.stateless_normal(shape, [1, 2]).numpy())
+
+
 def stored(variable):
     """Numbers that are in this process; TensorFlow reads a variable that has none as an empty tensor."""
     return eager.raw_value(variable).size
@@ -99,7 +103,11 @@ def test_what_is_filled_from_an_array_or_by_chance_is_made_as_ever(waiting):
     given = np.arange(ROWS * 8, dtype="float32").reshape(ROWS, 8)
     monkey = keras.layers.Embedding(ROWS, 8, embeddings_initializer=lambda shape, dtype=None: tf.random.normal(shape))
     monkey.build((None, 4))
-    assert unmade.first_of(monkey.embeddings if models.KERAS == 2 else monkey.embeddings._value) is None
+    eagerly = keras.layers.Embedding(ROWS, 8, embeddings_initializer=lambda shape, dtype=None: looks(shape))
+    eagerly.build((None, 4))
+    for layer in (monkey, eagerly):
+        assert unmade.first_of(layer.embeddings if models.KERAS == 2 else layer.embeddings._value) is None
+    assert eagerly.get_weights()[0].any()
     variable = tf.Variable(given)
     assert unmade.first_of(variable) is None
 
@@ -118,3 +126,14 @@ def test_values_that_differ_are_not_taken_for_one_number(waiting):
     variable = tf.Variable(lambda: tf.ones((ROWS, 8)) * tf.range(8.0))
     assert unmade.first_of(variable) is not None
     np.testing.assert_array_equal(variable.numpy(), np.tile(np.arange(8.0, dtype="float32"), (ROWS, 1)))
+
+
+def test_a_look_after_a_first_step_that_failed_sees_the_first_values(waiting, elastic):
+    plain = make().get_weights()[0]
+    elastic()
+    model = make()
+    model.compile("adagrad", "mse")
+    wrong = np.full((16, 4), ROWS + 7)
+    with pytest.raises(Exception, match=r"indices|index|range"):
+        model.fit(wrong, np.zeros((16, 1), "float32"), batch_size=16, verbose=0)
+    np.testing.assert_array_equal(model.get_weights()[0], plain)
