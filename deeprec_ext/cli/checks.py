@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 
 import psutil
@@ -37,6 +38,9 @@ TENSORFLOWS = ((2, 15), (2, 21))
 _PROTOBUF_BELOW = (((2, 17), 5), ((2, 19), 6), ((2, 20), 7))
 """Last TensorFlow → what its protobuf is below. They say so themselves, but 2.20, which writes no graph with 7."""
 
+PYTHON_SECONDS = 60.0
+"""A Python that is asked something may take to start, import TensorFlow and answer."""
+
 _INSTALL = 'pip install "deeprec-ext[tf]" (2.15, with tf.estimator) or "deeprec-ext[tf-latest]" (up to 2.21, without)'
 
 
@@ -46,6 +50,25 @@ class Finding:
     verdict: str  # ok, warn, fail
     found: str
     remedy: str = ""
+
+
+def _with_python(name: str) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:
+    """Of a check that starts a Python: one that takes too long lacks nothing."""
+
+    def decorate(check: Callable[[], Finding]) -> Callable[[], Finding]:
+        @wraps(check)
+        def checked() -> Finding:
+            try:
+                return check()
+            except subprocess.TimeoutExpired as error:
+                return Finding(
+                    name, "warn", f"not looked at: a Python had not started and imported after {error.timeout:.0f} s",
+                    "a busy machine or a slow disk: ask again",
+                )  # fmt: skip
+
+        return checked
+
+    return decorate
 
 
 def check_python() -> Finding:
@@ -85,6 +108,7 @@ def without_estimator(words: Sequence[str]) -> str:
     )
 
 
+@_with_python("tensorflow's private names")
 def check_private_names() -> Finding:
     """Elasticity hangs on names of TensorFlow that are not public; a release may have others."""
     if _tensorflow() is None:
@@ -101,6 +125,7 @@ def check_private_names() -> Finding:
     return Finding("tensorflow's private names", "ok", "all that is used is there")
 
 
+@_with_python("python of scripts")
 def check_script_python() -> Finding:
     """`python` in `deeprec-ext run -- python train.py` need not be the interpreter that runs us."""
     try:
@@ -123,6 +148,7 @@ def check_script_python() -> Finding:
     return Finding("python of scripts", "ok", program)
 
 
+@_with_python("grpc")
 def check_grpc() -> Finding:
     found = f"grpcio {version('grpcio')}, protobuf {version('protobuf')}"
     code = "import deeprec_ext.proto.deeprec_ext_pb2_grpc, grpc_health.v1.health, grpc_reflection.v1alpha.reflection"
@@ -203,6 +229,7 @@ def check_proxy() -> Finding:
     return Finding("proxy", "ok", "not in the way" if proxy else "none")
 
 
+@_with_python("autoload")
 def check_autoload() -> Finding:
     """A python started as the launcher starts a script must pass through our sitecustomize."""
     with tempfile.TemporaryDirectory() as directory:
@@ -245,12 +272,13 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _python(
     code: str, environment: dict[str, str] | None = None, program: str = sys.executable
 ) -> subprocess.CompletedProcess[str]:
+    """Raises subprocess.TimeoutExpired."""
     try:
         return subprocess.run(
-            [program, "-c", code], env={**os.environ, **(environment or {})}, capture_output=True, text=True, timeout=60,
-            check=False,
+            [program, "-c", code], env={**os.environ, **(environment or {})}, capture_output=True, text=True,
+            timeout=PYTHON_SECONDS, check=False,
         )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         return subprocess.CompletedProcess([program], 1, "", str(error))
 
 

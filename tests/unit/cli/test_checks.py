@@ -94,6 +94,14 @@ def test_an_interpreter_of_scripts_without_tensorflow_is_named(monkeypatch: pyte
     assert found.verdict == "fail" and "/other/python has no tensorflow" in found.found
 
 
+@pytest.mark.parametrize("check", ["private_names", "script_python", "grpc", "autoload"])
+def test_a_python_that_is_slow_is_told_as_that(monkeypatch: pytest.MonkeyPatch, check: str) -> None:
+    monkeypatch.setattr(checks, "version", lambda package: "2.15.1")
+    monkeypatch.setattr(checks, "PYTHON_SECONDS", 1e-3)
+    found = getattr(checks, f"check_{check}")()
+    assert found.verdict == "warn" and "not looked at" in found.found and "again" in found.remedy
+
+
 def test_a_script_that_cannot_be_started_is_one_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(words: list[str]) -> list[str]:
         raise UsageError("python: not found")
