@@ -60,11 +60,11 @@ class Case:
 
 def cases() -> list[Case]:
     """All of them; families in turn, so that a part of the list has all."""
-    drawn = [list(_family(family, random.Random(f"29 {family}"))) for family in FAMILIES]
+    drawn = [list(family_cases(family, random.Random(f"29 {family}"))) for family in FAMILIES]
     return [one for row in zip(*drawn) for one in row]
 
 
-def _family(family: str, chance: random.Random) -> Iterator[Case]:
+def family_cases(family: str, chance: random.Random) -> Iterator[Case]:
     made: list[Case] = []
     sizes = chance.sample(SIZES * 2, 2 * len(SIZES))
     while len(made) < EACH:
