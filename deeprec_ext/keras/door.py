@@ -67,12 +67,15 @@ class Door:
             imported = self.steps.add(
                 captured, generation.weights(model), state, generation.counters(model), kind, kind == "train", batches
             )
+            new = self._opened_with != len(self.steps.shared)
+            if new:
+                self._open(batches.records)
             for shared in self.steps.shared.values():
                 self.windows.open_remote(shared.variable)
             for variable, _ in imported.given:
                 self.windows.open_local(variable)
-            if self._opened_with != len(self.steps.shared):
-                self._open(batches.records)
+            if new:
+                self.windows.trained()  # what is on the PS is what counts
         return imported
 
     def run(self, imported: Imported, batch: Sequence[np.ndarray], *, train: bool) -> Any:
@@ -119,7 +122,6 @@ class Door:
         self.close()
         self._session = self._open_session(self.steps.graph, examples)
         self._opened_with = len(self.steps.shared)
-        self.windows.trained()  # what is there is what counts
 
     def pass_on(self) -> None:
         """What the script has written into variables of the model; where there is no session yet, it is what the model begins

@@ -58,7 +58,8 @@ def traceable(model: Any) -> Iterator[None]:
     """Within, its steps can be traced and taken apart, and what optimizers keep of tables without storage has none: they fill
     it by themselves, so they do it in a graph."""
     held = optimizers(model)
-    filling = [one for one in held if not getattr(one, "use_ema", False)]
+    own = [one for one in held if keras_classes.is_own(getattr(type(one), "build", None))]
+    filling = [one for one in own if not getattr(one, "use_ema", False)]
     in_graph = unmade.building(filling, unwrapped, lambda: unmade.Filling().as_default())
     with in_graph, keras_classes.without_xla(model, held):
         yield

@@ -219,6 +219,15 @@ def _taken(index: GraphIndex, inputs: dict[str, Any]) -> dict[str, Any]:
     return {name: tensor for name, tensor in inputs.items() if index.consumers(name)}
 
 
+def _here(variable: Any) -> np.ndarray:
+    value = np.asarray(raw_value(variable))
+    if not variable.shape.is_compatible_with(value.shape):
+        raise RuntimeError(
+            f"{ownership.name(variable)} has no value in this process, but {value.shape} of {variable.shape}"
+        )
+    return value
+
+
 def _make(variable: Any, device: str, trainable: bool) -> Shared:
     keys = v1.GraphKeys
     collections = [keys.GLOBAL_VARIABLES, *([keys.TRAINABLE_VARIABLES] if trainable else [])]
@@ -229,7 +238,7 @@ def _make(variable: Any, device: str, trainable: bool) -> Shared:
             begin = first.again(name + "/Begin")
     with tf.device(HERE):  # the script's own process has it
         if first is None:
-            begin = tf.numpy_function(lambda: np.asarray(raw_value(variable)), [], variable.dtype, name=name + "/Begin")
+            begin = tf.numpy_function(lambda: _here(variable), [], variable.dtype, name=name + "/Begin")
             begin.set_shape(variable.shape)
         value = v1.placeholder(variable.dtype, variable.shape, name=name + "/Written")
     with tf.device(device):

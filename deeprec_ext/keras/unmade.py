@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext.keras.placing import VALUE_BY_VALUE
-from deeprec_ext.tf_private import eager, operations
+from deeprec_ext.tf_private import eager, keras_classes, operations
 
 v1 = tf.compat.v1
 
@@ -34,22 +34,33 @@ class First:
 
     def __init__(self, variable: Any, definition: v1.GraphDef, name: str) -> None:
         self.variable, self.definition, self._name = variable, definition, name
+        self._lock = threading.RLock()
+        self._writer = 0
         eager.watch(variable, self)
 
     def looked_at(self) -> None:
-        if not getattr(_silent, "depth", 0) and not eager.in_scratch_graph():
+        if eager.in_scratch_graph() or self._writer == threading.get_ident():
+            return
+        if tf.executing_eagerly() or not getattr(_silent, "depth", 0):
             self.make()
 
     def overwritten(self) -> None:
-        eager.forget_watcher(self.variable)
+        self._writer = threading.get_ident()
 
     def changed(self) -> None:
-        """Only after it was looked at."""
+        """Of a write of a part, it was looked at before."""
+        if self._writer:
+            eager.forget_watcher(self.variable)
+
+    def not_overwritten(self) -> None:
+        self._writer = 0
 
     def make(self) -> None:
-        eager.forget_watcher(self.variable)
-        with tf.Graph().as_default(), v1.Session() as session:
-            eager.set_raw(self.variable, session.run(self.again("")))
+        with self._lock:
+            if first_of(self.variable) is self:
+                with tf.Graph().as_default(), v1.Session() as session:
+                    eager.set_raw(self.variable, session.run(self.again("")))
+                eager.forget_watcher(self.variable)
 
     def again(self, name: str) -> Any:
         """The tensor of these values in the graph that is built now."""
@@ -83,6 +94,8 @@ class Filling(tf.Graph):
 def create(make: Callable[..., Any], **words: Any) -> Any:
     """For `eager.variables_by`."""
     first, graph = words.get("initial_value"), v1.get_default_graph()
+    if words.get("distribute_strategy") is not None:
+        return make(**words)
     if isinstance(graph, Filling) and not tf.executing_eagerly():
         value = tf.convert_to_tensor(first() if callable(first) else first, dtype=words.get("dtype"))
         made = _waiting(value, words)
@@ -92,20 +105,21 @@ def create(make: Callable[..., Any], **words: Any) -> Any:
             filled = session.run(value)
         with eager.eagerly():
             return make(**{**words, "initial_value": filled})
-    shape = words.get("shape")
-    if not tf.executing_eagerly() or not callable(first):
-        return make(**words)
-    if shape is not None and _bytes(tf.TensorShape(shape), tf.as_dtype(words.get("dtype") or tf.float32)) < LARGE_BYTES:
-        return make(**words)
-    try:
-        with Filling().as_default():  # Keras 3 does not say the shape
-            value = tf.convert_to_tensor(first(), dtype=words.get("dtype"))
-    except (
-        Exception
-    ):  # what it cannot do in a graph it does as ever: an array of more than 2 GB, a look at a tensor's value
-        return make(**words)
-    made = _waiting(value, words)
+    made = _of_keras(first, words) if tf.executing_eagerly() else None
     return make(**words) if made is None else made
+
+
+def _of_keras(first: Any, words: dict[str, Any]) -> Any:
+    """A variable without storage, of one of Keras's own initializers; None: made as always."""
+    shape, dtype = keras_classes.first_shape(first), words.get("dtype")
+    if shape is None or _bytes(tf.TensorShape(shape), tf.as_dtype(dtype or tf.float32)) < LARGE_BYTES:
+        return None
+    try:
+        with Filling().as_default():
+            value = tf.convert_to_tensor(first(), dtype=dtype)
+        return _waiting(value, words)
+    except Exception:  # what it cannot do in a graph it does as ever
+        return None
 
 
 @contextmanager
@@ -121,10 +135,11 @@ def building(
     held = [one for one in optimizers if hasattr(one, "build")]
 
     def own(original: Callable[..., Any]) -> Callable[..., Any]:
-        def build(variables: Any) -> Any:
+        def build(*args: Any, **kwargs: Any) -> Any:
+            variables = next(iter((*args, *kwargs.values())), ())
             large = any(first_of(plain(one)) is not None for one in variables)
             with within() if large else nullcontext():
-                return original(variables)
+                return original(*args, **kwargs)
 
         return build
 

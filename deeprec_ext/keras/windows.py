@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from deeprec_ext.keras import ownership, unmade
 from deeprec_ext.tf_private import eager
@@ -114,17 +115,25 @@ class _Remote:
         self.step = windows.steps if unmade.first_of(variable) is None else NEVER
         """Runs that had trained when the value was brought."""
         self.written = False
+        self._before = self.step
         eager.watch(variable, self)
 
     def looked_at(self) -> None:
-        if self.step != self._windows.steps and not self._windows.silent:
+        if self.step != self._windows.steps and (not self._windows.silent or self._is_wanted_now()):
             self._windows.bring(self)
 
+    def _is_wanted_now(self) -> bool:
+        """What a step does eagerly while it is traced needs a value, where there is none here."""
+        return self.step == NEVER and tf.executing_eagerly()
+
     def overwritten(self) -> None:
-        self.step = self._windows.steps
+        self._before, self.step = self.step, self._windows.steps
 
     def changed(self) -> None:
         self.written = True
+
+    def not_overwritten(self) -> None:
+        self.step = self._before
 
 
 class _Local:
@@ -133,7 +142,9 @@ class _Local:
     def __init__(self, windows: Windows, variable: Any) -> None:
         self._windows, self.variable = windows, variable
         self._known: np.ndarray | None = None
-        self._pending = False
+        self._pending = self._before = False
+        if (first := unmade.first_of(variable)) is not None:
+            first.make()
         eager.watch(variable, self)
 
     def value(self) -> np.ndarray:
@@ -150,7 +161,10 @@ class _Local:
             eager.set_raw(self.variable, self._known)
 
     def overwritten(self) -> None:
-        self._pending = False
+        self._before, self._pending = self._pending, False
 
     def changed(self) -> None:
         self._known = None
+
+    def not_overwritten(self) -> None:
+        self._pending = self._before

@@ -8,6 +8,7 @@ another class, a subclass of the one that it has: its identity, by which Keras a
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -258,6 +259,9 @@ def _of_names(names: Any, reader: str, skip: int) -> Source | None:
     return Source(sorted(found) if listed else found, reader, skip)
 
 
+_SCRATCH = re.compile(r"(keras_graph|scratch_graph)(_\d+)?$")
+
+
 class Watcher(Protocol):
     """Of one variable."""
 
@@ -269,6 +273,9 @@ class Watcher(Protocol):
 
     def changed(self) -> None:
         """It was written, in eager mode."""
+
+    def not_overwritten(self) -> None:
+        """It was not: the write has failed."""
 
 
 def is_eager(variable: Any) -> bool:
@@ -294,6 +301,7 @@ class _Nobody:
     def looked_at(self) -> None: ...
     def overwritten(self) -> None: ...
     def changed(self) -> None: ...
+    def not_overwritten(self) -> None: ...
 
 
 def forget_watcher(variable: Any) -> None:
@@ -335,7 +343,7 @@ def in_scratch_graph() -> bool:
     if tf.executing_eagerly():
         return False
     graph = tf.compat.v1.get_default_graph()
-    return str(getattr(graph, "name", "")).endswith(("keras_graph", "scratch_graph"))
+    return _SCRATCH.search(str(getattr(graph, "name", ""))) is not None
 
 
 def raw_handle(variable: Any) -> Any:
@@ -378,7 +386,12 @@ def _telling(original: Callable[..., Any], before: bool) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         if before:
             self._deeprec_ext_watcher.overwritten()
-        result = original(self, *args, **kwargs)
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException:
+            if before:
+                self._deeprec_ext_watcher.not_overwritten()
+            raise
         self._deeprec_ext_watcher.changed()
         return result
 

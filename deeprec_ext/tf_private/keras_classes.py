@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from deeprec_ext.tf_private.eager import raw_value
 from deeprec_ext.tf_private.wrapping import wrap
@@ -27,6 +30,29 @@ def optimizers(module: Any) -> Iterator[tuple[Any, str]]:
 def wrap_model(module: Any, name: str, around: Callable[..., Any]) -> None:
     """A method of `Model`."""
     wrap(module.Model, name, around)
+
+
+def is_own(thing: Any) -> bool:
+    """Whether Keras itself has made the class or the function."""
+    return str(getattr(thing, "__module__", "")).partition(".")[0] in ("keras", "tf_keras")
+
+
+def first_shape(value: Any) -> tuple[int, ...] | None:
+    """Of what fills a new variable, where it is one of Keras's own initializers that draws or repeats numbers. None: it is
+    something else, which may not bear to be called twice."""
+    if isinstance(value, functools.partial):  # of Keras 2
+        made, shape = value.func, value.args[0] if value.args else None
+    else:  # a lambda of a variable of Keras 3
+        inside = dict(
+            zip(getattr(getattr(value, "__code__", None), "co_freevars", ()), getattr(value, "__closure__", None) or ())
+        )
+        if set(inside) != {"initializer", "self"} or not is_own(value):
+            return None
+        made, shape = inside["initializer"].cell_contents, getattr(inside["self"].cell_contents, "_shape", None)
+    if not is_own(type(made)) or shape is None or np.ndim(getattr(made, "value", 0)):
+        return None
+    sizes = tuple(shape)
+    return sizes if all(isinstance(one, int) for one in sizes) else None
 
 
 COUNTERS = {"train": "_train_counter", "test": "_test_counter", "predict": "_predict_counter"}

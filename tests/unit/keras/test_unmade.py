@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -117,13 +119,15 @@ def test_what_is_filled_from_an_array_or_by_chance_is_made_as_ever(waiting):
     lambda: tf.cast(tf.fill((ROWS, 8), tf.constant(0.1, tf.float64)), tf.float32),
 ])  # fmt: skip
 def test_one_number_is_filled_where_it_is_wanted_and_never_folded_in_the_chief(waiting, made):
-    variable = tf.Variable(made)
+    with unmade.Filling().as_default():
+        variable = tf.Variable(made())
     assert [node.op for node in unmade.first_of(variable).definition.node] == ["Const", "Const", "Fill"]
     np.testing.assert_array_equal(variable.numpy(), np.full((ROWS, 8), 0.1, "float32"))
 
 
 def test_values_that_differ_are_not_taken_for_one_number(waiting):
-    variable = tf.Variable(lambda: tf.ones((ROWS, 8)) * tf.range(8.0))
+    with unmade.Filling().as_default():
+        variable = tf.Variable(tf.ones((ROWS, 8)) * tf.range(8.0))
     assert unmade.first_of(variable) is not None
     np.testing.assert_array_equal(variable.numpy(), np.tile(np.arange(8.0, dtype="float32"), (ROWS, 1)))
 
@@ -137,3 +141,89 @@ def test_a_look_after_a_first_step_that_failed_sees_the_first_values(waiting, el
     with pytest.raises(Exception, match=r"indices|index|range"):
         model.fit(wrong, np.zeros((16, 1), "float32"), batch_size=16, verbose=0)
     np.testing.assert_array_equal(model.get_weights()[0], plain)
+
+
+def test_a_write_that_fails_leaves_the_first_values(waiting):
+    plain = make().get_weights()[0]
+    table = table_of(make())
+    with pytest.raises(ValueError, match="shape"):
+        table.assign(tf.ones((3, 8)))
+    np.testing.assert_array_equal(table.numpy(), plain)
+
+
+def test_many_threads_that_look_at_once_see_the_same(waiting):
+    table, seen = table_of(make()), []
+    threads = [threading.Thread(target=lambda: seen.append(table.numpy())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(seen) == 8 and all(one.shape == (ROWS, 8) and (one == seen[0]).all() for one in seen)
+
+
+def test_an_initializer_of_the_script_is_called_once_for_each_variable(waiting):
+    given = iter([np.full((4, 8), 1.0, "float32"), np.full((ROWS, 8), 2.0, "float32")])
+    small, large = (
+        keras.layers.Embedding(rows, 8, embeddings_initializer=lambda shape, dtype=None: tf.constant(next(given)))
+        for rows in (4, ROWS)
+    )
+    for layer in (small, large):
+        layer.build((None, 4))
+    assert (small.get_weights()[0] == 1).all() and (large.get_weights()[0] == 2).all()
+
+
+class Copies(keras.layers.Layer):
+    """Reads another layer's table at once, also while a step is traced."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.others, self.seen = [other], []
+
+    def call(self, inputs):
+        with tf.init_scope():
+            self.seen.append(np.asarray(self.others[0].get_weights()[0]))
+        return inputs
+
+
+def test_an_eager_look_while_a_step_is_traced_sees_the_first_values(waiting, elastic):
+    plain = make().get_weights()[0]
+    elastic()
+    model = make()
+    copies = Copies(model.get_layer("rows"))
+    both = keras.Sequential([model, copies])
+    both.compile("adagrad", "mse")
+    both.fit(batches(), verbose=0)
+    assert copies.seen
+    np.testing.assert_array_equal(copies.seen[0], plain)
+
+
+class Large(keras.metrics.Metric):
+    """A state as large as a table, which stays in the process."""
+
+    def __init__(self):
+        super().__init__(name="large")
+        self.sum = self.add_weight(name="sum", shape=(ROWS, 8), initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.sum.assign_add(tf.ones((ROWS, 8)))
+
+    def result(self):
+        return tf.reduce_mean(tf.convert_to_tensor(self.sum))
+
+    def reset_state(self):
+        pass
+
+
+def test_a_large_state_of_a_metric_has_its_values(waiting, elastic):
+    elastic()
+    model = make()
+    model.compile("adagrad", "mse", metrics=[Large()])
+    assert model.fit(batches(), verbose=0).history["large"] == [6.0]
+
+
+@pytest.mark.skipif(models.KERAS == 3, reason="Keras 3 keeps averages otherwise")
+def test_averages_of_weights_are_kept_as_ever(waiting, elastic):
+    elastic()
+    model = make()
+    model.compile(keras.optimizers.SGD(0.1, use_ema=True), "mse")
+    assert np.isfinite(model.fit(batches(), verbose=0).history["loss"]).all()
