@@ -102,7 +102,7 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
         )  # fmt: skip
         yield "AutoCastVariable", lambda: _model().weights[0], "_variable"
     elif _generation_of_keras() == 3:
-        yield "Variable of Keras", _variable, "_value"
+        yield "Variable of Keras", _variable, "_shape _value"
 
 
 def _callable() -> Any:
