@@ -63,7 +63,7 @@ ALL = (
     Example("keras_mnist_cnn", "mnist_cnn.keras", "accuracy", 0.9),
     Example("keras_wide_deep", "wide_deep.keras", "auc", 0.7),
 )
-IN_EVERY_RUN = ("keras_deepfm", "keras_own_step")
+IN_EVERY_RUN = ("keras_own_step",)
 EACH = [pytest.param(one, id=one.name, marks=[] if one.name in IN_EVERY_RUN else [pytest.mark.long]) for one in ALL]
 
 
