@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from deeprec_ext.cli.main import main
-from tests.behaviour.jobs import COUNT, ROOT, RealJob
+from tests.behaviour.jobs import COUNT, LONG, ROOT, RealJob
 from tests.docs.test_running import OF_A_JOB
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def is_local(process: psutil.Process) -> bool:
     return bool(hosts) and all(host.removeprefix("::ffff:") in ("127.0.0.1", "::1") for host in hosts)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_every_command_of_the_documents_about_a_job_runs(begin, command, tmp_path):
     assert {HOLD, RELEASE, WAIT} <= set(SCALE) and len(BACKUP) >= 4 and len(READS) > 6 and WATCHES
     job = begin(
@@ -63,8 +63,9 @@ def test_every_command_of_the_documents_about_a_job_runs(begin, command, tmp_pat
     command(WAIT)
     for words in [words for words in SCALE if words not in (HOLD, RELEASE, WAIT)]:
         assert command(words).strip()
-    job.until(lambda: all(one.outcome for one in job.status().scalings), "the end of all scalings")
-    assert [one.outcome for one in job.status().scalings] == ["committed"] * len(job.status().scalings)
+    job.until(lambda: all(one.outcome for one in job.status().scalings), "the end of all scalings", 5 * LONG)
+    ended = job.events("scaling_ended")
+    assert ended and all(one["outcome"] == "committed" for one in ended), ended
     assert len(job.roles_of("ps")) == 4 and len(job.roles_of("worker")) == 3 and "ps-1" not in job.roles_of("ps")
     command(LIVE_ONLY)
     for words in READS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.behaviour.fitting import STEPS, fit_through_changes
+from tests.behaviour.fitting import fit_through_changes
 from tests.compat.unchanged import stock
 
 pytestmark = pytest.mark.slow
@@ -29,5 +29,6 @@ def _own_keras(_keras_2, monkeypatch):
 def test_fit_goes_on_while_ps_and_workers_change_and_its_model_is_plain_keras(begin, tmp_path):
     job = fit_through_changes(begin, tmp_path)
     version, iterations = stock(("-c", READ, str(job.directory / "wide_deep.keras")), tmp_path).split()[-2:]
-    assert 2 * STEPS * 0.8 < int(iterations) <= job.summary()["steps"]
+    steps = job.summary()["steps"]
+    assert 0.9 * steps < int(iterations) <= steps, "but for what the promoted PS had not heard of"
     print(f"Keras {version}: {iterations} steps, AUC {job.summary()['metrics']['auc']:.4f}")

@@ -38,3 +38,4 @@ def test_the_second_try_decides_and_what_passes_is_named(tmp_path, monkeypatch, 
     monkeypatch.setattr(once_more, "ROOT", tmp_path)
     assert once_more.main() == code
     assert ("FLAKY" in capfd.readouterr().out) is passes
+    assert record.exists() is not passes, "the next command has failures of its own"
