@@ -33,7 +33,7 @@ def flops(graph: tf.Graph, nodes: Iterable[NodeDef], batch_size: int) -> float:
             counted = ops.get_stats_for_node_def(filled, node, "flops").value
         except (ValueError, KeyError, TypeError, IndexError):
             continue  # a rank that is not known, or a node that a pass has added
-        total += float(counted or 0)
+        total += max(0.0, float(counted or 0))  # a sum whose shapes are not told may be counted as less than nothing
     return total
 
 
