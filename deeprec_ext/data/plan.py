@@ -34,16 +34,17 @@ class Plan:
     whole_shards: bool = False
     """A batch is a shard, of which `ShardFeeder.shard` tells the place."""
 
-    def in_turn(self, name: str, epochs: int, content: str = "") -> Plan:
-        """The same records as a dataset of its own, of which an epoch begins when all processes have trained the one before.
+    def of_its_own(self, name: str, epochs: int, content: str = "", in_turn: bool = True) -> Plan:
+        """The same records as a dataset of its own.
 
         Args:
-          epochs: how often the whole plan is read.
+          epochs: how often the whole plan is read; 0: without end.
           content: of what the records hold: processes whose contents differ are told.
+          in_turn: an epoch begins when all processes have trained the one before.
         """
         declaration = pb.Dataset()
         declaration.CopyFrom(self.declaration)
-        declaration.name, declaration.epochs, declaration.in_turn = name, epochs, True
+        declaration.name, declaration.epochs, declaration.in_turn = name, epochs, in_turn
         declaration.content = content
         return replace(self, declaration=declaration)
 

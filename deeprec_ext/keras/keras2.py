@@ -14,6 +14,7 @@ from deeprec_ext.tf_private import keras_classes
 from deeprec_ext.tf_private.eager import not_converted
 from deeprec_ext.tf_private.keras_classes import unwrapped
 
+NUMBER = 2
 GIVES_LAST = False
 """Where the input ends within an execution of several steps, it ends there, whatever steps have been made."""
 

@@ -12,6 +12,7 @@ from deeprec_ext.keras import ownership, unmade
 from deeprec_ext.keras.optimizers import optimizers
 from deeprec_ext.tf_private import keras_classes
 
+NUMBER = 3
 GIVES_LAST = True
 """Where the input ends within an execution of several steps, it gives what the last of them gave, and ends with the next."""
 

@@ -25,6 +25,16 @@ def refusal(model: Any, makes: Mapping[str, Any], default_strategy: Any) -> str:
             f"the model was made in the scope of a {type(model.distribute_strategy).__name__}: make it without tf.distribute, "
             "the job's processes are what distributes it"
         )
+    if not is_of_this_keras(model):
+        return (
+            f"{type(model).__name__} is a model of another Keras than tf.keras is here: run the script with "
+            "TF_USE_LEGACY_KERAS=1, which makes them the same"
+        )
+    if (getattr(getattr(model, "optimizer", None), "gradient_accumulation_steps", None) or 1) > 1:
+        return (
+            "gradient_accumulation_steps adds up gradients of several steps, and those of all processes would be in one sum: "
+            "leave it out, and take so many times the batch_size"
+        )
     for name, method in makes.items():
         if getattr(type(model), name) is not method:
             return (
@@ -32,6 +42,11 @@ def refusal(model: Any, makes: Mapping[str, Any], default_strategy: Any) -> str:
                 "train_step, test_step or predict_step instead"
             )
     return ""
+
+
+def is_of_this_keras(model: Any) -> bool:
+    """What is done around `fit` is done with tf.keras."""
+    return isinstance(model, tf.keras.Model)
 
 
 def other_backend(name: str) -> str:

@@ -111,8 +111,8 @@ class StepGraph:
         wanted = (*captured.outputs, *captured.targets, *feeds, *captured.constants)
         state = {ownership.key(one) for one in optimizers if one.shape.rank}
         inside_state = [inside for inside, variable in captured.variables.items() if ownership.key(variable) in state]
-        unused = go_on_with_what_was_written(GraphIndex(captured.definition), inside_state)
         index = done_by_rows(captured.definition, shapes, wanted)
+        unused = go_on_with_what_was_written(index, inside_state)  # but for rows that are looked up
         targets = make_lean(index, captured.outputs, captured.targets)
         remote, local = self._divide(index, captured, weights, optimizers, counters, unused)
         kept = {ownership.key(one) for one in optimizers}

@@ -34,7 +34,7 @@ class Steps:
         """Whether the last iterator gives its batches as they are needed here."""
 
     def __call__(self, given: Any) -> Any:
-        """As many steps as the model makes per execution; what the last one gives.
+        """As many steps as the model makes per execution; what the last one gives, or all of them predict.
 
         Args:
           given: an iterator; Keras 3 has taken batches from it before it predicts, and gives a list of them.
@@ -44,33 +44,35 @@ class Steps:
         if isinstance(given, list):
             return self._predict([_plain(batch) for batch in given])
         outputs, made, epochs = None, 0, self._leased()
+        predicted = []
         for _ in range(self._door.generation.steps_per_execution(self._model)):
             if epochs is not None and not epochs.ready():
                 break
             try:
-                imported, leaves = self._next(given if epochs is None else epochs)
+                imported, leaves = self._next(given) if epochs is None else self._next_leased(epochs, given)
             except StopIteration:
                 if epochs is not None or (made and self._door.generation.GIVES_LAST):
                     break  # with epochs: the ledger took the batch back, and there is no other
                 raise
             with nullcontext() if epochs is None else epochs.step():
                 outputs, made = self._run(imported, leaves), made + 1
+            if self._kind == "predict":
+                predicted.append(outputs)
             if self._kind == "train" and self._door.should_stop:
                 self._model.stop_training = True
                 break
         if epochs is not None:
             if outputs is None and not self._known:
-                self._attach(epochs)
+                self._attach(epochs, given)
             return epochs.results(self._model, outputs)
-        return tf.nest.map_structure(tf.convert_to_tensor, outputs) if self._kind == "predict" else outputs
+        return _joined(predicted) if predicted else outputs
 
     def _predict(self, batches: Sequence[Any]) -> Any:
         """Of all of them, one after the other."""
         found = [
             self._run(self._step_of(None, batch), tf.nest.flatten(batch, expand_composites=True)) for batch in batches
         ]
-        found = [tf.nest.map_structure(tf.convert_to_tensor, one) for one in found]
-        return found[0] if len(found) == 1 else tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *found)
+        return _joined(found)
 
     def _run(self, imported: Imported, leaves: Sequence[Any]) -> Any:
         values = [value for one in leaves if (value := _array(one)) is not None]
@@ -82,6 +84,17 @@ class Steps:
             return self._last[1], next_flat(iterator)
         batch = next(iterator) if isinstance(iterator, Epochs) else _plain(next(iterator))
         return self._step_of(iterator, batch), tf.nest.flatten(batch, expand_composites=True)
+
+    def _next_leased(self, epochs: Epochs, given: Any) -> tuple[Imported, Sequence[Any]]:
+        """The same of the next step of the job. Raises StopIteration when there is none for this process."""
+        if not epochs.own_input:
+            return self._next(epochs)
+        next(epochs)
+        try:
+            return self._next(given)
+        except StopIteration:
+            epochs.run_dry()
+            raise
 
     def _step_of(self, iterator: Any, batch: Any) -> Imported:
         if iterator is not None and self._last is not None and self._last[0] is iterator:
@@ -98,9 +111,9 @@ class Steps:
         self._last, self._flat = (iterator, found), is_flat(iterator)
         return found
 
-    def _attach(self, epochs: Epochs) -> None:
+    def _attach(self, epochs: Epochs, given: Any) -> None:
         """Others have left no batch for this process: the model is what they have trained nevertheless."""
-        spec = epochs.element_spec
+        spec = _plain(given.element_spec) if epochs.own_input else epochs.element_spec
         self._known = [(spec, self._door.prepare(self._model, self._kind, spec, Batches(None, epochs.reads)))]
 
     def _wider(self, spec: Any) -> Any:
@@ -111,6 +124,12 @@ class Steps:
             except (TypeError, ValueError):
                 continue
         return spec
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """What several steps have predicted, one after the other."""
+    found = [tf.nest.map_structure(tf.convert_to_tensor, one) for one in parts]
+    return found[0] if len(found) == 1 else tf.nest.map_structure(lambda *each: tf.concat(each, 0), *found)
 
 
 def _plain(batch: Any) -> Any:

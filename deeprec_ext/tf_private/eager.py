@@ -164,6 +164,8 @@ class Stage:
     """As the script has given it; of a source, what makes an element of a record."""
     batch_size: int = 0
     source: Source | None = None
+    repeats: int = 1
+    """How often it gives what is before it; less than 0: without end."""
 
 
 def stage_of(dataset: Any) -> Stage:
@@ -175,7 +177,10 @@ def stage_of(dataset: Any) -> Stage:
     size = getattr(dataset, "_batch_size", None)
     before = getattr(dataset, "_input_dataset", None)
     source = _source(dataset, kind, before)
-    return Stage(kind, before, function if source is None else None, int(size) if size is not None else 0, source)
+    repeats = int(dataset._count) if kind == "RepeatDataset" else 1
+    return Stage(
+        kind, before, function if source is None else None, int(size) if size is not None else 0, source, repeats
+    )
 
 
 def _kind(dataset: Any) -> str:

@@ -127,6 +127,42 @@ def test_records_of_files_are_trained_once_an_epoch_though_a_worker_and_a_ps_are
     assert not any("a pass of its own" in job.log(name) for name in ("chief-0", "worker-1"))
 
 
+def made(job: RealJob) -> int:
+    """Steps."""
+    status = job.status()
+    return next((one.trained for one in (status.data if status is not None else ()) if one.name.startswith("steps")), 0)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("own", [False, True], ids=["files", "an input of each process"])
+def test_steps_of_an_epoch_are_divided_though_a_worker_and_a_ps_are_killed(begin, tmp_path, own):
+    for part, rows in enumerate(np.array_split(np.arange(ROWS), 4)):
+        np.savetxt(tmp_path / f"part-{part}.txt", rows, fmt="%d")
+    steps, command = 600, (*SCRIPT, "--rows", str(ROWS), "--epochs", "3", "--sleep", "0.02", "--steps", "600")
+    command += ("--own",) if own else ("--files", f"{tmp_path}/part-*.txt")
+    job = begin("--ps", "2", "--workers", "2", "--setting", "peer_backup_seconds=0.5", command=command)
+    job.until(lambda: made(job) >= 100, "100 steps")
+    job.kill("worker-0")
+    job.until(lambda: made(job) >= steps + 100, "an epoch and 100 steps")
+    job.kill("ps-1")
+    finish(job)
+    told = [each for each in epochs(job) if len(each) == 3]
+    assert len(told) == 3, "chief, the worker that lived, and the one in place of the killed"
+    check_all_hear_the_same(told)
+    data = job.summary()["data"]["datasets"]
+    counts = next(values for name, values in data.items() if name.startswith("steps"))
+    assert counts["records"] == counts["trained"] == 3 * steps and counts["lost"] == 0, data
+    records, counted = [values for values in data.values() if values is not counts], times(job)
+    assert len(records) == (0 if own else 1)
+    unsure = 32 * (counts["repeated"] + counts["stale"]) + sum(one["repeated"] + one["stale"] for one in records)
+    least, most = (
+        0.95 * 3 * steps * 32 - unsure,
+        3 * steps * 32 + unsure,
+    )  # a batch may have fewer rows while files are counted
+    assert least <= counted.sum() <= most, (data, counted.sum())
+    assert own or counted.min() >= 2 or records[0]["stale"], "each pass has every row"
+
+
 @pytest.mark.timeout(300)
 def test_a_chief_that_is_killed_goes_on_where_the_job_is(begin):
     command = (*SCRIPT, "--rows", "8000", "--epochs", "3", "--sleep", "0.02")

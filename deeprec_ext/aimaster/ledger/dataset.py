@@ -311,6 +311,7 @@ class Dataset:
 
     def _say_state(self, holder: Holder, request: pb.DataRequest, reply: pb.DataReply) -> None:
         reply.rewinds, reply.error, reply.complete = self.counters.rewinds, self.error, self.visits.complete
+        self._note_reached()
         reply.state = self.state()
         if reply.state == pb.DataReply.END and not self.told_end:
             self.told_end = self.changed = True
@@ -346,11 +347,16 @@ class Dataset:
 
     def end_of_epoch(self, incarnation: str, request: pb.EpochRequest, chief: bool, now: float) -> pb.EpochReply:
         """What is known of an epoch that has ended for this process; see `ends`. `ends.late` are who was not waited for."""
+        self._note_reached()
         before = len(self.ends.came_to), self.ends.begun
-        trained = self.visits.complete > request.epoch
+        trained = self.ends.reached > request.epoch
         reply = self.ends.answer(incarnation, request, chief, trained, self.holders, now)
         self.changed = self.changed or (len(self.ends.came_to), self.ends.begun) != before
         return reply
+
+    def _note_reached(self) -> None:
+        if self.visits.complete > self.ends.reached:
+            self.ends.reached, self.changed = self.visits.complete, True
 
     # ------------------------------------------------------------------------------------------------ deaths, rewinds
 

@@ -8,7 +8,8 @@ Nobody else begins before the chief has: what its script does to the model betwe
 begun is kept, too: a chief that was started again has nothing to set in a model that others train.
 
 What an epoch came to is never changed or taken back: a model that goes back in time trains the records of that epoch again, in
-a later one, and who comes late hears of the past as the others did. Pure: time is an argument.
+a later one, and who comes late hears of the past as the others did. So an epoch that was trained once stays so here: they have
+all left it, and nobody would train what is left of it before they hear what it came to. Pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ EPOCHS_MAX = 100_000
 
 
 class Ends:
-    """Of one dataset. `came_to` and `begun` are persistent; what processes have seen they tell again."""
+    """Of one dataset. `came_to`, `begun` and `reached` are persistent; what processes have seen they tell again."""
 
     def __init__(self) -> None:
         self.begun = False  # by a chief
         self.came_to: list[str] = []  # by epoch
+        self.reached = 0  # epochs that were trained, though the model may have gone back since
         self.late: set[str] = set()  # incarnations that were not waited for any longer; for whoever tells of it
         self._seen: dict[
             str, tuple[int, bytes]

@@ -59,7 +59,7 @@ class Rows:
             check = zlib.crc32(repr(rows.tolist()).encode() if rows.dtype == object else rows.tobytes(), check)
         return f"{check:08x}"
 
-    def plan(self, batch_size: int, epochs: int, shuffle: bool, seed: int) -> Plan:
+    def plan(self, batch_size: int, epochs: int | None, shuffle: bool, seed: int) -> Plan:
         reader = RowReader(tf.nest.flatten(self.structure))
         return plan(self.count, batch_size, epochs, shuffle, seed, reader, None, None, "train", False, {})
 

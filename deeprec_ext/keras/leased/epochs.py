@@ -1,10 +1,11 @@
 """The epochs of one `fit` whose records are leased from the data ledger: the same for all processes of the job.
 
-Each process asks for one batch after the other. An epoch has ended for it when all its records are trained, by whomever; then
-it tells what it has seen of it, and learns what the epoch came to for the job (`figures`), from the chief, through the AIMaster
-(`deeprec_ext/aimaster/ledger/ends.py`). Why through the AIMaster: it alone knows when the records are done and who still
-trains, and it outlives every PS. Who comes late, or again, goes through the epochs that are over without a batch, with what
-they came to: its callbacks end up where those of the others are.
+Each process asks for one batch after the other. An epoch has ended for it when all its records are trained, by whomever, or
+all its steps are made where the script says how many it has (`counted`); then it tells what it has seen of it, and learns what
+the epoch came to for the job (`figures`), from the chief, through the AIMaster (`deeprec_ext/aimaster/ledger/ends.py`). Why
+through the AIMaster: it alone knows when the records are done and who still trains, and it outlives every PS. Who comes late,
+or again, goes through the epochs that are over without a batch, with what they came to: its callbacks end up where those of
+the others are.
 
 What the script does to the model between two calls of `fit`, and what a callback does to it at the end of an epoch, is the
 chief's to do, once: nobody else trains before the chief has begun, nor hears what an epoch came to before what its callbacks
@@ -24,10 +25,11 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from deeprec_ext.data.feeder import Feeder, Ticket
+from deeprec_ext.data.feeder import Feeder
 from deeprec_ext.elastic.agent.causes import INPUT, causes
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.keras.leased import figures
+from deeprec_ext.keras.leased.counted import Counted, InputEnded
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -70,6 +72,9 @@ class Home(Protocol):
 class Model(Protocol):
     """What is wanted of the model on the PS."""
 
+    generation: Any
+    """What is of its generation of Keras alone."""
+
     def recover(self) -> None:
         """Makes the session anew, if the model was lost meanwhile."""
 
@@ -98,14 +103,14 @@ class Epochs:
       model: on the PS.
       source: the ledger's, whose dataset is read in turn.
       make: an iterator of its batches, from the first that is not trained on.
-      spec: of them.
+      spec: of them; None: the batches are those of Keras's own iterator, one for each that this one gives.
       first: number of the first epoch, as Keras counts them.
       passes: how often an epoch reads the records.
       reads: the format of the records and where they are, as `graph.marks.READS` has it.
     """
 
     def __init__(
-        self, home: Home, model: Model, source: Feeder, make: Callable[[], Iterator[Any]], spec: Any, first: int = 0,
+        self, home: Home, model: Model, source: Feeder | Counted, make: Callable[[], Iterator[Any]], spec: Any, first: int = 0,
         passes: int = 1, reads: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.element_spec, self.reads = spec, reads
@@ -114,12 +119,13 @@ class Epochs:
         self.replayed = False  # this process goes through an epoch that the others have had before
         self.over = False
         """Of this epoch nothing is left for this process."""
+        self._dry = False  # nor of any other: its input has ended before its steps
         self._home, self._model, self._source, self._make = home, model, source, make
         self._first, self._passes = first, passes
         self._epoch = 0  # from 0
         self._came_to: list[Mapping[str, Any]] = []
         self._batches: Iterator[Any] | None = None
-        self._ticket: Ticket | None = None
+        self._ticket: Any = None
         self._claimed = self._begun = False
         self._generation = home.generation
         self._records = self._last_records = 0
@@ -146,14 +152,14 @@ class Epochs:
 
     def finish(self, model: Any, logs: dict[str, Any]) -> bool:
         """The epoch ends: its figures here become those of the job. Returns whether all stop now, as the chief says."""
-        if not self.past and not self.over:  # a callback has stopped this process within the epoch
+        if not self.past and (self._dry or not self.over):  # a callback has stopped this process within the epoch
             return False
         if not self.past:
             self._agree(model, logs)
         if self.past:
             words = self._came_to[self._epoch]
             logs.clear()
-            logs.update(words["logs"])
+            logs.update(figures.values(words["logs"]))
             return bool(words["stop"])
         return False
 
@@ -200,7 +206,7 @@ class Epochs:
             return False
         self._claim()
         told = time.monotonic()
-        while not self._ended:
+        while not (self._ended or self.over):
             if self._home.leaving.is_set():
                 break
             self._look()
@@ -237,6 +243,20 @@ class Epochs:
             self._batches = None
         raise StopIteration
 
+    @property
+    def own_input(self) -> bool:
+        """The process trains on what Keras's own iterator gives."""
+        return self.element_spec is None
+
+    def run_dry(self) -> None:
+        """The input has ended before the steps: so does the training, as in Keras."""
+        log.warning(
+            "the input of fit ran out of data before all its steps were made: training ends here; steps_per_epoch * epochs "
+            "batches are needed, as .repeat() gives them"
+        )
+        self._drop_ticket()
+        self.over = self._dry = True
+
     def _drop_ticket(self) -> None:
         if self._ticket is not None:
             self._source.withdraw(self._ticket)
@@ -267,7 +287,7 @@ class Epochs:
         logs = self._logs if self._logs is not None else {}
         if self.over:
             self._model.changed()
-            model.stop_training = True if self._home.leaving.is_set() else OVER
+            model.stop_training = True if self._dry or self._home.leaving.is_set() else OVER
             if not self.past:  # now: a validation begins with other metrics
                 self._own = figures.seen(model, self._records, logs if isinstance(logs, Mapping) else {})
         return logs
@@ -326,15 +346,19 @@ class Epochs:
         done = self._source.complete >= self._passes * (self._epoch + 1)
         return done or self._source.ended
 
-    def _begin(self) -> Ticket | None:
+    def _begin(self) -> Any:
         try:
             return self._source.begin(1, LOOK_SECONDS)
+        except InputEnded:
+            self.run_dry()
+            return None
         except DeepRecError as error:
             if "was declared with" in str(error) or "is now" in str(error):
                 raise UsageError(
                     f"{error}. All processes of a job run the whole script, and fit divides the records of its arrays "
-                    "or files among them: load the same arrays everywhere, or name the same files in the same order; a tf.data "
-                    "pipeline over files of each process's own ends with .take(-1)"
+                    "or files among them, and the steps of steps_per_epoch: load the same arrays everywhere, or name the same "
+                    "files in the same order; a tf.data pipeline over files of each process's own ends with .take(-1); epochs "
+                    "and initial_epoch are the same everywhere: who begins again goes on where the job is by itself"
                 ) from error
             raise
 
@@ -353,7 +377,7 @@ class Epochs:
             if self.past:
                 return
             if self._home.chief and reply is not None and reply.whole:
-                trained = figures.of_job(model, list(reply.seen))
+                trained = figures.values(figures.of_job(model, list(reply.seen)))
                 given = {**trained, **{name: value for name, value in logs.items() if name not in trained}}
                 logs.clear()
                 logs.update(given)

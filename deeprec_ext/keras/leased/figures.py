@@ -17,6 +17,10 @@ STATE_MAX = 100_000
 """Numbers of which metrics may be made: with more (a confusion matrix of thousands of classes) averages have to do."""
 
 
+SEVERAL_MAX = 1000
+"""Numbers that one metric gives, one of each class perhaps; what gives more is left out."""
+
+
 def seen(model: Any, records: int, logs: Mapping[str, Any]) -> bytes:
     """Of one process.
 
@@ -35,23 +39,24 @@ def seen(model: Any, records: int, logs: Mapping[str, Any]) -> bytes:
     }).encode()  # fmt: skip
 
 
-def of_job(model: Any, parts: Sequence[bytes]) -> dict[str, float]:
+def of_job(model: Any, parts: Sequence[bytes]) -> dict[str, Any]:
     """Of all that have trained something; nothing, if nobody has. The model's metrics are those of the job afterwards."""
     told = [one for one in map(json.loads, parts) if one["records"]]
     if not told:
         return {}
-    logs: dict[str, float] = {}
+    logs: dict[str, Any] = {}
     for name in dict.fromkeys(name for one in told for name in one["logs"]):
         having = [one for one in told if name in one["logs"]]
         weight = sum(one["records"] for one in having)
-        logs[name] = sum(one["logs"][name] * (one["records"] / weight) for one in having)
+        shares = [np.asarray(one["logs"][name], np.float64) * (one["records"] / weight) for one in having]
+        logs[name] = np.sum(shares, 0).tolist() if len({one.shape for one in shares}) == 1 else having[0]["logs"][name]
     exact = _summed(model, told)
     if len(told) > 1:  # of one process its figures stay bit for bit
         logs.update({name: value for name, value in exact.items() if name in logs})
     return logs
 
 
-def _summed(model: Any, told: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _summed(model: Any, told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """By the metrics themselves, which have these sums then; nothing where theirs have another form than the model's here."""
     variables = _variables(model)
     shapes = [list(one.shape) for one in variables]
@@ -59,21 +64,26 @@ def _summed(model: Any, told: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         return {}
     for place, variable in enumerate(variables):
         total = np.sum([np.asarray(one["state"][place], np.float64) for one in told], 0)
-        variable.assign(total.reshape(shapes[place]))
+        variable.assign(total.reshape(shapes[place]).astype(_value(variable).dtype))  # counts are whole numbers
     return numbers(model.get_metrics_result())
 
 
-def numbers(logs: Mapping[str, Any]) -> dict[str, float]:
-    """What of it is one number, also of metrics that give several by name."""
-    found: dict[str, float] = {}
+def numbers(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """What of it is a number, or several (lists), also of metrics that give several by name."""
+    found: dict[str, Any] = {}
     for name, value in logs.items():
         if isinstance(value, Mapping):
             found.update(numbers(value))
             continue
         array = np.asarray(value)
-        if array.ndim == 0 and np.issubdtype(array.dtype, np.number):
-            found[name] = float(array)
+        if array.size <= SEVERAL_MAX and np.issubdtype(array.dtype, np.number):
+            found[name] = array.astype(np.float64).tolist()
     return found
+
+
+def values(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Of numbers that were told: as metrics give them."""
+    return {name: np.asarray(one) if isinstance(one, list) else one for name, one in told.items()}
 
 
 def _variables(model: Any) -> list[Any]:

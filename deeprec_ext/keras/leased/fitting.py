@@ -1,7 +1,7 @@
 """`fit` of a process of the job: whether its records can be leased, and how Keras is called then.
 
 Arrays are leased by row, an `elastic_dataset` as it says, a pipeline over files by file and range (`pipelines`). Of anything
-else each process trains a pass of its own.
+else each process trains a pass of its own; where the script says how many steps an epoch has, these are leased (`counted`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from deeprec_ext.graph.marks import DIVIDED, parse
 from deeprec_ext.graph.sources import source_of_dataset
 from deeprec_ext.keras.leased import roles
 from deeprec_ext.keras.leased.arrays import BATCH, Rows, rows_of
+from deeprec_ext.keras.leased.counted import Counted, plan_of_steps
 from deeprec_ext.keras.leased.epochs import STEPS_MAX, Epochs, Home, Model
 from deeprec_ext.keras.leased.pipelines import NotFollowed, followed
 from deeprec_ext.keras.leased.weights import by_class
@@ -35,21 +36,49 @@ log = logging.getLogger("deeprec_ext")
 class Input:
     """Records that can be leased."""
 
-    plan: Plan
-    """In turn, of this `fit` alone."""
-    spec: Any
-    make: Callable[[Any], Iterator[Any]]
+    plan: Plan | None
+    """Of this `fit` alone. None: of an input of each process."""
+    spec: Any = None
+    make: Callable[[Any], Iterator[Any]] | None = None
     """An iterator of the batches of a source."""
-    first: int
-    """Number of the first epoch."""
-    passes: int
+    passes: int = 1
     """How often an epoch reads the records."""
-    batches: int | None
+    batches: int | None = None
     """Of an epoch, for the progress bar."""
     reads: Sequence[str] = ("format:memory",)
     """What is known of where they come from, as `graph.marks.READS` has it."""
     instead: str = ""
     """Dataset of the script whose batches these are."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How much a call of `fit` is to train."""
+
+    first: int
+    """Number of the first epoch."""
+    epochs: int
+    """From that on."""
+    steps: int | None
+    """Of an epoch. None: as many as its records have batches."""
+
+    def of(self, plan: Plan, name: str, content: str = "") -> Plan:
+        """The records of it. Where steps are counted, passes have nothing to do with epochs."""
+        passes = plan.declaration.epochs
+        if self.steps is not None:
+            return plan.of_its_own(name, passes, content, in_turn=False)
+        return plan.of_its_own(name, passes * self.epochs, content)
+
+
+def asked(words: Mapping[str, Any]) -> Asked | None:
+    """None: it is for Keras to say what it makes of these."""
+    first, epochs, steps = words.get("initial_epoch") or 0, _whole(words.get("epochs")), words.get("steps_per_epoch")
+    if epochs is None or epochs - first < 1:
+        return None
+    if steps is None:
+        return Asked(first, epochs - first, None)
+    number = not isinstance(steps, bool) and isinstance(steps, (int, float, np.integer, np.floating))
+    return Asked(first, epochs - first, math.ceil(steps)) if number and 0 < steps < STEPS_MAX else None
 
 
 class Fitting:
@@ -71,10 +100,10 @@ class Fitting:
         running = self._running.get(id(model))
         return running if running is not None and running.within_batch else None
 
-    def is_past(self, model: Any) -> bool:
-        """Whether it goes through an epoch that the others have had before."""
-        running = self._running.get(id(model))
-        return running is not None and running.replayed
+    @property
+    def is_past(self) -> bool:
+        """Whether a `fit` goes through an epoch that the others have had before."""
+        return any(running.replayed for running in self._running.values())
 
     def has_fitted(self, model: Any) -> bool:
         """Whether the job trains it, though this process may have had no batch of it."""
@@ -90,122 +119,149 @@ class Fitting:
         words = dict(given.arguments)
         words.pop(next(iter(words)))
         as_given = dict(words)
-        found = self._input(words)
-        if found is None:
+        wanted = asked(words)
+        found = self._input(words, wanted) if wanted is not None else None
+        if wanted is None or found is None:
             if not self._home.chief and as_given.get("callbacks"):
                 as_given["callbacks"] = roles.of_a_worker(as_given["callbacks"])
             return original(model, **as_given)
-        return self._leased(original, model, words, found)
+        return self._leased(original, model, words, wanted, found)
 
-    def _input(self, words: dict[str, Any]) -> Input | None:
+    def _input(self, words: dict[str, Any], wanted: Asked) -> Input | None:
         """Changes `words` to what Keras is still told of them."""
-        if words.get("steps_per_epoch") is not None:
-            self._own_pass("it has steps_per_epoch, which are those of each process")
-            return None
         if isinstance(words["x"], tf.data.Dataset):
-            return self._of_dataset(words)
-        return self._of_arrays(words)
+            return self._of_dataset(words["x"], words.get("class_weight"), wanted)
+        return self._of_arrays(words, wanted)
 
-    def _of_arrays(self, words: dict[str, Any]) -> Input | None:
+    def _of_arrays(self, words: dict[str, Any], wanted: Asked) -> Input | None:
         y, weights = words.get("y"), words.get("sample_weight")
-        rows = rows_of(words["x"], y, weights)
-        epochs, batch = _whole(words.get("epochs")), _whole(words.get("batch_size") or BATCH)
-        first = words.get("initial_epoch") or 0
-        if rows is None or epochs is None or batch is None or epochs - first < 1:
-            if rows is None:
-                self._own_pass("it is neither arrays of as many rows each, nor an elastic_dataset")
-            return None
+        rows, held = rows_of(words["x"], y, weights), None
+        if rows is None:
+            return self._own(words["x"], wanted, "it is neither arrays of as many rows each, nor an elastic_dataset")
         if (share := words.get("validation_split")) and words.get("validation_data") is None:
             parts = rows.split(share)
             if parts is None:
                 return None  # Keras says so
             rows, held = parts
+        batch = _whole(words.get("batch_size") or (math.ceil(rows.count / wanted.steps) if wanted.steps else BATCH))
+        if batch is None or (wanted.steps or 0) > math.ceil(rows.count / batch):
+            return None  # nor what it makes of that
+        if held is not None:
             words["validation_data"] = _validation(held.structure)
         if words.get("class_weight"):
             if y is None:
                 return None
             labels, given = rows.structure[1], rows.structure[2] if len(rows.structure) > 2 else None
-            _, _, weighed = by_class(words["class_weight"])(None, labels, given)
+            weigh = by_class(words["class_weight"], self._model.generation.NUMBER, labels)
+            _, _, weighed = weigh(None, labels, given)
             rows = Rows((*rows.structure[:2], weighed.numpy()), rows.count)
-        plan = rows.plan(batch, 1, bool(words.get("shuffle", True)), self._count)
-        plan = plan.in_turn(self._name(), epochs - first, rows.content())
-        return Input(
-            plan, rows.spec, lambda source: map(rows.pack, source.batches()), first, 1, math.ceil(rows.count / batch)
-        )
+        plan = rows.plan(batch, None if wanted.steps else 1, bool(words.get("shuffle", True)), self._count)
+        plan = wanted.of(plan, self._name(), rows.content())
+        batches = math.ceil(rows.count / batch)
+        return Input(plan, rows.spec, lambda source: map(rows.pack, source.batches()), batches=batches)
 
-    def _of_dataset(self, words: dict[str, Any]) -> Input | None:
-        dataset = words["x"]
+    def _of_dataset(self, dataset: tf.data.Dataset, class_weight: Any, wanted: Asked) -> Input | None:
         if DIVIDED in eager.first_names(dataset):
             return None
+        given = dataset
         mark = next((one for name in eager.first_names(dataset) if (one := parse(name)) is not None), None)
         if mark is None:
-            dataset = self._followed(dataset, words)
-            if dataset is None:
-                return None
+            try:
+                pipeline = followed(dataset)
+                if pipeline.passes is None and wanted.steps is None:
+                    return None  # Keras says what is missing
+                dataset = pipeline.leased(f"files of {self._name()}")
+            except NotFollowed as error:
+                return self._own(given, wanted, f"of its tf.data pipeline, {error}")
             mark = next(one for name in eager.first_names(dataset) if (one := parse(name)) is not None)
         source = self._home.inputs.find(mark.dataset)
-        epochs, first = _whole(words.get("epochs")), words.get("initial_epoch") or 0
-        if source is None or epochs is None or epochs - first < 1 or source.declaration.purpose != "train":
+        if source is None or source.declaration.purpose != "train":
             return None
-        if mark.with_ids or not source.declaration.epochs:
+        if mark.with_ids or not (source.declaration.epochs or wanted.steps):
             log.info(
-                "the elastic_dataset given to fit has %s: its records count as trained when they are read, and epochs end for "
-                "each process by itself", "ids" if mark.with_ids else "no end",
-            )  # fmt: skip
-            return None
+                "the elastic_dataset given to fit has %s: its records count as trained when they are read%s",
+                "ids" if mark.with_ids else "no end",
+                "" if wanted.steps else ", and epochs end for each process by itself",
+            )
+            return Input(None) if wanted.steps else None
         definition = tf.raw_ops.DatasetToGraphV2(
             input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=1
         )
         source_of_dataset(tf.compat.v1.GraphDef.FromString(definition.numpy()))
         if not all(isinstance(one, tf.TensorSpec) and one.shape.rank for one in tf.nest.flatten(dataset.element_spec)):
-            self._own_pass("its elastic_dataset gives elements that are no batches of tensors")
-            return None
-        if words.get("class_weight"):
-            dataset = dataset.map(by_class(words["class_weight"]))
+            return self._own(given, wanted, "its elastic_dataset gives elements that are no batches of tensors")
+        if class_weight:
+            dataset = dataset.map(by_class(class_weight, self._model.generation.NUMBER))
         plan = Plan(source.declaration, source.reader, source.batch_size)
-        passes = source.declaration.epochs
-        plan = plan.in_turn(f"{self._name()} {mark.dataset}", passes * (epochs - first))
-        reads = reads_of(plan)
-        return Input(plan, dataset.element_spec, lambda _: iter(dataset), first, passes, None, reads, mark.dataset)
+        plan = wanted.of(plan, f"{self._name()} {mark.dataset}")
+        passes, reads = source.declaration.epochs, reads_of(plan)
+        return Input(plan, dataset.element_spec, lambda _: iter(dataset), passes, None, reads, mark.dataset)
 
-    def _followed(self, dataset: tf.data.Dataset, words: dict[str, Any]) -> tf.data.Dataset | None:
-        """Of a pipeline over files the same with leased records; None: each process trains a pass of its own."""
-        if _whole(words.get("epochs")) is None or words["epochs"] <= (words.get("initial_epoch") or 0):
-            return None
-        try:
-            return followed(dataset).leased(f"files of {self._name()}")
-        except NotFollowed as error:
-            self._own_pass(f"of its tf.data pipeline, {error}")
-            return None
+    def _own(self, x: Any, wanted: Asked, why: str) -> Input | None:
+        """Each process reads its input by itself."""
+        counts = wanted.steps is not None and isinstance(x, (tf.data.Dataset, Iterator, tf.keras.utils.Sequence))
+        log.info(
+            "%s: %s; give fit arrays, or deeprec_ext.data.elastic_dataset(files, ...), and its records are divided among the "
+            "processes",
+            "the steps of fit are divided among the processes, each of which reads its input by itself" if counts
+            else "each process trains a pass of its own over the input of fit", why,
+        )  # fmt: skip
+        return Input(None) if counts else None
+
+    def _without_end(self, x: Any, wanted: Asked) -> Any:
+        """An input of the process's own, where Keras begins it anew once it is through, or has no need to: it would count the
+        steps of this process alone."""
+        third = self._model.generation.NUMBER == 3
+        if isinstance(x, tf.data.Dataset):
+            count = int(x.cardinality())
+            again = count == wanted.steps or count >= (wanted.steps or 0) * wanted.epochs
+            return x.repeat() if count >= 0 and (again or third) else x
+        return _again_and_again(x) if third and isinstance(x, tf.keras.utils.Sequence) else x
 
     def _name(self) -> str:
         return f"fit {self._count + 1}"
 
-    def _leased(self, original: Callable[..., Any], model: Any, words: dict[str, Any], found: Input) -> Any:
-        self._count += 1
+    def _leased(
+        self, original: Callable[..., Any], model: Any, words: dict[str, Any], wanted: Asked, found: Input
+    ) -> Any:
         home, inputs = self._home, self._home.inputs
-        source = streams.shared(found.plan, inputs)
-        epochs = Epochs(
-            home, self._model, source, lambda: found.make(source), found.spec, found.first, found.passes, found.reads,
-        )  # fmt: skip
+        records = streams.shared(found.plan, inputs) if found.plan is not None else None
+        source: Any = records
+        if wanted.steps is not None:
+            steps = plan_of_steps(f"steps of {self._name()}", wanted.steps, wanted.epochs)
+            source = Counted(streams.shared(steps, inputs), records)
+        self._count += 1
+
+        def make() -> Any:
+            batches = found.make(records) if found.make is not None else None
+            return source.batches(batches) if wanted.steps is not None else batches
+
+        passes = 1 if wanted.steps is not None else found.passes
+        epochs = Epochs(home, self._model, source, make, found.spec, wanted.first, passes, found.reads)
         verbose = _verbose(words.get("verbose", "auto"))
         callbacks = roles.in_the_job(words.get("callbacks"))
         if not home.chief:
             callbacks = roles.of_a_worker(callbacks)
-        params = {"verbose": verbose, "epochs": words["epochs"], "steps": found.batches}
+        params = {"verbose": verbose, "epochs": words["epochs"], "steps": wanted.steps or found.batches}
         words.update(
-            x=_stand_in(found.spec), y=None, sample_weight=None, batch_size=None, class_weight=None, validation_split=0.0,
             steps_per_epoch=STEPS_MAX, verbose=verbose,
             validation_batch_size=words.get("validation_batch_size") or words.get("batch_size"),
             callbacks=roles.job_callbacks(epochs, callbacks, model, verbose != 0, params),
         )  # fmt: skip
+        if records is None:
+            words["x"] = self._without_end(words["x"], wanted)
+        else:
+            words.update(
+                x=_stand_in(found.spec), y=None, sample_weight=None, batch_size=None, class_weight=None,
+                validation_split=0.0,
+            )  # fmt: skip
         if not home.chief:
             words["validation_data"] = None
         self._fitted.add(id(model))
         home.asked_to_train = True  # there may be nothing left for it
         before, self._running[id(model)] = self._running.get(id(model)), epochs
         if found.instead:
-            inputs.instead[found.instead] = source
+            inputs.instead[found.instead] = records
         try:
             return original(model, **words)
         finally:
@@ -216,11 +272,12 @@ class Fitting:
             else:
                 self._running[id(model)] = before
 
-    def _own_pass(self, why: str) -> None:
-        log.info(
-            "each process trains a pass of its own over the input of fit: %s; give fit arrays, or "
-            "deeprec_ext.data.elastic_dataset(files, ...), and its records are divided among the processes", why,
-        )  # fmt: skip
+
+def _again_and_again(x: Any) -> Iterator[Any]:
+    """The batches of a Sequence, pass after pass."""
+    while True:
+        yield from (x[place] for place in range(len(x)))
+        x.on_epoch_end()
 
 
 def _whole(value: Any) -> int | None:

@@ -1,9 +1,9 @@
 """A tf.data pipeline over files that is given to `fit`: its records are leased by file and range, its own stages are kept.
 
 What can be followed is what most scripts have: files of TFRecords, lines or CSV, one after the other or interleaved; stages
-that make one element of each record (`map`), or none but another order (`shuffle`, `cache`, `prefetch`); `batch`; and stages
-that make one element of each batch, of any size. The files are read by `elastic_dataset` instead, which also shuffles where
-the pipeline does; the script's own functions are applied to the records of each of its batches.
+that make one element of each record (`map`), or none but another order (`shuffle`, `cache`, `prefetch`); `batch`; stages
+that make one element of each batch, of any size; and `repeat`. The files are read by `elastic_dataset` instead, which also
+shuffles and repeats where the pipeline does; the script's own functions are applied to the records of each of its batches.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Pipeline:
     """In the order in which they are applied."""
     batch_size: int
     of_batches: Sequence[Function]
+    passes: int | None = 1
+    """How often it reads its files; None: without end."""
 
     def leased(self, name: str) -> tf.data.Dataset:
         """The same with records of the ledger. Raises UsageError, and NotFollowed before anybody hears of the name.
@@ -56,7 +58,7 @@ class Pipeline:
         options = {"skip_lines": self.source.skip} if self.source.skip else {}
         paths = [path if "://" in path else glob.escape(path) for path in self.source.files]  # they are no patterns
         dataset = elastic_dataset(
-            paths, self.batch_size, shuffle=self.shuffled, reader=self.source.reader, name=name,
+            paths, self.batch_size, self.passes, self.shuffled, reader=self.source.reader, name=name,
             reader_options=options,
         )  # fmt: skip
         return self._stages_after(dataset).prefetch(tf.data.AUTOTUNE)
@@ -79,7 +81,7 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
         raise NotFollowed("it gives elements that are no batches of tensors")
     of_batches: list[Function] = []
     of_records: list[Function] = []
-    size, shuffled = 0, False
+    size, shuffled, passes = 0, False, 1
     for _ in range(STAGES_MAX):
         stage = stage_of(dataset)
         if stage.source is not None:
@@ -88,13 +90,17 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
             if stage.source.skip < 0 or (stage.source.skip and stage.source.reader == "tfrecord"):
                 raise NotFollowed("it leaves out records of its files")
             of_records += [stage.function] if stage.function is not None else []
-            return Pipeline(stage.source, shuffled, of_records[::-1], size, of_batches[::-1])
+            return Pipeline(
+                stage.source, shuffled, of_records[::-1], size, of_batches[::-1], passes if passes > 0 else None
+            )
         if stage.kind in _MAPS and stage.function is not None:
             (of_records if size else of_batches).append(stage.function)
         elif stage.kind in _BATCHES and not size:
             size = stage.batch_size
         elif stage.kind == "ShuffleDataset":
             shuffled = True
+        elif stage.kind == "RepeatDataset" and stage.repeats:
+            passes = passes * stage.repeats if min(passes, stage.repeats) > 0 else -1
         elif stage.kind not in _IN_ORDER:
             raise NotFollowed(
                 f"its stage {_named(stage)} "

@@ -20,12 +20,16 @@ from deeprec_ext.units import few
 
 log = logging.getLogger("deeprec_ext")
 
-WRITERS = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore")
+WRITERS = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore", "OrbaxCheckpoint")
 """Callbacks that write files: the chief's do, others' would write over them."""
 
 
 def of_a_worker(callbacks: Any) -> Any:
-    """Without those that write files; a CallbackList is the script's own affair."""
+    """Without those that write files, and none keeps the weights of an epoch: what a worker puts into the model is left out,
+    and each would fetch all of it. A CallbackList is the script's own affair."""
+    for one in callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]:
+        if is_one_of(one, ("EarlyStopping",)):
+            one.restore_best_weights = False
     return _without(callbacks, WRITERS, "the chief's alone, it writes files")
 
 
@@ -52,6 +56,10 @@ def is_one_of(callback: Any, names: Sequence[str]) -> bool:
     )
 
 
+def _keeps_weights(callback: Any) -> bool:
+    return is_one_of(callback, ("EarlyStopping",)) and bool(callback.restore_best_weights)
+
+
 def job_callbacks(epochs: Epochs, callbacks: Any, model: Any, progress: bool, params: Mapping[str, Any]) -> Any:
     """What Keras's loop calls instead of its own CallbackList: it passes everything on, and puts the job's epochs into the
     place of this process's.
@@ -74,7 +82,7 @@ def _kind() -> Any:
 
     class JobCallbacks(tf.keras.callbacks.CallbackList):  # type: ignore[misc]
         def __init__(self, job: Epochs, callbacks: Any, model: Any, **words: Any) -> None:
-            self._epochs, self._fitted = job, model
+            self._epochs, self._fitted, self._told = job, model, False
             super().__init__(callbacks, model=model, **words)
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -96,6 +104,12 @@ def _kind() -> Any:
             stop = self._epochs.finish(self._fitted, logs)
             if isinstance(self._fitted.stop_training, EpochOver):
                 self._fitted.stop_training = False
+            if self._epochs.replayed and not self._told and any(map(_keeps_weights, self.callbacks)):
+                self._told = True
+                log.warning(
+                    "EarlyStopping(restore_best_weights=True): the weights of the best epoch so far were with the process that "
+                    "ended; those that the model has now are taken for them"
+                )
             super().on_epoch_end(epoch, logs)
             self._epochs.tell(logs, bool(self._fitted.stop_training))
             if stop:

@@ -9,11 +9,19 @@ import numpy as np
 import tensorflow as tf
 
 
-def by_class(class_weight: Mapping[int, float]) -> Callable[..., Any]:
+def by_class(class_weight: Mapping[int, float], generation: int, labels: Any = None) -> Callable[..., Any]:
     """A function for `dataset.map`: elements `(x, y)` or `(x, y, sample_weight)` get what their labels weigh.
+
+    Keras 3 takes 1 for classes that are not named, in a dataset below the highest that is; records have weights of one kind.
+
+    Args:
+      labels: all there are, if they are known.
 
     Raises ValueError unless the classes are numbers from 0 on, and when it meets labels of several outputs.
     """
+    if generation == 3:
+        highest = max([*class_weight, _highest(labels)])
+        class_weight = {number: class_weight.get(number, 1.0) for number in range(1 + highest)}
     if sorted(class_weight) != list(range(len(class_weight))):
         raise ValueError(
             "Expected `class_weight` to be a dict with keys from 0 to one less than the number of classes, "
@@ -22,6 +30,8 @@ def by_class(class_weight: Mapping[int, float]) -> Callable[..., Any]:
     table = np.asarray([class_weight[number] for number in range(len(class_weight))], np.float32)
 
     def weighed(x: Any, y: Any, sample_weight: Any = None) -> Any:
+        if sample_weight is not None and generation == 3:
+            raise ValueError("You cannot `class_weight` and `sample_weight` at the same time.")
         if tf.nest.is_nested(y):
             raise ValueError("`class_weight` is only supported for Models with a single output.")
         labels = tf.convert_to_tensor(y)
@@ -39,3 +49,11 @@ def by_class(class_weight: Mapping[int, float]) -> Callable[..., Any]:
         return x, y, given * tf.cast(weight, given.dtype)
 
     return weighed
+
+
+def _highest(labels: Any) -> int:
+    """Class; -1: nobody knows."""
+    if not isinstance(labels, np.ndarray) or not np.issubdtype(labels.dtype, np.number):
+        return -1
+    several = labels.ndim >= 2 and labels.shape[-1] > 1
+    return int(labels.shape[-1]) - 1 if several else int(np.round(labels.max()))

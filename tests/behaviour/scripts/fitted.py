@@ -84,6 +84,8 @@ def main():
     parser.add_argument("--patience", type=int, help="EarlyStopping on `number`, which does not improve")
     parser.add_argument("--elastic-dataset", action="store_true")
     parser.add_argument("--files", help="pattern of files of lines with the numbers of all rows")
+    parser.add_argument("--steps", type=int, help="of an epoch; files are then repeated without end")
+    parser.add_argument("--own", action="store_true", help="with --steps: each process reads a dataset of its own")
     parser.add_argument("--raises", action="store_true", help="a callback of a worker does, once")
     parser.add_argument("--reversed", action="store_true", help="workers have the rows in another order")
     arguments = parser.parse_args()
@@ -111,7 +113,14 @@ def main():
     if arguments.files:
         lines = tf.data.Dataset.list_files(arguments.files).interleave(tf.data.TextLineDataset)
         x = lines.map(number_of, num_parallel_calls=2).shuffle(1000).batch(32).prefetch(tf.data.AUTOTUNE)
-    model.fit(x, epochs=arguments.epochs, callbacks=callbacks, verbose=2, validation_data=(np.arange(10),))
+    if arguments.own:
+        x = tf.data.Dataset.range(arguments.rows).batch(32)
+    if arguments.steps:
+        x = x.repeat()
+    model.fit(
+        x, epochs=arguments.epochs, steps_per_epoch=arguments.steps, callbacks=callbacks, verbose=2,
+        validation_data=(np.arange(10),),
+    )  # fmt: skip
     np.save(os.path.join(directory, f"times-{role()}-{os.getpid()}.npy"), model.table.get_weights()[0][:, 0])
 
 

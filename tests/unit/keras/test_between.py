@@ -41,13 +41,13 @@ class Trained:
         self.captured = capture(step, tf.TensorSpec([None], tf.int64), lambda: optimizer.variables)
         self.index, self.unused = GraphIndex(self.captured.definition), set()
         if changed:
-            names = {id(one): name for name, one in self.captured.variables.items()}
-            state = [names[id(one)] for one in optimizer.variables if one.shape.rank and id(one) in names]
-            self.unused = go_on_with_what_was_written(self.index, state)
             shapes = {inside: tuple(one.shape) for inside, one in self.captured.variables.items()}
             [(feed, _, _)] = self.captured.feeds
             wanted = (*self.captured.outputs, *self.captured.targets, feed, *self.captured.constants)
             self.index = done_by_rows(self.captured.definition, shapes, wanted)
+            names = {id(one): name for name, one in self.captured.variables.items()}
+            state = [names[id(one)] for one in optimizer.variables if one.shape.rank and id(one) in names]
+            self.unused = go_on_with_what_was_written(self.index, state)
 
     def handle(self, name):
         [found] = [inside for inside, one in self.captured.variables.items() if one.name == name + ":0"]

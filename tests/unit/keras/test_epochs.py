@@ -165,6 +165,75 @@ def test_numbers_of_a_step_that_are_no_metrics_are_averaged_by_records():
     assert figures.of_job(model, parts[2:]) == {}
 
 
+class Classes(keras.metrics.Metric):
+    """How many rows of each of two classes it has seen, in whole numbers."""
+
+    def __init__(self):
+        super().__init__(name="classes")
+        self.rows = self.add_weight(name="rows", shape=(2,), initializer="zeros", dtype="int32")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        ones = tf.cast(tf.reduce_sum(tf.cast(y_true, tf.int32)), tf.int32)
+        self.rows.assign_add(tf.stack([tf.size(y_true) - ones, ones]))
+
+    def result(self):
+        return tf.cast(tf.convert_to_tensor(self.rows), tf.float32)
+
+
+def test_metrics_of_several_numbers_and_of_whole_ones_are_of_the_job(elastic):
+    def with_classes():
+        model = compiled("sgd")
+        model.compile("sgd", "mse", metrics=[Classes()])
+        return model
+
+    (x, y), (x2, y2) = clicks(1), clicks(2, 70)
+    other = with_classes()
+    told = figures.seen(other, 70, {name: value[0] for name, value in other.fit(x2, y2, verbose=0).history.items()})
+    model = with_classes()
+    door, kept = elastic(), Kept()
+    door.trainer.ended.others["fit 1", 0] = told
+    model.fit(x, y, callbacks=[kept], verbose=0)
+    both = np.concatenate([y, y2])
+    np.testing.assert_array_equal(kept.epochs[0][1]["classes"], [(both == 0).sum(), (both == 1).sum()])
+    [words] = door.trainer.ended.of["fit 1"].came_to
+    assert json.loads(words)["logs"]["classes"] == kept.epochs[0][1]["classes"].tolist()
+
+
+def test_a_worker_hears_of_metrics_of_several_numbers(elastic):
+    door, kept = elastic(chief=False), Kept()
+    door.trainer.ended.of["fit 1"] = ends = Ends()
+    ends.came_to = [json.dumps({"logs": {"loss": 1.0, "classes": [3.0, 4.0]}, "stop": False})]
+    compiled().fit(*clicks(1), callbacks=[kept], verbose=0)
+    assert kept.epochs[0][1]["classes"].mean() == 3.5
+
+
+def test_a_worker_keeps_no_weights_of_an_epoch(elastic):
+    door = elastic(chief=False)
+    door.trainer.ended.of["fit 1"] = ends = Ends()
+    ends.came_to = [words(3.0), words(2.0)]
+    stopping = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
+    compiled().fit(*clicks(1), epochs=2, callbacks=[stopping], verbose=0)
+    assert stopping.best_weights is None
+
+
+def test_an_epoch_that_is_past_is_not_validated_again(elastic, caplog):
+    door = elastic()
+    door.trainer.ended.of["fit 1"] = ends = Ends()
+    ends.came_to = [words(3.0), words(2.0)]
+    validated = []
+
+    class Validated(keras.callbacks.Callback):
+        def on_test_begin(self, logs=None):
+            validated.append(True)
+
+    stopping = keras.callbacks.EarlyStopping("val_loss", restore_best_weights=True)
+    compiled().fit(
+        *clicks(1), epochs=3, validation_data=clicks(2), callbacks=[Validated(), stopping], verbose=0
+    )  # fmt: skip
+    assert len(validated) == 1
+    assert caplog.text.count("the weights of the best epoch so far were with the process that ended") == 1
+
+
 def test_a_process_that_leaves_the_job_ends_its_fit(elastic):
     door = elastic()
 
@@ -181,7 +250,7 @@ def test_a_process_that_leaves_the_job_ends_its_fit(elastic):
 def test_processes_with_other_numbers_of_rows_are_told_what_to_do(elastic, host):
     door = elastic()
     rows = rows_of(*clicks(1), None)
-    ledger = LocalLedger(rows.plan(32, 1, True, 0).in_turn("fit 1", 1).declaration)
+    ledger = LocalLedger(rows.plan(32, 1, True, 0).of_its_own("fit 1", 1).declaration)
     ledger._error = "dataset 'fit 1': file  (0 bytes, 96 records) is now  (0 bytes, 90 records)"
     host.agent.ledgers["fit 1"] = ledger
     with pytest.raises(UsageError, match="load the same arrays everywhere, or name the same files"):

@@ -127,7 +127,7 @@ def test_columns_are_those_of_the_csv_dataset(tmp_path):
 
 
 NOT_FOLLOWED = {
-    "Repeat": lambda lines: lines.map(of_line).batch(BATCH).repeat(),
+    "Repeat": lambda lines: lines.map(of_line).batch(BATCH).repeat(0),
     "Filter": lambda lines: lines.filter(lambda line: True).map(of_line).batch(BATCH),
     "Take": lambda lines: lines.map(of_line).batch(BATCH).take(-1),
     "Shard": lambda lines: lines.shard(2, 0).map(of_line).batch(BATCH),

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext.errors import RefusedError
+from deeprec_ext.keras import refusing
 from tests.unit.keras import models
 
 keras = tf.keras
@@ -47,6 +48,22 @@ def test_a_way_of_its_own_to_make_steps(elastic, host):
     model = Own([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     assert refused(host, model, "Own overrides make_train_function")
+
+
+@pytest.mark.skipif(models.KERAS != 3, reason="Keras 2 has none")
+def test_gradients_that_are_added_up_over_steps(elastic, host):
+    elastic()
+    model = models.dense()
+    model.compile(keras.optimizers.Adam(gradient_accumulation_steps=4), "mse")
+    assert refused(host, model, "so many times the batch_size")
+
+
+def test_a_model_of_another_keras(elastic, host, monkeypatch):
+    elastic()
+    model = models.dense()
+    model.compile("sgd", "mse")
+    monkeypatch.setattr(refusing, "is_of_this_keras", lambda model: False)
+    assert refused(host, model, "TF_USE_LEGACY_KERAS=1")
 
 
 def test_a_lookup_table_within_the_model(elastic, host):

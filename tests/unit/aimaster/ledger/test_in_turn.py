@@ -82,6 +82,25 @@ def test_the_chief_gets_what_all_have_seen_when_the_epoch_is_trained(book: Book)
     assert list(end(book, "late", 0, None).came_to) == ["loss 3"]
 
 
+def test_an_epoch_that_all_have_left_stays_trained_though_the_model_goes_back(book: Book) -> None:
+    """Nobody leases any more, since all wait for what it came to: the rest is trained again in the next one."""
+    [first] = book.ask("a", 1).leases
+    book.progress("a", first)
+    position = book.dataset.position()
+    [second] = book.ask("b", 1).leases
+    book.progress("b", second)
+    book.dataset.rewind(position)
+    book.save()
+    book.restart()
+    assert book.dataset.visits.complete == 0
+    book.ask("a")
+    book.ask("b")
+    end(book, "b", 0, b"2")
+    reply = end(book, "a", 0, b"1", chief=True)
+    assert reply.whole and sorted(reply.seen) == [b"1", b"2"]
+    assert not end(book, "a", 1, b"1", chief=True, came_to=["first"]).whole, "of the next nothing is trained"
+
+
 def test_nobody_waits_for_who_died_or_left_but_what_it_saw_counts(book: Book) -> None:
     train_epoch(book)
     book.ask("c")

@@ -1,0 +1,138 @@
+"""The steps of an epoch of which the script says how many it has: `fit(..., steps_per_epoch=...)`.
+
+They are those of the job. The ledger leases them one by one, as it leases records: an epoch has ended when all of its steps are
+made, by whomever. What they train on is leased besides, from a dataset without turns whose passes have nothing to do with
+epochs (`.repeat()`); or each process takes it from an input of its own, as with any data-parallel training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from deeprec_ext.data.batches import Ticket
+from deeprec_ext.data.feeder import Feeder
+from deeprec_ext.data.plan import Plan, plan
+
+LEASES_OF_AN_EPOCH = 256
+STEPS_OF_A_LEASE_MAX = 32
+"""An epoch is cut into so many leases of steps, unless they would have more: who holds the last ones lets the others wait."""
+
+
+class InputEnded(Exception):
+    """Steps are left, but nothing that they could train on."""
+
+
+@dataclass(frozen=True)
+class Both:
+    """A step, and the batch that it trains on."""
+
+    step: Ticket
+    batch: Ticket | None
+
+
+def plan_of_steps(name: str, steps: int, epochs: int) -> Plan:
+    """A dataset whose records are the steps.
+
+    Args:
+      steps: of an epoch.
+    """
+    lease = max(1, min(STEPS_OF_A_LEASE_MAX, steps // LEASES_OF_AN_EPOCH))
+    made = plan(steps, 1, epochs, False, 0, "range", lease, None, "train", False, {})
+    return made.of_its_own(name, epochs)
+
+
+class Counted:
+    """Of one `fit` in one process; for `Epochs`, what the feeder of records is elsewhere.
+
+    Args:
+      steps: of all epochs, in turn.
+      records: that are leased; None: the process has an input of its own.
+    """
+
+    def __init__(self, steps: Feeder, records: Feeder | None) -> None:
+        self._steps, self._records = steps, records
+        self._all = [steps] if records is None else [steps, records]
+
+    @property
+    def name(self) -> str:
+        return self._steps.name
+
+    @property
+    def complete(self) -> int:
+        """Epochs."""
+        return self._steps.complete
+
+    @property
+    def ended(self) -> bool:
+        return self._steps.ended
+
+    @property
+    def failure(self) -> str:
+        return next((one.failure for one in self._all if one.failure), "")
+
+    @property
+    def restart_needed(self) -> bool:
+        return any(one.restart_needed for one in self._all)
+
+    def batches(self, of_records: Iterator[Any] | None) -> Iterator[Any]:
+        """One for each step; without records, the numbers of the steps."""
+        steps = self._steps.batches()
+        return steps if of_records is None else (batch for _, batch in zip(steps, of_records))
+
+    def begin(self, batches: int, timeout_seconds: float) -> Both | None:
+        """Raises InputEnded."""
+        step = self._steps.begin(batches, timeout_seconds)
+        if step is None or self._records is None:
+            return None if step is None else Both(step, None)
+        batch = self._records.begin(batches, timeout_seconds)
+        if batch is None or self._records.ended:
+            self._steps.withdraw(step)
+            if batch is not None:
+                self._records.withdraw(batch)
+                raise InputEnded
+            return None
+        return Both(step, batch)
+
+    def _pairs(self, ticket: Both) -> list[tuple[Feeder, Ticket]]:
+        found = [(self._steps, ticket.step)]
+        return [*found, (self._records, ticket.batch)] if self._records is not None and ticket.batch else found
+
+    def valid(self, ticket: Both) -> bool:
+        return all(feeder.valid(one) for feeder, one in self._pairs(ticket))
+
+    def withdraw(self, ticket: Both) -> None:
+        for feeder, one in self._pairs(ticket):
+            feeder.withdraw(one)
+
+    def trained(self, ticket: Both) -> None:
+        for feeder, one in self._pairs(ticket):
+            feeder.trained(one)
+
+    def repeated(self, records: int) -> None:
+        if self._records is not None:
+            self._records.repeated(records)
+
+    def claim(self) -> None:
+        for one in self._all:
+            one.claim()
+
+    def renew(self) -> None:
+        for one in self._all:
+            one.renew()
+
+    def finish(self) -> None:
+        for one in self._all:
+            one.finish()
+
+    def release(self) -> None:
+        for one in self._all:
+            one.release()
+
+    def close(self) -> None:
+        for one in self._all:
+            one.close()
+
+    def waits_for(self) -> str:
+        return "; ".join(one.waits_for() for one in self._all)

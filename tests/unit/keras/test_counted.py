@@ -1,0 +1,231 @@
+"""`steps_per_epoch`: the steps of an epoch are those of the job, whatever they are trained on."""
+
+from __future__ import annotations
+
+import json
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deeprec_ext.data import elastic_dataset, streams
+from deeprec_ext.keras.leased.counted import plan_of_steps
+from deeprec_ext.keras.leased.pipelines import followed
+from tests.unit.keras import models
+
+keras = tf.keras
+L = keras.layers
+ROWS, BATCH = 40, 8
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """Files of numbers."""
+    found = []
+    for number in range(2):
+        path = tmp_path / f"part-{number}.txt"
+        path.write_text("".join(f"{number * ROWS // 2 + at}\n" for at in range(ROWS // 2)))
+        found.append(str(path))
+    return found
+
+
+@pytest.fixture
+def door(elastic, host, monkeypatch):
+    monkeypatch.setattr(streams, "trainer", lambda: SimpleNamespace(inputs=host.inputs))
+    keras.backend.clear_session()
+    return elastic()
+
+
+class Counts(keras.Model):
+    """Adds one to the row of each number that it is trained on."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = self.add_weight(name="seen", shape=(ROWS, 1), initializer="zeros")
+
+    def call(self, numbers):
+        return tf.gather(tf.convert_to_tensor(self.seen), tf.cast(numbers, tf.int64))
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, **_):
+        return -tf.reduce_sum(y_pred)
+
+
+class Kept(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.batches, self.epochs = [], []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches.append(batch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append(epoch)
+
+
+def counts(x, per_execution=1, **words):
+    """How often each number was trained, and what a callback saw."""
+    model, kept = Counts(), Kept()
+    model.compile(keras.optimizers.SGD(1.0), steps_per_execution=per_execution)
+    model.fit(x, callbacks=[kept], verbose=0, **words)
+    return np.asarray(model.get_weights()[0]).ravel().tolist(), kept
+
+
+def numbers(line):
+    return tf.strings.to_number(line, tf.int64)
+
+
+def repeated(files):
+    return tf.data.TextLineDataset(files).map(numbers).shuffle(ROWS).batch(BATCH).repeat().prefetch(1)
+
+
+def repeated_before(files):
+    return tf.data.TextLineDataset(files).repeat().map(numbers).batch(BATCH)
+
+
+def test_steps_of_a_pipeline_without_end_are_counted_and_its_records_divided(door, lines, caplog):
+    """Four epochs of five steps are four passes; of six epochs of three the last pass is not whole."""
+    with caplog.at_level(logging.INFO):
+        seen, kept = counts(repeated(lines), epochs=4, steps_per_epoch=5)
+    assert seen == [4.0] * ROWS and kept.batches == [0, 1, 2, 3, 4] * 4 and kept.epochs == [0, 1, 2, 3]
+    assert "by itself" not in caplog.text and "a pass of its own" not in caplog.text
+    assert len(door.trainer.ended.of["steps of fit 1"].came_to) == 4
+    seen, kept = counts(repeated(lines), epochs=6, steps_per_epoch=3)
+    assert sum(seen) == 18 * BATCH and set(seen) == {3.0, 4.0} and len(kept.batches) == 18
+
+
+def test_records_that_are_repeated_before_they_are_batched_go_on_from_pass_to_pass(door, lines):
+    """While files are counted, a batch may have fewer records."""
+    seen, kept = counts(repeated_before(lines), epochs=3, steps_per_epoch=4)
+    assert len(kept.batches) == 12 and 11 * BATCH < sum(seen) <= 12 * BATCH and set(seen) <= {2.0, 3.0}
+
+
+@pytest.mark.parametrize("given", [5, 5.0, np.ceil(4.2), np.int64(5)])
+def test_the_number_of_steps_may_be_any_number(door, lines, given):
+    assert counts(repeated(lines), steps_per_epoch=given)[0] == [1.0] * ROWS
+
+
+def test_several_steps_per_execution_end_with_the_epoch(door, lines):
+    seen, kept = counts(repeated(lines), per_execution=4, epochs=2, steps_per_epoch=5)
+    assert seen == [2.0] * ROWS and len(kept.epochs) == 2
+
+
+def test_a_pipeline_that_repeats_a_few_times_is_read_so_often_an_epoch(door, lines):
+    dataset = tf.data.TextLineDataset(lines).map(numbers).repeat(3).batch(BATCH)
+    assert followed(dataset).passes == 3 and followed(dataset.repeat(2)).passes == 6
+    assert followed(dataset.repeat()).passes is None and followed(repeated(lines).repeat(2)).passes is None
+    seen, kept = counts(dataset, epochs=2)
+    assert seen == [6.0] * ROWS and kept.epochs == [0, 1]
+
+
+def test_input_that_ends_before_its_steps_ends_the_training(door, lines, caplog):
+    """Twelve steps of ten batches: as plain Keras, which trains all there is, and stops."""
+    dataset = tf.data.TextLineDataset(lines).map(numbers).shuffle(ROWS).batch(BATCH).repeat(2)
+    seen, kept = counts(dataset, epochs=4, steps_per_epoch=3)
+    assert seen == [2.0] * ROWS and len(kept.batches) == 10 and kept.epochs == [0, 1, 2, 3]
+    assert "the input of fit ran out of data" in caplog.text
+    assert json.loads(door.trainer.ended.of["steps of fit 1"].came_to[-1])["stop"] is True
+
+
+def test_arrays_go_on_where_the_last_epoch_has_ended(door):
+    seen, kept = counts(np.arange(ROWS), epochs=5, steps_per_epoch=2, batch_size=4)
+    assert seen == [1.0] * ROWS and kept.batches == [0, 1] * 5
+
+
+def test_without_a_batch_size_arrays_are_cut_into_so_many_batches(door):
+    seen, kept = counts(np.arange(ROWS), epochs=2, steps_per_epoch=4)
+    assert seen == [2.0] * ROWS and kept.batches == [0, 1, 2, 3] * 2
+
+
+def test_an_elastic_dataset_without_end_has_epochs_of_so_many_steps(door):
+    seen, kept = counts(elastic_dataset(ROWS, BATCH, epochs=None), epochs=2, steps_per_epoch=5)
+    assert seen == [2.0] * ROWS and kept.epochs == [0, 1]
+
+
+def of_tensors(_):
+    return tf.data.Dataset.range(ROWS).batch(BATCH).repeat()
+
+
+def generator(_):
+    while True:
+        for at in range(0, ROWS, BATCH):
+            yield (np.arange(at, at + BATCH),)
+
+
+class Sequence(keras.utils.Sequence):
+    def __init__(self, _=None):
+        super().__init__()
+
+    def __len__(self):
+        return ROWS // BATCH
+
+    def __getitem__(self, place):
+        return (np.arange(place * BATCH, (place + 1) * BATCH),)
+
+
+@pytest.mark.parametrize("make", [of_tensors, generator, Sequence])
+def test_of_any_other_input_each_process_reads_its_own_and_the_steps_are_divided(door, make, caplog):
+    with caplog.at_level(logging.INFO):
+        seen, kept = counts(make(None), epochs=2, steps_per_epoch=5)
+    assert seen == [2.0] * ROWS and kept.batches == [0, 1, 2, 3, 4] * 2
+    assert "the steps of fit are divided among the processes, each of which reads its input by itself" in caplog.text
+    assert len(door.trainer.ended.of["steps of fit 1"].came_to) == 2
+
+
+@pytest.mark.skipif(models.KERAS != 2, reason="Keras 3 begins it anew")
+def test_an_own_input_that_ends_ends_the_training_here(door, caplog):
+    seen, kept = counts(of_tensors(None).take(7), epochs=3, steps_per_epoch=5)
+    assert sum(seen) == 7 * BATCH and kept.epochs == [0, 1]
+    assert "the input of fit ran out of data" in caplog.text
+
+
+def test_who_comes_late_trains_what_is_left(elastic, host, monkeypatch, lines):
+    """Of the second epoch; of the first it hears."""
+    monkeypatch.setattr(streams, "trainer", lambda: SimpleNamespace(inputs=host.inputs))
+    door = elastic(chief=False)
+    from deeprec_ext.aimaster.ledger.ends import Ends
+
+    door.trainer.ended.of["steps of fit 1"] = ends = Ends()
+    ends.came_to = [
+        json.dumps({"logs": {"loss": 7.0}, "stop": False}),
+        json.dumps({"logs": {"loss": 5.0}, "stop": True}),
+    ]
+    keras.backend.clear_session()
+    model, kept = Counts(), Kept()
+    model.compile(keras.optimizers.SGD(1.0))
+    history = model.fit(repeated(lines), epochs=3, steps_per_epoch=5, callbacks=[kept], verbose=0).history
+    assert history["loss"] == [7.0, 5.0] and not kept.batches
+
+
+@pytest.mark.parametrize("given", [-1, 0, True, "5"])
+def test_what_is_no_number_of_steps_is_keras_affair(elastic, given, lines):
+    keras.backend.clear_session()
+    dataset = of_tensors(None).take(3)
+    model = Counts()
+    model.compile(keras.optimizers.SGD(1.0))
+
+    def outcome():
+        try:
+            return list(model.fit(dataset, steps_per_epoch=given, verbose=0).history)
+        except Exception as error:
+            return type(error)
+
+    plain = outcome()
+    elastic()
+    assert outcome() == plain
+
+
+@pytest.mark.parametrize(("steps", "lease"), [(1, 1), (1000, 3), (10**6, 32)])
+def test_leases_of_steps_are_short_where_an_epoch_is(steps, lease):
+    made = plan_of_steps("s", steps, 3)
+    assert made.declaration.shard_records == lease and made.declaration.in_turn and made.declaration.epochs == 3
+    assert made.declaration.files[0].records == steps and models.KERAS in (2, 3)
+
+
+@pytest.mark.parametrize("make", [lambda: of_tensors(None).take(5), Sequence])
+def test_an_input_that_has_as_many_batches_as_an_epoch_has_steps_begins_anew(door, make):
+    """`steps_per_epoch=len(dataset)`: of each process's own input, whichever part of an epoch it has made."""
+    seen, kept = counts(make(), epochs=3, steps_per_epoch=5)
+    assert seen == [3.0] * ROWS and kept.epochs == [0, 1, 2]
+    assert len(door.trainer.ended.of["steps of fit 1"].came_to) == 3
