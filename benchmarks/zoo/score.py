@@ -61,7 +61,7 @@ class Run:
         window = self.job.windows[0]
         found = estimate(
             self.job.model, window.size, jobs, layout=self.layout, fingerprint=self.job.fingerprint,
-            backups=self.job.backups, machine=self.job.machine, cores=window.host_cores,
+            backups=self.job.backups, checkpoints=False, machine=self.job.machine, cores=window.host_cores,
         )  # fmt: skip
         return {figure.name: figure for figure in found.figures}
 

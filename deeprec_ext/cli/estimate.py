@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deeprec_ext.autoscaler.history.estimates import Estimates, estimate, known, lines
+from deeprec_ext.autoscaler.history.estimates import NAMES, Estimates, estimate, known, lines
+from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.model.memory_model import Layout
 from deeprec_ext.autoscaler.observe.features import declared_model, fingerprint_of
@@ -26,7 +27,7 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.host import free_memory_bytes, machine, processors
 from deeprec_ext.launch.estimating import declared
 from deeprec_ext.launch.plan import RunPlan
-from deeprec_ext.launch.records.history import bounds_of, readable_jobs, size_of
+from deeprec_ext.launch.records.history import bounds_of, readable_jobs, size_of, started
 from deeprec_ext.options import OTHERS, Sizes, rows
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import counted, format_bytes, parse_duration
@@ -116,16 +117,22 @@ def estimated(plan: RunPlan, declaration: pb.Declaration, place: str | None = No
     where, cores = (machine(), float(len(processors()))) if place is None else (place, 0.0)
     slots, backups = plan.limits.slots, plan.values.peer_backup != "off"
     model = declared_model(declaration, slots)
+    jobs: Sequence[Finished]
     jobs, why_not = readable_jobs(plan.history, plan.script)
     layout, fingerprint = Layout.of(declaration.catalogue, slots), fingerprint_of(declaration.catalogue)
-    start = first_size(
-        model, bounds_of(plan.limits, plan.ceilings), jobs, script=plan.script, requests=size_of(plan.requests),
-        backups=backups, layout=layout, fingerprint=fingerprint, machine=where, cores=cores,
-        free_bytes=free_memory_bytes() if place is None else 0, unread=why_not,
-    )  # fmt: skip
+    checkpoints = not declaration.no_checkpoints
+
+    def begin(jobs: Sequence[Finished], unread: str) -> Start:
+        return first_size(
+            model, bounds_of(plan.limits, plan.ceilings), jobs, script=plan.script, requests=size_of(plan.requests),
+            backups=backups, checkpoints=checkpoints, layout=layout, fingerprint=fingerprint, machine=where, cores=cores,
+            free_bytes=free_memory_bytes() if place is None else 0, unread=unread,
+        )  # fmt: skip
+
+    start, jobs = started(begin, jobs, why_not)
     estimates = estimate(
-        model, start.size, jobs, layout=layout, fingerprint=fingerprint, backups=backups, machine=where,
-        cores=cores,
+        model, start.size, jobs, layout=layout, fingerprint=fingerprint, backups=backups, checkpoints=checkpoints,
+        machine=where, cores=cores,
     )  # fmt: skip
     return Estimate(model, declaration, start, estimates)
 
@@ -133,9 +140,9 @@ def estimated(plan: RunPlan, declaration: pb.Declaration, place: str | None = No
 def as_values(found: Estimate) -> dict[str, Any]:
     """Figures in bytes, cores, examples per second, by name; `unknown`: those that nobody knows yet, and why. In `model` and
     `start`, null: not known."""
-    figures: dict[str, list[dict[str, Any]]] = {}
+    figures: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
     for one in found.estimates.figures:
-        figures.setdefault(one.name, []).append(one.to_values())
+        figures[one.name].append(one.to_values())
     unknown = dict(word.split(": ", 1) for word in found.estimates.words)
     start, told = dataclasses.asdict(found.start), known(found.model)
     start["examples_per_second"] = found.start.examples_per_second or None
@@ -161,10 +168,11 @@ def model_lines(declaration: pb.Declaration) -> list[str]:
     """What the script has declared, for people."""
     variables, read = declaration.catalogue.variables, declaration.input
     tables = [variable for variable in variables if variable.update == pb.Variable.ROWS]
-    whole = sum(variable.bytes for variable in variables)
+    whole, unknown = sum(variable.bytes for variable in variables), sum(not one.bytes for one in variables)
     lines = [
         f"variables: {counted(len(variables), 'variable')} of {format_bytes(whole)}, parts and optimizers' own included, "
-        f"of which {len(tables)} ({format_bytes(sum(one.bytes for one in tables))}) are updated by rows",
+        f"of which {len(tables)} ({format_bytes(sum(one.bytes for one in tables))}) are updated by rows"
+        + (f"; the graph does not tell the size of {unknown}" if unknown else ""),
         f"graph: {declaration.operations:,} operations",
     ]
     told = [

@@ -112,8 +112,8 @@ def _paths(texts: Iterable[bytes]) -> Iterator[str]:
     deadline = time.monotonic() + LOOK_SECONDS
     for text in texts:
         path = os.fsdecode(text) if len(text) < PATH_MAX else ""
-        if "/" not in path or "://" in path or "\0" in path:
-            continue
+        if "/" not in path or "://" in path or "\0" in path or glob.has_magic(os.path.dirname(path)):
+            continue  # whole trees of directories take minutes, also where nothing is found
         for one in glob.iglob(path) if glob.has_magic(path) else (path,):
             if one not in seen:
                 seen.add(one)

@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from deeprec_ext.autoscaler.history.history import Finished, HistoryError
+from deeprec_ext.autoscaler.history.possible import TEXT_MAX
 from deeprec_ext.bounds import MOST
 from deeprec_ext.errors import UsageError
 from deeprec_ext.history.identities import SERVER_NAME, client_context
-from deeprec_ext.history.record import BYTES_MAX, TEXT_MAX, Kept, RecordError, from_values
+from deeprec_ext.history.record import BYTES_MAX, Kept, RecordError, from_values
 
 T = TypeVar("T")
 

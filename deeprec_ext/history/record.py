@@ -8,25 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from deeprec_ext.autoscaler.history.history import WINDOWS_MAX, Finished
-from deeprec_ext.bounds import MOST
+from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.history.possible import WINDOWS_MAX, complaint
 from deeprec_ext.decoding import built
 from deeprec_ext.errors import UsageError
 
 BYTES_MAX = 64 << 10
 """Of one record: 40 windows take 20 KiB."""
-
-TEXT_MAX = 253
-"""Characters of a name, as Kubernetes has them."""
-
-COEFFICIENTS_MAX = 32
-FIGURE_MAX = 1e18
-"""Byte-seconds of a job of a thousand processes over a month are a thousandth of it. Sums of them stay exact enough."""
 
 
 class RecordError(UsageError):
@@ -73,39 +64,3 @@ def from_values(values: Any) -> Finished:
     if why := complaint(job):
         raise RecordError(f"this is no record of a job: {why}")
     return job
-
-
-def complaint(job: Finished) -> str:
-    """What no job has; empty: all of it may be so."""
-    if len(job.windows) > WINDOWS_MAX:
-        return f"it has {len(job.windows)} windows; the most are {WINDOWS_MAX}"
-    if len(job.fitted.coefficients) > COEFFICIENTS_MAX:
-        return f"its model has {len(job.fitted.coefficients)} coefficients"
-    for name, value in _leaves(dataclasses.asdict(job), ""):
-        if isinstance(value, str):
-            if len(value) > TEXT_MAX:
-                return f"{name} has {len(value):,} characters; the most are {TEXT_MAX}"
-            if "\0" in value or value != value.encode(errors="ignore").decode():
-                return f"{name} has characters that no text has"
-        elif not isinstance(value, bool) and value is not None:
-            if not math.isfinite(value) or abs(value) > FIGURE_MAX:
-                return f"{name} is {value}"
-            if value < 0 and not name.endswith("saved_seconds"):
-                return f"{name} is {value}: below 0"
-    if job.finished > 100 * MOST["seconds"]:
-        return f"it ended {job.finished:.0f} seconds after 1970"
-    for window in job.windows:
-        if window.size.ps > MOST["PS"] or window.size.workers > MOST["workers"] or window.size.ps < 1:
-            return f"it had {window.size.ps} PS and {window.size.workers} workers"
-    return ""
-
-
-def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, one in value.items():
-            yield from _leaves(one, f"{name}.{key}" if name else key)
-    elif isinstance(value, (list, tuple)):
-        for number, one in enumerate(value):
-            yield from _leaves(one, f"{name}[{number}]")
-    else:
-        yield name, value

@@ -33,10 +33,11 @@ from starlette.routing import Route
 
 from deeprec_ext import webserver
 from deeprec_ext.autoscaler.history.history import HistoryError
+from deeprec_ext.autoscaler.history.possible import TEXT_MAX
 from deeprec_ext.history import identities, page
 from deeprec_ext.history.database import PAGE_MAX, Database, Retention
 from deeprec_ext.history.identities import ADMIN, WRITER, Caller
-from deeprec_ext.history.record import BYTES_MAX, TEXT_MAX, RecordError, from_values
+from deeprec_ext.history.record import BYTES_MAX, RecordError, from_values
 from deeprec_ext.webserver import HEADERS, Safe
 
 log = logging.getLogger(__name__)

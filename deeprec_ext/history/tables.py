@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from deeprec_ext.history.record import TEXT_MAX
+from deeprec_ext.autoscaler.history.possible import TEXT_MAX
 
 VERSION_TABLE = "deeprec_history_version"
 """Of Alembic. Named as ours: the database may have other tables of other programs."""

@@ -290,20 +290,22 @@ class Catalogue(_message.Message):
     def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., fingerprint: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., global_step: _Optional[str] = ...) -> None: ...
 
 class Declaration(_message.Message):
-    __slots__ = ("catalogue", "batch_size", "lookups_per_example", "flops_per_example", "operations", "input")
+    __slots__ = ("catalogue", "batch_size", "lookups_per_example", "flops_per_example", "operations", "input", "no_checkpoints")
     CATALOGUE_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     LOOKUPS_PER_EXAMPLE_FIELD_NUMBER: _ClassVar[int]
     FLOPS_PER_EXAMPLE_FIELD_NUMBER: _ClassVar[int]
     OPERATIONS_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
+    NO_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     catalogue: Catalogue
     batch_size: int
     lookups_per_example: float
     flops_per_example: float
     operations: int
     input: ModelInput
-    def __init__(self, catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., batch_size: _Optional[int] = ..., lookups_per_example: _Optional[float] = ..., flops_per_example: _Optional[float] = ..., operations: _Optional[int] = ..., input: _Optional[_Union[ModelInput, _Mapping]] = ...) -> None: ...
+    no_checkpoints: bool
+    def __init__(self, catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., batch_size: _Optional[int] = ..., lookups_per_example: _Optional[float] = ..., flops_per_example: _Optional[float] = ..., operations: _Optional[int] = ..., input: _Optional[_Union[ModelInput, _Mapping]] = ..., no_checkpoints: bool = ...) -> None: ...
 
 class ModelInput(_message.Message):
     __slots__ = ("format", "files", "bytes", "columns", "bytes_per_example")

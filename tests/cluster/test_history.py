@@ -283,7 +283,7 @@ def test_a_job_begins_with_what_another_one_has_shown(service: Serving, play: St
             await second.noted(1, 2)
             await second.runs("ps-0", "chief-0", "worker-0", "worker-1")
             told = await second.told("each PS requests")
-            assert "what a job of its script used, and 20% more CPU, 25% more memory" in told
+            assert "what a job like it used, and 20% more CPU, 25% more memory" in told
             ps, chief, worker = [await second.requests(name) for name in ("ps-0", "chief-0", "worker-0")]
             assert (ps["memory"], worker["memory"]) == (1.25 * MEMORY["ps"], 1.25 * MEMORY["trainer"])
             assert ps["cpu"] == pytest.approx(1.2 * CORES["ps"], rel=0.2)

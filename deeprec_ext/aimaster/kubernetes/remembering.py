@@ -20,13 +20,14 @@ from deeprec_ext.aimaster.kubernetes.backend import KubernetesBackend
 from deeprec_ext.aimaster.kubernetes.kept import Size as Amounts
 from deeprec_ext.aimaster.kubernetes.written import Source
 from deeprec_ext.autoscaler.history.finished import finished_job
-from deeprec_ext.autoscaler.history.history import Finished, NoHistoryError
+from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.start import CPU_HEADROOM, HEADROOM, Start, describe, first_size
 from deeprec_ext.autoscaler.loop.observing import limits_of
 from deeprec_ext.autoscaler.observe.observed import Model, Size
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.decoding import alike, built
 from deeprec_ext.history.client import SCHEME, SECONDS, Service, service_at, within
+from deeprec_ext.history.places import jobs_of
 from deeprec_ext.layout import job_label
 from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -84,11 +85,9 @@ class Remembering:
         return spec.settings.autoscale and spec.own_pods
 
     def jobs(self) -> Sequence[Finished]:
-        """Of the same script, read once; blocks. Raises HistoryError; NoHistoryError: none is kept."""
-        if self._service is None:
-            raise NoHistoryError
+        """Of the same script, and of others; read once; blocks. Raises HistoryError; NoHistoryError: none is kept."""
         if self._read is None:
-            self._read = [one.job for one in self._service.jobs(script=self.script)[0]]
+            self._read = jobs_of(self._service, self.script)
         return self._read
 
     async def first(self, spec: JobSpec) -> JobSpec:
@@ -156,8 +155,9 @@ class Remembering:
         asked = alike(Requests, start.requests)
         if (words := _in_words(start.requests)) and asked != before:
             job.store.put(**{KEY: dataclasses.asdict(asked)})
-            like = "a job of its script" if start.jobs == 1 else f"{start.jobs} jobs of its script"
-            _tell(job, f"{words}: what {like} used, and {MARGINS}{ground}; no limit holds them to it")
+            like = "a job like it" if start.jobs == 1 else f"{start.jobs} jobs like it"
+            why = f"what {like} used, and {MARGINS}{ground}" if start.jobs else f"no job like it has ended{ground}"
+            _tell(job, f"{words}: {why}; no limit holds them to it")
         return asked if words else before
 
     async def end(self, job: Job) -> None:

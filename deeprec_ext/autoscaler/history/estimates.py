@@ -53,6 +53,9 @@ memory, and where none has."""
 BESIDE_LEAST = 0.1
 """Of what is computed beside what is stored: a PS that uses less has tables with pages that nothing has touched."""
 
+FAILED = frozenset({"failed"})
+"""Ends of jobs after which memory that was used is no sign that it was enough."""
+
 RESERVE = 0.15
 """Of the upper end of memory that was learnt from other jobs, which one job in twenty exceeds, what is kept free above it where
 a size is chosen: of the 78 of `benchmarks/zoo` 8 did, by 9 % at most. Who takes more than there is dies."""
@@ -137,20 +140,22 @@ class _Base:
 
 def estimate(
     model: Model, size: Size, jobs: Sequence[Finished], *, layout: Layout | None = None, fingerprint: str = "",
-    backups: bool = True, machine: str = "", cores: float = 0.0,
+    backups: bool = True, checkpoints: bool = True, machine: str = "", cores: float = 0.0,
 ) -> Estimates:  # fmt: skip
     """Args:
     model: features of the declared graph; 0: not known.
     jobs: finished ones, the newest first.
     layout: of the declared variables; None: memory of PS is not known.
     fingerprint: of the declared variables; empty: no job is known to be the same.
+    checkpoints: they are written, as far as is known.
     machine: as in `Finished`; empty: not known.
     cores: of the one host; 0: not known, or there are several.
     """
     task = _Task(model, size, tuple(jobs), fingerprint, backups, machine, cores)
     memory: Figure | str = f"{PS_MEMORY}: the variables are not declared"
     if layout is not None and any(layout.counts):
-        memory = ps_memory(model, jobs, layout, fingerprint=fingerprint, backups=backups)(size)
+        of_ps = ps_memory(model, jobs, layout, fingerprint=fingerprint, backups=backups, checkpoints=checkpoints)
+        memory = of_ps(size)
     made = memory, task.worker_memory(), task.ps_cpu(), task.worker_cpu(), task.speed()
     return Estimates(
         size, tuple(one for one in made if isinstance(one, Figure)), tuple(one for one in made if isinstance(one, str))
@@ -158,16 +163,18 @@ def estimate(
 
 
 def ps_memory(
-    model: Model, jobs: Sequence[Finished], layout: Layout, *, fingerprint: str = "", backups: bool = True
-) -> Callable[[Size], Figure]:
+    model: Model, jobs: Sequence[Finished], layout: Layout, *, fingerprint: str = "", backups: bool = True,
+    checkpoints: bool = True,
+) -> Callable[[Size], Figure]:  # fmt: skip
     """Of the fullest PS, at its height, by the size; what is learnt is learnt once.
 
-    Where no job has shown what a checkpoint takes, a copy of its tables is on top; not in `low`: a job may end without one.
+    What a checkpoint copies of its tables is computed, and on top; not in `low`: a job may end without one.
     """
     told = [(job, window, _beside(job)) for job in jobs if _beside(job) > 0 and (window := _fewest(job)) is not None]
     reader = _Reader.of(model, [job for job, _, _ in told], timed=False)
     others, mine = _parted(told, model, fingerprint)
-    base = _Base(lambda at: 0.0, UNSEEN_SPREAD, "computed from the variables")
+    but = f", but for {layout.unknown} of unknown size" if layout.unknown else ""
+    base = _Base(lambda at: 0.0, UNSEEN_SPREAD, f"computed from the variables{but}")
     if (learned := _learned(others, reader)) is not None:
         ground = f"{base.ground}; what comes on top by {learned.learner} over {learned.jobs} jobs"
         seen = [value for _, _, value in others]
@@ -181,7 +188,7 @@ def ps_memory(
         figure = _heard(_figure(PS_MEMORY, "ps", base, query), base, reader, query, mine)
         shown = bool(mine) or (learned is not None and not figure.strange)
         figure = _on_top(figure, computed, STORED_SPREAD if shown else UNSEEN_STORED_SPREAD)
-        copied = 0 if told else computed.tables
+        copied = computed.tables if checkpoints else 0
         return dataclasses.replace(figure, predicted=figure.predicted + copied, high=figure.high + copied)
 
     return at
@@ -193,11 +200,13 @@ def with_reserve(figure: Figure) -> float:
 
 
 def _beside(job: Finished) -> float:
-    """What its fullest PS used beside what it stored, of what was computed of that; 0: not known."""
+    """What its fullest PS used beside what it stored, of what was computed of that; 0: not known. What a job used that did not
+    come to its end is the least that it needed: it may have died of having no more."""
     computed, used = job.ps_computed_bytes - job.ps_stored_bytes, job.ps_memory_bytes
     if not (0 < computed < math.inf and 0 < used < math.inf):
         return 0.0
-    return max(BESIDE_LEAST, (used - job.ps_stored_bytes) / computed)
+    least = 1.0 if job.status in FAILED else BESIDE_LEAST
+    return max(least, (used - job.ps_stored_bytes - job.ps_copied_bytes) / computed)
 
 
 def _on_top(figure: Figure, computed: PsMemory, spread: float) -> Figure:
@@ -403,6 +412,9 @@ def _heard(figure: Figure, base: _Base, reader: _Reader, query: Sequence[float],
     farther off for them than its spread says is trusted no more than that."""
     if base.learned is not None:
         figure = dataclasses.replace(figure, learner=base.learned.learner, features=reader.names)
+        mine = [
+            row for row in mine if reader.can_read(row[0].model)
+        ]  # else it would be asked about a model that is not theirs
     if not mine:
         place = base.learned.strange(query) if base.learned is not None else None
         if place is None:

@@ -17,6 +17,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from deeprec_ext.aimaster.core.records import KINDS_KEY, Scaling
+from deeprec_ext.aimaster.store.resuming import CHECKPOINT
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.history import Finished, Fitted
 from deeprec_ext.autoscaler.history.use import Brought, mean_of, use_of
@@ -82,13 +83,13 @@ def finished_job(
         traces = [trace for _, _, trace in series.traces()[-TRACES_MAX:]]
         catalogue, declaration = _read(store, "catalogue", pb.Catalogue), _read(store, "declaration", pb.Declaration)
         steps, examples, slots = int(store.get("step", 0)), store.examples(), int(store.get("slots", 0))
-        scalings, kinds = store.scalings(), store.get(KINDS_KEY, [])
+        scalings, kinds, saved = store.scalings(), store.get(KINDS_KEY, []), bool(store.get(CHECKPOINT, {}))
     finally:
         store.close()
     if not steps or not examples:
         return None
-    batch = examples / steps
     ps, trainers, whole = _of(lines, "ps-"), _of(lines, "chief-", "worker-"), lines.get("job", {})
+    batch = float(declaration.batch_size) or _batch(whole) or examples / steps
     limited = frozenset(name for name in LIMITS if getattr(requested, name))
     windows = tuple(windows_of(whole, ps, trainers, _of(lines, "host-"), batch, limited))
     each = {
@@ -105,6 +106,7 @@ def finished_job(
         brought=brought_by(whole, windows, scalings, disturbance),
         fingerprint=fingerprint_of(catalogue), machine=kinds[0] if len(kinds) == 1 else "",
         ps_computed_bytes=computed.total, ps_stored_bytes=computed.stored,
+        ps_copied_bytes=computed.tables if saved else 0,
     )  # fmt: skip
 
 
@@ -133,6 +135,18 @@ def brought_by(job: Values, windows: Sequence[Window], scalings: Sequence[Scalin
     if not found.first_rate:
         return Brought(made, not_made, 0.0, mean)
     return Brought(made, not_made, round(found.first_rate, 3), mean, round(-found.lost_seconds, 3))
+
+
+def _batch(job: Values) -> float:
+    """Examples per step, as they were trained: the global step may have begun where an earlier job had ended. 0: not known."""
+    examples, steps = job.get("examples_per_second"), job.get("steps_per_second")
+    if examples is None or steps is None:
+        return 0.0
+    made = dict(zip(steps.times, steps.means))
+    found = [
+        rate / made[time] for time, rate in zip(examples.times, examples.means) if rate > 0 and made.get(time, 0) > 0
+    ]
+    return statistics.median(found) if found else 0.0
 
 
 def _read(store: Store, name: str, kind: type[M]) -> M:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deeprec_ext.autoscaler.history.possible import WINDOWS_MAX, complaint
 from deeprec_ext.autoscaler.history.use import Brought, Use
 from deeprec_ext.autoscaler.observe.observed import Model, Window
 from deeprec_ext.decoding import built
@@ -22,9 +23,6 @@ from deeprec_ext.errors import UsageError
 
 SCHEMA_VERSION = 1
 JOBS_MAX = 500
-WINDOWS_MAX = 40
-"""Of one job: the sizes it had longest."""
-
 FILE_BYTES_MAX = 64 << 20
 """A file larger than this is none of ours: 500 jobs fill a tenth of it."""
 
@@ -68,7 +66,7 @@ class Finished:
     `fingerprint`: of its variables (`features.fingerprint_of`). `machine`: what tells the kind of host that all its PS and
     trainers ran on from others. Both empty: not known, or of several kinds. `ps_computed_bytes`, and of these
     `ps_stored_bytes`: of its fullest PS, as `memory_model` computes them from its variables for the fewest PS that it had; 0:
-    not known.
+    not known. `ps_copied_bytes`: of the same PS, what a checkpoint copied of its tables; 0: none was written, or nobody knows.
     """
 
     script: str
@@ -90,6 +88,7 @@ class Finished:
     machine: str = ""
     ps_computed_bytes: int = 0
     ps_stored_bytes: int = 0
+    ps_copied_bytes: int = 0
 
 
 def default_path(environment: dict[str, str] | None = None) -> Path:
@@ -103,7 +102,7 @@ class History:
     """An open file. Made when it is missing, unless `read_only`: then it is empty. Raises HistoryError."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self.path = path
+        self.path, self.left_out = path, 0
         self._db: sqlite3.Connection | None = None
         if read_only and not path.exists():
             return
@@ -179,7 +178,8 @@ class History:
                 raise
 
     def jobs(self) -> list[Finished]:
-        """The newest first. Rows that cannot be read are left out."""
+        """The newest first. Rows that cannot be read, or cannot be, are left out: `left_out` of them."""
+        self.left_out = 0
         if self._db is None:
             return []
         found: list[Finished] = []
@@ -190,8 +190,10 @@ class History:
             for number, text in self._db.execute(
                 "SELECT id, json FROM jobs ORDER BY finished DESC, id DESC LIMIT ?", (JOBS_MAX,)
             ):
-                with contextlib.suppress(ValueError, TypeError, KeyError):
+                try:
                     found.append(_finished(text, windows.get(number, [])))
+                except (ValueError, TypeError, KeyError, RecursionError):
+                    self.left_out += 1
         return found
 
     def close(self) -> None:
@@ -212,4 +214,7 @@ class History:
 def _finished(text: str, windows: list[str]) -> Finished:
     values = json.loads(text)
     values["windows"] = [json.loads(one) for one in windows]
-    return built(Finished, values, newer=True, measured=True)
+    job = built(Finished, values, newer=True, measured=True)
+    if why := complaint(job):
+        raise ValueError(why)
+    return job

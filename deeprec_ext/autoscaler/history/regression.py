@@ -10,6 +10,7 @@ A *stranger* is a job farther from its nearest than jobs of the history are from
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -85,7 +86,7 @@ def learn(rows: Sequence[Row]) -> Learned | None:
 
     Raises ImportError: scikit-learn is not installed (extra `autoscale`).
     """
-    rows = [row for row in rows[:ROWS_MAX] if row.value > 0 and all(map(math.isfinite, (row.value, *row.features)))]
+    rows = _of_all([row for row in rows if row.value > 0 and all(map(math.isfinite, (row.value, *row.features)))])
     jobs = sorted({row.job for row in rows})
     if len(jobs) < JOBS_MIN or not rows[0].features:
         return None
@@ -110,6 +111,22 @@ def learn(rows: Sequence[Row]) -> Learned | None:
         best, errors[best], _spread(found[best]), len(jobs), errors, fits[best](there, values), known,
         (middle, deviation), _far(known, [row.job for row in rows]),
     )  # fmt: skip
+
+
+def learners_loaded() -> None:
+    """Imports the libraries, and what they import when they are first used, which takes seconds: before somebody waits."""
+    with contextlib.suppress(ImportError):
+        learn([Row(job, (float(job), float(job % 3)), 1.0 + job % 2) for job in range(JOBS_MIN)])
+
+
+def _of_all(rows: Sequence[Row]) -> list[Row]:
+    """As many as may be, of each job as many as of any: one that runs each night would push out all others."""
+    turns: dict[int, int] = {}
+    ordered: list[tuple[int, Row]] = []
+    for row in rows:
+        turns[row.job] = turns.get(row.job, 0) + 1
+        ordered.append((turns[row.job], row))
+    return [row for _, row in sorted(ordered, key=lambda one: one[0])[:ROWS_MAX]]
 
 
 def _spread(errors: Sequence[float]) -> float:

@@ -61,8 +61,8 @@ TOLD_MAX = 5
 SIMILAR_MAX = 30
 """Jobs that are looked at: the most alike."""
 
-WEIGHT_MIN = 0.3
-"""All similar jobs together; with less it is as if there were none."""
+LIKENESS_MIN = 0.3
+"""Of the most similar job: with less it is as if there were none, however many there are."""
 
 EACH_OF = 30
 """Of so many numbers of PS each is looked at, whether it is enough; of more, one in twice as many, and so on: a job of hundreds
@@ -91,7 +91,8 @@ class Start:
     """`confidence`: 0 to 1. `jobs`: how many similar ones it rests on; `like`: those that weigh most. `unlike`: no model was
     like it, they are but the nearest of its script. `examples_per_second`: expected; 0: nobody knows.
 
-    `requests`: of each pod, where it is to find a place by them and is held to nothing; None: no job is similar."""
+    `requests`: of each pod, where it is to find a place by them and is held to nothing; None: no job is similar, and what the
+    declared variables need may be more than a pod can have."""
 
     size: Size
     confidence: float
@@ -105,7 +106,7 @@ class Start:
 
 def first_size(
     model: Model, limits: Limits, history: Sequence[Finished], *, script: str = "", requests: Size | None = None,
-    backups: bool = True, layout: Layout | None = None, fingerprint: str = "", machine: str = "",
+    backups: bool = True, checkpoints: bool = True, layout: Layout | None = None, fingerprint: str = "", machine: str = "",
     cores: float = 0.0, free_bytes: int = 0, unread: str = "",
 ) -> Start:  # fmt: skip
     """Args:
@@ -113,6 +114,7 @@ def first_size(
     history: finished jobs.
     script, fingerprint, machine: as in `Finished`.
     requests: CPU and memory that the user has named (0: not); its counts are ignored.
+    checkpoints: they are written, as far as is known.
     layout: of the declared variables; None: not known yet, and slots are taken to be even.
     cores: of the one host; 0: not known, or there are several.
     free_bytes: memory that the one host has left; 0: not known, or there are several.
@@ -120,10 +122,10 @@ def first_size(
     """
     given = requests or Size(1, 0)
     similar = _similar(model, history, script, machine)
-    unlike = sum(one.likeness for one in similar) < WEIGHT_MIN
+    unlike = max((one.likeness for one in similar), default=0.0) < LIKENESS_MIN
     if unlike:
         similar = _nearest(model, history, script, machine)
-    needed = _ps_memory(model, history, layout, fingerprint, backups)
+    needed = _ps_memory(model, history, layout, fingerprint, backups, checkpoints)
     least = _least_ps(limits, given, needed)
     small = _sized(Size(least, limits.min_workers), model, limits, given, similar, backups, needed)
     if not similar:
@@ -132,7 +134,11 @@ def first_size(
         )
         memory = f"; its variables need {least} PS" if least > limits.min_ps else ""
         short = _short_of(small, limits, given, needed) + _crowded(small, layout, backups, free_bytes)
-        return Start(small, 0.1, f"{why}, so it starts small{memory}{short}")
+        asked = None
+        if _is_declared(layout) and limits.max_ps_memory_bytes:  # without a limit one could find no place at all
+            asked = _requests(small, model, limits, given, (), backups, needed(small))
+            asked = dataclasses.replace(asked, worker_memory_bytes=0)  # nobody knows what a trainer needs
+        return Start(small, 0.1, f"{why}, so it starts small{memory}{short}", requests=asked)
     learned = _learned(model, similar, cores)
     best = _sized(_walk(learned, small, limits), model, limits, given, similar, backups, needed)
     confidence = _confidence(similar, sum(one.weight for one in similar))
@@ -326,12 +332,12 @@ def _part_of_the_way(small: Size, best: Size, confidence: float) -> Size:
 
 
 def _ps_memory(
-    model: Model, history: Sequence[Finished], layout: Layout | None, fingerprint: str, backups: bool
+    model: Model, history: Sequence[Finished], layout: Layout | None, fingerprint: str, backups: bool, checkpoints: bool
 ) -> Callable[[Size], float]:
     """Of the fullest PS, by the size: what is rarely exceeded."""
     if layout is None or not _is_declared(layout):
         return lambda size: HEADROOM * even_share(model, size.ps, backups)
-    foretold = ps_memory(model, history, layout, fingerprint=fingerprint, backups=backups)
+    foretold = ps_memory(model, history, layout, fingerprint=fingerprint, backups=backups, checkpoints=checkpoints)
     return lambda size: with_reserve(foretold(size))
 
 

@@ -11,6 +11,7 @@ from deeprec_ext.aimaster.core.records import role_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.autoscaler.history.estimates import Estimates, Like, estimate, lines
 from deeprec_ext.autoscaler.history.history import Finished, NoHistoryError
+from deeprec_ext.autoscaler.history.regression import JOBS_MIN, learners_loaded
 from deeprec_ext.autoscaler.history.start import Start, at_least, first_size
 from deeprec_ext.autoscaler.loop.observing import limits_of, size_of
 from deeprec_ext.autoscaler.model.memory_model import Layout
@@ -22,9 +23,10 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-DECLARE_LIMIT_SECONDS = 300.0
-"""How long the first view waits for the declaration, from when the chief runs (before, it may wait for a node): a script may
-prepare its data before it has a graph. Then the job begins as its script alone lets expect."""
+DECLARE_LIMIT_SECONDS, SAID_SECONDS = 3600.0, 300.0
+"""How long the first view waits for the declaration, from when the chief runs (before, it may wait for a node), and how often
+it says so: a script may prepare its data before it has a graph, and nobody can train before it has one. Then the job begins as
+its script alone lets expect."""
 
 READ_SECONDS, LOAD_SECONDS, ESTIMATE_SECONDS = 10.0, 30.0, 10.0
 """Reading the finished jobs, and loading the libraries of estimates, both beside the start of the chief; and computing a size,
@@ -68,7 +70,7 @@ class Beginning:
             return job.declared.heard or bool(job.ending)
 
         await job.changed.until(lambda: heard() or self.chief_runs(), None)  # without it there is no job
-        if not await job.changed.until(heard, DECLARE_LIMIT_SECONDS):
+        if not await self._declared(heard):
             self._tell(f"the chief has declared no model within {DECLARE_LIMIT_SECONDS:g} s")
         model = job.declared.model
         jobs = self._finished = await self._read_by(reading)
@@ -76,17 +78,38 @@ class Beginning:
             self._tell(f"the chief declares no model ({job.declared.why_not or 'it does not say why'})")
         if model is None or job.ending:
             return None
+        start: Start | None
         try:
             start = await asyncio.to_thread(
                 within, ESTIMATE_SECONDS, lambda: self._estimated(model, jobs), "of finished jobs"
             )
         except Exception as error:
-            log.warning("the first size was not estimated", exc_info=True)
-            self._tell(f"nothing could be made of the declared model: {error}")
+            log.warning("the first size was not estimated from finished jobs", exc_info=True)
+            start = await self._without_jobs(model, f"nothing could be made of the finished jobs in time ({error})")
+        if start is None:
             return None
         self._like = start.like
         self.decided(start)
         return start
+
+    async def _declared(self, heard: Callable[[], bool]) -> bool:
+        waited = 0.0
+        while not await self._job.changed.until(heard, min(SAID_SECONDS, DECLARE_LIMIT_SECONDS - waited)):
+            waited += SAID_SECONDS
+            if waited >= DECLARE_LIMIT_SECONDS:
+                return False
+            self._job.event("warning", text=f"the chief has no graph yet, after {waited:g} s: PS wait for it")
+        return True
+
+    async def _without_jobs(self, model: pb.Declaration, why: str) -> Start | None:
+        """From the declared variables alone, which need their PS all the same."""
+        self._finished, self._unread = (), why[:UNREAD_MAX]
+        try:
+            return await asyncio.to_thread(self._estimated, model, ())
+        except Exception as error:
+            log.warning("the first size was not estimated", exc_info=True)
+            self._tell(f"nothing could be made of the declared model: {error}")
+            return None
 
     async def _read_by(self, reading: asyncio.Future[Sequence[Finished]]) -> Sequence[Finished]:
         """No jobs, where they cannot be read: the declared variables need their PS all the same."""
@@ -120,7 +143,7 @@ class Beginning:
         return estimate(
             declared_model(declared, slots), size, self._finished, layout=Layout.of(catalogue, slots),
             fingerprint=fingerprint_of(catalogue), backups=self._job.choices.peer,
-            machine=self._machine, cores=self._cores,
+            checkpoints=not declared.no_checkpoints, machine=self._machine, cores=self._cores,
         )  # fmt: skip
 
     def _read(self) -> Sequence[Finished]:
@@ -131,20 +154,27 @@ class Beginning:
         except NoHistoryError as error:
             self._unread = str(error)
         self._size(Model.unknown(), jobs, pb.Catalogue())
+        if len(jobs) >= JOBS_MIN:
+            learners_loaded()
         return jobs
 
     def _estimated(self, model: pb.Declaration, jobs: Sequence[Finished]) -> Start:
-        start = self._size(declared_model(model, self._job.spec.slots), jobs, model.catalogue)
+        start = self._size(
+            declared_model(model, self._job.spec.slots), jobs, model.catalogue, checkpoints=not model.no_checkpoints
+        )
         start = dataclasses.replace(start, reason=f"{described(model)}: {start.reason}")
         return start if self.written is None else at_least(start, self.written)
 
-    def _size(self, model: Model, jobs: Sequence[Finished], catalogue: pb.Catalogue) -> Start:
+    def _size(
+        self, model: Model, jobs: Sequence[Finished], catalogue: pb.Catalogue, *, checkpoints: bool = True
+    ) -> Start:
         """In a thread: reads what does not change."""
         spec = self._job.spec
         return first_size(
-            model, limits_of(spec), jobs, script=spec.script, requests=size_of(self._job), backups=self._job.choices.peer,
-            layout=Layout.of(catalogue, spec.slots), fingerprint=fingerprint_of(catalogue), machine=self._machine,
-            cores=self._cores, free_bytes=self._free_bytes() or 0, unread=self._unread,
+            model, limits_of(spec), jobs, script=spec.script, requests=size_of(self._job),
+            backups=self._job.choices.peer, checkpoints=checkpoints, layout=Layout.of(catalogue, spec.slots),
+            fingerprint=fingerprint_of(catalogue), machine=self._machine, cores=self._cores,
+            free_bytes=self._free_bytes() or 0, unread=self._unread,
         )  # fmt: skip
 
     def _tell(self, why: str) -> None:

@@ -55,6 +55,7 @@ class Layout:
     tables: tuple[int, ...]  # bytes of those updated by rows
     rows: tuple[int, ...]  # of the tables
     counts: tuple[int, ...]  # variables
+    unknown: int = 0  # of these, whose size the graph does not tell
 
     @classmethod
     def of(cls, catalogue: pb.Catalogue, slots: int) -> Layout:
@@ -65,7 +66,7 @@ class Layout:
             counts[variable.slot] += 1
         return cls(
             tuple(slot_bytes(variables, slots)), tuple(slot_bytes(tables, slots)), tuple(slot_rows(variables, slots)),
-            tuple(counts),
+            tuple(counts), sum(not variable.bytes for variable in variables),
         )  # fmt: skip
 
 

@@ -62,7 +62,9 @@ def described(declaration: pb.Declaration) -> str:
     """In a few words."""
     size = sum(variable.bytes for variable in declaration.catalogue.variables)
     batch = f", {declaration.batch_size:,} examples a step" if declaration.batch_size else ""
-    return f"variables of {format_bytes(size)}{batch}"
+    unknown = sum(not variable.bytes for variable in declaration.catalogue.variables)
+    beside = f" and {unknown} of unknown size" if unknown else ""
+    return f"variables of {format_bytes(size)}{beside}{batch}"
 
 
 def fingerprint_of(catalogue: pb.Catalogue) -> str:

@@ -17,13 +17,12 @@ from pathlib import Path
 from deeprec_ext.aimaster.kubernetes.kept import Size as Amounts
 from deeprec_ext.aimaster.kubernetes.making import requesting
 from deeprec_ext.aimaster.kubernetes.remembering import command_of, script_of
-from deeprec_ext.autoscaler.history.estimates import PS_MEMORY, WORKER_MEMORY, lines
+from deeprec_ext.autoscaler.history.estimates import PS_MEMORY, WORKER_MEMORY, lines, with_reserve
 from deeprec_ext.autoscaler.history.start import at_least, describe
 from deeprec_ext.autoscaler.observe.observed import Size
 from deeprec_ext.cli.cluster.documents import Document, check
 from deeprec_ext.cli.estimate import LIMIT, Estimate, estimated, plan_of
 from deeprec_ext.errors import UsageError
-from deeprec_ext.history.client import Service
 from deeprec_ext.launch.estimating import declared
 from deeprec_ext.launch.plan import RunPlan
 from deeprec_ext.launch.resources import Ceilings, Requests, Resources
@@ -35,7 +34,7 @@ from tfjob.model.kinds import Manifest
 from tfjob.pods.aimaster import Options, specification
 
 NODES = "nodes of a cluster"
-"""A kind of machine on which no job has run that a file of this machine's knows."""
+"""A kind of machine on which no job has run: nobody knows on which node this one will, so all others were elsewhere."""
 
 ROUNDED_BYTES = 16 << 20
 
@@ -49,7 +48,7 @@ def with_estimate(one: Document, script: str | None, history: str | None, certif
     """
     plan = _plan(one, script, history, certificates)
     declaration = asyncio.run(declared(plan, parse_duration(LIMIT)))
-    found = estimated(plan, declaration, "" if isinstance(plan.history, Service) else NODES)
+    found = estimated(plan, declaration, NODES)
     return check(written(one, found, plan.ceilings), None, one.job.namespace)
 
 
@@ -113,7 +112,7 @@ def requests_of(found: Estimate, ceilings: Ceilings) -> Size:
 
     def memory(name: str, most: int) -> int:
         figure = found.estimates[name]
-        high = math.ceil(figure.high / ROUNDED_BYTES) * ROUNDED_BYTES if figure is not None else 0
+        high = math.ceil(with_reserve(figure) / ROUNDED_BYTES) * ROUNDED_BYTES if figure is not None else 0
         return min(high, most) if most else high
 
     return dataclasses.replace(

@@ -39,6 +39,9 @@ LIMIT_SECONDS = 60.0
 WHY_MAX = 1000
 """Characters of why there is no model."""
 
+PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+"""What a call ends with that a dying AIMaster has taken: no word of its own."""
+
 DEAF = (grpc.StatusCode.UNIMPLEMENTED,)
 """What an AIMaster of an older release answers, which waits for no word."""
 
@@ -48,13 +51,15 @@ class Announcing:
     cluster: as far as this trainer knows it.
     names: how the script calls this process and the PS.
     examples: of a step, as the script has told its hook; None: it has not.
+    checkpoints: whether the session writes them; None: nobody knows.
     """
 
     def __init__(
         self, agent: Agent, cluster: ClusterState, names: Callable[[], Names],
-        examples: Callable[[], int | None] = lambda: None,
+        examples: Callable[[], int | None] = lambda: None, checkpoints: Callable[[], bool | None] = lambda: None,
     ) -> None:  # fmt: skip
         self._agent, self._cluster, self._names, self._examples = agent, cluster, names, examples
+        self._checkpoints = checkpoints
         self._lock = threading.Lock()
         self._told = self._model_told = False
 
@@ -102,6 +107,7 @@ class Announcing:
             log.info("the model is not declared: %s", error)
             request.why_not = one_line(error)[:WHY_MAX]
             return request
+        declaration.no_checkpoints = self._checkpoints() is False
         size = sum(variable.bytes for variable in declaration.catalogue.variables)
         log.info(
             "declared: %d variables of %.1f MB, %d examples a step (read off the graph in %.2f s)",
@@ -126,7 +132,7 @@ class Announcing:
             except UnreachableError:
                 return
             except grpc.RpcError as error:
-                if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                if error.code() not in PASSING:
                     log.warning("the model is not declared: %s", error.details())
                     if not (waits and request.HasField("declaration")) or error.code() in DEAF:
                         return

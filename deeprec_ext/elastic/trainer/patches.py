@@ -209,12 +209,13 @@ def _add_hooks(
 
 
 def _note_plans(session_creator: Any, hooks: list[Any]) -> None:
-    """Where training will stop by itself, for the progress bar, and where the chief keeps its checkpoints (Estimator: the model
-    directory), for TensorBoard."""
+    """Where training will stop by itself, for the progress bar, where the chief keeps its checkpoints (Estimator: the model
+    directory), for TensorBoard, and whether it writes any, for what PS need."""
     trainer, last_step = process.trainer(), training.last_steps(hooks)
     if trainer is not None and last_step is not None:
         trainer.last_step = last_step
     if trainer is not None and trainer.chief:
+        trainer.checkpoints = any(isinstance(hook, tf.compat.v1.train.CheckpointSaverHook) for hook in hooks)
         trainer.gazer.model_directory = training.checkpoint_directory(session_creator)
 
 

@@ -90,6 +90,8 @@ class Trainer:
         self.runs_repeated = 0  # since a PS was lost under them, or their view changed
         self.refusal: str | None = None
         self.last_step: Callable[[], int] = lambda: 0
+        self.checkpoints: bool | None = None
+        """Whether a hook of the session under way writes them; None: nobody knows."""
         self.step_tensors: tuple[str, ...] = ()
         """Names of the tensors by which runs fetch the global step; of two in one run one may be of before it, one of after."""
         self.calling = Calling(*member)
@@ -97,8 +99,9 @@ class Trainer:
             member, identity.address, target, lambda: self._standby.placed(), lambda: self.announcing.tell(None)
         )
         self.announcing = Announcing(
-            self.agent, self._cluster, self.calling.names, lambda: self.reporter.examples_given
-        )
+            self.agent, self._cluster, self.calling.names, lambda: self.reporter.examples_given,
+            lambda: self.checkpoints,
+        )  # fmt: skip
         self._settings = pb.AgentSettings(ps_heartbeat_limit_seconds=3.0)
         self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
         self._live_generation = 0  # of which it was said that the model is live

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import secrets
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from deeprec_ext.autoscaler.history.finished import finished_job
@@ -64,11 +65,31 @@ def estimate(
         here: on this machine; else nobody knows yet on which.
     """
     kind, cores = (machine(), len(processors())) if here else ("", 0)
-    jobs, why_not = readable_jobs(place, script)
-    return first_size(
-        observed.Model.unknown(), bounds_of(limits, ceilings), jobs, script=script, requests=size_of(requests),
-        backups=backups, machine=kind, cores=cores, unread=why_not,
-    )  # fmt: skip
+
+    def begin(jobs: Sequence[Finished], unread: str) -> Start:
+        return first_size(
+            observed.Model.unknown(), bounds_of(limits, ceilings), jobs, script=script, requests=size_of(requests),
+            backups=backups, machine=kind, cores=cores, unread=unread,
+        )  # fmt: skip
+
+    return started(begin, *readable_jobs(place, script))[0]
+
+
+def started(
+    begin: Callable[[Sequence[Finished], str], Start], jobs: Sequence[Finished], unread: str
+) -> tuple[Start, Sequence[Finished]]:
+    """The first size, and the jobs by which it was chosen: none, where nothing can be made of them.
+
+    Args:
+        begin: of finished jobs, and why there are none.
+    """
+    try:
+        return begin(jobs, unread), jobs
+    except Exception as error:
+        if not jobs:
+            raise
+        log.warning("nothing can be made of the finished jobs", exc_info=True)
+        return begin((), f"nothing can be made of the finished jobs ({error})"), ()
 
 
 def readable_jobs(place: Place | None, script: str) -> tuple[list[Finished], str]:

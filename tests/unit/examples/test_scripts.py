@@ -62,7 +62,7 @@ def test_the_keras_model_learns(root, tmp_path):
 
 
 def test_plain_keras_learns_and_saves(root, tmp_path):
-    words = ("keras_wide_deep", "--epochs", "2", "--steps", "600", "--seed", "1")
+    words = ("keras_wide_deep", "--epochs", "2", "--steps", "1000", "--seed", "1")
     assert number("auc", train(root, tmp_path, *words)) > 0.7
     assert (tmp_path / "model" / "wide_deep.keras").is_file()
 

@@ -91,8 +91,8 @@ def test_a_job_begins_with_what_jobs_of_its_script_needed(tmp_path: Path, servic
             assert requests(it, name) == {"requests": {"cpu": "1080m", "memory": str(5 << 28)}}
         (said,) = told(it)
         assert said == (
-            "aimaster: each PS requests 0.36 cores and 2.7 GB, each trainer requests 1.08 cores and 1.3 GB: what 4 jobs of "
-            "its script used, and 20% more CPU, 25% more memory; no limit holds them to it"
+            "aimaster: each PS requests 0.36 cores and 2.7 GB, each trainer requests 1.08 cores and 1.3 GB: what 4 jobs like "
+            "it used, and 20% more CPU, 25% more memory; no limit holds them to it"
         )
         assert said.partition(": ")[2] in [one.notice.text for one in (await it.status()).notices]
         specs["PS"]["replicas"] = 2

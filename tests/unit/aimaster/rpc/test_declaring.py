@@ -94,8 +94,8 @@ async def declare(world: World, model: pb.Declaration | None, name: str = "chief
             try:
                 if (await rpc.AgentsStub(channel).Declare(request, timeout=5)).heard:
                     return
-            except grpc.aio.AioRpcError as error:  # its store is being rebuilt: come again
-                if error.code() != grpc.StatusCode.UNAVAILABLE:
+            except grpc.aio.AioRpcError as error:  # its store is being rebuilt, or one before it died: come again
+                if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
                     raise
             await asyncio.sleep(0.01)
     raise AssertionError("it was never heard")
@@ -186,6 +186,18 @@ async def test_a_chief_that_declares_nothing_is_waited_for_within_a_limit(
 
 
 @on_a_loop
+async def test_a_chief_that_prepares_its_data_is_waited_for_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beginning, "SAID_SECONDS", 0.2)
+    async with starting(tmp_path) as world:
+        await world.until(lambda: "the chief has no graph yet, after 0.4 s" in told(world))
+        await declare(world, declaration(6 * GB))
+        await world.until(lambda: world.master.job.cluster.live)
+        assert len(world.master.job.cluster.ps) >= 3
+
+
+@on_a_loop
 async def test_a_chief_that_waits_for_a_node_is_not_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in Slurm's queue."""
     monkeypatch.setattr(beginning, "DECLARE_LIMIT_SECONDS", 0.2)
@@ -209,6 +221,28 @@ async def test_a_history_that_hangs_holds_nobody_for_long(tmp_path: Path, monkey
             assert len(world.master.job.cluster.ps) >= 3 and "has not answered within 0.2 s" in told(world)
     finally:
         never.set()
+
+
+@on_a_loop
+async def test_jobs_of_which_nothing_can_be_made_keep_no_ps_from_the_declared_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = beginning.first_size
+
+    def broken(model: Any, limits: Any, history: Any, **words: Any) -> Any:
+        if history:
+            raise ZeroDivisionError("of a job")
+        return real(model, limits, history, **words)
+
+    monkeypatch.setattr(beginning, "first_size", broken)
+    monkeypatch.setattr(beginning.Beginning, "_read", lambda self: [finished()])
+    async with starting(tmp_path) as world:
+        await declare(world, declaration(6 * GB))
+        await world.until(lambda: world.master.job.cluster.live)
+        assert len(world.master.job.cluster.ps) >= 3, "what is declared counts all the same"
+        assert world.master.autoscaler is not None
+        (first,) = await world.master.autoscaler.recorded(-1, 1)
+        assert "nothing could be made of the finished jobs in time (of a job)" in first
 
 
 @on_a_loop

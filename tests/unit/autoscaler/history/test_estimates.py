@@ -75,14 +75,14 @@ def many(count: int = 16, **how: object) -> list[Finished]:
 
 
 def of_me(jobs: list[Finished], size: Size = PAIR, of: Model | None = None, **how: object) -> Estimates:
+    """Of a job that writes no checkpoints, as the finished ones wrote none."""
     of = of or model()
-    return estimate(
-        of, size, jobs, **{"layout": layout(of.table_bytes), "fingerprint": "me", "machine": HERE, "cores": 2.0, **how}
-    )  # type: ignore[arg-type]
+    words = {"layout": layout(of.table_bytes), "fingerprint": "me", "machine": HERE, "cores": 2.0, "checkpoints": False}
+    return estimate(of, size, jobs, **{**words, **how})  # type: ignore[arg-type]
 
 
 def test_without_history_only_what_is_computed_is_said():
-    found = of_me([])
+    found = of_me([], checkpoints=True)
     assert [figure.name for figure in found.figures] == [PS_MEMORY]
     memory = found[PS_MEMORY]
     assert memory is not None
@@ -119,6 +119,49 @@ def test_a_job_ten_times_as_large_as_any_has_what_it_stores_and_is_a_stranger():
     assert told.low < computed.stored + 0.5 * (computed.total - computed.stored) < told.high
     assert told.predicted == pytest.approx(used(computed, 1.3), rel=0.03)
     assert told.high - told.predicted > 0.08 * computed.stored
+
+
+def test_what_a_checkpoint_copies_is_on_top_whatever_other_jobs_did():
+    """It grows with the tables, and what other jobs used beside theirs does not say how."""
+    for jobs in ([], many(), [ran(model(50 * MB))], [ran(model(), fingerprint="me")]):
+        without, with_ = (of_me(jobs, checkpoints=written)[PS_MEMORY] for written in (False, True))
+        assert without is not None and with_ is not None
+        assert with_.predicted - without.predicted == pytest.approx(800 * MB)
+        assert with_.high - without.high == pytest.approx(800 * MB) and with_.low == without.low
+
+
+def test_a_run_that_wrote_checkpoints_shows_what_it_used_beside_them():
+    plain = ran(model(), fingerprint="me", heavier=1.2)
+    wrote = dataclasses.replace(plain, ps_memory_bytes=plain.ps_memory_bytes + 800 * MB, ps_copied_bytes=800 * MB)
+    figures = [of_me([job], checkpoints=True)[PS_MEMORY] for job in (plain, wrote)]
+    assert figures[0] is not None and figures[1] is not None
+    assert figures[0].predicted == pytest.approx(figures[1].predicted)
+
+
+def test_a_job_that_died_does_not_teach_that_what_it_had_was_enough():
+    computed = for_count(layout(800 * MB), 1)
+    died, ended = (
+        dataclasses.replace(ran(model(), fingerprint="me", heavier=0.6), status=status)
+        for status in ("failed", "succeeded")
+    )
+    low, high = (of_me([job])[PS_MEMORY] for job in (ended, died))
+    assert low is not None and high is not None
+    assert low.predicted < 0.97 * computed.total and high.predicted == pytest.approx(computed.total)
+
+
+def test_a_run_of_the_same_job_whose_features_are_not_known_is_not_asked_about():
+    """Jobs from before models were declared know no look-ups: a 0 there is none."""
+    blind = dataclasses.replace(
+        ran(model(), fingerprint="me"), model=dataclasses.replace(model(), lookups_per_step=0.0)
+    )
+    others = many()
+    assert of_me([blind, *others])[EXAMPLES_PER_SECOND] == of_me(others)[EXAMPLES_PER_SECOND]
+
+
+def test_variables_of_unknown_size_are_told():
+    of = model()
+    told = of_me([], layout=dataclasses.replace(layout(of.table_bytes), unknown=3))[PS_MEMORY]
+    assert told is not None and "but for 3 of unknown size" in told.ground
 
 
 def test_runs_of_the_same_job_outweigh_all_others():

@@ -100,7 +100,7 @@ def workdir(tmp_path: Path) -> Path:
     with store.transaction():
         for number in range(40):
             series.add(BEGIN + EVERY * number, {
-                "job": {"examples_per_second": 800.0, "ps": 1.0, "workers": 1.0},
+                "job": {"examples_per_second": 800.0, "steps_per_second": 12.5, "ps": 1.0, "workers": 1.0},
                 "ps-0": {"cpu_cores": 0.25, "rss_bytes": 1e9 + number}, "chief-0": {"cpu_cores": 0.5, "rss_bytes": 2e9},
             })  # fmt: skip
     store.close()
@@ -130,6 +130,31 @@ def test_what_the_job_had_declared_of_its_model_is_kept(workdir):
     found = finished_job(workdir, script="train", status="succeeded", seconds=81.0, finished=BEGIN + 81)
     assert found is not None
     assert (found.model.lookups_per_step, found.model.flops_per_example) == (26 * 64.0, 9e4)
+
+
+@pytest.mark.parametrize(("declared", "batch"), [(48, 48.0), (0, 64.0)])
+def test_the_batch_of_a_job_that_went_on_from_a_checkpoint_is_that_of_its_steps(workdir, declared, batch):
+    """Its global step counts those of jobs before."""
+    store = Store(workdir / "aimaster.db")
+    store.put(step=1_001_000)
+    store.put_blob("declaration", pb.Declaration(batch_size=declared, lookups_per_example=26).SerializeToString())
+    store.close()
+    found = finished_job(workdir, script="train", status="succeeded", seconds=81.0, finished=BEGIN + 81)
+    assert found is not None
+    assert (found.model.batch_size, found.model.lookups_per_step) == (batch, 26 * batch)
+    assert {window.examples_per_step for window in found.windows} == {batch}
+
+
+def test_what_a_checkpoint_copied_is_kept_where_one_was_written(workdir):
+    copied = []
+    for checkpoint in (None, {"step": 500, "time": BEGIN}):
+        store = Store(workdir / "aimaster.db")
+        store.put(**({"checkpoint": checkpoint} if checkpoint else {}))
+        store.close()
+        found = finished_job(workdir, script="train", status="succeeded", seconds=81.0, finished=BEGIN + 81)
+        assert found is not None
+        copied.append(found.ps_copied_bytes)
+    assert copied == [0, 1600]
 
 
 @pytest.mark.parametrize(

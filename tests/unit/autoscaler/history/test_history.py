@@ -10,6 +10,7 @@ import pytest
 from deeprec_ext.autoscaler.history import history
 from deeprec_ext.autoscaler.history.history import Finished, History, HistoryError, default_path
 from deeprec_ext.autoscaler.observe.observed import Model, Size, Window
+from deeprec_ext.history.places import jobs_of
 from tests.unit.autoscaler.facts import fact
 
 
@@ -114,8 +115,36 @@ def test_rows_that_cannot_be_read_are_left_out(tmp_path):
         f"INSERT INTO jobs VALUES (NULL, 9002, 'x', '{json.dumps({'model': [], 'a': 1})}')",
     )  # fmt: skip
     again = History(path, read_only=True)
-    assert [found.finished for found in again.jobs()] == [1001.0]
+    assert [found.finished for found in again.jobs()] == [1001.0] and again.left_out == 3
     again.close()
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"size": {"ps": 0, "workers": 2}}, {"host_cores": -5.0}, {"examples_per_step": 1e308},
+        {"examples_per_second": float("inf")},
+    ],
+    ids=["no PS", "cores", "a batch", "no end"],
+)  # fmt: skip
+def test_jobs_that_cannot_have_been_are_left_out_and_told(tmp_path, window, caplog):
+    path = tmp_path / "history.db"
+    one = History(path)
+    one.add(job(1))
+    one.add(job(2))
+    one.close()
+    db = sqlite3.connect(path)
+    number, text = db.execute("SELECT rowid, json FROM windows ORDER BY rowid LIMIT 1").fetchone()
+    values = json.loads(text)
+    values.update({**window, "size": {**values["size"], **window.get("size", {})}})
+    db.execute("UPDATE windows SET json = ? WHERE rowid = ?", (json.dumps(values), number))
+    db.commit()
+    db.close()
+    assert [found.finished for found in jobs_of(path, "train")] == [1002.0]
+    assert "1 job of" in caplog.text and "left out" in caplog.text
+    sql(path, "DELETE FROM jobs WHERE finished > 1001.5")
+    with pytest.raises(HistoryError, match="cannot be read"):
+        jobs_of(path, "train")
 
 
 def test_two_jobs_may_end_at_once(tmp_path):

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from deeprec_ext.autoscaler.history import regression
 from deeprec_ext.autoscaler.history.regression import JOBS_MIN, Row, learn
 
 
@@ -54,6 +55,13 @@ def test_rows_of_one_job_are_left_out_together():
     assert together is not None and remembered is not None
     assert together.error > 0.4
     assert remembered.error < 0.05
+
+
+def test_a_job_with_thousands_of_rows_pushes_out_no_other(monkeypatch):
+    monkeypatch.setattr(regression, "ROWS_MAX", 40)
+    others = [Row(job + 1, row.features, row.value) for job, row in enumerate(rows(20, power))]
+    learned = learn([Row(0, (1.0, 2.0, 3.0, 4.0), 5.0)] * 5000 + others)
+    assert learned is not None and learned.jobs == 21
 
 
 def test_nine_of_ten_new_jobs_lie_within_the_interval():

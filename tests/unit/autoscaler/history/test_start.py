@@ -137,6 +137,39 @@ def test_a_model_that_is_unlike_those_of_its_script_hears_the_nearest_for_little
     assert other.like[0].script == "other.py" and "3 jobs like it" in other.reason, "one of another script is like it"
 
 
+def test_many_jobs_that_are_all_unlike_are_none_that_is_like_it():
+    far = dataclasses.replace(
+        MODEL, **{name: 9 * getattr(MODEL, name) for name in ("table_bytes", "flops_per_example")}
+    )
+    far = dataclasses.replace(far, batch_size=9 * 512.0, lookups_per_step=9 * MODEL.lookups_per_step)
+    history = [finished(far, script="other.py", seed=seed) for seed in range(30)]
+    assert 0.05 < likeness(MODEL, "train.py", history[0]) < 0.3
+    start = first_size(MODEL, LIMITS, history, script="train.py")
+    assert start.size == Size(1, 0) and "no job like it" in start.reason and start.confidence < 0.2
+
+
+def test_without_a_like_job_the_declared_variables_say_what_pods_request():
+    tables = layout(*[100_000_000] * 40)
+    model = fact(Model, table_bytes=sum(tables.sizes))
+    limits = dataclasses.replace(LIMITS, max_ps_memory_bytes=2 * GIB)
+    start = first_size(model, limits, [], backups=False, layout=tables)
+    assert start.requests is not None and 0.5 * GIB < start.requests.ps_memory_bytes <= 2 * GIB
+    assert first_size(model, LIMITS, [], backups=False, layout=tables).requests is None, (
+        "it may be more than any node has"
+    )
+
+
+def test_a_job_that_writes_no_checkpoint_needs_no_room_for_one():
+    tables = layout(*[100_000_000] * 40)
+    model = fact(Model, table_bytes=sum(tables.sizes))
+    limits = dataclasses.replace(LIMITS, max_ps_memory_bytes=2 * GIB)
+    counts = [
+        first_size(model, limits, [], backups=False, layout=tables, checkpoints=written).size.ps
+        for written in (True, False)
+    ]
+    assert counts[0] > counts[1]
+
+
 def test_strangers_say_how_far_the_nearest_was():
     huge = dataclasses.replace(MODEL, table_bytes=10**6 * MODEL.table_bytes)
     start = first_size(MODEL, LIMITS, [finished(huge, script="other.py")], script="train.py")
@@ -278,7 +311,9 @@ def test_a_run_of_the_same_variables_that_needed_more_is_given_more():
             finished(), fingerprint="same", ps_computed_bytes=computed.total, ps_stored_bytes=computed.stored,
             ps_memory_bytes=computed.stored + beside * (computed.total - computed.stored),
         )  # fmt: skip
-        start = first_size(MODEL, cloud, [job], script="train.py", layout=tables, fingerprint="same")
+        start = first_size(
+            MODEL, cloud, [job], script="train.py", layout=tables, fingerprint="same", checkpoints=False
+        )  # fmt: skip
         sizes.append(start.size.ps_memory_bytes)
         assert job.ps_memory_bytes < sizes[-1] < 1.5 * job.ps_memory_bytes
     assert sizes[1] > sizes[0] + computed.process
