@@ -17,6 +17,7 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.estimating import declared
 from deeprec_ext.launch.plan import RunPlan
 
+ROOT = Path(__file__).resolve().parents[3]
 DECLARES = """
 import os, sys, time
 from deeprec_ext import env
@@ -60,6 +61,18 @@ def test_the_model_is_heard_and_the_process_ended_before_it_trains(script: Path,
     assert sum(one.bytes for one in found.catalogue.variables) == pytest.approx(1e9, rel=0.01)
     pid = int((tmp_path / "pid").read_text())
     assert not psutil.pid_exists(pid) and not (tmp_path / "trained").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "writes"),
+    [(("examples/monitored_session/train.py",), True), (("-m", "benchmarks.zoo.train", "--family", "mlp"), False)],
+    ids=["MonitoredTrainingSession with a directory", "Estimator that saves nothing"],
+)  # fmt: skip
+def test_whether_checkpoints_are_written_is_declared(words: tuple[str, ...], writes: bool, monkeypatch) -> None:
+    """By the hooks of the session: for one, PS copy their tables."""
+    monkeypatch.chdir(ROOT)
+    found = asyncio.run(declared(plan_of(*words), 120))
+    assert found.catalogue.variables and found.no_checkpoints == (not writes)
 
 
 def test_the_command_says_with_how_many_ps_and_what_they_use(script: Path, tmp_path: Path, capsys) -> None:
