@@ -192,10 +192,11 @@ def test_a_restart_without_a_scaling_keeps_everything(tmp_path: Path) -> None:
             await it.crash()
             await it.start()
             await it.until(lambda: len(it.master.job.members.trainers()) == 3)
+            await it.until(lambda: it.master.job.members.step >= before.step)  # they tell it with their next heartbeat
             after = await it.status()
             assert after.live and list(after.slot_map) == list(before.slot_map)
             assert [r.incarnation for r in after.roles] == [r.incarnation for r in before.roles]
-            assert after.step >= before.step > 0 and not it.backend.deleted
+            assert before.step > 0 and not it.backend.deleted
             events = (tmp_path / "events.jsonl").read_text().splitlines()
             assert len(events) == it.master.job.store.events(0, 10_000)[-1][0]
 
