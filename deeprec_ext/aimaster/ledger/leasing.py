@@ -56,10 +56,10 @@ class Holder:
     def maybe_trained(self, held_records: int, now: float, rate_of_others: float = 0.0) -> int:
         """Bound of the records it trained after its last acknowledgement: at most what it held.
 
-        Who tells what it had given to steps has trained that at the most, and what it could do since. Of one that died before
-        it had a rate of its own, the fastest of the others is taken.
+        Who tells what it had given to steps has trained that at the most, and what it could do since. That is told by the
+        fastest of all: one that has just begun has a rate of its own that is that of its first steps, which take long.
         """
-        rate = self.rate_max or rate_of_others
+        rate = max(self.rate_max, rate_of_others)
         if rate <= 0:
             return held_records
         slack = ACKNOWLEDGE_SECONDS if self.handed is None else MESSAGE_SECONDS

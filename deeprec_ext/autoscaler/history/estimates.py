@@ -53,8 +53,8 @@ memory, and where none has."""
 BESIDE_LEAST = 0.1
 """Of what is computed beside what is stored: a PS that uses less has tables with pages that nothing has touched."""
 
-FAILED = frozenset({"failed"})
-"""Ends of jobs after which memory that was used is no sign that it was enough."""
+FAILED = "failed"
+"""How a job has ended after which memory that was used is no sign that it was enough."""
 
 RESERVE = 0.15
 """Of the upper end of memory that was learnt from other jobs, which one job in twenty exceeds, what is kept free above it where
@@ -205,7 +205,7 @@ def _beside(job: Finished) -> float:
     computed, used = job.ps_computed_bytes - job.ps_stored_bytes, job.ps_memory_bytes
     if not (0 < computed < math.inf and 0 < used < math.inf):
         return 0.0
-    least = 1.0 if job.status in FAILED else BESIDE_LEAST
+    least = 1.0 if job.status == FAILED else BESIDE_LEAST
     return max(least, (used - job.ps_stored_bytes - job.ps_copied_bytes) / computed)
 
 
@@ -412,9 +412,7 @@ def _heard(figure: Figure, base: _Base, reader: _Reader, query: Sequence[float],
     farther off for them than its spread says is trusted no more than that."""
     if base.learned is not None:
         figure = dataclasses.replace(figure, learner=base.learned.learner, features=reader.names)
-        mine = [
-            row for row in mine if reader.can_read(row[0].model)
-        ]  # else it would be asked about a model that is not theirs
+        mine = [row for row in mine if reader.can_read(row[0].model)]  # an unknown feature would be read as a 0
     if not mine:
         place = base.learned.strange(query) if base.learned is not None else None
         if place is None:

@@ -9,7 +9,8 @@ one is done twice. An op of TensorFlow 1 does both at once. Two changes, after w
 2. SGD without momentum adds the rows of a table's gradient to zeros in `m`, and `m` to the table. It adds the rows to the
    table, and does without `m`.
 
-A read after a scatter of rows stays: the value would be a copy of the whole. (Then a momentum has a little of what another
+A read of which rows alone are looked up (`wholes` makes a look-up of it before) stays: RMSprop divides by them. So does a read
+after a scatter of rows: the value would be a copy of the whole. (Then a momentum has a little of what another
 worker has just added, and an update of that is in both steps.)
 
 Pure: a GraphDef is changed in place.

@@ -96,6 +96,10 @@ def test_who_dies_has_trained_what_it_had_given_to_steps_and_what_it_could_do_si
     first = Holder("b", asked_at=10.0, handed=128)
     assert first.maybe_trained(23_503, now=10.0, rate_of_others=400.0) == 128 + RATE_FACTOR * 400 * MESSAGE_SECONDS
     assert first.maybe_trained(23_503, now=10.0) == 23_503, "nobody's speed is known"
+    beginning = worker.maybe_trained(100_000, now=10.0, rate_of_others=1600.0)
+    assert beginning == 300 + RATE_FACTOR * 1600 * MESSAGE_SECONDS, (
+        "its own speed is that of its first steps, which take long"
+    )
 
 
 def test_a_request_that_was_long_on_its_way_is_as_old_as_it_was_when_it_was_made() -> None:
