@@ -515,7 +515,7 @@ class DataFile(_message.Message):
     def __init__(self, path: _Optional[str] = ..., bytes: _Optional[int] = ..., records: _Optional[int] = ...) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("name", "files", "epochs", "shuffle", "seed", "shard_records", "reader", "set_aside", "purpose", "in_turn", "content")
+    __slots__ = ("name", "files", "epochs", "shuffle", "seed", "shard_records", "reader", "set_aside", "purpose", "in_turn", "content", "steps")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
@@ -527,6 +527,7 @@ class Dataset(_message.Message):
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
     IN_TURN_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     name: str
     files: _containers.RepeatedCompositeFieldContainer[DataFile]
     epochs: int
@@ -538,7 +539,8 @@ class Dataset(_message.Message):
     purpose: str
     in_turn: bool
     content: str
-    def __init__(self, name: _Optional[str] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping]]] = ..., epochs: _Optional[int] = ..., shuffle: bool = ..., seed: _Optional[int] = ..., shard_records: _Optional[int] = ..., reader: _Optional[str] = ..., set_aside: bool = ..., purpose: _Optional[str] = ..., in_turn: bool = ..., content: _Optional[str] = ...) -> None: ...
+    steps: bool
+    def __init__(self, name: _Optional[str] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping]]] = ..., epochs: _Optional[int] = ..., shuffle: bool = ..., seed: _Optional[int] = ..., shard_records: _Optional[int] = ..., reader: _Optional[str] = ..., set_aside: bool = ..., purpose: _Optional[str] = ..., in_turn: bool = ..., content: _Optional[str] = ..., steps: bool = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("id", "kind", "file", "shard", "epoch", "first_record", "records", "begin_byte", "end_byte", "done", "seed", "rank")
@@ -1458,7 +1460,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DataStatus(_message.Message):
-    __slots__ = ("name", "purpose", "records", "trained", "leased", "repeated", "stale", "epoch", "epochs", "set_aside", "skipped", "repeated_at_least")
+    __slots__ = ("name", "purpose", "records", "trained", "leased", "repeated", "stale", "epoch", "epochs", "set_aside", "skipped", "repeated_at_least", "steps")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
@@ -1471,6 +1473,7 @@ class DataStatus(_message.Message):
     SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
     REPEATED_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     name: str
     purpose: str
     records: int
@@ -1483,7 +1486,8 @@ class DataStatus(_message.Message):
     set_aside: int
     skipped: int
     repeated_at_least: int
-    def __init__(self, name: _Optional[str] = ..., purpose: _Optional[str] = ..., records: _Optional[int] = ..., trained: _Optional[int] = ..., leased: _Optional[int] = ..., repeated: _Optional[int] = ..., stale: _Optional[int] = ..., epoch: _Optional[int] = ..., epochs: _Optional[int] = ..., set_aside: _Optional[int] = ..., skipped: _Optional[int] = ..., repeated_at_least: _Optional[int] = ...) -> None: ...
+    steps: bool
+    def __init__(self, name: _Optional[str] = ..., purpose: _Optional[str] = ..., records: _Optional[int] = ..., trained: _Optional[int] = ..., leased: _Optional[int] = ..., repeated: _Optional[int] = ..., stale: _Optional[int] = ..., epoch: _Optional[int] = ..., epochs: _Optional[int] = ..., set_aside: _Optional[int] = ..., skipped: _Optional[int] = ..., repeated_at_least: _Optional[int] = ..., steps: bool = ...) -> None: ...
 
 class BackupStatus(_message.Message):
     __slots__ = ("peer", "unprotected_slots", "oldest_seconds", "disk_path", "disk_cut", "disk_seconds", "error", "bytes_sent", "refreshes", "holder")

@@ -153,6 +153,7 @@ def test_steps_of_an_epoch_are_divided_though_a_worker_and_a_ps_are_killed(begin
     counts = next(values for name, values in data.items() if name.startswith("steps"))
     assert counts["records"] == counts["trained"] == 3 * steps and counts["lost"] == 0, data
     records, counted = [values for values in data.values() if values is not counts], times(job)
+    assert job.summary()["data"]["trained"] == sum(one["trained"] for one in records), "steps are no records"
     assert len(records) == (0 if own else 1)
     unsure = 32 * (counts["repeated"] + counts["stale"]) + sum(one["repeated"] + one["stale"] for one in records)
     least, most = (

@@ -213,7 +213,8 @@ def _moving(running: Scaling | None) -> list[int]:
 
 def _data(one: pb.DataStatus, status: pb.StatusReply, rates: Mapping[str, float]) -> dict[str, Any]:
     # until two pictures are there to compare, a record is an example
-    rate = rates.get(one.name) or (status.examples_per_second if one.purpose in ("", "train") else 0.0)
+    per_example = one.purpose in ("", "train") and not one.steps
+    rate = rates.get(one.name) or (status.examples_per_second if per_example else 0.0)
     return {
         "name": one.name, "purpose": one.purpose or "train", "records": one.records, "trained": one.trained,
         "leased": one.leased, "repeated": one.repeated, "repeated_at_least": one.repeated_at_least,

@@ -13,6 +13,8 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import saturated
 
 FOLDED_KEY = "ledger_folded"
+STEPS = "steps"
+"""Purpose of a dataset whose records are steps, which are in no sum of records."""
 _TOTALS = ("records", "trained", "skipped", "lost", "repeated", "repeated_at_least", "stale", "left", "set_aside")
 
 
@@ -30,7 +32,7 @@ def numbers_of(dataset: Dataset) -> dict[str, Any]:
     aside = visits.set_aside
     rest = max(0, records - visits.trained - aside)
     return {
-        "purpose": declaration.purpose or "train",
+        "purpose": STEPS if declaration.steps else declaration.purpose or "train",
         "records": saturated(records),
         "trained": saturated(dataset.trained),
         "skipped": saturated(dataset.counters.skipped),
@@ -86,6 +88,6 @@ def status(datasets: Mapping[str, Dataset]) -> list[pb.DataStatus]:
             trained=saturated(dataset.trained), leased=saturated(visits.leased), repeated=saturated(dataset.repeated),
             stale=saturated(dataset.counters.stale), epoch=max(0, visits.current), epochs=declaration.epochs,
             set_aside=saturated(visits.set_aside), skipped=saturated(dataset.counters.skipped),
-            repeated_at_least=saturated(dataset.repeated_at_least),
+            repeated_at_least=saturated(dataset.repeated_at_least), steps=declaration.steps,
         ))  # fmt: skip
     return found

@@ -274,7 +274,7 @@ class MetricsCollector:
     def _of_job(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         job = self._job
         trainers = [found.get(name, {}) for name in job.members.trainers()]
-        datasets = [one.trained for one in self._ledger.status() if one.purpose == "train"]
+        datasets = [one.trained for one in self._ledger.status() if one.purpose == "train" and not one.steps]
         if self._trained is not None:
             self.trained_records += max(0, sum(datasets) - self._trained)  # less after a restore
         self._trained = sum(datasets)

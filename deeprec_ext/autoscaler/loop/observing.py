@@ -181,8 +181,11 @@ def losses_of(failures: Sequence[Failure], started: float) -> list[Loss]:
 
 def progress_of(job: Job) -> Progress:
     """In examples: from the data ledger where it knows its end, else from the last step and the examples so far."""
+    done, step, last = job.store.examples(), job.members.step, job.members.last_step
     for dataset in job.ledger.status():
         if dataset.purpose in ("", "train") and dataset.records:
-            return Progress(dataset.trained, dataset.records)
-    done, step, last = job.store.examples(), job.members.step, job.members.last_step
+            if not dataset.steps:
+                return Progress(dataset.trained, dataset.records)
+            step, last = dataset.trained, dataset.records
+            break
     return Progress(done, round(done * last / step) if step and last else 0)

@@ -39,8 +39,9 @@ def plan_of_steps(name: str, steps: int, epochs: int) -> Plan:
       steps: of an epoch.
     """
     lease = max(1, min(STEPS_OF_A_LEASE_MAX, steps // LEASES_OF_AN_EPOCH))
-    made = plan(steps, 1, epochs, False, 0, "range", lease, None, "train", False, {})
-    return made.of_its_own(name, epochs)
+    made = plan(steps, 1, epochs, False, 0, "range", lease, None, "train", False, {}).of_its_own(name, epochs)
+    made.declaration.steps = True
+    return made
 
 
 class Counted:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.failover.failures import Failures
-from deeprec_ext.autoscaler.loop.observing import observe
+from deeprec_ext.autoscaler.loop.observing import observe, progress_of
 from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.autoscaler.observe.growth import Growth
-from deeprec_ext.autoscaler.observe.observed import Observed
+from deeprec_ext.autoscaler.observe.observed import Observed, Progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.collected import HandClock, flush, make_job, make_scalings, report_everything, steps, tell
 
@@ -75,3 +76,22 @@ def test_a_change_of_a_decision_has_its_number_and_what_it_was_to_bring() -> Non
         ("worker", 2, 1),
     ]
     assert [(one.decision, one.foretold, one.manual) for one in found] == [(3, 24_600.0, False)] * 2 + [(-1, 0.0, True)]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ([pb.DataStatus(purpose="train", records=5000, trained=1000)], Progress(1000, 5000)),
+        ([pb.DataStatus(purpose="train", records=1200, trained=300, steps=True)], Progress(9600, 38400)),
+        ([pb.DataStatus(purpose="train", records=1200, steps=True)], Progress(9600, 0)),
+        ([pb.DataStatus(purpose="train", trained=7), pb.DataStatus(purpose="evaluate", records=9)], Progress(9600, 19200)),
+    ],
+    ids=["records", "steps", "no step yet", "without end"],
+)  # fmt: skip
+def test_what_is_left_is_told_in_examples_also_where_steps_are_counted(data, expected) -> None:
+    """A step is no example: a job of 900 more steps is not over in a moment."""
+    job = SimpleNamespace(
+        ledger=SimpleNamespace(status=lambda: data), store=SimpleNamespace(examples=lambda: 9600),
+        members=SimpleNamespace(step=300, last_step=600),
+    )  # fmt: skip
+    assert progress_of(job) == expected
