@@ -18,6 +18,7 @@ from deeprec_ext.aimaster.metrics.tally import CAUSES, KINDS, OTHER, OUTCOMES, R
 from deeprec_ext.aimaster.reporting.exporting import collect
 from deeprec_ext.gazer.metrics import PAUSE_BUCKETS
 from deeprec_ext.gazer.prometheus import COUNTER, EXPORTED, GAUGE, HISTOGRAM, exposition
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.collected import (
     HandClock,
     arrive,
@@ -197,17 +198,7 @@ async def _made(workdir: Path, clock: HandClock) -> Job:
 def test_records_trained_again_after_a_restore_count_again(
     job: Job, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = SimpleNamespace(
-        purpose="train",
-        records=5000,
-        trained=0,
-        leased=0,
-        repeated=90,
-        repeated_at_least=30,
-        stale=0,
-        set_aside=0,
-        skipped=0,
-    )
+    data = pb.DataStatus(purpose="train", records=5000, repeated=90, repeated_at_least=30)
     monkeypatch.setattr(job.ledger, "status", lambda: [data])
     seen = []
     for data.trained in (1000, 1200, 700, 900):  # a restore took the ledger back to 700
