@@ -62,6 +62,7 @@ class Run:
         found = estimate(
             self.job.model, window.size, jobs, layout=self.layout, fingerprint=self.job.fingerprint,
             backups=self.job.backups, checkpoints=False, machine=self.job.machine, cores=window.host_cores,
+            computes=self.job.computes,
         )  # fmt: skip
         return {figure.name: figure for figure in found.figures}
 

@@ -132,7 +132,7 @@ def estimated(plan: RunPlan, declaration: pb.Declaration, place: str | None = No
     start, jobs = started(begin, jobs, why_not)
     estimates = estimate(
         model, start.size, jobs, layout=layout, fingerprint=fingerprint, backups=backups, checkpoints=checkpoints,
-        machine=where, cores=cores,
+        machine=where, cores=cores, computes=declaration.computes,
     )  # fmt: skip
     return Estimate(model, declaration, start, estimates)
 
@@ -173,7 +173,7 @@ def model_lines(declaration: pb.Declaration) -> list[str]:
         f"variables: {counted(len(variables), 'variable')} of {format_bytes(whole)}, parts and optimizers' own included, "
         f"of which {len(tables)} ({format_bytes(sum(one.bytes for one in tables))}) are updated by rows"
         + (f"; the graph does not tell the size of {unknown}" if unknown else ""),
-        f"graph: {declaration.operations:,} operations",
+        f"graph: {declaration.operations:,} operations a step",
     ]
     told = [
         (declaration.batch_size, f"{declaration.batch_size:,} examples a step"),

@@ -9,6 +9,7 @@ import glob
 import itertools
 import math
 import os
+import re
 import time
 from collections.abc import Collection, Iterable, Iterator
 
@@ -18,7 +19,7 @@ from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
 
 from deeprec_ext.graph.batch import batch_size, fed_records, ids_per_step
 from deeprec_ext.graph.catalogue import Saved, build_catalogue
-from deeprec_ext.graph.index import GraphIndex
+from deeprec_ext.graph.index import GraphIndex, op_name
 from deeprec_ext.graph.marks import READS, read_mark
 from deeprec_ext.graph.training import updates
 from deeprec_ext.graph.writes import variables_on_ps
@@ -36,6 +37,15 @@ _FORMATS = {
 }  # fmt: skip
 _GIVES_ELASTIC = frozenset({"GeneratorDataset", "TensorDataset"})  # by which the records of an elastic dataset come
 _IN_MEMORY = frozenset({"TensorSliceDataset", "TensorDataset", "RangeDataset"})
+
+_GRADIENTS = ("gradients", "gradient_tape")
+_PLUMBING = frozenset({
+    "Const", "Identity", "IdentityN", "NoOp", "VarHandleOp", "VariableV2", "Placeholder", "PlaceholderWithDefault",
+    "ReadVariableOp", *_GATHERS,
+})  # fmt: skip
+_OF_INPUT = re.compile("Iterator|Dataset|Queue|Reader")
+
+KINDS_MAX = 300
 
 FILES_MAX, PATH_MAX, LOOK_SECONDS = 10_000, 4096, 1.0
 """Files whose sizes are looked at, before the first step: a few microseconds each, and much more on some network disks."""
@@ -55,13 +65,31 @@ def describe(graph: tf.Graph, index: GraphIndex, saved: Saved, records: int = 0)
     catalogue = build_catalogue(index, step_ops, saved)
     del catalogue.warnings[:]  # told when they are known for sure
     declaration = Declaration(
-        catalogue=catalogue, batch_size=records, operations=len(index.nodes), input=_input(index, graph)
-    )
+        catalogue=catalogue, batch_size=records, operations=len(step), input=_input(index, graph),
+        computes=computes(graph, index, step),
+    )  # fmt: skip
     if records:
         declaration.lookups_per_example = _lookups(index, step, records, saved.state) / records
         nodes = (index.nodes[name] for name in step)
         declaration.flops_per_example = flops(graph, nodes, records) / records
     return declaration
+
+
+def computes(graph: tf.Graph, index: GraphIndex, step: Collection[str]) -> list[str]:
+    """Kinds of the operations of the forward pass, sorted, each once: two models that have the same are of one family, whatever
+    their sizes and optimizers. Empty: nobody knows, as where the script has written its gradients by hand.
+
+    The forward pass is what gradients are made of: TensorFlow and Keras name their operations so.
+    """
+    made_of = (tensor for name in step if _is_gradient(name) for tensor in index.inputs(name))
+    forward = index.upstream(tensor for tensor in made_of if not _is_gradient(op_name(tensor)))
+    own = {operation.name for operation in graph.get_operations()}  # those of cut tables are ours
+    kinds = {index.nodes[name].op for name in forward if name in own and not _is_gradient(name)}
+    return sorted(one for one in kinds - _PLUMBING if not _OF_INPUT.search(one))[:KINDS_MAX]
+
+
+def _is_gradient(name: str) -> bool:
+    return any(scope.startswith(_GRADIENTS) for scope in name.split("/")[:-1])
 
 
 def _lookups(index: GraphIndex, step: Collection[str], records: int, state: Collection[str]) -> int:

@@ -290,7 +290,7 @@ class Catalogue(_message.Message):
     def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., fingerprint: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., global_step: _Optional[str] = ...) -> None: ...
 
 class Declaration(_message.Message):
-    __slots__ = ("catalogue", "batch_size", "lookups_per_example", "flops_per_example", "operations", "input", "no_checkpoints")
+    __slots__ = ("catalogue", "batch_size", "lookups_per_example", "flops_per_example", "operations", "input", "no_checkpoints", "computes")
     CATALOGUE_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     LOOKUPS_PER_EXAMPLE_FIELD_NUMBER: _ClassVar[int]
@@ -298,6 +298,7 @@ class Declaration(_message.Message):
     OPERATIONS_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     NO_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTES_FIELD_NUMBER: _ClassVar[int]
     catalogue: Catalogue
     batch_size: int
     lookups_per_example: float
@@ -305,7 +306,8 @@ class Declaration(_message.Message):
     operations: int
     input: ModelInput
     no_checkpoints: bool
-    def __init__(self, catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., batch_size: _Optional[int] = ..., lookups_per_example: _Optional[float] = ..., flops_per_example: _Optional[float] = ..., operations: _Optional[int] = ..., input: _Optional[_Union[ModelInput, _Mapping]] = ..., no_checkpoints: bool = ...) -> None: ...
+    computes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., batch_size: _Optional[int] = ..., lookups_per_example: _Optional[float] = ..., flops_per_example: _Optional[float] = ..., operations: _Optional[int] = ..., input: _Optional[_Union[ModelInput, _Mapping]] = ..., no_checkpoints: bool = ..., computes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ModelInput(_message.Message):
     __slots__ = ("format", "files", "bytes", "columns", "bytes_per_example")

@@ -126,7 +126,7 @@ class Remembering:
         """What pods are to request, by this AIMaster's estimate or an earlier one's; and what has gone wrong so far."""
         if self._said:
             _tell(job, self._said)
-        found = job.store.read(KEY, lambda values: built(Requests, values), Requests())
+        found = _asked(job)
         if self._start is not None and self._start.requests is not None:
             found = self._ask(job, self._start, found)
         _hand(backend, found)
@@ -143,7 +143,7 @@ class Remembering:
         if start.requests is None or self._given_up:
             return
         try:
-            before = job.store.read(KEY, lambda values: built(Requests, values), Requests())
+            before = _asked(job)
             _hand(backend, self._ask(job, start, before, "; the memory of PS follows from the declared variables"))
         except Exception as error:
             log.warning("the requests of pods stay as they are", exc_info=True)
@@ -165,13 +165,15 @@ class Remembering:
         if self._service is None:
             return
         try:
-            told = await asyncio.to_thread(within, READ_SECONDS + SECONDS, lambda: self._add(job.spec, bool(job.failure), job),
-                                           str(self._service))  # fmt: skip
+            asked = _asked(job)
+            told = await asyncio.to_thread(
+                within, READ_SECONDS + SECONDS, lambda: self._add(job.spec, bool(job.failure), job, asked), str(self._service)
+            )  # fmt: skip
             log.info("the history: %s", told)
         except Exception as error:
             log.warning("the job is not kept in the history: %s", error)
 
-    def _add(self, spec: JobSpec, failed: bool, job: Job) -> str:
+    def _add(self, spec: JobSpec, failed: bool, job: Job, asked: Requests) -> str:
         assert self._service is not None
         now = time.time()
         found = finished_job(
@@ -179,11 +181,16 @@ class Remembering:
             seconds=max(0.0, now - job.started), finished=now,
             requested=Size(1, 0, spec.ps_cpu, spec.worker_cpu, spec.ps_memory_bytes, spec.worker_memory_bytes),
             backups=spec.settings.peer_backup != "off", name=self._job.name, autoscaled=spec.settings.autoscale,
-            disturbance=Policy().disturbance,
+            disturbance=Policy().disturbance, reserved=alike(Size, asked, ps=1, workers=0),
         )  # fmt: skip
         if found is None or not found.windows:
             return "the job trained too little to be kept"
         return "the job is kept" if self._service.add(self._uid, found) else "the job was kept already"
+
+
+def _asked(job: Job) -> Requests:
+    """What pods request by the history."""
+    return job.store.read(KEY, lambda values: built(Requests, values), Requests())
 
 
 def _hand(backend: KubernetesBackend, asked: Requests) -> None:

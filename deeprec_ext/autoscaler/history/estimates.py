@@ -23,7 +23,7 @@ from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.regression import JOBS_MIN, Learned, Row, learn
 from deeprec_ext.autoscaler.model.memory_model import Layout, PsMemory, for_count, of_holder_of
 from deeprec_ext.autoscaler.observe.observed import Model, Size, Window
-from deeprec_ext.units import counted, format_bytes
+from deeprec_ext.units import counted, few, format_bytes
 
 PS_MEMORY, WORKER_MEMORY, PS_CPU = "ps_memory", "worker_memory", "ps_cpu"
 WORKER_CPU, EXAMPLES_PER_SECOND = "worker_cpu", "examples_per_second"
@@ -68,6 +68,10 @@ ELSEWHERE = 0.7
 
 STRANGE = 2.0
 """The interval of a stranger is so many times as wide (of logarithms); nobody has measured how wide it should be."""
+
+OTHER_FAMILY = 1.3
+"""The same where its features are like those of others, but it computes something else. Of the zoo, foretold from other
+families, with it as many jobs lie within the interval as should."""
 
 SAME_BATCH = 0.05
 TABLES = ("table_bytes", "fields", "lookups_per_step", "row_bytes")
@@ -129,10 +133,21 @@ Told = tuple[Finished, Window, float]
 
 
 @dataclass(frozen=True)
+class _Query:
+    """What a learner is asked about, as `regression.Row` has it."""
+
+    features: tuple[float, ...] = ()
+    costs: tuple[float, ...] = ()
+
+
+NOTHING = _Query()
+
+
+@dataclass(frozen=True)
 class _Base:
     """A guess in logarithms, before runs of the same job are heard."""
 
-    value: Callable[[Sequence[float]], float]
+    value: Callable[[_Query], float]
     spread: float
     ground: str
     learned: Learned | None = None
@@ -140,7 +155,7 @@ class _Base:
 
 def estimate(
     model: Model, size: Size, jobs: Sequence[Finished], *, layout: Layout | None = None, fingerprint: str = "",
-    backups: bool = True, checkpoints: bool = True, machine: str = "", cores: float = 0.0,
+    backups: bool = True, checkpoints: bool = True, machine: str = "", cores: float = 0.0, computes: Sequence[str] = (),
 ) -> Estimates:  # fmt: skip
     """Args:
     model: features of the declared graph; 0: not known.
@@ -150,8 +165,9 @@ def estimate(
     checkpoints: they are written, as far as is known.
     machine: as in `Finished`; empty: not known.
     cores: of the one host; 0: not known, or there are several.
+    computes: as in `Finished`.
     """
-    task = _Task(model, size, tuple(jobs), fingerprint, backups, machine, cores)
+    task = _Task(model, size, tuple(jobs), fingerprint, backups, machine, cores, tuple(computes))
     memory: Figure | str = f"{PS_MEMORY}: the variables are not declared"
     if layout is not None and any(layout.counts):
         of_ps = ps_memory(model, jobs, layout, fingerprint=fingerprint, backups=backups, checkpoints=checkpoints)
@@ -180,7 +196,10 @@ def ps_memory(
         seen = [value for _, _, value in others]
         least, most = min(seen), max(seen)  # a model unlike all others takes no less, nor more, than any of them
         base = _Base(
-            lambda at: math.log(min(most, max(least, learned.predict(at)))), learned.spread / NORMAL, ground, learned
+            lambda at: math.log(min(most, max(least, learned.predict(at.features)))),
+            learned.spread / NORMAL,
+            ground,
+            learned,
         )
 
     def at(size: Size) -> Figure:
@@ -227,6 +246,7 @@ class _Task:
     backups: bool
     machine: str
     cores: float
+    computes: tuple[str, ...]
 
     # ------------------------------------------------------------------------------------------------ figures
 
@@ -260,7 +280,7 @@ class _Task:
                 f"{EXAMPLES_PER_SECOND}: the batch size is not known; ElasticTrainingHook(examples_per_step=…) tells it"
             )
         rows = self._windows(lambda one: one.size.trainers * one.examples_per_step / one.examples_per_second)
-        made = self._learnt(EXAMPLES_PER_SECOND, "job", rows)
+        made = self._learnt(EXAMPLES_PER_SECOND, "job", rows, costs=step_costs)
         if isinstance(made, str):
             return made
         a_step = self.size.trainers * self.model.batch_size
@@ -273,12 +293,16 @@ class _Task:
     def _windows(self, value: Callable[[Window], float]) -> list[Told]:
         return [(job, one, value(one)) for job in self.jobs for one in job.windows if _can_be(one)]
 
-    def _learnt(self, name: str, role: str, rows: Sequence[Told], *, timed: bool = True) -> Figure | str:
+    def _learnt(
+        self, name: str, role: str, rows: Sequence[Told], *, timed: bool = True,
+        costs: Callable[[Model, Size], tuple[float, ...]] = lambda model, size: (),
+    ) -> Figure | str:  # fmt: skip
         """Of one process, or of a step.
 
         Args:
             rows: the newest job first.
             timed: the figure depends on how fast the machine is.
+            costs: of which the figure is a sum.
         """
         rows = [row for row in rows if row[2] > 0 and math.isfinite(row[2])]
         if not rows:
@@ -288,11 +312,17 @@ class _Task:
             rows = here
         reader = _Reader.of(self.model, [job for job, _, _ in rows], timed)
         others, mine = _parted(rows, self.model, self.fingerprint)
+        reader = dataclasses.replace(reader, costs=costs)
         if (learned := _learned(others, reader)) is not None:
             ground = f"{learned.learner} over {learned.jobs} jobs, {learned.error:.0%} off for those left out"
-            base = _Base(lambda at: math.log(learned.predict(at)), learned.spread / NORMAL, ground, learned)
+            base = _Base(
+                lambda at: math.log(learned.predict(at.features, at.costs)), learned.spread / NORMAL, ground, learned
+            )
             query = reader.read(self.model, self.size, self.cores)
             figure = _heard(_figure(name, role, base, query), base, reader, query, mine)
+            if not (mine or figure.strange) and (words := unlike_all(self.computes, [job for job, _, _ in others])):
+                doubt = (OTHER_FAMILY - 1) * NORMAL * base.spread
+                figure = dataclasses.replace(_wider(figure, doubt, f"; {words}", add=True), strange=True)
         elif mine:
             figure = _figure(name, role, self._nearest(mine, timed))
         else:
@@ -316,6 +346,17 @@ class _Task:
 SIZES, CORES = ("ps", "trainers", "more than one PS"), ("cores of a PS", "cores of a trainer")
 
 
+def step_costs(model: Model, size: Size) -> tuple[float, ...]:
+    """What the time of a step is made of: work of a trainer, of PS, and messages; each once, and once for each trainer, since
+    all may share the processors."""
+    each = (
+        1.0, model.flops_per_example * model.batch_size, model.lookups_per_step, model.lookups_per_step * model.row_bytes,
+        float(model.dense_bytes), model.dense_bytes * (1 + model.optimizer_slots), float(model.table_bytes),
+        float(model.variables), float(model.variables * size.ps),
+    )  # fmt: skip
+    return (*each, *(size.trainers * one for one in each))
+
+
 def is_elsewhere(job: Finished, machine: str) -> bool:
     """On another kind of machine than this, or one that is not known; empty: this one is not, and none is another."""
     return bool(machine) and job.machine != machine
@@ -326,6 +367,21 @@ def is_same(job: Finished, model: Model, fingerprint: str) -> bool:
     batch, other = model.batch_size, job.model.batch_size
     near = batch <= 0 or other <= 0 or abs(math.log(batch / other)) < SAME_BATCH
     return bool(fingerprint) and job.fingerprint == fingerprint and near
+
+
+def unlike_all(computes: Sequence[str], jobs: Sequence[Finished]) -> str:
+    """How the nearest of the jobs differs in what it computes; empty: one computes the same, or of most nobody knows."""
+    told = [job for job in jobs if job.computes]
+    if not computes or 2 * len(told) <= len(jobs):
+        return ""
+    mine = set(computes)
+    nearest = min(told, key=lambda job: len(mine.symmetric_difference(job.computes)))
+    more, less = sorted(mine.difference(nearest.computes)), sorted(set(nearest.computes) - mine)
+    if not more and not less:
+        return ""
+    parts = [f"has no {few(more, 2)}"] if more else []
+    parts += [f"has {few(less, 2)} besides"] if less else []
+    return f"no finished job computes the same (the nearest, {nearest.name or nearest.script}, {' and '.join(parts)})"
 
 
 def known(model: Model) -> dict[str, float]:
@@ -342,6 +398,7 @@ class _Reader:
 
     features: tuple[str, ...]
     timed: bool
+    costs: Callable[[Model, Size], tuple[float, ...]] = lambda model, size: ()
 
     @classmethod
     def of(cls, model: Model, jobs: Sequence[Finished], timed: bool) -> _Reader:
@@ -353,16 +410,17 @@ class _Reader:
     def names(self) -> tuple[str, ...]:
         return (*self.features, *SIZES, *(CORES if self.timed else ()))
 
-    def read(self, model: Model, size: Size, cores: float) -> tuple[float, ...]:
+    def read(self, model: Model, size: Size, cores: float) -> _Query:
         """As `names` say. Logarithms, of 1 more where 0 is a value."""
         cpu = (math.log1p(size.ps_cpu or cores), math.log1p(size.worker_cpu or cores)) if self.timed else ()
         model_ = (math.log1p(getattr(model, name)) for name in self.features)
-        return (*model_, math.log(size.ps), math.log(size.trainers), float(size.ps > 1), *cpu)
+        features = (*model_, math.log(size.ps), math.log(size.trainers), float(size.ps > 1), *cpu)
+        return _Query(features, self.costs(model, size))
 
     def can_read(self, model: Model) -> bool:
         return bool(self.features) and all(name in known(model) for name in self.features)
 
-    def row(self, job: Finished, window: Window) -> tuple[float, ...]:
+    def row(self, job: Finished, window: Window) -> _Query:
         return self.read(job.model, window.size, window.host_cores)
 
 
@@ -386,7 +444,8 @@ def _learned(rows: Sequence[Told], reader: _Reader) -> Learned | None:
     """Without features, or without the extra `autoscale`, nothing is learnt from other jobs."""
     rows = [row for row in rows if reader.can_read(row[0].model)]
     numbers = _groups([job for job, _, _ in rows])
-    made = [Row(number, reader.row(job, window), value) for number, (job, window, value) in zip(numbers, rows)]
+    asked = [reader.row(job, window) for job, window, _ in rows]
+    made = [Row(number, at.features, value, at.costs) for number, at, (_, _, value) in zip(numbers, asked, rows)]
     with contextlib.suppress(ImportError):
         return learn(made)
     return None
@@ -407,14 +466,14 @@ def _apart(one: Size, other: Size) -> float:
     return max(abs(math.log(one.ps / other.ps)), abs(math.log(one.trainers / other.trainers)))
 
 
-def _heard(figure: Figure, base: _Base, reader: _Reader, query: Sequence[float], mine: Sequence[Told]) -> Figure:
+def _heard(figure: Figure, base: _Base, reader: _Reader, query: _Query, mine: Sequence[Told]) -> Figure:
     """The figure that the base gives, once runs of the same job have been heard: a normal prior, normal errors. A base that was
     farther off for them than its spread says is trusted no more than that."""
     if base.learned is not None:
         figure = dataclasses.replace(figure, learner=base.learned.learner, features=reader.names)
         mine = [row for row in mine if reader.can_read(row[0].model)]  # an unknown feature would be read as a 0
     if not mine:
-        place = base.learned.strange(query) if base.learned is not None else None
+        place = base.learned.strange(query.features) if base.learned is not None else None
         if place is None:
             return figure
         words = f"; unlike every job that is known, most by {reader.names[place]}: this is a guess"
@@ -435,7 +494,7 @@ def _own_spread(values: Sequence[float], timed: bool) -> float:
     return max(least, statistics.stdev(values)) if len(values) >= REPEATS_MIN else least
 
 
-def _figure(name: str, role: str, base: _Base, query: Sequence[float] = ()) -> Figure:
+def _figure(name: str, role: str, base: _Base, query: _Query = NOTHING) -> Figure:
     predicted, factor = math.exp(base.value(query)), math.exp(min(NORMAL * base.spread, WIDEST))
     return Figure(name, role, predicted, predicted / factor, predicted * factor, base.ground)
 

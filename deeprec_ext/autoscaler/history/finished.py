@@ -61,6 +61,7 @@ Values = Mapping[str, Line]
 def finished_job(
     workdir: Path, *, script: str, status: str, seconds: float, finished: float, requested: Size = NOTHING_REQUESTED,
     backups: bool = True, name: str = "", autoscaled: bool = False, disturbance: float = 0.0,
+    reserved: Size = NOTHING_REQUESTED,
 ) -> Finished | None:  # fmt: skip
     """None when the job never trained. Raises StoreError, sqlite3.Error.
 
@@ -72,6 +73,7 @@ def finished_job(
             it shares with others.
         backups: whether peer backups were on.
         disturbance: as the policy has it: share of throughput that a change takes while it goes on.
+        reserved: of each process, what finds it a place and is no limit; where nothing is requested, it is what was held.
     """
     store = Store(workdir / "aimaster.db", read_only=True)
     try:
@@ -93,8 +95,11 @@ def finished_job(
     limited = frozenset(name for name in LIMITS if getattr(requested, name))
     windows = tuple(windows_of(whole, ps, trainers, _of(lines, "host-"), batch, limited))
     each = {
-        "ps": (requested.ps_cpu, float(requested.ps_memory_bytes)),
-        "": (requested.worker_cpu, float(requested.worker_memory_bytes)),
+        "ps": (requested.ps_cpu or reserved.ps_cpu, float(requested.ps_memory_bytes or reserved.ps_memory_bytes)),
+        "": (
+            requested.worker_cpu or reserved.worker_cpu,
+            float(requested.worker_memory_bytes or reserved.worker_memory_bytes),
+        ),
     }
     computed = _computed(catalogue, slots, windows, backups)
     return Finished(
@@ -106,7 +111,7 @@ def finished_job(
         brought=brought_by(whole, windows, scalings, disturbance),
         fingerprint=fingerprint_of(catalogue), machine=kinds[0] if len(kinds) == 1 else "",
         ps_computed_bytes=computed.total, ps_stored_bytes=computed.stored,
-        ps_copied_bytes=computed.tables if saved else 0,
+        ps_copied_bytes=computed.tables if saved else 0, computes=tuple(declaration.computes),
     )  # fmt: skip
 
 

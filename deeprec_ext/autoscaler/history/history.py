@@ -67,6 +67,7 @@ class Finished:
     trainers ran on from others. Both empty: not known, or of several kinds. `ps_computed_bytes`, and of these
     `ps_stored_bytes`: of its fullest PS, as `memory_model` computes them from its variables for the fewest PS that it had; 0:
     not known. `ps_copied_bytes`: of the same PS, what a checkpoint copied of its tables; 0: none was written, or nobody knows.
+    `computes`: kinds of the operations of its forward pass (`graph.describing`), sorted; none: not known.
     """
 
     script: str
@@ -89,6 +90,7 @@ class Finished:
     ps_computed_bytes: int = 0
     ps_stored_bytes: int = 0
     ps_copied_bytes: int = 0
+    computes: tuple[str, ...] = ()
 
 
 def default_path(environment: dict[str, str] | None = None) -> Path:

@@ -15,7 +15,7 @@ WINDOWS_MAX = 40
 TEXT_MAX = 253
 """Characters of a name, as Kubernetes has them."""
 
-COEFFICIENTS_MAX = 32
+COEFFICIENTS_MAX, COMPUTES_MAX = 32, 300
 FIGURE_MAX = 1e18
 """Byte-seconds of a job of a thousand processes over a month are a thousandth of it. Sums of them stay exact enough."""
 
@@ -28,6 +28,8 @@ def complaint(job: Any) -> str:
     """
     if len(job.windows) > WINDOWS_MAX:
         return f"it has {len(job.windows)} windows; the most are {WINDOWS_MAX}"
+    if len(job.computes) > COMPUTES_MAX:
+        return f"it computes {len(job.computes)} kinds of operations"
     if len(job.fitted.coefficients) > COEFFICIENTS_MAX:
         return f"its model has {len(job.fitted.coefficients)} coefficients"
     for name, value in _leaves(dataclasses.asdict(job), ""):

@@ -5,6 +5,9 @@ a job, and of those that are the same job again, are foretold by a fit to the ot
 mean error; that error is a little too kind, because it is the least of several. From the errors of the single jobs comes the
 interval, as the jackknife+ has it (Barber et al., "Predictive inference with the jackknife+", 2021, without its own centre).
 
+A value that is a time may be given what it is made of (`Row.costs`: work of each kind). The sum of these that fits best, with
+factors that are not negative, is one more feature: learners that know ratios alone cannot add.
+
 A *stranger* is a job farther from its nearest than jobs of the history are from each other: no interval holds for it.
 """
 
@@ -15,6 +18,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 JOBS_MIN = 5
@@ -24,6 +28,15 @@ FOLDS_MAX = 12
 """With more jobs, several are left out at a time: a start waits for the answer."""
 
 ROWS_MAX = 400
+TOGETHER, TOGETHER_OF = "three together", ("ridge", "gradient boosting", "Gaussian process")
+"""The mean of them is a learner, too: they are wrong in other jobs."""
+
+ROBUST, ROBUST_ROUNDS, LEAST = 0.3, 6, 1e-9
+"""A job that is so far off a sum of costs, relative, has half the weight of others; how often the weights are worked out."""
+
+KEPT = 8
+"""Answers that are remembered: four are wanted of one job."""
+
 COVERED = 0.9
 """Share of the jobs that lie within the interval."""
 
@@ -45,11 +58,13 @@ Fit = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Row:
-    """`job`: rows of one are left out together. `features`: numbers, [f]. `value`: positive."""
+    """`job`: rows of one are left out together. `features`: numbers, [f]. `value`: positive. `costs`: what may be added up to
+    the value, each with a factor that is not negative, [c]; none: nobody knows."""
 
     job: int
     features: tuple[float, ...]
     value: float
+    costs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,11 +81,15 @@ class Learned:
     _known: Any = field(repr=False)  # [n, f], scaled
     _scale: tuple[Any, Any] = field(repr=False)  # mean, deviation: [f]
     _far: float = field(repr=False)
+    _factors: Any = field(repr=False, default=None)  # of the costs: [c]
 
-    def predict(self, features: Sequence[float]) -> float:
+    def predict(self, features: Sequence[float], costs: Sequence[float] = ()) -> float:
         import numpy as np
 
-        return math.exp(float(self._model.predict(np.array([features]))[0]))
+        there = np.array([features])
+        if self._factors is not None:
+            there = _with_sum(there, np.array([costs]), self._factors)
+        return math.exp(float(self._model.predict(there)[0]))
 
     def strange(self, features: Sequence[float]) -> int | None:
         """Index of the feature by which a job differs most from its nearest; None: it is like the others."""
@@ -84,8 +103,15 @@ class Learned:
 def learn(rows: Sequence[Row]) -> Learned | None:
     """The best of the learners for these rows, the most important first; None with fewer than JOBS_MIN jobs.
 
+    What was learnt of the last rows is kept: who learns ahead of a question need not wait when it comes.
+
     Raises ImportError: scikit-learn is not installed (extra `autoscale`).
     """
+    return _learnt(tuple(rows))
+
+
+@lru_cache(maxsize=KEPT)
+def _learnt(rows: Sequence[Row]) -> Learned | None:
     rows = _of_all([row for row in rows if row.value > 0 and all(map(math.isfinite, (row.value, *row.features)))])
     jobs = sorted({row.job for row in rows})
     if len(jobs) < JOBS_MIN or not rows[0].features:
@@ -93,24 +119,69 @@ def learn(rows: Sequence[Row]) -> Learned | None:
     import numpy as np
 
     there, values = np.array([row.features for row in rows]), np.log([row.value for row in rows])
+    costs = np.array([row.costs for row in rows], float)
+    factors = None
     places = {job: place % FOLDS_MAX for place, job in enumerate(jobs)}
     fold = np.array([places[row.job] for row in rows])
-    found: dict[str, list[float]] = {}
-    fits = _learners(there, values)
-    for name, fit in fits.items():
-        wrong = np.empty(len(rows))
-        for one in sorted(set(places.values())):
-            out = fold == one
-            wrong[out] = fit(there[~out], values[~out]).predict(there[out]) - values[out]
-        found[name] = [statistics.fmean(abs(w) for w, row in zip(wrong, rows) if row.job == job) for job in jobs]
+    known, shown = there, dict.fromkeys(set(places.values()), there)
+    if costs.shape[1]:
+        factors = _factors_of(costs, np.exp(values))
+        known = _with_sum(there, costs, factors)
+        for one in shown:  # who is left out has no part in them
+            shown[one] = _with_sum(there, costs, _factors_of(costs[fold != one], np.exp(values[fold != one])))
+    fits = _learners(known, values)
+    foretold = {name: np.empty(len(rows)) for name in fits}
+    for one, with_sum in sorted(shown.items()):
+        out = fold == one
+        for name, fit in fits.items():
+            foretold[name][out] = fit(with_sum[~out], values[~out]).predict(with_sum[out])
+    foretold[TOGETHER] = np.mean([foretold[name] for name in TOGETHER_OF], axis=0)
+    fits[TOGETHER] = lambda x, y: _Together([fits[name](x, y) for name in TOGETHER_OF])
+    found = {
+        name: [statistics.fmean(abs(w) for w, row in zip(of - values, rows) if row.job == job) for job in jobs]
+        for name, of in foretold.items()
+    }
     errors = {name: math.expm1(min(statistics.fmean(of), 50.0)) for name, of in found.items()}
     best = min(errors, key=lambda name: errors[name])
     middle, deviation = there.mean(0), np.maximum(there.std(0), SCALE_MIN)
-    known = (there - middle) / deviation
+    scaled = (there - middle) / deviation
     return Learned(
-        best, errors[best], _spread(found[best]), len(jobs), errors, fits[best](there, values), known,
-        (middle, deviation), _far(known, [row.job for row in rows]),
+        best, errors[best], _spread(found[best]), len(jobs), errors, fits[best](known, values), scaled,
+        (middle, deviation), _far(scaled, [row.job for row in rows]), factors,
     )  # fmt: skip
+
+
+def _factors_of(costs: Any, values: Any) -> Any:
+    """Of the sum that is nearest to the values, in proportion to them; what is far off counts less."""
+    import numpy as np
+    from scipy.optimize import nnls
+
+    largest = np.maximum(costs.max(0), 1e-300)
+    parts, weights = costs / largest / values[:, None], np.ones(len(values))
+    factors = np.zeros(costs.shape[1])
+    for _ in range(ROBUST_ROUNDS):
+        factors, _ = nnls(parts * weights[:, None], weights)
+        weights = 1 / np.sqrt(1 + ((parts @ factors - 1) / ROBUST) ** 2)
+    return factors / largest
+
+
+def _with_sum(features: Any, costs: Any, factors: Any) -> Any:
+    """[n, f + 1]: with the logarithm of the sum of the costs."""
+    import numpy as np
+
+    return np.column_stack([features, np.log(np.maximum(costs @ factors, LEAST))])
+
+
+class _Together:
+    """The mean of what several say."""
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        self._models = models
+
+    def predict(self, features: Any) -> Any:
+        import numpy as np
+
+        return np.mean([one.predict(features) for one in self._models], axis=0)
 
 
 def learners_loaded() -> None:

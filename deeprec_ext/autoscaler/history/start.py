@@ -258,7 +258,9 @@ def _learned(model: Model, similar: Similar, cores: float) -> ThroughputModel:
 
 def _regressed(model: Model, similar: Similar, index: int) -> float | None:
     """One coefficient, from the features that are known of all; None: they are too few jobs, or nothing is known."""
-    similar = _of_here(similar, JOBS_MIN)
+    similar = sorted(
+        _of_here(similar, JOBS_MIN), key=lambda one: (-one.job.finished, one.job.name)
+    )  # as it was learnt ahead
     mine, theirs = known(model), [known(one.job.model) for one in similar]
     names = [name for name in mine if all(name in one for one in theirs)]
     costs = [max(one.learned.coefficients[index], 1e-7) for one in similar]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from deeprec_ext.aimaster.core.records import role_name
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.autoscaler.history.estimates import Estimates, Like, estimate, lines
+from deeprec_ext.autoscaler.history.estimates import Estimates, Like, estimate, lines, ps_memory
 from deeprec_ext.autoscaler.history.history import Finished, NoHistoryError
 from deeprec_ext.autoscaler.history.regression import JOBS_MIN, learners_loaded
 from deeprec_ext.autoscaler.history.start import Start, at_least, first_size
@@ -144,19 +144,33 @@ class Beginning:
             declared_model(declared, slots), size, self._finished, layout=Layout.of(catalogue, slots),
             fingerprint=fingerprint_of(catalogue), backups=self._job.choices.peer,
             checkpoints=not declared.no_checkpoints, machine=self._machine, cores=self._cores,
+            computes=declared.computes,
         )  # fmt: skip
 
     def _read(self) -> Sequence[Finished]:
-        """While the chief still builds its graph; so are the libraries loaded that estimates need."""
+        """While the chief still builds its graph."""
         jobs: Sequence[Finished] = ()
         try:
             jobs = within(READ_SECONDS, self._jobs, "of finished jobs")
         except NoHistoryError as error:
             self._unread = str(error)
-        self._size(Model.unknown(), jobs, pb.Catalogue())
+        try:
+            self._learn_ahead(jobs)
+        except Exception:
+            log.warning("nothing was learnt ahead of finished jobs", exc_info=True)
+        return jobs
+
+    def _learn_ahead(self, jobs: Sequence[Finished]) -> None:
+        """Loads the libraries that estimates need, and learns what is asked if the model is that of the script's last job."""
+        script = self._job.spec.script
+        last = next((job for job in jobs if script and job.script == script), None)
+        model = last.model if last is not None else Model.unknown()
+        self._size(model, jobs, pb.Catalogue())
         if len(jobs) >= JOBS_MIN:
             learners_loaded()
-        return jobs
+        if last is not None:
+            layout = Layout.of(pb.Catalogue(), self._job.spec.slots)
+            ps_memory(model, jobs, layout, fingerprint=last.fingerprint, backups=self._job.choices.peer)
 
     def _estimated(self, model: pb.Declaration, jobs: Sequence[Finished]) -> Start:
         start = self._size(

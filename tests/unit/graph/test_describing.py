@@ -93,6 +93,20 @@ def test_batch_lookups_and_work_are_read_off_the_graph() -> None:
     assert declaration.input.bytes_per_example == 2 * 8 and declaration.input.format == "memory"
 
 
+def test_what_it_computes_is_its_forward_pass_whatever_its_optimizer() -> None:
+    kinds = {
+        tuple(finished(monitored(optimizer)).computes)
+        for optimizer in (
+            lambda: v1.train.AdagradOptimizer(0.1),
+            v1.train.AdamOptimizer,
+            lambda: v1.train.FtrlOptimizer(0.1),
+        )
+    }
+    [computes] = kinds
+    assert {"MatMul", "Sum", "Square"} <= set(computes) or {"MatMul", "Sum", "Pow"} <= set(computes), computes
+    assert not [one for one in computes if "Apply" in one or "Iterator" in one or "Gather" in one]
+
+
 def test_an_initialiser_of_a_large_table_is_no_work_of_a_step() -> None:
     declaration = finished(monitored(lambda: v1.train.GradientDescentOptimizer(0.1)))
     assert declaration.flops_per_example * BATCH < ROWS * WIDTH

@@ -15,6 +15,7 @@ import pytest
 
 from deeprec_ext.aimaster.kubernetes import remembering
 from deeprec_ext.aimaster.kubernetes.remembering import Remembering, script_of
+from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.history import client
 from deeprec_ext.history.client import Service
 from deeprec_ext.options import JobSpec, Settings
@@ -328,12 +329,15 @@ def test_an_ended_job_is_added_once(tmp_path: Path, service: Serving, workdir: P
     to = Service("127.0.0.1", service.port, tmp_path / "certs")
     service.writer("team", tmp_path / "certs")
     spec = JobSpec(name="job", workdir=workdir, ps_cpu=0.5, worker_cpu=1.0, settings=Settings(autoscale=True))
+    store = Store(tmp_path / "asked.db")
+    store.put(**{remembering.KEY: {"ps_memory_bytes": 4 << 30}})  # by the history, which holds nobody to it
     for _ in range(2):  # the AIMaster's process died and came again
-        job: Any = SimpleNamespace(spec=spec, failure="", started=1_700_000_000.0)
+        job: Any = SimpleNamespace(spec=spec, failure="", started=1_700_000_000.0, store=store)
         asyncio.run(Remembering(to, asked, "u-ctr").end(job))
     ((kept,), _) = service.admin.jobs()
     assert (kept.namespace, kept.job.name, kept.job.script, kept.job.autoscaled) == ("team", "ctr", "train", True)
     assert {one.size.workers for one in kept.job.windows} == {0, 2} and kept.job.use.cpu_held_core_seconds > 0
+    assert kept.job.use.memory_held_byte_seconds > 0, "what pods request is kept for them, and idle"
     assert kept.job.brought.first_examples_per_second == 600.0 and kept.job.brought.saved_seconds > 200
 
 

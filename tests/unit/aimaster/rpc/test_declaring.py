@@ -17,10 +17,11 @@ import pytest
 
 from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.aimaster.rpc.server import AIMaster
+from deeprec_ext.autoscaler.history import regression
 from deeprec_ext.autoscaler.history.history import Finished, NoHistoryError
 from deeprec_ext.autoscaler.loop import beginning
 from deeprec_ext.autoscaler.model.memory_model import PROCESS_BYTES
-from deeprec_ext.autoscaler.observe.features import declared_model
+from deeprec_ext.autoscaler.observe.features import declared_model, fingerprint_of
 from deeprec_ext.history.places import jobs_of
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -285,6 +286,26 @@ async def test_a_job_without_a_history_says_that_none_is_kept(tmp_path: Path) ->
         (first,) = await world.master.autoscaler.recorded(-1, 1)
         assert "no history of finished jobs is kept, so it starts small" in first
         assert "cannot be read" not in told(world)
+
+
+@on_a_loop
+async def test_what_a_script_nobody_has_changed_will_ask_is_learnt_while_its_chief_starts(tmp_path: Path) -> None:
+    """Training waits for its first size: nothing but the question shall be left when the model is declared."""
+    mine = declaration(6 * GB)
+    jobs = []
+    for number in range(8):
+        model = declared_model(declaration((6 + number) * GB), 8)
+        computed = {"ps_memory_bytes": 7 * GB, "ps_computed_bytes": 7 * GB, "ps_stored_bytes": 6 * GB}
+        jobs.append(dataclasses.replace(finished(model, seed=number, number=-number), **computed))
+    jobs[0] = dataclasses.replace(jobs[0], fingerprint=fingerprint_of(mine.catalogue))
+    learnt = regression._learnt
+    learnt.cache_clear()
+    async with starting(tmp_path, lambda: jobs, script="train.py") as world:
+        await world.until(lambda: learnt.cache_info().currsize == 5)
+        assert learnt.cache_info().hits == 0, "three costs, the memory of PS, and the libraries"
+        await declare(world, mine)
+        await world.until(lambda: world.master.job.cluster.live)
+        assert learnt.cache_info().hits >= 4
 
 
 @on_a_loop

@@ -64,13 +64,13 @@ def ran(of: Model, size: Size = PAIR, *, fingerprint: str = "", faster: float = 
     )  # fmt: skip
 
 
-def many(count: int = 16, **how: object) -> list[Finished]:
+def many(count: int = 16, scatter: float = 0.03, **how: object) -> list[Finished]:
     chance, found = random.Random(5), []
     for number in range(count):
         of = model(chance.choice((50, 200, 800)) * MB, chance.choice((64.0, 256.0, 1024.0)), chance.uniform(4, 60),
                    10 ** chance.uniform(4, 7))  # fmt: skip
         size = Size(*chance.choice(((1, 0), (1, 1), (2, 1), (2, 2))))
-        found.append(ran(of, size, fingerprint=f"job {number}", noise=chance.lognormvariate(0, 0.03), **how))  # type: ignore[arg-type]
+        found.append(ran(of, size, fingerprint=f"job {number}", noise=chance.lognormvariate(0, scatter), **how))  # type: ignore[arg-type]
     return found
 
 
@@ -165,7 +165,7 @@ def test_variables_of_unknown_size_are_told():
 
 
 def test_runs_of_the_same_job_outweigh_all_others():
-    others = many(heavier=1.0)
+    others = many(scatter=0.2, heavier=1.0)
     mine = [ran(model(), fingerprint="me", heavier=1.5, faster=2.0) for _ in range(3)]
     before, after = of_me(others), of_me([*mine, *others])
     for name, ratio in ((PS_MEMORY, 1.5), (EXAMPLES_PER_SECOND, 2.0)):
@@ -199,6 +199,30 @@ def test_a_stranger_is_told_and_its_interval_is_wider():
     assert usual is not None and strange is not None
     assert strange.strange and "flops_per_example" in strange.ground
     assert strange.high / strange.low > usual.high / usual.low
+
+
+@pytest.mark.parametrize(
+    ("mine", "said"),
+    [
+        (("MatMul", "Relu"), ""), ((), ""),
+        (("Einsum", "MatMul", "Relu"), "(the nearest, zoo, has no Einsum)"),
+        (("MatMul",), "(the nearest, zoo, has Relu besides)"),
+    ],
+)  # fmt: skip
+def test_a_model_that_computes_something_else_is_a_stranger_for_what_takes_time(mine, said):
+    """However much its figures are like those of others."""
+    jobs = [dataclasses.replace(one, computes=("MatMul", "Relu")) for one in many()]
+    usual, found = of_me(jobs), of_me(jobs, computes=mine)
+    for name in (EXAMPLES_PER_SECOND, PS_CPU):
+        before, figure = usual[name], found[name]
+        assert before is not None and figure is not None
+        assert figure.strange == bool(said) and said in figure.ground
+        assert (figure.high > before.high) == bool(said) and figure.predicted == before.predicted
+    memory = found[PS_MEMORY]
+    assert memory is not None and not memory.strange
+    assert not of_me(many(), computes=mine)[EXAMPLES_PER_SECOND].strange, "nobody knows what they computed"
+    again = [*jobs, dataclasses.replace(ran(model(), fingerprint="me"), computes=("Mul",))]
+    assert not of_me(again, computes=mine)[EXAMPLES_PER_SECOND].strange, "it is the same job"
 
 
 def test_the_speed_of_another_machine_is_told_with_doubt_and_its_memory_is_not():

@@ -35,7 +35,24 @@ def test_the_learner_that_errs_least_on_jobs_left_out_is_kept():
     assert bent.learner == "gradient boosting"
     for learned in (straight, bent):
         assert learned.error == min(learned.errors.values()) < learned.errors["mean"] / 2
-        assert set(learned.errors) == {"ridge", "gradient boosting", "nearest neighbours", "Gaussian process", "mean"}
+        single = {"ridge", "gradient boosting", "nearest neighbours", "Gaussian process"}
+        assert set(learned.errors) == {*single, "three together", "mean"}
+
+
+def test_a_sum_of_costs_is_found_that_no_product_of_features_is():
+    """A step takes what its work, its look-ups and its messages take: they add up."""
+    chance, made = random.Random(11), []
+    for job in range(40):
+        costs = (1.0, 10 ** chance.uniform(3, 8), 10 ** chance.uniform(2, 6), 10 ** chance.uniform(0, 3))
+        seconds = (0.002 + 1e-9 * costs[1] + 1e-7 * costs[2] + 2e-5 * costs[3]) * chance.lognormvariate(0, 0.03)
+        made.append(Row(job, tuple(map(math.log, costs[1:])), seconds, costs))
+    without = learn([Row(row.job, row.features, row.value) for row in made])
+    learned = learn(made)
+    assert without is not None and learned is not None
+    assert learned.error < 0.6 * without.error and learned.error < 0.1
+    costs = (1.0, 3e6, 2e4, 50.0)
+    seconds = 0.002 + 0.003 + 0.002 + 0.001
+    assert learned.predict(tuple(map(math.log, costs[1:])), costs) == pytest.approx(seconds, rel=0.2)
 
 
 def test_its_error_is_of_jobs_that_it_was_not_shown():
