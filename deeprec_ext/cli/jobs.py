@@ -127,15 +127,23 @@ def _of_file(path: Path, arguments: argparse.Namespace) -> tuple[list[Kept], str
 
 
 def show(found: list[Kept], following: str) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     from deeprec_ext.cli.console import Console
 
     console = Console(wide=220, highlight=False)
-    if not found:
+    if found:
+        _show_table(console, found)
+    else:
         console.print("no job has ended yet" if not following else "none of these can be read")
-        return
+    if following:
+        console.print(Text(f"older ones: --before {following}", style="dim"))
+
+
+def _show_table(console: Any, found: list[Kept]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     namespaces = any(one.namespace for one in found)
     table = Table(box=None, header_style="dim")
     titles = [
@@ -159,8 +167,6 @@ def show(found: list[Kept], following: str) -> None:
         table.add_row(*map(Text, cells))
     console.print(table)
     console.print(Text(_last_line(found), style="dim"))
-    if following:
-        console.print(Text(f"older ones: --before {following}", style="dim"))
 
 
 def _last_line(found: list[Kept]) -> str:

@@ -42,11 +42,12 @@ _WRITES = "writes"
 
 @dataclass(frozen=True)
 class Retention:
-    """What is forgotten first. Seconds, and rows."""
+    """What is forgotten first. Seconds, rows, and bytes of records: a volume that is full lets nobody forget anything."""
 
     seconds: float = 365 * 86_400.0
     jobs_of_namespace: int = 2_000
     jobs: int = 100_000
+    bytes: int = 2 << 30
 
 
 class Database:
@@ -97,8 +98,12 @@ class Database:
 
     # ------------------------------------------------------------------------------------------------ rows
 
-    def add(self, namespace: str, uid: str, job: Finished) -> bool:
-        """False: it is there already, and stays as it is. Raises RecordError for what is no job."""
+    def add(self, namespace: str, uid: str, job: Finished, most: int = 0) -> bool:
+        """False: it is there already, and stays as it is. Raises RecordError for what is no job.
+
+        Args:
+            most: jobs of this namespace that are kept: the oldest go at once. 0: `forget` sees to it.
+        """
         text = to_text(job)
         row = {
             "namespace": namespace, "uid": uid, "finished": float(job.finished), "name": job.name, "script": job.script,
@@ -107,6 +112,14 @@ class Database:
         try:
             with self._begin(writes=True) as connection:
                 connection.execute(sa.insert(JOBS).values(row))
+                if most:
+                    mine = sa.select(JOBS.c.number).where(JOBS.c.namespace == namespace)
+                    oldest = (
+                        mine.order_by(JOBS.c.finished.desc(), JOBS.c.number.desc()).offset(most).limit(DELETED_AT_ONCE)
+                    )
+                    beyond = [number for (number,) in connection.execute(oldest)]
+                    if beyond:
+                        connection.execute(sa.delete(JOBS).where(JOBS.c.number.in_(beyond)))
         except IntegrityError:
             return False
         return True
@@ -162,8 +175,13 @@ class Database:
             )
             ranked = sa.select(JOBS.c.number, place.label("place")).subquery()
             crowded = sa.select(ranked.c.number).where(ranked.c.place > retention.jobs_of_namespace)
+            bytes_ = sa.func.sum(sa.func.length(JOBS.c.record)).over(
+                order_by=[JOBS.c.finished.desc(), JOBS.c.number.desc()]
+            )
+            sized = sa.select(JOBS.c.number, bytes_.label("bytes")).subquery()
+            heavy = sa.select(sized.c.number).where(sized.c.bytes > retention.bytes)
             gone = 0
-            for chosen in (aged, beyond, crowded):
+            for chosen in (aged, beyond, crowded, heavy):
                 limited = chosen.limit(DELETED_AT_ONCE).subquery()
                 gone += connection.execute(
                     sa.delete(JOBS).where(JOBS.c.number.in_(sa.select(limited.c.number)))
@@ -213,7 +231,8 @@ def _postgresql(url: sa.URL) -> sa.Engine:
         return sa.create_engine(
             url, pool_size=CONNECTIONS_MAX, max_overflow=0, pool_timeout=WAIT_SECONDS, pool_pre_ping=True,
             connect_args={
-                "connect_timeout": WAIT_SECONDS,
+                "connect_timeout": WAIT_SECONDS, "tcp_user_timeout": 1000 * WAIT_SECONDS, "keepalives_idle": WAIT_SECONDS,
+                "keepalives_interval": 2, "keepalives_count": 2,  # one that is gone without a word is given up
                 "options": f"-c statement_timeout={1000 * WAIT_SECONDS} -c lock_timeout={1000 * WAIT_SECONDS}",
             },
         )  # fmt: skip

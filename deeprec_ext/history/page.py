@@ -54,9 +54,10 @@ def of_jobs(jobs: Sequence[Kept], *, namespace: str, script: str, following: str
     links = [Link("all jobs", "/")] if confined else []
     if following:
         links.append(Link("older jobs", "/?" + _query(namespace, script, following)))
-    blocks: list[Block] = (
-        [_table(jobs)] if jobs else [Text("No job is kept yet." if not confined else "No such job is kept.")]
+    nothing = (
+        "None of these can be read." if following else "No such job is kept." if confined else "No job is kept yet."
     )
+    blocks: list[Block] = [_table(jobs)] if jobs else [Text(nothing)]
     headline = f"The newest that have ended{' of ' + ', '.join(confined) if confined else ''}, the last one first."
     return render(
         Document("History of jobs", f"{sums.jobs} jobs", headline, figures,

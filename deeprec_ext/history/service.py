@@ -81,8 +81,8 @@ class Refused(Exception):
 class Service:
     """The two applications over one database."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, jobs_of_namespace: int = Retention.jobs_of_namespace) -> None:
+        self._database, self._most = database, jobs_of_namespace
         calls = [
             Route("/api/jobs", _answered(self._jobs), methods=["GET"]),
             Route("/api/jobs", _answered(self._add), methods=["POST"]),
@@ -127,7 +127,7 @@ class Service:
             raise Refused(400, f"uid: the job's own, of 1 to {TEXT_MAX} characters")
         job = from_values(values.get("job"))
         job = dataclasses.replace(job, finished=min(job.finished, time.time()))  # else it would be the newest for ever
-        added = await asyncio.to_thread(self._database.add, caller.namespace, uid, job)
+        added = await asyncio.to_thread(self._database.add, caller.namespace, uid, job, self._most)
         return JSONResponse({"added": added}, 201 if added else 200)
 
     # ------------------------------------------------------------------------------------------------ the page
@@ -201,7 +201,7 @@ async def run(options: ServiceOptions) -> int:
     with contextlib.ExitStack() as stack:
         stack.callback(database.close)
         listener = stack.enter_context(contextlib.closing(webserver.bind(*options.listen)))
-        service = Service(database)
+        service = Service(database, options.retention.jobs_of_namespace)
         tasks = {
             loop.create_task(webserver.serve(service.api, listener, tls=context)): "it is not served",
             loop.create_task(_forget(database, options.retention)): "nothing is forgotten",

@@ -17,6 +17,7 @@ def observe(job: SimulatedJob, number: int, now: float, busy: bool = False) -> O
         hosts=hosts(job, now), one_host=job.model.host_cores > 0, slots=slots(job), changes=job.changes, losses=job.losses,
         progress=Progress(int(job.done), int(job.work.examples)), backups=job.model.backups,
         copies_bytes=0, hold=False, busy=busy, reclaimed=job.reclaimed, first=job.first,
+        stood=(),
     )  # fmt: skip
 
 

@@ -24,6 +24,8 @@ ELSEWHERE = {
     "test_the_autoscaler_sees_whose_node_goes_and_that_it_stays_after_all",  # no machine of ours is taken away
     "Observed.start": "tests/unit/autoscaler/loop/test_autoscaler.py::"
     "test_a_whole_aimaster_with_autoscale_starts_decides_records_and_tells",  # of decision 0 alone
+    "Observed.stood": "tests/unit/autoscaler/loop/test_autoscaler.py::"
+    "test_time_in_which_a_job_stood_is_known_and_what_sizes_did_on_another_machine_is_not",  # nobody stops it
     "Observed.backups": "tests/unit/autoscaler/loop/test_autoscaler.py::"
     "test_where_no_trainer_keeps_copies_none_is_planned_for",  # they are on, as they are by default
     "Window.preparing": "tests/unit/autoscaler/loop/test_autoscaler.py::"

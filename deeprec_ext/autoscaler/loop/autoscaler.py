@@ -14,21 +14,24 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from deeprec_ext.aimaster.core.records import parse_name
+from deeprec_ext.aimaster.core.records import parse_name, role_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.metrics.hosts import HostUse
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.scaling.requests import present
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.autoscaler.history.start import Start
-from deeprec_ext.autoscaler.loop.observing import Latest, examples_per_step, limits_of, memory_of, observe, size_of
+from deeprec_ext.autoscaler.loop.observing import Latest, examples_per_step, limits_of, memory_of, observe, own, size_of
+from deeprec_ext.autoscaler.loop.recalled import Recalled, keep, recall, stood_since
 from deeprec_ext.autoscaler.observe import building
 from deeprec_ext.autoscaler.observe.growth import Growth
-from deeprec_ext.autoscaler.observe.observed import Observed, Size, Window
+from deeprec_ext.autoscaler.observe.observed import Observed, Size, Stood, Window
 from deeprec_ext.autoscaler.observe.windows import Windows
+from deeprec_ext.autoscaler.outcomes.account import STOOD_SECONDS
 from deeprec_ext.autoscaler.outcomes.measured import key_of
 from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.errors import UsageError, one_line
+from deeprec_ext.gazer.host import machine
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -93,6 +96,9 @@ class Autoscaler:
         known, first = record.last()
         self._windows = Windows(seconds=job.settings.window_seconds, first=first)
         self._windows.remember(one for one in known if one.start + one.seconds <= self._now())
+        self._machine = machine() if one_host else ""
+        self._stood: tuple[Stood, ...] = ()
+        self._recalled = False
         self._pending: _Pending | None = None
         self._last_change = True  # a first `keep` is recorded: it says why nothing happens
         self._kept_at = float("-inf")
@@ -116,11 +122,37 @@ class Autoscaler:
             start=estimated.reason if estimated is not None else job.spec.start,
         )  # fmt: skip
         decision = self._decide(observed)
-        if self._record.next_number == 0:
-            self._record.add(observed, decision)
-            self._tell(decision)
         self._windows.first = decision.size
+        if self._record.next_number == 0:
+            self._note(observed, decision)
+            self._tell(decision)
         return decision.size
+
+    def _note(self, observed: Observed, decision: Decision) -> None:
+        """In the record, and what a successor without it has to know in the store."""
+        self._record.add(observed, decision)
+        keep(self._job.store, Recalled(
+            self._record.next_number, self._windows.first, self._foretold, self._windows.all(), self._stood, observed.time,
+            self._machine,
+        ))  # fmt: skip
+
+    def _recall(self) -> None:
+        """What was before this AIMaster, once the job is there: its record may be gone, the job may have stood, and it may be
+        on another machine, where no size does what it did."""
+        job, now = self._job, self._now()
+        known, ours = recall(job.store), [one.decision for one in self._scalings.records()]
+        self._record.next_number = max(self._record.next_number, known.number, 1 + max(ours, default=-1))
+        self._foretold = {**known.foretold, **self._foretold}
+        self._windows.first = self._windows.first or known.first
+        heard = max([known.heard, *(one.start + one.seconds for one in (*known.windows, *self._windows.all()))])
+        if known.machine != self._machine and known.machine and self._machine:
+            self._windows.forget()
+        elif not self._windows.all():
+            self._windows.remember(one for one in known.windows if one.start + one.seconds <= now)
+        self._stood, chief = known.stood, job.members.get(role_name(pb.CHIEF, 0))
+        began_anew = chief is not None and chief.age_seconds(job.clock.monotonic()) < now - heard
+        if heard and began_anew and now - heard > KEEP_RECORDED_SECONDS + STOOD_SECONDS:
+            self._stood = stood_since(self._stood, heard, now)
 
     # ------------------------------------------------------------------------------------------------ the loop
 
@@ -134,6 +166,9 @@ class Autoscaler:
 
     async def _turn(self) -> None:
         """One tick. After a look or a follow-up that failed nothing is decided: it would be from what is no more so."""
+        if not self._recalled and self._job.settled and self._job.cluster.live:
+            self._recalled = True
+            self._recall()
         self._look()
         self._follow_up()
         now, measured = self._now(), self._windows.fresh()
@@ -163,7 +198,7 @@ class Autoscaler:
         self._growth.observe(
             self._now(),
             {
-                m.incarnation: memory_of(m, self._latest(m.name))
+                m.incarnation: memory_of(m, own(job, m.name, self._latest))
                 for m in job.members
                 if m.admitted and not job.trainer_backups.copying(m.name)  # that it fills up now says nothing of later
             },
@@ -216,7 +251,7 @@ class Autoscaler:
         return observe(
             self._job, self._scalings, number=self._record.next_number, windows=self._windows.all(), latest=self._latest,
             growth=self._growth, hold=self._job.held, one_host=self._one_host,
-            foretold=self._foretold, first=self._windows.first,
+            foretold=self._foretold, first=self._windows.first, stood=self._stood,
         )  # fmt: skip
 
     async def preview(self) -> tuple[Decision, Observed]:
@@ -240,13 +275,13 @@ class Autoscaler:
         if decision.action == "keep":
             if self._last_change or self._now() - self._kept_at >= KEEP_RECORDED_SECONDS:
                 self._last_change, self._kept_at = False, self._now()
-                self._record.add(observed, decision)
+                self._note(observed, decision)
             return decision
         if self._scalings.running is not None or self._scalings.queue or size_of(self._job) != observed.size:
             return None  # somebody was quicker while we thought, and may be done already
         self._conclude()
-        self._record.add(observed, decision)
         self._foretold[decision.number] = decision.prediction.examples_per_second
+        self._note(observed, decision)
         self._last_change = True
         self._tell(decision)
         await self._carry_out(decision)

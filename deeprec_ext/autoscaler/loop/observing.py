@@ -27,6 +27,7 @@ from deeprec_ext.autoscaler.observe.observed import (
     RoleUse,
     Size,
     SlotUse,
+    Stood,
     Window,
 )
 from deeprec_ext.options import JobSpec
@@ -34,6 +35,9 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 TRACES_MIN = 3
 """Traced steps of a trainer, from which their median is no accident."""
+
+OF_CONTAINER = frozenset({"working_set_bytes", "memory_limit_bytes", "cpu_limit_cores", "throttled_share"})
+"""Metrics of the cgroup that a process is in."""
 
 REQUESTS = tuple(field.name for field in dataclasses.fields(Requests))
 
@@ -73,6 +77,7 @@ def observe(
     one_host: bool,
     foretold: Mapping[int, float],
     first: Size | None,
+    stood: Sequence[Stood],
 ) -> Observed:
     """Times are seconds since the start of the job. `foretold`: examples per second, by number of decision. `first`: size."""
     return building.observation(
@@ -87,6 +92,7 @@ def observe(
         losses=losses_of(job.store.failures(building.LOSSES_KEPT), job.started), progress=progress_of(job),
         backups=job.choices.peer, copies_bytes=copies_of(job), hold=hold,
         busy=scalings.running is not None or bool(scalings.queue), reclaimed=reclaimed_of(job), first=first,
+        stood=stood,
     )  # fmt: skip
 
 
@@ -132,7 +138,7 @@ def roles_of(job: Job, latest: Latest, growth: Growth) -> list[RoleUse]:
         member for member in job.members if member.role != pb.EVALUATOR and member.admitted and not member.said_goodbye
     ]
     return [
-        _use(job, member, latest(member.name), growth.slope(member.incarnation), traced)
+        _use(job, member, own(job, member.name, latest), growth.slope(member.incarnation), traced)
         for member in sorted(taking_part, key=lambda member: member.name)
     ]
 
@@ -156,6 +162,14 @@ def _use(job: Job, member: Member, values: Mapping[str, float], slope: float, tr
         stepless_seconds=member.stepless_seconds(now), input_wait_share=values.get("input_wait_share", 0.0),
         age_seconds=age, copies_bytes=job.trainer_backups.bytes_with(member.name),
     )  # fmt: skip
+
+
+def own(job: Job, name: str, latest: Latest) -> Mapping[str, float]:
+    """Of a process alone: in a container that it shares with others, what is measured of that is no one's own."""
+    values, process = latest(name), job.metrics.process(name)
+    if process is None or not process.shared_limits:
+        return values
+    return {metric: value for metric, value in values.items() if metric not in OF_CONTAINER}
 
 
 def memory_of(member: Member, values: Mapping[str, float]) -> int:

@@ -18,6 +18,9 @@ from deeprec_ext.autoscaler.observe.observed import Size, SlotUse, Window
 NEWEST = 3
 """Windows whose median is the present load of others: one alone may have caught a moment."""
 
+LOOKED_AT = 2 * NEWEST
+"""Windows of which they are the newest that tell of the host: what it was long ago is not what it is."""
+
 CHANGED = 0.15
 """Share of the host's cores by which the load of others has to differ to be another one, for fits and for what is compared
 (`outcomes/conditions.py`), whatever the rates say."""
@@ -83,7 +86,7 @@ def around(windows: Sequence[Window], slots: Sequence[SlotUse], *, one_host: boo
     """
     loads = tuple(slot.load for slot in slots)
     loads = loads if sum(loads) > 0 else ()
-    told = [window for window in windows if window.host_cores > 0][-NEWEST:] if one_host else []
+    told = [window for window in windows[-LOOKED_AT:] if window.host_cores > 0][-NEWEST:] if one_host else []
     if not told:
         return Surroundings(loads=loads)
     return Surroundings(told[-1].host_cores, statistics.median(map(free_cores, told)), loads)

@@ -19,6 +19,7 @@ from deeprec_ext.autoscaler.observe.observed import (
     RoleUse,
     Size,
     SlotUse,
+    Stood,
     Window,
 )
 
@@ -32,6 +33,7 @@ def observation(
     windows: Iterable[Window], roles: Iterable[RoleUse], hosts: Iterable[Host], one_host: bool,
     slots: Iterable[SlotUse], changes: Sequence[Change], losses: Sequence[Loss], progress: Progress,
     backups: bool, copies_bytes: int, hold: bool, busy: bool, reclaimed: Iterable[str], first: Size | None,
+    stood: Iterable[Stood],
 ) -> Observed:  # fmt: skip
     """Of a job that runs. `Observed` says what each value is; changes and losses are given oldest first."""
     return Observed(
@@ -40,7 +42,7 @@ def observation(
         one_host=one_host, slots=tuple(slots), changes=_newest_changes(changes),
         losses=tuple(losses[-LOSSES_KEPT:]), progress=progress, backups=backups,
         copies_bytes=copies_bytes, hold=hold, busy=busy, reclaimed=tuple(sorted(reclaimed)), start="",
-        first=first,
+        first=first, stood=tuple(stood),
     )  # fmt: skip
 
 
@@ -60,7 +62,7 @@ def before_the_start(
         number=0, time=0.0, size=size, limits=limits, objective=objective, deadline_seconds=deadline_seconds,
         model=Model.unknown(), windows=(), roles=(), hosts=(), one_host=False, slots=(), changes=(), losses=(),
         progress=Progress(0, 0), backups=backups, copies_bytes=0, hold=False, busy=False, reclaimed=(), start=start,
-        first=None,
+        first=None, stood=(),
     )  # fmt: skip
 
 

@@ -22,7 +22,8 @@ def changes_of(scalings: Sequence[Scaling], started: float, foretold: Mapping[in
         if one.outcome:
             change = Change(
                 time=round(one.started - started + one.seconds, 3) if one.started else 0.0, kind=one.kind, role=one.role,
-                from_count=one.from_count, to_count=one.to_count, outcome=one.outcome, seconds=one.seconds,
+                from_count=one.to_count if one.returning else one.from_count, to_count=one.to_count,
+                outcome=one.outcome, seconds=one.seconds,
                 pause_seconds=max(one.pause_seconds, default=0.0), bytes_moved=one.bytes_moved,
                 manual=one.decision < 0 and not one.returning, decision=one.decision,
                 foretold=foretold.get(one.decision, 0.0),

@@ -230,6 +230,14 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Stood:
+    """A stretch in which nobody trained: the job was stopped, and begun again. Seconds since its start."""
+
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
 class Observed:
     """Everything `decide` may know at one moment."""
 
@@ -237,6 +245,7 @@ class Observed:
         "objective": "fastest", "deadline_seconds": 0.0, "model": Model.unknown(), "windows": (), "roles": (), "hosts": (),
         "one_host": False, "slots": (), "changes": (), "losses": (), "progress": Progress(0, 0), "backups": True,
         "copies_bytes": 0, "hold": False, "busy": False, "reclaimed": (), "start": "", "first": None,
+        "stood": (),
     }  # fmt: skip
 
     number: int  # of the decision to be made; 0: before the start
@@ -261,6 +270,7 @@ class Observed:
     reclaimed: tuple[str, ...]  # roles whose host will be taken away
     start: str  # decision 0: how the size was estimated; empty: it was given
     first: Size | None  # with which the job began; None: not known
+    stood: tuple[Stood, ...]  # oldest first
 
     def to_json(self) -> str:
         """One line; equal values give equal bytes."""

@@ -125,6 +125,10 @@ class Windows:
         for window in windows:
             self._keep(window)
 
+    def forget(self) -> None:
+        """What was measured so far says nothing of what is to come."""
+        self.closed.clear()
+
     def fresh(self) -> bool:
         """Whether a window has been closed since this was asked last."""
         fresh, self._fresh = self._fresh, False

@@ -81,10 +81,11 @@ def stays(size: Size, changes: Sequence[Change], first: Size | None = None) -> l
                 Stay(change.time, end, (ps, workers), ours, change.foretold, change.pause_seconds, change.seconds)
             )
         else:  # PS and workers, by the same decision: between them was no size that anybody wanted
+            within = found[-1].change_seconds if change.time == found[-1].start else 0.0  # one change of both
             found[-1] = replace(
                 found[-1], foretold=change.foretold or found[-1].foretold,
                 standstill=found[-1].standstill + change.pause_seconds,
-                change_seconds=found[-1].change_seconds + change.seconds,
+                change_seconds=found[-1].change_seconds + max(0.0, change.seconds - within),
             )  # fmt: skip
         end = found[-1].start
         ps, workers = (change.from_count, workers) if change.role == "ps" else (ps, change.from_count)

@@ -71,7 +71,8 @@ class Evidence:
     @cached_property
     def brought(self) -> account.Account:
         """What all changes together have brought."""
-        return account.account(self.stays, self._comparable, self.now, self.policy.disturbance)
+        stood = [(one.start, one.end) for one in self.observed.stood]
+        return account.account(self.stays, self._comparable, self.now, self.policy.disturbance, stood)
 
     @cached_property
     def changed_at(self) -> float:
@@ -286,12 +287,17 @@ class Evidence:
     def _left(self, least: float) -> float:
         if self.end_known and self.rate:
             return self.examples_left / self.rate
-        return min(self.policy.horizon_seconds, max(self.now, least))
+        return min(self.policy.horizon_seconds, max(self.trained_for, least))
+
+    @property
+    def trained_for(self) -> float:
+        """Seconds since the start of the job, without those in which it stood."""
+        return max(0.0, self.now - sum(one.end - one.start for one in self.observed.stood))
 
     @property
     def share_left(self) -> float:
         """Of the job's whole time; where the end is not known, of the time it is looked at over, the past included."""
-        past = self.now if self.end_known else min(self.now, self.policy.horizon_seconds)
+        past = self.trained_for if self.end_known else min(self.trained_for, self.policy.horizon_seconds)
         return self.seconds_left / max(1e-9, past + self.seconds_left)
 
     # ------------------------------------------------------------------------------------------------ processes

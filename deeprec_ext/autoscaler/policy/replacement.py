@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -22,6 +23,10 @@ HUNG_STEPS = 10
 
 SHARE_PER_HOUR = 0.1
 """Of the processes that are replaced for slowness within an hour, at least 2: when many are slow, the reason is another."""
+
+DOUBLED_MAX = 6
+"""That hour is twice as long each time so many have been replaced, at most this often: whoever is still slow in a new process
+has a reason that no new process takes away."""
 
 
 def reclaimed(evidence: Evidence) -> Answer:
@@ -110,9 +115,12 @@ def _replace(evidence: Evidence, name: str, why: str, share: float) -> Answer:
     role, policy = role_of(name), evidence.policy
     if wait := hysteresis.failed(evidence, role, ("replace",)):
         return Remark(f"{why}; {wait}")
-    recent = [one for one in evidence.past(seconds=HOUR) if one.kind == "replace" and not one.manual]
-    if len(recent) >= max(2, int(SHARE_PER_HOUR * len(evidence.observed.roles))):
-        return Remark(f"{why}; {len(recent)} were replaced within the hour already")
+    made = [one for one in evidence.past(seconds=math.inf) if one.kind == "replace" and not one.manual]
+    most = max(2, int(SHARE_PER_HOUR * len(evidence.observed.roles)))
+    span = HOUR * 2 ** min(DOUBLED_MAX, len(made) // most)
+    recent = [one for one in made if one.time >= evidence.now - span]
+    if len(recent) >= most:
+        return Remark(f"{why}; {len(recent)} were replaced within {format_seconds(span)} already")
     since = evidence.now - max((one.time for one in recent), default=-HOUR)
     if since < policy.up_cooldown_seconds:
         return Remark(f"{why}; the last replacement was {format_seconds(since)} ago")

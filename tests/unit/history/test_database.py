@@ -15,7 +15,7 @@ from alembic.runtime.migration import MigrationContext
 
 from deeprec_ext.autoscaler.history.history import Finished, HistoryError
 from deeprec_ext.history.database import PAGE_MAX, Database, Retention, parsed_url
-from deeprec_ext.history.record import RecordError
+from deeprec_ext.history.record import RecordError, to_text
 from deeprec_ext.history.tables import JOBS, VERSION_TABLE, metadata
 from tests.unit.history.jobs import FINISHED, job
 
@@ -101,6 +101,18 @@ def test_the_oldest_go_by_age_by_namespace_and_by_number(database: Database) -> 
     assert database.forget(Retention(jobs=2), now) == 2
     assert numbers(database.jobs()[0]) == [5, 4]
     assert database.forget(Retention(), now) == 0
+
+
+def test_a_namespace_has_no_more_than_its_own_at_any_time_and_all_together_so_many_bytes(database: Database) -> None:
+    fill(database, 4)
+    fill(database, 2, "search")
+    assert database.add("ads", "newest", job(finished=FINISHED + 50), 3)
+    assert numbers(database.jobs(namespace="ads")[0])[1:] == [3, 2]
+    assert len(database.jobs(namespace="search")[0]) == 2
+    assert not database.add("ads", "newest", job(finished=FINISHED + 50), 3)
+    each = len(to_text(job(finished=FINISHED)))
+    assert database.forget(Retention(bytes=round(3.5 * each)), FINISHED + 100) == 2
+    assert len(database.jobs()[0]) == 3
 
 
 def test_a_row_that_somebody_has_damaged_is_left_out(database: Database) -> None:

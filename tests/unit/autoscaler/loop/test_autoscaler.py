@@ -13,7 +13,8 @@ import pytest
 from deeprec_ext.aimaster.metrics.hosts import HostUse
 from deeprec_ext.autoscaler.loop import autoscaler as module
 from deeprec_ext.autoscaler.loop.autoscaler import Autoscaler
-from deeprec_ext.autoscaler.observe.observed import Observed, Size, Window
+from deeprec_ext.autoscaler.loop.recalled import KEY, Recalled, keep
+from deeprec_ext.autoscaler.observe.observed import Observed, Size, Stood, Window
 from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.autoscaler.policy.record import read
 from deeprec_ext.errors import UsageError
@@ -32,6 +33,7 @@ class Script:
         self.outcomes: list[tuple[int, str, str, float]] = []
         self.remembered: tuple[Window, ...] = ()
         self.first: Size | None = None
+        self.begins = 1
 
     def decide(self, observed: Observed) -> Decision:
         self.seen.append(observed)
@@ -56,7 +58,11 @@ class Script:
 
     @property
     def next_number(self) -> int:
-        return len(self.added) + 1
+        return self.begins + len(self.added)
+
+    @next_number.setter
+    def next_number(self, value: int) -> None:
+        self.begins = value - len(self.added)
 
 
 def scale(action: str = "scale", **size: int) -> Callable[[Observed], Decision]:
@@ -322,6 +328,58 @@ def test_the_size_a_job_began_with_is_never_forgotten(tmp_path: Path) -> None:
         assert again.observed().first == Size(1, 0)
 
     play(tmp_path, script, scenario, ps=2)
+
+
+def another(it: World, **words: object) -> tuple[Autoscaler, Script]:
+    """An autoscaler of the same job whose record is gone, once the job is there."""
+    script = Script()
+    again = Autoscaler(
+        it.master.job, it.master.scalings, it.backend.resize, lambda subject: {}, script.decide, script, **words
+    )
+    again._recall()
+    return again, script
+
+
+def test_a_successor_whose_record_is_gone_knows_the_first_size_and_what_sizes_did(tmp_path: Path) -> None:
+    script = Script(scale(workers=2))
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        scaler.start()
+        await it.until(lambda: bool(script.outcomes))
+        await scaler.decide_now()
+        again, fresh = another(it)
+        assert again.observed().first == Size(2, 1)
+        assert {one.size.workers for one in again.observed().windows} == {1}, (
+            "as they were when the last decision was made"
+        )
+        assert again.observed().number == fresh.next_number == script.next_number > 2
+        assert again._foretold == scaler._foretold and again._foretold
+        assert not again.observed().stood, "somebody trained all the time"
+
+    play(tmp_path, script, scenario, ps=2)
+
+
+def test_time_in_which_a_job_stood_is_known_and_what_sizes_did_on_another_machine_is_not(tmp_path: Path) -> None:
+    kept = Recalled(
+        number=7, first=Size(1, 0), windows=tuple(windows(Size(2, 1), 100.0, 50.0)), heard=100.0, machine="64 x other",
+        stood=(Stood(10.0, 20.0),),
+    )  # fmt: skip
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        store, now = it.master.job.store, scaler._now()
+        keep(store, kept)
+        again, _ = another(it)
+        assert again.observed().windows == () and again.observed().first == Size(1, 0)
+        [before, since] = again.observed().stood
+        assert before == Stood(10.0, 20.0) and (since.start, since.end) == (100.0, pytest.approx(now, abs=60.0))
+        keep(store, dataclasses.replace(kept, machine=""))
+        assert len(another(it)[0].observed().windows) == 3
+        keep(store, dataclasses.replace(kept, heard=now - 60.0))
+        assert another(it)[0].observed().stood == kept.stood, "an AIMaster that came back soon"
+        store.put(**{KEY: {"number": "seven"}})
+        assert another(it)[0].observed().stood == ()
+
+    play(tmp_path, Script(), scenario, age=5000.0, ps=2)
 
 
 def test_a_host_of_some_of_the_processes_is_not_the_one_that_all_share(tmp_path: Path) -> None:

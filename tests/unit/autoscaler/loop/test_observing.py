@@ -33,6 +33,7 @@ def test_what_processes_tell_for_minutes_reaches_the_policy(tmp_path: Path) -> N
             one_host=True,
             foretold={},
             first=None,
+            stood=(),
         )
 
     def use(name: str):
@@ -60,6 +61,30 @@ def test_what_processes_tell_for_minutes_reaches_the_policy(tmp_path: Path) -> N
     flush(job, clock, 60.0)
     Failures(job).add("worker-0", "killed", None)
     assert look().losses[-1].memory_limit_bytes == 3 << 30  # as requested
+
+
+def test_what_is_of_a_container_of_all_is_nobodys_own(tmp_path: Path) -> None:
+    """Else each PS would use all memory of the container, and more PS would be the remedy."""
+    job = make_job(tmp_path, HandClock())
+    report_everything(job)
+    assert (use_of(job, "ps-0").working_set_bytes, use_of(job, "ps-0").memory_limit_bytes) == (10**9, 2 * 10**9)
+    sample = pb.ProcessSample(
+        rss_bytes=10**8, working_set_bytes=10**9, memory_limit_bytes=2 * 10**9, cpu_limit_cores=2, shared_limits=True
+    )
+    for name in ("ps-0", "worker-0"):
+        job.members.beat(job.members.get(name), pb.Heartbeat(rss_bytes=10**8))
+        tell(job, name, interval_seconds=2, process=sample)
+        use = use_of(job, name)
+        assert (use.working_set_bytes, use.memory_limit_bytes, use.cpu_limit_cores) == (10**8, 0, 0.0)
+
+
+def use_of(job, name):
+    flush(job, job.clock)
+    found = observe(
+        job, make_scalings(job), number=3, windows=(), latest=job.metrics.latest, growth=Growth(), hold=False, one_host=True,
+        foretold={}, first=None, stood=(),
+    )  # fmt: skip
+    return next(use for use in found.roles if use.name == name)
 
 
 def test_a_change_of_a_decision_has_its_number_and_what_it_was_to_bring() -> None:

@@ -40,6 +40,14 @@ def test_others_never_leave_nothing_at_all():
     assert around([window(0, 2.0)], (), one_host=True).free == pytest.approx(0.1)
 
 
+def test_a_host_of_which_nobody_tells_any_more_is_not_known():
+    """A process may stop to tell; who was on the host then may have left it since."""
+    silent = [window(10.0 * at, 0.0, cores=0.0) for at in range(5, 12)]
+    told = [window(0, 1.5), window(1, 1.5), window(2, 1.5)]
+    assert around([*told, *silent[:3]], (), one_host=True).cores == 2.0
+    assert around([*told, *silent], (), one_host=True) == Surroundings()
+
+
 def test_the_load_of_others_has_changed_when_it_has_another_level():
     before, after = [window(10.0 * n, 0.1) for n in range(8)], [window(80 + 10.0 * n, 1.1) for n in range(5)]
     assert changed_at([*before, *after]) == 80

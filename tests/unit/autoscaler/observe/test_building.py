@@ -15,6 +15,6 @@ def test_many_replacements_crowd_out_no_change_of_size():
         number=1, time=300.0, size=Size(2, 2), limits=Limits(), objective="fastest", deadline_seconds=0.0,
         model=Model.unknown(), windows=(), roles=(), hosts=(), one_host=False, slots=(),
         changes=[by_hand, *replaced, last], losses=(), progress=Progress(0, 0), backups=True, copies_bytes=0, hold=False,
-        busy=False, reclaimed=(), first=None,
+        busy=False, reclaimed=(), first=None, stood=(),
     )  # fmt: skip
     assert seen.changes == (by_hand, *replaced[-building.CHANGES_KEPT :], last)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from deeprec_ext.aimaster.core.records import Scaling
+from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.autoscaler.observe.observed import Change, Size, Window
 from deeprec_ext.autoscaler.outcomes.account import account
 from deeprec_ext.autoscaler.outcomes.conditions import comparable
@@ -60,6 +62,28 @@ def test_what_one_decision_changed_is_one_trial_and_what_failed_to_happen_is_non
     past = stays(Size(2, 3), both)
     assert [one.counts for one in past] == [(1, 0), (2, 3)]
     assert (past[1].change_seconds, past[1].standstill, past[1].start) == (20.0, 1.0, 40.0)
+
+
+def test_the_two_halves_of_one_change_took_its_time_once():
+    both = changes_of(
+        [Scaling(1, "scale-up", "ps", from_count=1, to_count=2, workers_from=0, workers_to=3, outcome="committed", decision=5,
+                 started=1000.0, seconds=84.0)],
+        900.0, {},
+    )  # fmt: skip
+    assert [one.seconds for one in both] == [84.0, 84.0]
+    [_, stay] = stays(Size(2, 3), both)
+    assert (stay.counts, stay.start, stay.change_seconds) == ((2, 3), 184.0, 84.0)
+
+
+def test_a_ps_that_comes_back_leads_to_no_other_size():
+    records = [
+        Scaling(
+            1, "scale-up", "ps", from_count=1, to_count=2, outcome="committed", decision=3, started=10.0, seconds=5.0
+        ),
+        Scaling(2, "replace", "ps", from_count=1, to_count=2, outcome="committed", started=100.0),  # it comes back
+    ]
+    past = stays(Size(2, 1), changes_of(records, 0.0, {}))
+    assert [(one.counts, one.decision) for one in past] == [((1, 1), -1), ((2, 1), 3)]
 
 
 def test_a_growth_that_brought_little_of_what_was_foretold_has_failed():

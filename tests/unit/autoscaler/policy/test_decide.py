@@ -188,6 +188,17 @@ HUNG = {"stepless_seconds": 130.0, "steps_per_second": 0.0023}  # the rate falls
 
 
 @pytest.mark.parametrize(
+    ("made", "hours", "again"), [(1, 0.5, True), (2, 1.5, False), (2, 3, True), (4, 3, False), (4, 9, True)]
+)
+def test_who_is_slow_in_each_new_process_is_replaced_ever_more_seldom(made, hours, again):
+    now = 1e6
+    changes = tuple(fact(Change, now - 3600 * hours + at, "replace", "worker", 3, 3, "committed") for at in range(made))
+    measured = tuple(windows(SIZE, 1000.0, now - 40.0))
+    decision = decide(seen(SIZE, time=now, roles=uses(SIZE, worker_1=SLOW), changes=changes, windows=measured), POLICY)
+    assert (decision.action == "replace") == again, decision.reason
+
+
+@pytest.mark.parametrize(
     ("use", "replaced"),
     [
         (SLOW, True),
