@@ -16,7 +16,7 @@ _BEGINS = "Traceback (most recent call last)"
 _FRAME = re.compile(r'\s+File ".*", line \d+')
 _HEAD = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(: ?(?P<message>.*))?$")
 _SKIPPED = re.compile(
-    r"From /job:\S+:$|"
+    r"(?:[A-Z_]+: )?From /job:\S+:$|=+$|"
     r"Graph execution error:|\d+ root error\(s\) found|Detected at node|Node: '|Input Source operations|Function call stack|"
     r"\d+ (successful operations|derived errors ignored)|Hint: |Errors may have originated|Traceback \(|"
     r"Original stack trace for|During handling of the above|The above exception was the direct cause|"

@@ -61,7 +61,8 @@ class Door:
             try:
                 captured = capture(generation.step(model, kind), spec, lambda: generation.optimizer_variables(model))
             except RefusedError as error:
-                self._refused(str(error))
+                if kind == "train":
+                    self._refused(str(error))
                 raise
             state = generation.optimizer_variables(model)
             imported = self.steps.add(
@@ -85,13 +86,24 @@ class Door:
         feeds = dict(zip(imported.feeds, batch))
         feeds.update((value, self.windows.local_value(variable)) for variable, value in imported.given)
         fetches = [*imported.outputs, *(tensor for _, tensor in imported.taken), imported.done]
-        results = (self._session.train if train else self._session.run)(fetches, feeds)
+        with self.lock:  # a thread that looks at a weight runs the session, too
+            results = (self._session.train if train else self._session.run)(fetches, feeds)
         count = len(imported.outputs)
         for (variable, _), value in zip(imported.taken, results[count:]):
             self.windows.set_local(variable, value)
         if train:
             self.windows.trained()
         return imported.captured.pack(results[:count])
+
+    @property
+    def opened(self) -> bool:
+        """Whether there is a session."""
+        return self._session is not None
+
+    def bring(self, model: Any) -> None:
+        """Its variables have their values here, for a step that is Keras's own."""
+        for variable in self.generation.weights(model):
+            _ = variable.handle
 
     @property
     def should_stop(self) -> bool:

@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras import keras2, keras3, unmade
 from deeprec_ext.keras.door import Door
 from deeprec_ext.keras.leased.fitting import Fitting
+from deeprec_ext.keras.milestones import Milestones
 from deeprec_ext.keras.opening import Monitored
 from deeprec_ext.keras.refusing import other_backend, refusal
 from deeprec_ext.keras.stepping import Steps
@@ -70,17 +72,30 @@ def refuse(module: Any, trainer: Any, reason: str) -> None:
 def patch(module: Any, door: Door, trainer: Any) -> None:
     """Replaces what makes the functions that Keras calls for each batch, and nothing of its loop."""
     strategy = tf.distribute.get_strategy()
-    fitting = Fitting(trainer, door)
+    milestones = Milestones(Path(run) if (run := env.workdir()) else None, trainer.chief, trainer.leaving)
+    fitting = Fitting(trainer, door, milestones)
+    saving: list[Any] = []
 
     def make(kind: str) -> Callable[..., Any]:
         def made(original: Callable[..., Any], model: Any, force: bool = False) -> Any:
             if not tf.executing_eagerly() or not (kind == "train" or door.trains(model)):
                 return original(model, force)
-            present = getattr(model, f"{kind}_function")
-            if not isinstance(present, Steps) or force:
-                leased = (lambda: fitting.epochs(model)) if kind == "train" else (lambda: None)
-                setattr(model, f"{kind}_function", Steps(door, model, kind, leased))
-            return getattr(model, f"{kind}_function")
+            name = f"{kind}_function"
+            if isinstance(present := getattr(model, name), Steps) and not force:
+                return present
+
+            def otherwise() -> Any:
+                original(model, True)
+                made = getattr(model, name)
+                setattr(model, name, steps)
+                return made
+
+            if kind == "train":
+                steps = Steps(door, model, kind, lambda: fitting.epochs(model))
+            else:
+                steps = Steps(door, model, kind, otherwise=otherwise)
+            setattr(model, name, steps)
+            return steps
 
         return made
 
@@ -101,11 +116,24 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
         return results
 
     def save(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        if saving:
+            return original(model, *args, **kwargs)
         if fitting.is_past:
             return None  # what was saved then is there, or is lost
-        if trainer.chief or not (door.trains(model) or fitting.has_fitted(model)):
-            return original(model, *args, **kwargs)
+        of_job = door.trains(model) or fitting.has_fitted(model)
+        waited_for = of_job and not fitting.is_under_way  # else the epochs keep the processes together
+        if trainer.chief or not of_job:
+            saving.append(model)
+            try:
+                result = original(model, *args, **kwargs)
+            finally:
+                saving.pop()
+            if waited_for:
+                milestones.made()
+            return result
         log.info("%s is not saved here: all processes would write the same file, and the chief does", model.name)
+        if waited_for:
+            milestones.wait()
         return None
 
     for kind, name in keras_classes.MAKES.items():
@@ -115,6 +143,7 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
     keras_classes.wrap_model(module, "evaluate", evaluate)
     for name in SAVES:
         keras_classes.wrap_model(module, name, save)
+    keras_classes.wrap_saving(module, "save_model", save)
 
 
 def _numbers(results: Mapping[str, Any]) -> dict[str, float]:

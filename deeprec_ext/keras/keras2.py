@@ -11,7 +11,7 @@ import tensorflow as tf
 from deeprec_ext.keras import ownership, unmade
 from deeprec_ext.keras.optimizers import optimizers
 from deeprec_ext.tf_private import keras_classes
-from deeprec_ext.tf_private.eager import not_converted
+from deeprec_ext.tf_private.eager import has_handle, not_converted
 from deeprec_ext.tf_private.keras_classes import unwrapped
 
 NUMBER = 2
@@ -37,7 +37,7 @@ def step(model: Any, kind: str) -> Callable[[Any], Any]:
 def weights(model: Any) -> list[Any]:
     """In their order; without those of metrics, which Keras lists among them."""
     metrics = {ownership.key(unwrapped(one)) for metric in model.metrics for one in metric.variables}
-    found = (unwrapped(one) for one in model.weights)
+    found = (unwrapped(one) for one in model.weights if has_handle(unwrapped(one)))
     return [one for one in found if ownership.key(one) not in metrics and not ownership.is_metric(one)]
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from deeprec_ext.keras.optimizers import optimizers
+
 
 def refusal(model: Any, makes: Mapping[str, Any], default_strategy: Any) -> str:
     """Why `fit` cannot be elastic, and what to do; empty: it can.
@@ -30,7 +32,7 @@ def refusal(model: Any, makes: Mapping[str, Any], default_strategy: Any) -> str:
             f"{type(model).__name__} is a model of another Keras than tf.keras is here: run the script with "
             "TF_USE_LEGACY_KERAS=1, which makes them the same"
         )
-    if (getattr(getattr(model, "optimizer", None), "gradient_accumulation_steps", None) or 1) > 1:
+    if any((getattr(one, "gradient_accumulation_steps", None) or 1) > 1 for one in optimizers(model)):
         return (
             "gradient_accumulation_steps adds up gradients of several steps, and those of all processes would be in one sum: "
             "leave it out, and take so many times the batch_size"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras.door import Door
 from deeprec_ext.keras.leased.epochs import Epochs
 from deeprec_ext.keras.stepgraph import Batches, Imported
 from deeprec_ext.tf_private.eager import is_flat, next_flat, reads
+
+log = logging.getLogger("deeprec_ext")
 
 SPECS_MAX = 8
 """Kinds of batches for which a step is traced; after that the newest are used as they are."""
@@ -24,10 +28,15 @@ class Steps:
     Args:
       kind: "train", "test" or "predict".
       leased: the epochs of the `fit` that asks for a step, where its records are leased.
+      otherwise: makes Keras's own function, for what cannot be done on PS and need not: it trains nothing.
     """
 
-    def __init__(self, door: Door, model: Any, kind: str, leased: Callable[[], Epochs | None] = lambda: None) -> None:
+    def __init__(
+        self, door: Door, model: Any, kind: str, leased: Callable[[], Epochs | None] = lambda: None,
+        otherwise: Callable[[], Any] | None = None,
+    ) -> None:  # fmt: skip
         self._door, self._model, self._kind, self._leased = door, model, kind, leased
+        self._otherwise, self._own = otherwise, None
         self._known: list[tuple[Any, Imported]] = []
         self._last: tuple[Any, Imported] | None = None
         self._flat = False
@@ -41,6 +50,11 @@ class Steps:
 
         Raises StopIteration, as Keras expects it, when there are no more batches.
         """
+        if self._otherwise is not None:
+            self._try(given)
+        if self._own is not None:
+            self._door.bring(self._model)
+            return self._own(given)
         if isinstance(given, list):
             return self._predict([_plain(batch) for batch in given])
         outputs, made, epochs = None, 0, self._leased()
@@ -66,6 +80,18 @@ class Steps:
                 self._attach(epochs, given)
             return epochs.results(self._model, outputs)
         return _joined(predicted) if predicted else outputs
+
+    def _try(self, given: Any) -> None:
+        """Once, before a batch is taken: whether a step can be made of it."""
+        otherwise, self._otherwise = self._otherwise, None
+        spec = getattr(given, "element_spec", None) if not isinstance(given, list) else _spec_of(given[0])
+        if spec is None or otherwise is None:
+            return
+        try:
+            self._prepared(given if not isinstance(given, list) else None, _plain(spec), None)
+        except RefusedError as error:
+            log.info("%s: %s is made in this process, with the weights on PS (%s)", self._model.name, self._kind, error)
+            self._own = otherwise()
 
     def _predict(self, batches: Sequence[Any]) -> Any:
         """Of all of them, one after the other."""
@@ -100,21 +126,33 @@ class Steps:
         if iterator is not None and self._last is not None and self._last[0] is iterator:
             return self._last[1]
         spec = _plain(getattr(iterator, "element_spec", None))
-        if spec is None:
-            spec = tf.nest.map_structure(lambda one: None if one is None else tf.type_spec_from_value(one), batch)
+        return self._prepared(iterator, _spec_of(batch) if spec is None else spec, _records(batch))
+
+    def _prepared(self, iterator: Any, spec: Any, records: int | None) -> Imported:
         found = next((imported for known, imported in self._known if _fits(known, spec)), None)
         if found is None:
             spec = self._wider(spec)
             known = iterator.reads if isinstance(iterator, Epochs) else reads(iterator)
-            found = self._door.prepare(self._model, self._kind, spec, Batches(_records(batch), known))
+            found = self._door.prepare(self._model, self._kind, spec, Batches(records, known))
             self._known = [*self._known[1 - SPECS_MAX :], (spec, found)]
         self._last, self._flat = (iterator, found), is_flat(iterator)
         return found
 
     def _attach(self, epochs: Epochs, given: Any) -> None:
         """Others have left no batch for this process: the model is what they have trained nevertheless."""
-        spec = _plain(given.element_spec) if epochs.own_input else epochs.element_spec
-        self._known = [(spec, self._door.prepare(self._model, self._kind, spec, Batches(None, epochs.reads)))]
+        self.attach(epochs, given.element_spec if epochs.own_input else epochs.element_spec)
+
+    def attach(self, epochs: Epochs, spec: Any, records: int | None = None) -> None:
+        """Before there is a batch.
+
+        Args:
+          spec: of one.
+          records: of one, where they are known.
+        """
+        if spec is None:
+            return
+        spec = _plain(spec)
+        self._known = [(spec, self._door.prepare(self._model, self._kind, spec, Batches(records, epochs.reads)))]
 
     def _wider(self, spec: Any) -> Any:
         """Of batches of many sizes not each gets a step of its own."""
@@ -128,8 +166,20 @@ class Steps:
 
 def _joined(parts: Sequence[Any]) -> Any:
     """What several steps have predicted, one after the other."""
-    found = [tf.nest.map_structure(tf.convert_to_tensor, one) for one in parts]
-    return found[0] if len(found) == 1 else tf.nest.map_structure(lambda *each: tf.concat(each, 0), *found)
+    found = [tf.nest.map_structure(_tensor, one) for one in parts]
+    return found[0] if len(found) == 1 else tf.nest.map_structure(_one_after_the_other, *found)
+
+
+def _tensor(one: Any) -> Any:
+    return one if isinstance(one, tf.__internal__.CompositeTensor) else tf.convert_to_tensor(one)
+
+
+def _one_after_the_other(*each: Any) -> Any:
+    return tf.sparse.concat(0, each) if isinstance(each[0], tf.SparseTensor) else tf.concat(each, 0)
+
+
+def _spec_of(batch: Any) -> Any:
+    return tf.nest.map_structure(lambda one: None if one is None else tf.type_spec_from_value(one), batch)
 
 
 def _plain(batch: Any) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from deeprec_ext.errors import UsageError
 from deeprec_ext.modeldef import model as models
 from deeprec_ext.modeldef import records
@@ -32,4 +34,4 @@ def evaluate(definition: Definition, asked: Evaluation) -> Mapping[str, float]:
     models.build(model, next(iter(sample(definition, source, Mode.EVALUATION, 2))))
     models.load_weights(model, asked.weights)
     found = model.evaluate(evaluated(definition, source, asked.batch_size, "evaluate"), return_dict=True, verbose=0)
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in found.items() if np.ndim(value) == 0}

@@ -82,8 +82,8 @@ def predict(definition: Definition, asked: Prediction) -> int:
     made = replace(made, batch_size=made.declaration.shard_records, whole_shards=True)
     settings = {
         "files": [[file.path, file.bytes] for file in made.declaration.files],
-        "shard_records": made.declaration.shard_records,
-    }
+        "shard_records": made.declaration.shard_records, "weights": _which(asked.weights),
+    }  # fmt: skip
     if output:
         _claim(output, settings, chief)
     processor = definition.processor() if definition.processor is not None else None
@@ -205,10 +205,16 @@ def _claim(output: str, settings: Mapping[str, Any], chief: bool) -> None:
             before = json.loads(file.read())
         if any(before.get(name) != value for name, value in settings.items()):
             raise UsageError(
-                f"--output {output}: holds predictions of other data or other shards; give another directory"
+                f"--output {output}: holds predictions of other data, weights or shards; give another directory, or empty it"
             )
-    elif chief:
+    if chief:
         _write(path, [json.dumps({**settings, "complete": False})])
+
+
+def _which(weights: str) -> list[Any]:
+    """What tells weights of one name from others; a directory by itself."""
+    found = tf.io.gfile.stat(weights) if tf.io.gfile.exists(weights) else None
+    return [weights, found.length, found.mtime_nsec] if found is not None else [weights]
 
 
 def _write(path: str, text: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from deeprec_ext import env
@@ -147,7 +148,9 @@ def _fit(
             dataset, initial_epoch=epochs.epoch, epochs=epochs.epoch + 1, validation_data=validation, callbacks=callbacks,
             verbose=0,
         )  # fmt: skip
-        figures = {name: float(values[-1]) for name, values in history.history.items() if values}
+        figures = {
+            name: float(values[-1]) for name, values in history.history.items() if values and np.ndim(values[-1]) == 0
+        }
         print(f"epoch {epochs.epoch + 1}/{count}: {shown(figures)}", flush=True)
         if model.stop_training:
             break

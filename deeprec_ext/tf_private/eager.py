@@ -94,7 +94,8 @@ def reads(iterator: Any) -> Sequence[str]:
         seen[f"op:{type(dataset).__name__.lstrip('_')}"] = None
         for one in _parts(dataset):
             if tf.is_tensor(one) and one.dtype == tf.string and hasattr(one, "numpy") and tf.size(one) <= _TEXTS_MAX:
-                seen.update((f"text:{os.fsdecode(text)}", None) for text in one.numpy().ravel())
+                texts = tf.reshape(one, [-1]).numpy()  # of a single one it would be bytes
+                seen.update((f"text:{os.fsdecode(text)}", None) for text in texts)
         for function in dataset._functions():
             body = function.function.graph.as_graph_def()
             for node in (*body.node, *(node for called in body.library.function for node in called.node_def)):
@@ -140,6 +141,9 @@ _OF_ONE_FILE = frozenset({
 })  # fmt: skip
 """Ops of a function that gives the records of one path: TensorFlow makes a list of it, over which it maps `_READ`."""
 _READ = frozenset({"Const", "Identity", "NoOp", *READERS})
+_CSV = frozenset({"CSVDataset", "CSVDatasetV2"})
+_OF_CSV = frozenset({"Placeholder", "Const", "Identity", "Reshape", "NoOp", *_CSV})
+"""Ops of a function that gives the columns of the records of one path."""
 
 FILES_OF_A_PIPELINE = 10_000
 
@@ -161,7 +165,7 @@ class Stage:
     before: Any = None
     """The dataset that it takes; None: none, or several."""
     function: Callable[..., Any] | None = None
-    """As the script has given it; of a source, what makes an element of a record."""
+    """As the script has given it; of a source, what makes an element of a record, and as many of as many at once."""
     batch_size: int = 0
     source: Source | None = None
     repeats: int = 1
@@ -170,12 +174,16 @@ class Stage:
 
 def stage_of(dataset: Any) -> Stage:
     """Its last stage."""
-    kind = _kind(dataset)
+    kind, before = _kind(dataset), getattr(dataset, "_input_dataset", None)
     if kind == "CsvDataset":
-        return _of_csv(dataset, kind)
+        names = tf.data.Dataset.from_tensor_slices(tf.reshape(dataset._filenames, [-1]))
+        return _of_columns(kind, None, names, _csv_of(dataset))
+    if kind in _OVER_FILES and (told := _csv_in(dataset._map_func.function.graph.as_graph_def())) is not None:
+        return _of_columns(kind, before, before, told)
     function = getattr(getattr(dataset, "_map_func", None), "_func", None)
+    if kind == "ParseExampleDataset":
+        function = _parsed(dataset._features)
     size = getattr(dataset, "_batch_size", None)
-    before = getattr(dataset, "_input_dataset", None)
     source = _source(dataset, kind, before)
     repeats = int(dataset._count) if kind == "RepeatDataset" else 1
     return Stage(
@@ -194,26 +202,76 @@ def _source(dataset: Any, kind: str, before: Any) -> Source | None:
         read = _one_file(dataset._map_func.function.graph.as_graph_def())
         return _of_names(before, *read) if read is not None else None
     if kind == "SkipDataset":
-        found = stage_of(before).source if _kind(before) != "CsvDataset" else None
+        stage = stage_of(before)
+        found = stage.source if stage.function is None else None  # of columns, its lines have been read already
         if found is not None and len(found.files) == 1 and not found.skip and found.reader == "lines":
             return Source(found.files, found.reader, int(dataset._count))
     return None
 
 
-def _of_csv(dataset: Any, kind: str) -> Stage:
-    """Each record is decoded by the op of lines; a column without a default has an empty tensor there."""
-    if getattr(dataset, "_compression_type", None) or len(dataset._exclude_cols):
-        return Stage(kind)
-    defaults, columns = dataset._record_defaults, [int(one) for one in dataset._select_cols]
-    delimiter, missing = os.fsdecode(dataset._field_delim.numpy()), os.fsdecode(dataset._na_value.numpy())
-    quotes = bool(dataset._use_quote_delim)
+@dataclass(frozen=True)
+class _Csv:
+    """As the op takes it. `defaults`: of each column that is asked for, an empty array where it has none."""
 
-    def decoded(line: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return tuple(tf.io.decode_csv(line, defaults, delimiter, quotes, missing, columns or None))
+    compression: str
+    header: bool
+    delimiter: str
+    quotes: bool
+    missing: str
+    columns: Sequence[int]
+    defaults: Sequence[tuple[Any, tf.DType]]
+    left_out: Sequence[int]
 
-    names = tf.data.Dataset.from_tensor_slices(tf.reshape(dataset._filenames, [-1]))
-    source = _of_names(names, "csv" if quotes else "lines", int(bool(dataset._header)))
-    return Stage(kind, function=decoded, source=source)
+
+def _csv_of(dataset: Any) -> _Csv:
+    given = (dataset._field_delim, dataset._use_quote_delim, dataset._na_value, dataset._select_cols)
+    delimiter, quotes, missing, columns = (value.numpy() for value in given)
+    return _Csv(
+        str(getattr(dataset, "_compression_type", None) or ""), bool(dataset._header), os.fsdecode(delimiter),
+        bool(quotes), os.fsdecode(missing), [int(one) for one in columns],
+        [(one.numpy(), one.dtype) for one in dataset._record_defaults], [int(one) for one in dataset._exclude_cols],
+    )  # fmt: skip
+
+
+def _csv_in(body: Any) -> _Csv | None:
+    """Of a function of a path, as in `make_csv_dataset`; None: it does something else."""
+    nodes = {node.name: node for node in body.node}
+    kinds = [node.op for node in nodes.values()]
+    reads = [node for node in nodes.values() if node.op in _CSV]
+    if not set(kinds) <= _OF_CSV or kinds.count("Placeholder") != 1 or len(reads) != 1:
+        return None
+    behind = [_behind(nodes, tensor) for tensor in reads[0].input if not tensor.startswith("^")]
+    if behind[0].op != "Placeholder" or any(node.op != "Const" for node in behind[1:]):
+        return None
+    values = [tf.make_ndarray(node.attr["value"].tensor) for node in behind[1:]]
+    compression, _, header, delimiter, quotes, missing, columns = values[:7]
+    types = [tf.as_dtype(one) for one in reads[0].attr["output_types"].list.type]
+    return _Csv(
+        os.fsdecode(compression.item()), bool(header), os.fsdecode(delimiter.item()), bool(quotes),
+        os.fsdecode(missing.item()), columns.tolist(), list(zip(values[7 : 7 + len(types)], types)),
+        [one for value in values[7 + len(types) :] for one in value.tolist()],
+    )  # fmt: skip
+
+
+def _of_columns(kind: str, before: Any, names: Any, told: _Csv) -> Stage:
+    """Records are decoded by the op of lines; a column without a default has an empty tensor there."""
+    if told.compression or told.left_out:
+        return Stage(kind, before)
+
+    def decoded(lines: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        defaults = [tf.constant(value, dtype) for value, dtype in told.defaults]
+        columns = list(told.columns) or None
+        return tuple(tf.io.decode_csv(lines, defaults, told.delimiter, told.quotes, told.missing, columns))
+
+    source = _of_names(names, "csv" if told.quotes else "lines", int(told.header))
+    return Stage(kind, before, decoded if source is not None else None, 0, source)
+
+
+def _parsed(features: Any) -> Callable[..., Any] | None:
+    """As `parse_example_dataset` does it to each batch; None: TensorFlow has changed what it was given."""
+    if any(isinstance(one, tf.io.FixedLenSequenceFeature) for one in features.values()):
+        return None
+    return lambda records: tf.io.parse_example(records, features)
 
 
 def _one_file(body: Any) -> tuple[str, int] | None:
@@ -349,6 +407,11 @@ def in_scratch_graph() -> bool:
         return False
     graph = tf.compat.v1.get_default_graph()
     return _SCRATCH.search(str(getattr(graph, "name", ""))) is not None
+
+
+def has_handle(thing: Any) -> bool:
+    """Whether it is a variable: Keras 2 lists the vocabulary of a text layer among the weights."""
+    return hasattr(thing, "_handle")
 
 
 def raw_handle(variable: Any) -> Any:

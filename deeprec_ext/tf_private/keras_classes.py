@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from deeprec_ext.tf_private.eager import raw_value
-from deeprec_ext.tf_private.wrapping import wrap
+from deeprec_ext.tf_private.wrapping import wrap, wrapper
 
 _APPLIES = {"_BaseOptimizer": "apply_gradients", "OptimizerV2": "apply_gradients", "BaseOptimizer": "apply"}
 """Base classes of optimizers: Keras 2's new and old, Keras 3's, and what all their steps go through."""
@@ -30,6 +31,19 @@ def optimizers(module: Any) -> Iterator[tuple[Any, str]]:
 def wrap_model(module: Any, name: str, around: Callable[..., Any]) -> None:
     """A method of `Model`."""
     wrap(module.Model, name, around)
+
+
+def wrap_saving(module: Any, name: str, around: Callable[..., Any]) -> None:
+    """A function of what `Model` is saved with, under each name that Keras gives it for scripts."""
+    saving = getattr(module, "saving_api", None)
+    old = getattr(saving, name, None)
+    if old is None:
+        return
+    new = wrapper(old, around)
+    for one in list(sys.modules.values()):
+        of_keras = str(getattr(one, "__name__", "")).startswith(("keras.", "tf_keras.", "tensorflow.keras"))
+        if of_keras and vars(one).get(name) is old:
+            setattr(one, name, new)
 
 
 def is_own(thing: Any) -> bool:

@@ -96,6 +96,13 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
         "_compression_type _exclude_cols _field_delim _filenames _header _na_value _record_defaults _select_cols "
         "_use_quote_delim",
     )  # fmt: skip
+    yield (
+        "parse_example_dataset",
+        lambda: tf.data.Dataset.from_tensors(["a"]).apply(
+            tf.data.experimental.parse_example_dataset({"a": tf.io.FixedLenFeature([], tf.float32)})
+        ),
+        "_features",
+    )
     if _generation_of_keras() == 2:
         yield (
             "Model", _model, "_jit_compile _predict_counter _steps_per_execution _test_counter _train_counter",

@@ -65,6 +65,26 @@ def test_rows_of_arrays_are_trained_once_an_epoch_though_a_worker_and_a_ps_are_k
 
 
 @pytest.mark.timeout(300)
+def test_a_worker_loads_what_its_script_has_saved_when_the_chief_has(begin, tmp_path):
+    path = tmp_path / "model.keras"
+    path.write_bytes(b"of an earlier job")
+    command = ("python", str(SCRIPTS / "reloaded.py"), str(path), "--late", "5")
+    job = begin("--ps", "1", "--workers", "1", command=command)
+    assert job.end(240) == 0, job.tails()
+    steps = {role: float((tmp_path / f"model.keras.{role}.txt").read_text()) for role in ("chief", "worker")}
+    assert steps == {"chief": 20.0, "worker": 20.0}
+
+
+@pytest.mark.timeout(300)
+def test_rows_of_arrays_are_given_out_when_the_model_has_decided_the_size(begin):
+    """The chief declares it before it asks for rows, of which nobody gives it any before."""
+    command = (*SCRIPT, "--rows", str(ROWS), "--epochs", "1")
+    job = begin("--autoscale", "--history", "off", "--max-ps", "2", "--max-workers", "1", command=command)
+    assert job.end(240) == 0, job.tails()
+    assert job.summary()["data"]["trained"] == ROWS and (times(job) == 1).all()
+
+
+@pytest.mark.timeout(300)
 def test_figures_are_of_the_job_and_the_chief_alone_validates_and_writes(begin):
     command = (*SCRIPT, "--rows", str(ROWS), "--epochs", "2", "--sleep", "0.002")
     job = begin("--ps", "1", "--workers", "1", command=command)

@@ -56,6 +56,9 @@ Original stack trace for 'Mul':
 SHAPES = "Incompatible shapes: [2] vs. [3]"
 ONE = TENSORFLOW.format(first=SHAPES, second=SHAPES)
 ROOTS = f"2 root error(s) found.\n  (0) INVALID_ARGUMENT: {SHAPES}\n\t [[{{{{node Mul}}}}]]\n  (1) CANCELLED: no more"
+SEVERAL = TENSORFLOW.format(
+    first=SHAPES, second=f"{'=' * 21}\nINVALID_ARGUMENT: From /job:ps/replica:0/task:0:\n{SHAPES}\n{'=' * 21}"
+)
 REMOTE = TENSORFLOW.format(first=SHAPES, second=f"From /job:chief/replica:0/task:0:\n{SHAPES}")
 FUNCTION = """
 Traceback (most recent call last):
@@ -91,7 +94,7 @@ IN_THREAD = IGNORED.replace("ignored in: <function Session.__del__>", "in thread
         (PYTHON, "ValueError: no such column"),
         (ONE, f"InvalidArgumentError: {SHAPES}"),
         (TENSORFLOW.format(first=ROOTS, second=ROOTS), f"InvalidArgumentError: {SHAPES}"),
-        (REMOTE, f"InvalidArgumentError: {SHAPES}"),
+        (REMOTE, f"InvalidArgumentError: {SHAPES}"), (SEVERAL, f"InvalidArgumentError: {SHAPES}"),
         (FUNCTION, "RuntimeError: broken generator"),
         (ONE + IGNORED, f"InvalidArgumentError: {SHAPES}"),
         (PYTHON + IN_THREAD, "ValueError: no such column"),
@@ -102,7 +105,7 @@ IN_THREAD = IGNORED.replace("ignored in: <function Session.__del__>", "in thread
         ("", ""),
         ("\n \n", ""),
     ],
-    ids=["python", "tensorflow", "roots", "remote", "py_func", "ignored",
+    ids=["python", "tensorflow", "roots", "remote", "several", "py_func", "ignored",
          "after", "thread", "interrupt", "own", "said", "none", "blank"],
 )  # fmt: skip
 def test_the_line_is_the_error(text, line):

@@ -22,7 +22,7 @@ from deeprec_ext.elastic.trainer.noticing import Noticing, trainable_in
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph import GraphIndex
 from deeprec_ext.graph import training as trained_in
-from deeprec_ext.tf_private import sessions, training
+from deeprec_ext.tf_private import eager, keras_classes, sessions, training
 from deeprec_ext.tf_private.wrapping import wrap
 
 STEPS = 3
@@ -175,8 +175,16 @@ class Watch:
     def _ask(self) -> None:
         with self._lock:
             optimizers = list(self._optimizers)
-        if not self._since and any(int(one.iterations) >= STEPS for one in optimizers):
+        if not self._since and any(_made_here(one) >= STEPS for one in optimizers):
             self._since, self._what = self._clock(), EAGER
+
+
+def _made_here(optimizer: Any) -> int:
+    """Its steps; 0 where their number lies on a PS: what `fit` trains there is not beside."""
+    counter = optimizer.iterations
+    if not isinstance(counter, tf.Variable):
+        counter = keras_classes.value(counter)
+    return 0 if counter is None or eager.watcher_of(counter) is not None else int(counter)
 
 
 class LocalSession(ElasticSession):

@@ -62,6 +62,7 @@ class Home(Protocol):
     """Of all sessions: runs that were made again, since nobody knows what of them was done."""
     generation: int
     inputs: Any
+    notice: Callable[..., None]
     asked_to_train: bool
     """The script has called `fit`, though others may have left nothing to train."""
 
@@ -86,6 +87,10 @@ class Model(Protocol):
 
     def forget(self) -> None:
         """What it has written is left out."""
+
+    @property
+    def opened(self) -> bool:
+        """Whether there is a session."""
 
 
 class EpochOver(int):
@@ -132,6 +137,8 @@ class Epochs:
         self._logs: Any = None  # of the last step
         self._own = b""  # what this process has seen of the epoch
         self._catching_up = True
+        self.attach: Callable[[], None] = lambda: None
+        """Makes a step, and with it the model, before there is a batch."""
 
     # -- for the callbacks
 
@@ -287,7 +294,10 @@ class Epochs:
         logs = self._logs if self._logs is not None else {}
         if self.over:
             self._model.changed()
-            model.stop_training = True if self._dry or self._home.leaving.is_set() else OVER
+            if self._dry or self._home.leaving.is_set():
+                model.stop_training = True
+            elif not model.stop_training:  # else the script has stopped it
+                model.stop_training = OVER
             if not self.past:  # now: a validation begins with other metrics
                 self._own = figures.seen(model, self._records, logs if isinstance(logs, Mapping) else {})
         return logs
@@ -302,6 +312,8 @@ class Epochs:
     def _begin_fit(self) -> None:
         """In the chief: what its script has written since the last `fit` is in the model. Else: until that is so."""
         if self._home.chief:
+            if not self._model.opened:  # nobody gives it records before it has told what its model is like
+                self.attach()
             self._claim()  # else nobody knows of these records
             reply = self._until(pb.EpochRequest(), lambda reply: True)
             if reply is not None and reply.begun:

@@ -26,7 +26,9 @@ from deeprec_ext.keras.leased.arrays import BATCH, Rows, rows_of
 from deeprec_ext.keras.leased.counted import Counted, plan_of_steps
 from deeprec_ext.keras.leased.epochs import STEPS_MAX, Epochs, Home, Model
 from deeprec_ext.keras.leased.pipelines import NotFollowed, followed
+from deeprec_ext.keras.leased.sequences import turned
 from deeprec_ext.keras.leased.weights import by_class
+from deeprec_ext.keras.milestones import Milestones
 from deeprec_ext.tf_private import eager
 
 log = logging.getLogger("deeprec_ext")
@@ -87,11 +89,12 @@ class Fitting:
     Args:
       home: its trainer.
       model: on the PS.
+      milestones: what the chief's script has done so far, for which others wait.
     """
 
-    def __init__(self, home: Home, model: Model) -> None:
-        self._home, self._model = home, model
-        self._count = 0
+    def __init__(self, home: Home, model: Model, milestones: Milestones) -> None:
+        self._home, self._model, self._milestones = home, model, milestones
+        self._count = self._under_way = 0
         self._running: dict[int, Epochs] = {}
         self._fitted: set[int] = set()
 
@@ -105,12 +108,24 @@ class Fitting:
         """Whether a `fit` goes through an epoch that the others have had before."""
         return any(running.replayed for running in self._running.values())
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the script is in a `fit`: what calls is a callback of it."""
+        return self._under_way > 0
+
     def has_fitted(self, model: Any) -> bool:
         """Whether the job trains it, though this process may have had no batch of it."""
         return id(model) in self._fitted
 
     def fit(self, original: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As Keras's `fit`, with records leased where they can be."""
+        self._under_way += 1
+        try:
+            return self._fit(original, model, args, kwargs)
+        finally:
+            self._under_way -= 1
+
+    def _fit(self, original: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             given = inspect.signature(original).bind(model, *args, **kwargs)
         except TypeError:
@@ -130,6 +145,8 @@ class Fitting:
     def _input(self, words: dict[str, Any], wanted: Asked) -> Input | None:
         """Changes `words` to what Keras is still told of them."""
         if isinstance(words["x"], tf.data.Dataset):
+            if any(words.get(name) is not None for name in ("y", "sample_weight")) or words.get("validation_split"):
+                return None  # Keras says that a dataset has its own
             return self._of_dataset(words["x"], words.get("class_weight"), wanted)
         return self._of_arrays(words, wanted)
 
@@ -144,8 +161,10 @@ class Fitting:
                 return None  # Keras says so
             rows, held = parts
         batch = _whole(words.get("batch_size") or (math.ceil(rows.count / wanted.steps) if wanted.steps else BATCH))
-        if batch is None or (wanted.steps or 0) > math.ceil(rows.count / batch):
+        if batch is None:
             return None  # nor what it makes of that
+        if (wanted.steps or 0) > math.ceil(rows.count / batch):
+            return self._own(words["x"], wanted, "steps_per_epoch is more than it has batches")
         if held is not None:
             words["validation_data"] = _validation(held.structure)
         if words.get("class_weight"):
@@ -206,6 +225,12 @@ class Fitting:
             "the steps of fit are divided among the processes, each of which reads its input by itself" if counts
             else "each process trains a pass of its own over the input of fit", why,
         )  # fmt: skip
+        if self._home.chief and not counts:  # whoever adds workers expects something else
+            self._home.notice(
+                "own-pass", f"each process trains a pass of its own over the input of fit ({why})",
+                "give fit arrays, a tf.data pipeline over files, or deeprec_ext.data.elastic_dataset(files, ...): their rows "
+                "are divided among the processes", mended=True,
+            )  # fmt: skip
         return Input(None) if counts else None
 
     def _without_end(self, x: Any, wanted: Asked) -> Any:
@@ -216,7 +241,7 @@ class Fitting:
             count = int(x.cardinality())
             again = count == wanted.steps or count >= (wanted.steps or 0) * wanted.epochs
             return x.repeat() if count >= 0 and (again or third) else x
-        return _again_and_again(x) if third and isinstance(x, tf.keras.utils.Sequence) else x
+        return x
 
     def _name(self) -> str:
         return f"fit {self._count + 1}"
@@ -248,13 +273,21 @@ class Fitting:
             validation_batch_size=words.get("validation_batch_size") or words.get("batch_size"),
             callbacks=roles.job_callbacks(epochs, callbacks, model, verbose != 0, params),
         )  # fmt: skip
+        spec = found.spec
         if records is None:
-            words["x"] = self._without_end(words["x"], wanted)
+            spec, words["x"] = _spec_of(words["x"])
+            if isinstance(words["x"], tf.keras.utils.Sequence):
+                words["x"], words["class_weight"] = turned(words["x"], words, self._model.generation.NUMBER)
+            else:
+                words["x"] = self._without_end(words["x"], wanted)
         else:
             words.update(
                 x=_stand_in(found.spec), y=None, sample_weight=None, batch_size=None, class_weight=None,
                 validation_split=0.0,
             )  # fmt: skip
+        epochs.attach = lambda: model.train_function.attach(
+            epochs, spec, found.plan.batch_size if found.plan is not None else None
+        )
         if not home.chief:
             words["validation_data"] = None
         self._fitted.add(id(model))
@@ -263,7 +296,7 @@ class Fitting:
         if found.instead:
             inputs.instead[found.instead] = records
         try:
-            return original(model, **words)
+            result = original(model, **words)
         finally:
             inputs.instead.pop(found.instead, None)
             epochs.close()
@@ -271,13 +304,45 @@ class Fitting:
                 del self._running[id(model)]
             else:
                 self._running[id(model)] = before
+        if home.chief:
+            self._model.pass_on()  # what callbacks have written at the end of the training, the best weights perhaps
+            self._milestones.made()
+        else:
+            self._model.forget()
+            self._milestones.wait()
+            self._model.changed()
+        return result
 
 
-def _again_and_again(x: Any) -> Iterator[Any]:
-    """The batches of a Sequence, pass after pass."""
-    while True:
-        yield from (x[place] for place in range(len(x)))
-        x.on_epoch_end()
+def _spec_of(x: Any) -> tuple[Any, Any]:
+    """(of the batches of an input that Keras reads, the input). None: nobody knows before Keras takes one."""
+    if isinstance(x, tf.data.Dataset):
+        return x.element_spec, x
+    if isinstance(x, tf.keras.utils.Sequence):
+        return _of_first(x[0]), x
+    if isinstance(x, Iterator) and not isinstance(x, tf.data.Iterator):
+        first = next(x, None)
+        return _of_first(first), _again(first, x)
+    return None, x
+
+
+def _again(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    if first is not None:
+        yield first
+        yield from rest
+
+
+def _of_first(batch: Any) -> Any:
+    """As Keras takes it: records, what is to be learnt of them, and their weights."""
+    if not isinstance(batch, (list, tuple)) or not 2 <= len(batch) <= 3:
+        return None
+
+    def spec(one: Any) -> Any:
+        array = np.asarray(one)
+        kind = tf.keras.backend.floatx() if np.issubdtype(array.dtype, np.floating) else array.dtype
+        return tf.TensorSpec([None, *array.shape[1:]], tf.string if array.dtype.kind in "OSU" else tf.as_dtype(kind))
+
+    return tf.nest.map_structure(spec, tuple(batch))
 
 
 def _whole(value: Any) -> int | None:

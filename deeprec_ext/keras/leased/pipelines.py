@@ -18,7 +18,7 @@ import tensorflow as tf
 from deeprec_ext.data.dataset import elastic_dataset
 from deeprec_ext.tf_private.eager import Source, Stage, stage_of
 
-_MAPS = frozenset({"MapDataset", "ParallelMapDataset"})
+_MAPS = frozenset({"MapDataset", "ParallelMapDataset", "ParseExampleDataset"})
 _BATCHES = frozenset({"BatchDataset", "ParallelBatchDataset"})
 _IN_ORDER = frozenset({"PrefetchDataset", "OptionsDataset", "AssertCardinalityDataset", "CacheDataset"})
 """They change neither elements nor their order; what is cached is made anew."""
@@ -37,6 +37,8 @@ class Pipeline:
     """From files to batches."""
 
     source: Source
+    decoded: Function | None
+    """Makes elements of the records of a batch, all at once."""
     shuffled: bool
     of_records: Sequence[Function]
     """In the order in which they are applied."""
@@ -68,6 +70,8 @@ class Pipeline:
         Args:
           dataset: of batches of records, strings of shape [batch].
         """
+        if self.decoded is not None:
+            dataset = dataset.map(self.decoded, num_parallel_calls=tf.data.AUTOTUNE)
         if self.of_records:
             dataset = dataset.map(_one_by_one(self.of_records), num_parallel_calls=tf.data.AUTOTUNE)
         for function in self.of_batches:
@@ -89,10 +93,10 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
                 raise NotFollowed("it has no batch()")
             if stage.source.skip < 0 or (stage.source.skip and stage.source.reader == "tfrecord"):
                 raise NotFollowed("it leaves out records of its files")
-            of_records += [stage.function] if stage.function is not None else []
             return Pipeline(
-                stage.source, shuffled, of_records[::-1], size, of_batches[::-1], passes if passes > 0 else None
-            )
+                stage.source, stage.function, shuffled, of_records[::-1], size, of_batches[::-1],
+                passes if passes > 0 else None,
+            )  # fmt: skip
         if stage.kind in _MAPS and stage.function is not None:
             (of_records if size else of_batches).append(stage.function)
         elif stage.kind in _BATCHES and not size:
@@ -118,10 +122,10 @@ def _named(stage: Stage) -> str:
 
 
 def _one_by_one(functions: Sequence[Function]) -> Function:
-    def of_batch(records: tf.Tensor) -> Any:
-        each = tf.data.Dataset.from_tensor_slices(records)
+    def of_batch(*parts: Any) -> Any:
+        each = tf.data.Dataset.from_tensor_slices(parts if len(parts) > 1 else parts[0])
         for function in functions:
             each = each.map(function)
-        return each.batch(tf.size(records, tf.int64)).get_single_element()
+        return each.batch(tf.shape(tf.nest.flatten(parts)[0], tf.int64)[0]).get_single_element()
 
     return of_batch

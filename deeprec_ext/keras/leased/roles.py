@@ -27,7 +27,7 @@ WRITERS = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore", "O
 def of_a_worker(callbacks: Any) -> Any:
     """Without those that write files, and none keeps the weights of an epoch: what a worker puts into the model is left out,
     and each would fetch all of it. A CallbackList is the script's own affair."""
-    for one in callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]:
+    for one in tf.nest.flatten(callbacks):
         if is_one_of(one, ("EarlyStopping",)):
             one.restore_best_weights = False
     return _without(callbacks, WRITERS, "the chief's alone, it writes files")
@@ -42,7 +42,7 @@ def in_the_job(callbacks: Any) -> Any:
 def _without(callbacks: Any, names: Sequence[str], why: str) -> Any:
     if callbacks is None or isinstance(callbacks, tf.keras.callbacks.CallbackList):
         return callbacks
-    callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+    callbacks = tf.nest.flatten(callbacks)  # as Keras does
     left_out = sorted({type(one).__name__ for one in callbacks if is_one_of(one, names)})
     if left_out:
         log.info("%s: %s", few(left_out, 4), why)

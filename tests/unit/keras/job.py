@@ -34,9 +34,11 @@ def trainer(host, reported, chief=True):
     """What the door and `fit` want of the process's trainer."""
     ended = Ended(host)
     ended.chief = chief
+    host.notices = []
     host.inputs.end_of_epoch = ended
     return SimpleNamespace(
         chief=chief, refused=host.refusals.append, clock=SimpleNamespace(global_step=0), leaving=host.leaving,
         report_metrics=lambda metrics, step: reported.append(metrics), inputs=host.inputs, runs_repeated=0, generation=0,
-        ended=ended, asked_to_train=False, wait_live=lambda seconds: True,
+        ended=ended, asked_to_train=False, notice=lambda *words, **how: host.notices.append(words),
+        wait_live=lambda seconds: True,
     )  # fmt: skip

@@ -11,8 +11,10 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext.data import elastic_dataset, streams
+from deeprec_ext.keras.leased import sequences
 from deeprec_ext.keras.leased.counted import plan_of_steps
 from deeprec_ext.keras.leased.pipelines import followed
+from deeprec_ext.keras.leased.sequences import turned
 from tests.unit.keras import models
 
 keras = tf.keras
@@ -178,6 +180,61 @@ def test_an_own_input_that_ends_ends_the_training_here(door, caplog):
     seen, kept = counts(of_tensors(None).take(7), epochs=3, steps_per_epoch=5)
     assert sum(seen) == 7 * BATCH and kept.epochs == [0, 1]
     assert "the input of fit ran out of data" in caplog.text
+
+
+class Numbered(Sequence):
+    """Whose batches are their numbers."""
+
+    def __init__(self, batches=10):
+        super().__init__()
+        self.batches, self.passes = batches, 0
+
+    def __len__(self):
+        return self.batches
+
+    def __getitem__(self, place):
+        return place
+
+    def on_epoch_end(self):
+        self.passes += 1
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_processes_begin_a_sequence_elsewhere_and_come_to_all_of_it(monkeypatch, shuffle):
+    """Each makes three steps of an epoch of ten: what it reads is another part each time."""
+    read = {}
+    for number in range(4):
+        monkeypatch.setattr(sequences.env, "index", lambda number=number: number)
+        x = Numbered()
+        of, weights = turned(x, {"shuffle": shuffle, "class_weight": None}, models.KERAS)
+        assert weights is None
+        if models.KERAS == 3:
+            read[number] = [next(of)[0] for _ in range(20)]
+            assert sorted(read[number][10:]) == list(range(10)) and x.passes == 1
+        else:
+            read[number] = []
+            for _ in range(4):
+                read[number] += [of[place] for place in range(3)]
+                of.on_epoch_end()
+            assert x.passes == 4 and len(of) == 10
+        assert set(read[number][:10]) == set(range(10))
+    assert len({tuple(one[:3]) for one in read.values()}) > 1
+
+
+@pytest.mark.parametrize("element", [lambda x, y: (x, y), lambda x, y: [x, y]])
+def test_a_sequence_has_weights_of_classes_and_elements_of_any_kind(door, element):
+    """With Keras 3 through a generator, for which Keras takes neither."""
+
+    class Labelled(Numbered):
+        def __getitem__(self, place):
+            return element(np.full((BATCH, 1), place % 2, "float32"), np.full((BATCH, 1), place % 2, "int64"))
+
+    model = keras.Sequential(
+        [keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")]
+    )
+    model.compile(keras.optimizers.SGD(1.0), lambda truth, predicted: predicted)
+    model.fit(Labelled(), steps_per_epoch=10, class_weight={0: 1.0, 1: 5.0}, verbose=0)
+    assert model.get_weights()[0].item() == pytest.approx(-5 * 5.0)
 
 
 def test_who_comes_late_trains_what_is_left(elastic, host, monkeypatch, lines):

@@ -87,6 +87,13 @@ def test_tables_what_their_optimizer_keeps_and_how_both_are_updated(declared, op
     assert model.fields == (2 if update == Variable.ROWS else 0)
 
 
+@pytest.mark.parametrize("optimizer", [lambda: keras.optimizers.Adagrad(0.1), keras.optimizers.Adam])
+def test_what_it_computes_is_its_forward_pass(declared, optimizer) -> None:
+    computes = set(declared(two_tables(optimizer()), *records(), batch_size=BATCH).computes)
+    assert {"MatMul", "BiasAdd", "ConcatV2", "Mean", "SquaredDifference"} <= computes
+    assert not {one for one in computes if "Apply" in one or "Scatter" in one or "Sqrt" in one}, computes
+
+
 def test_batch_lookups_and_work_are_those_of_a_step(declared) -> None:
     found = declared(two_tables(keras.optimizers.Adagrad(0.1)), *records(), batch_size=BATCH)
     assert (found.batch_size, found.lookups_per_example) == (BATCH, 3)

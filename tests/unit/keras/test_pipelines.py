@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 from types import SimpleNamespace
 
@@ -124,6 +125,55 @@ def test_columns_are_those_of_the_csv_dataset(tmp_path):
     (expected,) = dataset.as_numpy_iterator()
     (given,) = followed(dataset).leased("columns").as_numpy_iterator()
     assert [one.tolist() for one in given] == [one.tolist() for one in expected]
+
+
+def csv_dataset(files, **words):
+    words = {"label_name": "label", "num_epochs": 1, "shuffle": False, "num_parallel_reads": 2, **words}
+    return tf.data.experimental.make_csv_dataset(files, BATCH, **words)
+
+
+def features_dataset(files, **words):
+    words = {"label_key": "label", "reader": tf.data.TFRecordDataset, "num_epochs": 1, "shuffle": False, **words}
+    return tf.data.experimental.make_batched_features_dataset(files, BATCH, FEATURES, **words)
+
+
+def all_of(dataset):
+    """Sorted rows (number, label) of its elements, and their types."""
+    rows, types = [], set()
+    for features, label in dataset.as_numpy_iterator():
+        rows += zip(features["number"].ravel().tolist(), label.ravel().tolist())
+        types.add((tuple(features), features["number"].dtype, label.dtype))
+    return sorted(rows), types
+
+
+@pytest.mark.parametrize("make", [csv_dataset, features_dataset])
+def test_what_tensorflow_makes_of_files_in_one_call_is_followed(make, texts, examples):
+    files = texts if make is csv_dataset else examples
+    rows, types = all_of(followed(make(files)).leased(f"one call {make.__name__}"))
+    assert (rows, types) == all_of(make(files))
+    assert len(rows) == FILES * RECORDS
+    endless = followed(make(files, num_epochs=None, shuffle=True))
+    assert (endless.passes, endless.shuffled) == (None, True)
+
+
+def test_columns_of_a_csv_dataset_in_one_call_are_its_own(tmp_path):
+    path = tmp_path / "one.csv"
+    path.write_text('id;text;none;value\n5;"a;b\nc";-;2.5\n6;c;7;-\n')
+    dataset = tf.data.experimental.make_csv_dataset(
+        str(path), 2, select_columns=["id", "text", "value"], column_defaults=[tf.int64, "", 0.5], field_delim=";",
+        na_value="-", num_epochs=1, shuffle=False,
+    )  # fmt: skip
+    (expected,) = dataset.as_numpy_iterator()
+    (given,) = followed(dataset).leased("columns in one call").as_numpy_iterator()
+    assert {name: one.tolist() for name, one in given.items()} == {name: one.tolist() for name, one in expected.items()}
+
+
+def test_compressed_files_of_a_csv_dataset_are_not_followed(tmp_path):
+    path = tmp_path / "one.csv.gz"
+    with gzip.open(path, "wt") as file:
+        file.write("number,label\n1,0\n2,1\n")
+    with pytest.raises(NotFollowed, match="ParallelInterleave"):
+        followed(csv_dataset([str(path)], compression_type="GZIP"))
 
 
 NOT_FOLLOWED = {

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from deeprec_ext.elastic.trainer.noticing import Noticing
 from deeprec_ext.elastic.trainer.plain import EAGER, PATIENCE_SECONDS, SESSION, STEPS, Watch
+from deeprec_ext.tf_private import eager
 
 v1 = tf.compat.v1
 
@@ -129,6 +130,21 @@ def test_eager_updates_by_an_optimizer_by_hand_and_in_a_function(world):
         step()
     other.later()
     assert other.later() == [EAGER[0]]
+
+
+def test_an_optimizer_whose_steps_are_counted_on_a_ps_trains_nothing_beside_it(world):
+    """Its counter is a window: who looks at it sees the steps of the job, or is told that the PS are gone."""
+
+    class Gone:
+        def looked_at(self):
+            raise RuntimeError("it is on parameter servers")
+
+    optimizer = tf.keras.optimizers.SGD(0.1)
+    optimizer.iterations.assign(1000)
+    eager.watch(optimizer.iterations, Gone())
+    with tf.Graph().as_default():
+        world.watch.applies(optimizer)
+    assert world.later() == [] and world.watch.conclude() == ""
 
 
 SCRIPT = """

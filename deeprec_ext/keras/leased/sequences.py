@@ -1,0 +1,71 @@
+"""A Sequence (Keras 3: a PyDataset) whose steps are divided: each process reads batches of its own, of which it makes a part.
+
+Left to themselves all processes would begin each epoch with the same batch, and none come to the last ones. Here each begins
+elsewhere, and goes on where it has stopped.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from deeprec_ext import env
+from deeprec_ext.keras.leased.weights import by_class
+
+
+def turned(x: Any, words: Mapping[str, Any], generation: int) -> tuple[Any, Any]:
+    """(the same for this process, `class_weight` for Keras).
+
+    Args:
+      words: of `fit`: `shuffle`, `class_weight`.
+    """
+    seed, weights = zlib.crc32(f"{env.role()} {env.index()}".encode()), words.get("class_weight")
+    if generation == 3:  # it begins a PyDataset anew with each epoch, of which this process makes a part; no generator
+        weigh = by_class(weights, generation) if weights else None
+        return _endless(x, bool(words.get("shuffle", True)), seed, weigh), None
+    return _going_on()(x, seed), weights
+
+
+def _endless(x: Any, shuffle: bool, seed: int, weigh: Any) -> Iterator[Any]:
+    """Its elements as Keras 3 takes them, pass after pass."""
+    count = x.num_batches
+    for number in range(1 << 62):
+        x.on_epoch_begin()
+        order = np.arange(count) + seed
+        if shuffle:
+            np.random.default_rng([seed, number]).shuffle(order)
+        for place in order:
+            yield _element(x[int(place) % count], weigh)
+        x.on_epoch_end()
+
+
+def _element(given: Any, weigh: Any) -> tuple[Any, ...]:
+    made = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    return tuple(weigh(*made)) if weigh is not None and len(made) > 1 else made
+
+
+@lru_cache(maxsize=1)
+def _going_on() -> Any:
+    """Of Keras 2, which begins an epoch with a new iterator, and shuffles by itself."""
+
+    class GoingOn(tf.keras.utils.Sequence):  # type: ignore[misc]
+        def __init__(self, x: Any, seed: int) -> None:
+            self._x, self._begin, self._used = x, seed % max(1, len(x)), 0
+
+        def __len__(self) -> int:
+            return len(self._x)
+
+        def __getitem__(self, index: int) -> Any:
+            self._used = max(self._used, index + 1)
+            return self._x[(self._begin + index) % len(self._x)]
+
+        def on_epoch_end(self) -> None:
+            self._x.on_epoch_end()
+            self._begin, self._used = self._begin + self._used, 0
+
+    return GoingOn
