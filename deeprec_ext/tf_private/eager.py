@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Protocol
@@ -145,6 +146,13 @@ _CSV = frozenset({"CSVDataset", "CSVDatasetV2"})
 _OF_CSV = frozenset({"Placeholder", "Const", "Identity", "Reshape", "NoOp", *_CSV})
 """Ops of a function that gives the columns of the records of one path."""
 
+_OF_PARQUET = frozenset({
+    "Placeholder", "Const", "Identity", "NoOp", "IO>ParquetReadableInfo", "StridedSlice", "Shape", "Reshape", "Pack", "Prod",
+    "ConcatV2", "Where", "Squeeze", "GatherV2", "Equal", "GreaterEqual", "MapDataset", "ZipDataset", "RangeDataset",
+    "SkipDataset", "TensorSliceDataset", "ConcatenateDataset", "UnbatchDataset",
+})  # fmt: skip
+"""Ops of a function that gives the rows of one path, as tensorflow-io makes them of its own datasets."""
+
 FILES_OF_A_PIPELINE = 10_000
 
 
@@ -156,6 +164,14 @@ class Source:
     reader: str
     skip: int = 0
     """Records at the beginning of each file that are left out."""
+    columns: Mapping[str, tf.DType] = field(default_factory=dict)
+    """Those that are read; none: records are texts."""
+
+    @property
+    def spec(self) -> Any:
+        """Of a batch of records."""
+        each = {name: tf.TensorSpec([None], dtype) for name, dtype in self.columns.items()}
+        return each or tf.TensorSpec([None], tf.string)
 
 
 @dataclass(frozen=True)
@@ -170,6 +186,8 @@ class Stage:
     source: Source | None = None
     repeats: int = 1
     """How often it gives what is before it; less than 0: without end."""
+    rows: Any = None
+    """Of a source in memory: arrays with a row for each element, in its structure."""
 
 
 def stage_of(dataset: Any) -> Stage:
@@ -180,6 +198,14 @@ def stage_of(dataset: Any) -> Stage:
         return _of_columns(kind, None, names, _csv_of(dataset))
     if kind in _OVER_FILES and (told := _csv_in(dataset._map_func.function.graph.as_graph_def())) is not None:
         return _of_columns(kind, before, before, told)
+    if kind == "ParquetIODataset":
+        name = getattr(dataset, "_filename", None)
+        names = tf.data.Dataset.from_tensor_slices(tf.reshape(name, [-1])) if name is not None else None
+        return _of_parquet(kind, None, names, dataset.element_spec)
+    if kind in _OVER_FILES and _reads_parquet(dataset._map_func.function.graph.as_graph_def(), dataset.element_spec):
+        return _of_parquet(kind, before, before, dataset.element_spec)
+    if kind == "TensorSliceDataset":
+        return Stage(kind, rows=_rows_of(dataset))
     function = getattr(getattr(dataset, "_map_func", None), "_func", None)
     if kind == "ParseExampleDataset":
         function = _parsed(dataset._features)
@@ -189,6 +215,14 @@ def stage_of(dataset: Any) -> Stage:
     return Stage(
         kind, before, function if source is None else None, int(size) if size is not None else 0, source, repeats
     )
+
+
+def _rows_of(dataset: Any) -> Any:
+    """None: some of them are ragged or sparse."""
+    spec = dataset.element_spec
+    if not all(isinstance(one, tf.TensorSpec) for one in tf.nest.flatten(spec)):
+        return None
+    return tf.nest.pack_sequence_as(spec, [one.numpy() for one in dataset._tensors])
 
 
 def _kind(dataset: Any) -> str:
@@ -264,6 +298,42 @@ def _of_columns(kind: str, before: Any, names: Any, told: _Csv) -> Stage:
         return tuple(tf.io.decode_csv(lines, defaults, told.delimiter, told.quotes, told.missing, columns))
 
     source = _of_names(names, "csv" if told.quotes else "lines", int(told.header))
+    return Stage(kind, before, decoded if source is not None else None, 0, source)
+
+
+def _reads_parquet(body: Any, spec: Any) -> bool:
+    """Whether a function of a path gives the columns `spec` of its rows, and does nothing else."""
+    kinds = [node.op for node in body.node]
+    inside = {node.op for function in body.library.function for node in function.node_def}
+    texts = {
+        os.fsdecode(text)
+        for node in body.node if node.op == "Const" and node.attr["dtype"].type == tf.string.as_datatype_enum
+        for text in tf.make_ndarray(node.attr["value"].tensor).ravel()
+    }  # fmt: skip
+    if not isinstance(spec, Mapping) or texts != {os.fsdecode(name) for name in spec}:
+        return False
+    of_a_column = {"MapDataset": 2, "SkipDataset": 1, "UnbatchDataset": 1, "ZipDataset": 1}
+    expected = {kind: number * len(spec) for kind, number in of_a_column.items()}
+    expected["ZipDataset"] += 1
+    return (
+        all(kinds.count(kind) == number for kind, number in expected.items())
+        and kinds.count("IO>ParquetReadableInfo") == kinds.count("Placeholder") == 1
+        and set(kinds) <= _OF_PARQUET and inside <= {"IO>ParquetReadableRead", "Identity"}
+    )  # fmt: skip
+
+
+def _of_parquet(kind: str, before: Any, names: Any, spec: Any) -> Stage:
+    """Without a list of columns tensorflow-io calls them by bytes, and so do the script's functions."""
+    if any(one.shape.rank for one in spec.values()):
+        return Stage(kind, before)
+    texts = {name: os.fsdecode(name) for name in spec}
+
+    def decoded(columns: Mapping[str, tf.Tensor]) -> Mapping[Any, tf.Tensor]:
+        return OrderedDict((name, columns[text]) for name, text in texts.items())
+
+    source = _of_names(names, "parquet", 0)
+    if source is not None:
+        source = replace(source, columns={texts[name]: one.dtype for name, one in spec.items()})
     return Stage(kind, before, decoded if source is not None else None, 0, source)
 
 

@@ -1,7 +1,7 @@
-"""A tf.data pipeline over files that is given to `fit`: its records are leased by file and range, its own stages are kept.
+"""A tf.data pipeline over files or arrays that is given to `fit`: its records are leased, its own stages are kept.
 
-What can be followed is what most scripts have: files of TFRecords, lines or CSV, one after the other or interleaved; stages
-that make one element of each record (`map`), or none but another order (`shuffle`, `cache`, `prefetch`); `batch`; stages
+What can be followed is what most scripts have: files of TFRecords, lines, CSV or Parquet, one after the other or interleaved;
+stages that make one element of each record (`map`), or none but another order (`shuffle`, `cache`, `prefetch`); `batch`; stages
 that make one element of each batch, of any size; and `repeat`. The files are read by `elastic_dataset` instead, which also
 shuffles and repeats where the pipeline does; the script's own functions are applied to the records of each of its batches.
 """
@@ -9,13 +9,14 @@ shuffles and repeats where the pipeline does; the script's own functions are app
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from deeprec_ext.data.dataset import elastic_dataset
+from deeprec_ext.keras.leased.arrays import Rows
 from deeprec_ext.tf_private.eager import Source, Stage, stage_of
 
 _MAPS = frozenset({"MapDataset", "ParallelMapDataset", "ParseExampleDataset"})
@@ -36,7 +37,7 @@ class NotFollowed(Exception):
 class Pipeline:
     """From files to batches."""
 
-    source: Source
+    source: Source | Rows
     decoded: Function | None
     """Makes elements of the records of a batch, all at once."""
     shuffled: bool
@@ -53,11 +54,11 @@ class Pipeline:
         Args:
           name: of the dataset, in the ledger.
         """
-        nothing = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=tf.TensorSpec([None], tf.string))
-        specs = tf.nest.flatten(self._stages_after(nothing).element_spec)
-        if not all(isinstance(one, tf.TensorSpec) and one.shape.rank and one.shape[0] is None for one in specs):
-            raise NotFollowed("its functions make batches of one size, but some batches have fewer records")
-        options = {"skip_lines": self.source.skip} if self.source.skip else {}
+        assert isinstance(self.source, Source)
+        self.spec_of(self.source.spec)
+        options: dict[str, Any] = {"skip_lines": self.source.skip} if self.source.skip else {}
+        if self.source.columns:
+            options["columns"] = list(self.source.columns)
         paths = [path if "://" in path else glob.escape(path) for path in self.source.files]  # they are no patterns
         dataset = elastic_dataset(
             paths, self.batch_size, self.passes, self.shuffled, reader=self.source.reader, name=name,
@@ -65,10 +66,26 @@ class Pipeline:
         )  # fmt: skip
         return self._stages_after(dataset).prefetch(tf.data.AUTOTUNE)
 
+    def spec_of(self, records: Any) -> Any:
+        """Of its batches, of such records. Raises NotFollowed."""
+        nothing = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=records)
+        spec = self._stages_after(nothing).element_spec
+        if not all(
+            isinstance(one, tf.TensorSpec) and one.shape.rank and one.shape[0] is None for one in tf.nest.flatten(spec)
+        ):
+            raise NotFollowed("its functions make batches of one size, but some batches have fewer records")
+        return spec
+
+    def of_rows(self, batches: Callable[[], Iterator[Any]]) -> tf.data.Dataset:
+        """Of rows in memory. Args: batches: of them."""
+        assert isinstance(self.source, Rows)
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=self.source.spec)
+        return self._stages_after(dataset).prefetch(tf.data.AUTOTUNE)
+
     def _stages_after(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """
         Args:
-          dataset: of batches of records, strings of shape [batch].
+          dataset: of batches of records: strings of shape [batch], columns of such a shape, or rows.
         """
         if self.decoded is not None:
             dataset = dataset.map(self.decoded, num_parallel_calls=tf.data.AUTOTUNE)
@@ -88,13 +105,18 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
     size, shuffled, passes = 0, False, 1
     for _ in range(STAGES_MAX):
         stage = stage_of(dataset)
-        if stage.source is not None:
+        source: Source | Rows | None = stage.source
+        if stage.rows is not None:
+            source = Rows(stage.rows, len(tf.nest.flatten(stage.rows)[0]))
+        if source is not None:
             if not size:
                 raise NotFollowed("it has no batch()")
-            if stage.source.skip < 0 or (stage.source.skip and stage.source.reader == "tfrecord"):
+            if stage.source is not None and (
+                stage.source.skip < 0 or (stage.source.skip and stage.source.reader == "tfrecord")
+            ):
                 raise NotFollowed("it leaves out records of its files")
             return Pipeline(
-                stage.source, stage.function, shuffled, of_records[::-1], size, of_batches[::-1],
+                source, stage.function, shuffled, of_records[::-1], size, of_batches[::-1],
                 passes if passes > 0 else None,
             )  # fmt: skip
         if stage.kind in _MAPS and stage.function is not None:

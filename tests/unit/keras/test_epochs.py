@@ -16,6 +16,7 @@ from deeprec_ext.data.local import LocalLedger
 from deeprec_ext.errors import RefusedError, UsageError
 from deeprec_ext.keras.leased import figures
 from deeprec_ext.keras.leased.arrays import rows_of
+from deeprec_ext.units import once
 from tests.unit.keras import models
 
 keras = tf.keras
@@ -77,7 +78,7 @@ def test_metrics_of_an_epoch_are_of_all_records_whoever_trained_them(elastic):
     assert json.loads(words) == {"logs": kept.ended, "stop": False}
 
 
-def test_the_chief_validates_and_its_figures_are_everybodys(elastic):
+def test_the_chief_validates_and_its_figures_are_everybodys(elastic, reported):
     door, kept = elastic(), Kept()
     x, y = clicks(1)
     model = compiled()
@@ -85,6 +86,11 @@ def test_the_chief_validates_and_its_figures_are_everybodys(elastic):
     came_to = [json.loads(one)["logs"] for one in door.trainer.ended.of["fit 1"].came_to]
     assert came_to == [logs for _, logs in kept.epochs]
     assert "val_auc" in came_to[0] and came_to[0]["val_auc"] != came_to[0]["auc"]
+    validated = [{name: value for name, value in one.items() if name.startswith("val_")} for one in came_to]
+    assert [once(one) for one in reported] == validated, "the job's metrics have the names that fit has for them"
+    assert [one["auc"] for one in reported] == [one["val_auc"] for one in came_to], "of the last evaluation"
+    model.evaluate(*clicks(3), verbose=0)
+    assert not any(name.startswith("val_") for name in reported[-1])
 
 
 def words(loss, stop=False):
@@ -280,5 +286,5 @@ def test_a_stage_that_loses_the_order_is_refused(elastic, host, monkeypatch):
 def test_any_other_input_is_told_to_be_a_pass_of_each_process(elastic, caplog):
     elastic()
     with caplog.at_level(logging.INFO):
-        compiled().fit(tf.data.Dataset.from_tensor_slices(clicks(1)).batch(32), verbose=0)
+        compiled().fit(tf.data.Dataset.from_tensor_slices(clicks(1)).batch(32).take(-1), verbose=0)
     assert "each process trains a pass of its own" in caplog.text and "elastic_dataset" in caplog.text

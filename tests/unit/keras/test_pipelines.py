@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext.data import streams
+from deeprec_ext.keras.leased.arrays import Rows
 from deeprec_ext.keras.leased.pipelines import NotFollowed, followed
 from deeprec_ext.tf_private.eager import Source
 
@@ -176,6 +178,66 @@ def test_compressed_files_of_a_csv_dataset_are_not_followed(tmp_path):
         followed(csv_dataset([str(path)], compression_type="GZIP"))
 
 
+@pytest.fixture
+def tables(tmp_path):
+    """Files of Parquet with the same."""
+    if find_spec("tensorflow_io") is None:
+        pytest.skip("no tensorflow_io, without which no pipeline reads Parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    found = []
+    for number in range(FILES):
+        columns = {"number": number * RECORDS + np.arange(RECORDS), "label": np.arange(RECORDS, dtype=np.float32) % 2}
+        found.append(str(tmp_path / f"part-{number}.parquet"))
+        parquet.write_table(pyarrow.table(columns), found[-1])
+    return found
+
+
+COLUMNS = {"number": tf.TensorSpec([], tf.int64), "label": tf.TensorSpec([], tf.float32)}
+
+
+def table(file, columns=COLUMNS):
+    import tensorflow_io as tfio
+
+    return tfio.IODataset.from_parquet(file, columns=columns)
+
+
+def of_row(row):
+    return {"number": row["number"]}, row["label"]
+
+
+def one_table(files):
+    return table(files[0]).map(of_row).batch(BATCH)
+
+
+def names_as_bytes(files):
+    return table(files[0], None).map(lambda row: ({"number": row[b"number"]}, row[b"label"])).batch(BATCH)
+
+
+def tables_interleaved(files):
+    return tf.data.Dataset.from_tensor_slices(files).interleave(table).map(of_row).shuffle(100).batch(BATCH)
+
+
+@pytest.mark.parametrize(("make", "files"), [(one_table, 1), (names_as_bytes, 1), (tables_interleaved, FILES)])
+def test_files_of_parquet_are_followed(make, files, tables):
+    found = followed(make(tables))
+    assert list(found.source.files) == tables[:files] and found.source.reader == "parquet"
+    assert all_of(found.leased(f"tables {make.__name__}")) == all_of(make(tables))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows.skip(1), lambda rows: rows.map(lambda row: {**row, "number": row["number"] + 1}),
+        lambda rows: rows.map(lambda row: {"number": row["label"], "label": row["number"]}),
+    ],
+)  # fmt: skip
+def test_what_else_is_done_to_rows_of_a_table_is_not_left_out(change, tables):
+    names = tf.data.Dataset.from_tensor_slices(tables)
+    with pytest.raises(NotFollowed, match="Interleave"):
+        followed(names.interleave(lambda name: change(table(name))).batch(BATCH))
+
+
 NOT_FOLLOWED = {
     "Repeat": lambda lines: lines.map(of_line).batch(BATCH).repeat(0),
     "Filter": lambda lines: lines.filter(lambda line: True).map(of_line).batch(BATCH),
@@ -184,7 +246,7 @@ NOT_FOLLOWED = {
     "Skip": lambda lines: lines.map(of_line).skip(1).batch(BATCH),
     "Unbatch": lambda lines: lines.batch(4).unbatch().map(of_line).batch(BATCH),
     "no batches of tensors": lambda lines: lines.map(of_line),
-    "TensorSlice": lambda lines: tf.data.Dataset.from_tensor_slices([1.0, 2.0]).batch(BATCH),
+    "Range": lambda lines: tf.data.Dataset.range(2).batch(BATCH),
 }
 
 
@@ -252,7 +314,32 @@ class Counts(keras.Model):
         return -tf.reduce_sum(y_pred)
 
 
-@pytest.mark.parametrize("make", [one_by_one, by_batches, interleaved, with_titles, columns])
+def in_memory(_):
+    numbers = np.arange(FILES * RECORDS)
+    return tf.data.Dataset.from_tensor_slices(({"number": numbers}, numbers % 2)).shuffle(100).batch(BATCH).prefetch(1)
+
+
+def in_memory_and_mapped(_):
+    numbers = tf.data.Dataset.from_tensor_slices(np.arange(FILES * RECORDS))
+    return numbers.map(lambda number: ({"number": number}, number % 2)).cache().batch(BATCH, drop_remainder=True).map(
+        lambda x, y: (x, tf.cast(y, tf.float32))
+    )  # fmt: skip
+
+
+def test_rows_in_memory_keep_their_structure_and_their_stages(elastic):
+    found = followed(in_memory_and_mapped(None))
+    assert isinstance(found.source, Rows) and found.source.count == FILES * RECORDS
+    assert (found.batch_size, len(found.of_records), len(found.of_batches), found.shuffled) == (BATCH, 1, 1, False)
+    spec = found.spec_of(found.source.spec)
+    assert (spec[0]["number"].dtype, spec[1].dtype) == (tf.int64, tf.float32)
+    ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).batch(2)
+    with pytest.raises(NotFollowed):
+        followed(ragged)
+
+
+@pytest.mark.parametrize(
+    "make", [one_by_one, by_batches, interleaved, with_titles, columns, in_memory, in_memory_and_mapped]
+)
 def test_each_record_is_trained_once_an_epoch(make, texts, examples, elastic, host, monkeypatch, caplog):
     monkeypatch.setattr(streams, "trainer", lambda: SimpleNamespace(inputs=host.inputs))
     elastic()
