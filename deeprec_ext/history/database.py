@@ -7,6 +7,9 @@ Blocking: the service calls it in threads.
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +31,9 @@ from deeprec_ext.history.tables import JOBS, VERSION_TABLE
 MIGRATIONS = Path(__file__).with_name("migrations")
 WAIT_SECONDS = 5
 """For a connection, a lock, an answer of the database."""
+
+SILENT_SECONDS = 2.0 * WAIT_SECONDS
+"""A PostgreSQL gives up a statement by itself before. One that has not by then is frozen, or its packets are lost."""
 
 CONNECTIONS_MAX = 4
 PAGE_MAX = 100
@@ -228,7 +234,7 @@ def _place(text: str) -> Any:
 
 def _postgresql(url: sa.URL) -> sa.Engine:
     try:
-        return sa.create_engine(
+        engine = sa.create_engine(
             url, pool_size=CONNECTIONS_MAX, max_overflow=0, pool_timeout=WAIT_SECONDS, pool_pre_ping=True,
             connect_args={
                 "connect_timeout": WAIT_SECONDS, "tcp_user_timeout": 1000 * WAIT_SECONDS, "keepalives_idle": WAIT_SECONDS,
@@ -236,8 +242,35 @@ def _postgresql(url: sa.URL) -> sa.Engine:
                 "options": f"-c statement_timeout={1000 * WAIT_SECONDS} -c lock_timeout={1000 * WAIT_SECONDS}",
             },
         )  # fmt: skip
+        import psycopg
     except ImportError as error:
         raise HistoryError(f"PostgreSQL needs {error.name}: pip install 'deeprec-ext[history]'") from None
+
+    class Impatient(psycopg.Connection[Any]):
+        """Its timeouts are the server's, who may be frozen: then the socket is shut, and the driver says that it is."""
+
+        def wait(self, *words: Any, **named: Any) -> Any:
+            with socket.socket(
+                fileno=os.dup(self.pgconn.socket)
+            ) as twin:  # this one may be closed, and its number used again
+                timer = threading.Timer(SILENT_SECONDS, _shut, [twin])
+                timer.start()
+                try:
+                    return super().wait(*words, **named)
+                finally:
+                    timer.cancel()
+                    timer.join()
+
+    def connect(_: Any, __: Any, words: Any, named: Any) -> Any:
+        return Impatient.connect(*words, **named)
+
+    sa.event.listen(engine, "do_connect", connect)
+    return engine
+
+
+def _shut(one: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
 
 
 def _sqlite(url: sa.URL) -> sa.Engine:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from deeprec_ext.autoscaler.history.history import Finished, HistoryError
+from deeprec_ext.history import database as databases
 from deeprec_ext.history.database import PAGE_MAX, Database, Retention, parsed_url
 from deeprec_ext.history.record import RecordError, to_text
 from deeprec_ext.history.tables import JOBS, VERSION_TABLE, metadata
@@ -199,6 +202,49 @@ def test_other_tables_of_the_database_stay(url: str) -> None:
     with engine.begin() as connection:
         assert {"jobs", "alembic_version"} <= set(sa.inspect(connection).get_table_names())
     engine.dispose()
+
+
+# ------------------------------------------------------------------------------------------------ a server that is silent
+
+
+@pytest.fixture
+def freeze(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[sa.Connection], Callable[[], None]]]:
+    """Freezes the process of PostgreSQL that serves a connection: it takes what it is sent, and nothing comes."""
+    if not database._postgresql:
+        pytest.skip("a file answers")
+    monkeypatch.setattr(databases, "SILENT_SECONDS", 1.0)
+    frozen: list[int] = []
+
+    def one(connection: sa.Connection) -> Callable[[], None]:
+        pid = connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
+
+        def stop() -> None:
+            frozen.append(pid)
+            os.kill(pid, signal.SIGSTOP)
+
+        return stop
+
+    yield one
+    for pid in frozen:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_server_that_falls_silent_is_given_up(database: Database, freeze: Any) -> None:
+    fill(database, 2)
+    with pytest.raises(HistoryError, match="cannot be used"), database._begin(writes=True) as connection:
+        freeze(connection)()
+        connection.execute(sa.delete(JOBS))
+    assert len(database.jobs()[0]) == 2
+
+
+def test_a_connection_that_has_fallen_silent_is_replaced(database: Database, freeze: Any) -> None:
+    fill(database, 2)
+    with database._begin() as connection:
+        stop = freeze(connection)
+    stop()
+    assert len(database.jobs()[0]) == 2
 
 
 # ------------------------------------------------------------------------------------------------ URLs
