@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 import pytest
 
 from tests.behaviour.fitting import fit_through_changes
@@ -25,6 +27,9 @@ def _own_keras(_keras_2, monkeypatch):
     monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
 
 
+@pytest.mark.skipif(
+    version("tensorflow").startswith("2.15."), reason="tests/behaviour/test_front_doors.py does the same there"
+)
 @pytest.mark.timeout(700)
 def test_fit_goes_on_while_ps_and_workers_change_and_its_model_is_plain_keras(begin, tmp_path):
     job = fit_through_changes(begin, tmp_path)
