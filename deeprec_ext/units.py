@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from deeprec_ext.bounds import DIGITS, MOST, within
 
@@ -83,6 +84,15 @@ def counted(count: float | str, name: str) -> str:
 def few(names: Sequence[str], most: int = 5, between: str = ", ") -> str:
     """`a, b and 3 more`: the first of them."""
     return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+Figure = TypeVar("Figure")
+
+
+def once(metrics: Mapping[str, Figure]) -> dict[str, Figure]:
+    """Those to be shown: figures of a validation, `val_auc`, are also those of the last evaluation, `auc`, until there is
+    another. By that name alone they would be taken for those of the training."""
+    return {name: value for name, value in metrics.items() if metrics.get(f"val_{name}") != value}
 
 
 INT64_MAX = 2**63 - 1

@@ -13,7 +13,7 @@ from deeprec_ext.launch.ending import FAILED, STOPPED, SUCCEEDED
 from deeprec_ext.launch.job import Result
 from deeprec_ext.launch.records.story import REPORT
 from deeprec_ext.printable import printable
-from deeprec_ext.units import format_bytes, format_scaling, format_seconds
+from deeprec_ext.units import format_bytes, format_scaling, format_seconds, once
 
 if TYPE_CHECKING:
     from deeprec_ext.cli.console import Console
@@ -66,7 +66,7 @@ def print_body(summary: Mapping[str, Any], console: Console) -> None:
         console.print(line, style="yellow")
     for name, one in (summary.get("suspects") or {}).items():
         console.print(printable(f"suspect {name}: {one.get('what')}"), style="red")
-    metrics = summary.get("metrics") or {}
+    metrics = once(summary.get("metrics") or {})
     if metrics:
         text = ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics.items()))
         console.print(printable(f"metrics: {text}"))

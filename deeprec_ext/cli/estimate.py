@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from deeprec_ext.launch.plan import RunPlan
 from deeprec_ext.launch.records.history import bounds_of, readable_jobs, size_of, started
 from deeprec_ext.options import OTHERS, Sizes, rows
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from deeprec_ext.units import counted, format_bytes, parse_duration
+from deeprec_ext.units import counted, format_bytes, format_seconds, parse_duration
 
 LIMIT = "10m"
 
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--limit: {error}") from None
     plan = _plan(arguments)
     try:
-        declaration = asyncio.run(declared(plan, limit_seconds))
+        declaration = asyncio.run(declared(plan, limit_seconds, tell_waiting))
     except KeyboardInterrupt:
         return run_command.INTERRUPTED
     found = estimated(plan, declaration)
@@ -90,6 +91,15 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_estimate(found)
     return 0
+
+
+def tell_waiting(seconds: float, line: str) -> None:
+    """On stderr: what the script takes so long with may be its data."""
+    said = f"; the last that it has printed: {line}" if line else ""
+    print(
+        f"deeprec-ext: waiting for the script to declare its model, {format_seconds(seconds)} so far{said}",
+        file=sys.stderr,
+    )
 
 
 def _plan(arguments: argparse.Namespace) -> RunPlan:

@@ -10,7 +10,7 @@ from typing import IO, Any
 from deeprec_ext.bounds import whole
 from deeprec_ext.cli.cluster.target import on_cluster
 from deeprec_ext.cli.job import add_job, directory_of
-from deeprec_ext.cli.roles import role_order
+from deeprec_ext.cli.roles import role_called, role_order
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.records.logs import lines_of
 from deeprec_ext.rundir import RunDirectory
@@ -21,7 +21,12 @@ _POLL_SECONDS = 0.2
 def add(commands: Any) -> None:
     parser = commands.add_parser("logs", help="show what the processes of a job wrote", description=__doc__)
     add_job(parser)
-    parser.add_argument("role", nargs="?", metavar="ROLE", help="e.g. ps-0, chief-0, worker-1, aimaster (default: all)")
+    parser.add_argument(
+        "role",
+        nargs="?",
+        metavar="ROLE",
+        help="e.g. ps-0, worker-1, aimaster; chief: the only one of its kind (default: all)",
+    )
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the job ends or Ctrl-C")
     parser.add_argument(
         "--lines",
@@ -41,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     if (code := on_cluster("logs", arguments)) is not None:
         return code
     directory = directory_of(arguments)
+    if arguments.role:
+        arguments.role = role_called(arguments.role, role_names(directory))
     names = [arguments.role] if arguments.role else role_names(directory)
     if arguments.role and not directory.log(arguments.role).is_file():
         there = ", ".join(role_names(directory)) or "none yet"

@@ -1,4 +1,7 @@
-"""Entry point. Exit codes: 0 done, 1 the job failed, 2 bad usage, 130 Ctrl-C. An error is one line on stderr: what to do."""
+"""Entry point. Exit codes: 0 done, 1 the job failed, 2 bad usage, 130 Ctrl-C. An error is one line on stderr: what to do.
+
+With --json there is an object with this line as its `error` on stdout as well.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import contextlib
 import errno
 import importlib
+import json
 import logging
 import os
 import sys
@@ -25,11 +29,21 @@ NOT_LOOKED_AT = (errno.EACCES, errno.ENAMETOOLONG)
 """What pathlib raises where it is only asked whether there is such a file: nobody can say. The error has the file's name."""
 
 
+class _BadWords(SystemExit):
+    """What argparse ends with."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__(2)
+        self.line = line
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse prints the whole usage before an error; here an error is one line."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        line = f"{self.prog}: {message} (see {self.prog} --help)"
+        print(line, file=sys.stderr)
+        raise _BadWords(line)
 
 
 def build_parser(prog: str = "deeprec-ext", names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
@@ -49,7 +63,7 @@ def build_parser(prog: str = "deeprec-ext", names: Sequence[str] = COMMANDS) -> 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
-    return _run(lambda: build_parser().parse_args(words))
+    return _run(lambda: build_parser().parse_args(words), words)
 
 
 def kubectl(words: Sequence[str] | None = None) -> int:
@@ -58,12 +72,17 @@ def kubectl(words: Sequence[str] | None = None) -> int:
     def parsed() -> argparse.Namespace:
         return build_parser("kubectl deeprec", KUBECTL).parse_args(words, argparse.Namespace(kubectl=True))
 
-    return _run(parsed)
+    return _run(parsed, words)
 
 
-def _run(parsed: Callable[[], argparse.Namespace]) -> int:
+def _run(parsed: Callable[[], argparse.Namespace], words: Sequence[str] | None) -> int:
     try:
         arguments = parsed()
+    except _BadWords as error:
+        given = list(sys.argv[1:] if words is None else words)
+        if "--json" in given[: given.index("--") if "--" in given else None]:  # else it is the script's own
+            print(json.dumps({"error": error.line}))
+        raise
     except KeyboardInterrupt:  # all commands are imported first, which takes a second
         print("deeprec-ext: stopped before anything was started", file=sys.stderr)
         return 130
@@ -82,9 +101,9 @@ def _outcome(arguments: argparse.Namespace) -> int:
     try:
         return int(arguments.run(arguments))
     except UsageError as error:
-        return _fail(error, 2)
+        return _fail(error, 2, arguments)
     except DeepRecError as error:
-        return _fail(error, 1)
+        return _fail(error, 1, arguments)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `deeprec-ext logs | head`
@@ -93,7 +112,7 @@ def _outcome(arguments: argparse.Namespace) -> int:
     except OSError as error:
         if error.errno not in NOT_LOOKED_AT or not error.filename:
             raise
-        return _fail(UsageError(f"{os.fsdecode(error.filename)}: {error.strerror}; give another"), 2)
+        return _fail(UsageError(f"{os.fsdecode(error.filename)}: {error.strerror}; give another"), 2, arguments)
 
 
 class _Stderr(logging.Handler):
@@ -104,8 +123,11 @@ class _Stderr(logging.Handler):
             print(self.format(record), file=sys.stderr, flush=True)
 
 
-def _fail(error: DeepRecError, code: int) -> int:
-    print(f"deeprec-ext: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+def _fail(error: DeepRecError, code: int, arguments: argparse.Namespace) -> int:
+    line = printable(" ".join(str(error).split()))
+    print(f"deeprec-ext: {line}", file=sys.stderr)
+    if getattr(arguments, "json", False):
+        print(json.dumps({"error": line}), flush=True)
     return code
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
 from deeprec_ext.cli.fitting import Column, Fitted
+from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.job import Scene
 from deeprec_ext.printable import printable
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
@@ -42,6 +43,17 @@ def role_order(name: str) -> tuple[int, int]:
     """AIMaster, PS, chief, workers, evaluator; by number."""
     role, _, index = name.partition("-")
     return _KINDS.index(role) if role in _KINDS else len(_KINDS), int(index) if index.isdigit() else 0
+
+
+def role_called(name: str, there: Iterable[str]) -> str:
+    """Which of the roles that there are is meant: by its kind alone, `chief`, the only one of it.
+
+    Raises UsageError where there are more of the kind. A name that is none of them is given back.
+    """
+    alike = [one for one in there if one.rpartition("-")[0] == name]
+    if len(alike) > 1:
+        raise UsageError(f"{name}: there are {', '.join(sorted(alike, key=role_order))}; name one")
+    return alike[0] if alike else name
 
 
 def load_of(role: pb2.RoleStatus) -> float:

@@ -89,7 +89,10 @@ async def _scale(directory: RunDirectory, arguments: argparse.Namespace) -> int:
 
 async def _hold(client: JobClient, arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
-        print(f"would {'hold' if arguments.hold else 'release'} the autoscaler")
+        if arguments.json:
+            print_json({"would_hold": arguments.hold})
+        else:
+            print(f"would {'hold' if arguments.hold else 'release'} the autoscaler")
         return 0
     reply = await client.hold(arguments.hold, arguments.reason)
     if arguments.json:

@@ -80,7 +80,7 @@ def header(scene: Scene) -> list[Text]:
     text.append("  ")
     text.append(printable(state), style=STATE_STYLE.get(state, "cyan"))
     if scene.status is not None:
-        text.append(f"  epoch {scene.status.epoch}  {len(set(scene.status.slot_map))} PS, {scene.status.slots} slots")
+        text.append(f"  view {scene.status.epoch}  {len(set(scene.status.slot_map))} PS, {scene.status.slots} slots")
     text.append(f"  {format_seconds(scene.seconds)}", style="dim")
     found = [text]
     if scene.dashboard:
@@ -197,7 +197,7 @@ def plain_line(scene: Scene) -> str:
     parts = [f"[{format_seconds(scene.seconds)}] {state_of(scene)}"]
     if status is not None:
         last = f"/{status.last_step}" if status.last_step else ""
-        parts += [f"step {status.step}{last}", f"{status.steps_per_second:.1f} steps/s", f"epoch {status.epoch}"]
+        parts += [f"step {status.step}{last}", f"{status.steps_per_second:.1f} steps/s", f"view {status.epoch}"]
         parts.append(f"{len(set(status.slot_map))} PS")
         trainers = sum(role.state == "running" and role.role in (pb2.CHIEF, pb2.WORKER) for role in status.roles)
         parts.append(counted(trainers, "trainer"))

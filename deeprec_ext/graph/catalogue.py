@@ -24,6 +24,11 @@ from deeprec_ext.units import few
 SMALLEST_TABLE_BYTES = 64 * 1024
 """Below this a bitmap and row copies cost more than copying the variable whole in the pause."""
 
+SLOW_TABLE_BYTES = 10_000_000
+"""Of tables and slots that each step writes whole: from there on it takes much of its time, and the user is told."""
+
+_SLOW = " (which makes steps slow)"
+
 BITMAP_SUFFIX = "@dirty"
 _GATHERS = frozenset({"ResourceGather", "Gather", "GatherV2"})
 
@@ -101,14 +106,20 @@ def _warnings(facts: dict[str, _Facts]) -> list[str]:
     if tables:
         tables.sort(key=lambda f: (-f.bytes, f.node.name))
         named = few([f"{f.node.name} ({_megabytes(f.bytes)})" for f in tables])
+        whole = sum(f.bytes for f in tables)
         found.append(
-            "every row of these tables and slots is written in each step, by an optimizer like Adam, or since the loss reads "
-            f"the whole table (an l2_loss of it): {named}; "
-            f"{_megabytes(sum(f.bytes for f in tables))} are copied while training pauses. "
+            f"every row of these tables and slots is written in each step{_SLOW if whole >= SLOW_TABLE_BYTES else ''}, by an "
+            f"optimizer like Adam, or since the loss reads the whole table (an l2_loss of it): {named}; {_megabytes(whole)} "
+            "are copied while training pauses. "
             "Use a lazy Adam or Adagrad, or run with --setting lazy=on, and regularise the rows that were looked up: what is "
             "updated by rows is copied before the pause"
         )
     return found
+
+
+def is_slow(warning: str) -> bool:
+    """Whether what a catalogue warns of makes each step slow, and not a pause longer alone."""
+    return _SLOW in warning
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,10 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
             return {}  # `fit` validates an epoch of which is known what it came to
         results = original(model, *args, **kwargs)
         if trainer.chief and door.trains(model):
-            trainer.report_metrics(_numbers(door.generation.named(model, results)), trainer.clock.global_step)
+            found = _numbers(door.generation.named(model, results))
+            if kwargs.get("_use_cached_eval_dataset"):  # it is `fit` that asks, and calls them so
+                found.update({f"val_{name}": value for name, value in found.items()})
+            trainer.report_metrics(found, trainer.clock.global_step)
         return results
 
     def save(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from deeprec_ext.launch.roles.printing import Printing
 from deeprec_ext.launch.roles.runner import JobOutline
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
+from deeprec_ext.retries import pauses
 from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.security.authority import create_certificates, issue
 from deeprec_ext.security.credentials import SERVER_OPTIONS, add_port
@@ -34,6 +37,12 @@ CHIEF = "chief-0"
 
 STOP_SECONDS = 2.0
 """For calls to end by themselves."""
+
+TELL_SECONDS, TELL_MAX_SECONDS = 3.0, 30.0
+"""After so long it is told that the script is still waited for, then each time after twice as long."""
+
+Waiting = Callable[[float, str], None]
+"""Is told the seconds since the script was started, and the last line that it has printed."""
 
 
 class _Listening(rpc.AgentsServicer):
@@ -54,7 +63,9 @@ class _Listening(rpc.AgentsServicer):
         return pb.DeclareReply(heard=True)
 
 
-async def declared(plan: RunPlan, limit_seconds: float) -> pb.Declaration:
+async def declared(
+    plan: RunPlan, limit_seconds: float, waiting: Waiting = lambda seconds, line: None
+) -> pb.Declaration:
     """What the script of this plan declares. Raises UsageError: it declares nothing, ends before, or takes longer."""
     with tempfile.TemporaryDirectory(prefix="deeprec-ext-estimate-") as name:
         directory = RunDirectory(Path(name))
@@ -69,7 +80,7 @@ async def declared(plan: RunPlan, limit_seconds: float) -> pb.Declaration:
         printing = Printing(log)
         try:
             await server.start()
-            request = await _heard(plan, f"{HOST}:{port}", listening, guard, printing, limit_seconds)
+            request = await _heard(plan, f"{HOST}:{port}", listening, guard, printing, limit_seconds, waiting)
         except UsageError as error:
             printing.drain()
             raise UsageError(": ".join(filter(None, (str(error), why(log))))) from None
@@ -84,14 +95,21 @@ async def declared(plan: RunPlan, limit_seconds: float) -> pb.Declaration:
 
 
 async def _heard(
-    plan: RunPlan, address: str, listening: _Listening, guard: Guard, printing: Printing, limit_seconds: float
-) -> pb.DeclareRequest:
+    plan: RunPlan, address: str, listening: _Listening, guard: Guard, printing: Printing, limit_seconds: float,
+    waiting: Waiting,
+) -> pb.DeclareRequest:  # fmt: skip
     runner = LocalRunner(JobOutline(plan.job, plan.directory.path, Requests()), guard)
     process = await runner.start(CHIEF, 1, role_command(plan, address, "chief", 0), printing, None)
     ended = asyncio.ensure_future(process.wait())
     try:
         first: list[asyncio.Future[Any]] = [listening.heard, ended]
-        await asyncio.wait(first, timeout=limit_seconds, return_when=asyncio.FIRST_COMPLETED)
+        began = time.monotonic()
+        for pause in pauses(TELL_SECONDS, TELL_MAX_SECONDS):
+            left = began + limit_seconds - time.monotonic()
+            done, _ = await asyncio.wait(first, timeout=min(pause, left), return_when=asyncio.FIRST_COMPLETED)
+            if done or pause >= left:
+                break
+            waiting(time.monotonic() - began, why(plan.directory.log(CHIEF), by_signal=True))
         if listening.heard.done():
             return listening.heard.result()
         if ended.done():

@@ -8,6 +8,7 @@ import importlib.metadata
 import logging
 import os
 import platform
+import shlex
 import sys
 import threading
 import time
@@ -30,7 +31,7 @@ from deeprec_ext.launch.plan import RunPlan, aimaster_command, role_command, sta
 from deeprec_ext.launch.ports import HOST, free_port
 from deeprec_ext.launch.records.eventlog import EventTail
 from deeprec_ext.launch.records.history import NOTHING_TO_TEACH, remember
-from deeprec_ext.launch.records.logs import tail
+from deeprec_ext.launch.records.logs import place, shown_end
 from deeprec_ext.launch.records.story import write_report
 from deeprec_ext.launch.records.summary import begins_at, merge_summary, read_stored
 from deeprec_ext.launch.resources import Requests
@@ -58,6 +59,8 @@ NETWORK = (
     "network: TensorFlow's ports are open to whoever reaches the nodes of the job, who can read through them what its user can "
     "read; the AIMaster's is not (mutual TLS)"
 )
+
+CHIEF = "chief-0"
 
 REPORT_SECONDS = 60.0
 """What the report at the end may take: a second is usual, a network disk may be slow."""
@@ -147,6 +150,8 @@ class Job:
                 self._page = page_line(address, door, plan.directory.certificates)
                 self._display.say(f"dashboard: {self._page}")
             self._display.say(f"layout: {plan.layout}")
+            log, directory = plan.directory.log(CHIEF), shlex.quote(str(plan.directory.path))
+            self._display.say(f"what the script prints: {log}; of all roles: deeprec-ext logs {directory} --follow")
             for line in plan.grown:
                 self._display.say(f"limits: {line}")
             self._display.say(NETWORK if self._runner.elsewhere else self._network.line)
@@ -212,12 +217,14 @@ class Job:
         if code and not ending and not pod.deleted and pod.role != "aimaster":
             await self._observer.ask(1.0)  # it may have made its first step since the last poll
         trained = self._observer.trained
+        raised = place(pod.log) if pod.role == "chief" and code == 1 and not by_signal else ""
         verdict = restarting.decide(
             restarting.Ended(
                 role=pod.role, exit_code=code, by_signal=by_signal, deleted=pod.deleted or ending,
                 trained=pod.name in trained if pod.role == "chief" else bool(trained), served=self._observer.served,
                 restarts=pod.recent_restarts, error_restarts=pod.recent_error_restarts,
                 restarts_max=self._plan.values.restarts_max, cause=pod.cause, unwritten=bool(self._unwritten()),
+                raised_at=raised, raised_before=pod.raised_at, trained_seconds=self._observer.trained_seconds(pod.name),
             )
         )  # fmt: skip
         if verdict.action is restarting.Action.FAIL_JOB:
@@ -228,23 +235,26 @@ class Job:
             self._display.say(f"{pod.name} {verdict.reason}{': ' if error else ''}{error}; {what}")
         elif pod.role == "chief" and code == 0 and not pod.deleted:
             self._ending.set(Outcome(SUCCEEDED))
+        pod.raised_at = raised  # at last: what is not judged to its end is judged once more
         return verdict
 
     def _why(self, pod: Pod, verdict: restarting.Verdict) -> Outcome:
         """A refusal explains the exit better than its log does."""
+        self._read_events()
         status = self._observer.latest
+        detail = () if self._refused else shown_end(pod.log)
         if pod.role != "aimaster" and status is not None and status.state == "failed" and status.failure:
-            return Outcome(FAILED, status.failure)
+            return Outcome(FAILED, status.failure, detail)
         error = pod.why() if pod.exit_code else ""
-        return Outcome(FAILED, f"{pod.name} {verdict.reason}{': ' if error else ''}{error}", tuple(tail(pod.log)))
+        return Outcome(FAILED, f"{pod.name} {verdict.reason}{': ' if error else ''}{error}", detail)
 
     def _notice_failure(self, status: pb2.StatusReply) -> None:
         if status.state == "failed":
             self._read_events()  # a refusal explains the end better than a log does
-            names = [role.name for role in status.roles if role.state == "failed" and not self._refused]
-            detail = tail(self._plan.directory.log(names[0])) if names else []
+            names = [role.name for role in status.roles if role.state == "failed"] or [CHIEF]
+            detail = () if self._refused else shown_end(self._plan.directory.log(names[0]))
             reason = status.failure or "the AIMaster reports the job as failed"
-            self._ending.set(Outcome(FAILED, reason, tuple(detail)))
+            self._ending.set(Outcome(FAILED, reason, detail))
 
     def _notice_bug(self, task: asyncio.Task[None]) -> None:
         """A task of ours that dies would leave the job running blindly."""

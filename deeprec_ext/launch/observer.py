@@ -42,6 +42,7 @@ class Observer:
         self._queued = 0.0  # seconds that it had waited for the processor by then
         self.latest: pb2.StatusReply | None = None
         self.trained: set[str] = set()
+        self._since: dict[str, tuple[str, float]] = {}  # role -> the process that trains, and from when on it did
         self.served = False
         self.on_status: list[Callable[[pb2.StatusReply], None]] = []
 
@@ -59,7 +60,16 @@ class Observer:
         for role in status.roles:
             if role.heartbeat.training:
                 self.trained.add(role.name)
+                if self._since.get(role.name, ("", 0.0))[0] != role.incarnation:
+                    self._since[role.name] = role.incarnation, time.monotonic()
         return status
+
+    def trained_seconds(self, name: str) -> float:
+        """For how long the last process of a role that has registered was seen to train; 0: it has made no step."""
+        incarnation, since = self._since.get(name, ("", 0.0))
+        roles = self.latest.roles if self.latest is not None else ()
+        present = next((role.incarnation for role in roles if role.name == name), "")
+        return time.monotonic() - since if incarnation and present in ("", incarnation) else 0.0
 
     async def run(self) -> None:
         """Until cancelled."""

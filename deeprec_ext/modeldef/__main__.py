@@ -49,6 +49,8 @@ def main(words: Sequence[str] | None = None) -> int:
         if home is not None and isinstance(error, UsageError):  # no use to start the process again and again
             home.refused(text)
         print(f"deeprec-ext: {text}", file=sys.stderr, flush=True)
+        if arguments.json:
+            print(json.dumps({"error": text}), flush=True)
         return 2 if isinstance(error, UsageError) else 1
 
 

@@ -234,7 +234,9 @@ def test_a_script_that_dies_at_import_shows_its_traceback_and_exits_1(start, tmp
     run = start(command=["python", str(script)])
     output = run.end()
     assert run.process.returncode == 1
-    assert "Traceback (most recent call last)" in output
+    log = run.directory / "logs" / "chief-0.log"
+    assert f"what the script prints: {log}" in output, "there is no table that would show it"
+    assert f"the end of {log}:\nTraceback (most recent call last)" in output
     assert "ModuleNotFoundError: No module named 'no_such_module_at_all'" in output
     assert "exited with code 1 before its first training step" in output
     summary = run.summary()
@@ -242,12 +244,36 @@ def test_a_script_that_dies_at_import_shows_its_traceback_and_exits_1(start, tmp
     assert all(role["restarted"] == 0 for role in summary["roles"].values())
 
 
-def test_a_job_the_aimaster_gives_up_ends_with_its_reason(start, wait_until):
-    run = start()
+FAILS = """
+import json, os, time
+path = os.path.join(os.environ["DEEPREC_EXT_WORKDIR"], "progress-chief-0.json")
+first = not os.path.exists(path)
+with open(path, "w") as file:
+    json.dump({"incarnation": os.getpid(), "step": 10 if first else 0}, file)
+time.sleep(2 if first else 0)
+raise ValueError("of the script's own")
+"""
+
+
+def test_a_chief_whose_script_fails_after_training_is_started_again_once(start, tmp_path):
+    (tmp_path / "train.py").write_text(FAILS)
+    run = start("--workers", "0", command=["python", str(tmp_path / "train.py")])
+    output = run.end()
+    assert run.process.returncode == 1
+    why = "chief-0 exited with code 1 twice, at the same line of its script: ValueError: of the script's own"
+    assert why in output and run.summary()["reason"] == why
+    assert run.summary()["roles"]["chief-0"] == {"started": 2, "restarted": 1}
+
+
+def test_a_job_the_aimaster_gives_up_ends_with_its_reason(start, wait_until, tmp_path):
+    script = tmp_path / "train.sh"
+    script.write_text(f'echo loading\nexec "{sys.executable}" {FAKES / "fake_trainer.py"} 1000000 0.01\n')
+    run = start(command=["bash", str(script)])
     wait_until(lambda: run.step("chief-0"), what="a step")
     (run.directory / "refuse").touch()
     output = run.end()
     assert run.process.returncode == 1
+    assert f"the end of {run.directory / 'logs' / 'chief-0.log'}:\nloading\n" in output
     assert "the script was refused: use another" in output
     assert run.summary()["reason"] == "the script was refused: use another"
 

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from deeprec_ext.tracebacks import error_line
+from deeprec_ext.tracebacks import error_line, last_traceback, raised_at
 
 PYTHON = """
 Traceback (most recent call last):
@@ -86,6 +86,35 @@ Traceback (most recent call last):
 OSError: late
 """
 IN_THREAD = IGNORED.replace("ignored in: <function Session.__del__>", "in thread Thread-1:")
+CHAINED = """Exception in thread Thread-7 (beat):
+Traceback (most recent call last):
+  File "t.py", line 3, in beat
+KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "t.py", line 5, in beat
+OSError: late
+"""
+LOGGED = IGNORED.replace("Exception ignored in: <function Session.__del__>", "12:00:01 deeprec_ext: preparing failed")
+OF_TASK = IGNORED.replace(
+    "Exception ignored in: <function Session.__del__>",
+    "ERROR:asyncio:Task exception was never retrieved\nfuture: <Task finished name='Task-1'>",
+)
+OF_PROCESS = IGNORED.replace("Exception ignored in: <function Session.__del__>", "Process SpawnPoolWorker-1:3:")
+
+
+@pytest.mark.parametrize(
+    "other", [IGNORED, IN_THREAD, CHAINED, LOGGED, OF_TASK, OF_PROCESS, "Exception in thread T:" + FUNCTION]
+)
+def test_the_error_is_the_main_threads_whoever_spoke_last(other):
+    lines = (other + PYTHON + other).splitlines()
+    assert error_line(lines) == "ValueError: no such column"
+    shown = last_traceback(lines)
+    assert shown[0].startswith("Traceback") and "ValueError: no such column" in shown
+    assert not any("late" in line or "broken" in line for line in shown)
+    assert last_traceback(other.splitlines())[-1] == other.splitlines()[-1], "there is no better one"
 
 
 @pytest.mark.parametrize(
@@ -139,3 +168,34 @@ def test_what_tensorflow_itself_prints(tmp_path):
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1
     assert error_line(ended.stderr.splitlines()) == f"InvalidArgumentError: {SHAPES}"
+
+
+MINE = """Traceback (most recent call last):
+  File "/home/me/train.py", line 3, in <module>
+    main()
+  File "/home/me/train.py", line 31, in on_epoch_end
+    raise {error}
+{error}: no such column
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("epoch 1\n" + MINE.format(error="ValueError"), "ValueError at /home/me/train.py:31"),
+        (MINE.format(error="Trouble") + "of twelve\n" + IN_THREAD, "Trouble at /home/me/train.py:31"),
+        (CHAINED.split("\n", 1)[1].replace("OSError", "TypeError"), "TypeError at t.py:5"),
+        (MINE.format(error="OSError"), ""), (MINE.format(error="ConnectionResetError"), ""),
+        (MINE.format(error="tensorflow.python.framework.errors_impl.UnavailableError"), ""),
+        (MINE.format(error="requests.exceptions.ReadTimeout"), ""),
+        (MINE.format(error="RuntimeError").replace("me/train.py\", line 31", "me/tensorflow/session.py\", line 31"), ""),
+        (ONE.replace("tensorflow.python.framework.errors_impl.Inv", "Inv", 2).replace("Inv", "x.Inv", 1), ""),
+        (CHAINED.split("\n", 1)[1].replace("KeyError", "TimeoutError").replace("OSError", "TypeError"), ""),
+        (MINE.format(error="ValueError") + "step\n" * 6, ""),
+        (IN_THREAD, ""), ("exit\n", ""), ("", ""),
+    ],
+    ids=["script", "own type", "chained", "machine", "network", "tensorflow", "library", "in tensorflow", "of a library's",
+         "of the machine's", "went on", "thread", "none", "empty"],
+)  # fmt: skip
+def test_where_a_script_has_failed_by_itself(text, place):
+    assert raised_at(text.splitlines()) == place

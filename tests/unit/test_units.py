@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deeprec_ext.units import counted, format_seconds, parse_bytes, parse_cores, parse_duration
+from deeprec_ext.units import counted, format_seconds, once, parse_bytes, parse_cores, parse_duration
 
 
 @pytest.mark.parametrize("text, seconds", [("90s", 90.0), ("30m", 1800.0), (" 1.5h ", 5400.0), ("2d", 172800.0)])
@@ -56,3 +56,9 @@ def test_a_duration_is_told_as_precisely_as_it_is_long(seconds, text):
 def test_one_and_several():
     assert [counted(count, "worker") for count in (0, 1, 2, "?")] == ["0 workers", "1 worker", "2 workers", "? workers"]
     assert counted(2, "PS") == "2 PS"
+
+
+def test_figures_of_a_validation_are_shown_by_their_own_names_alone():
+    assert once({"auc": 0.9, "loss": 0.3, "val_auc": 0.9, "val_loss": 0.3}) == {"val_auc": 0.9, "val_loss": 0.3}
+    tested = {"auc": 0.8, "loss": 0.3, "val_auc": 0.9}
+    assert once(tested) == tested, "another evaluation came after it"

@@ -14,6 +14,7 @@ from typing import Any
 from deeprec_ext.aimaster.core.records import Failure, Scaling
 from deeprec_ext.aimaster.reporting.completion import progress
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.units import once
 
 ROLES_MAX = 2_000
 """Roles in one message; further ones are counted only."""
@@ -187,7 +188,7 @@ def _job(status: pb.StatusReply) -> dict[str, Any]:
         "left": number(left) if left is not None else None,
         "aimaster": status.aimaster_incarnation,
         "live": status.live,
-        "metrics": {name: number(value) for name, value in sorted(status.metrics.items())[:METRICS_MAX]},
+        "metrics": {name: number(value) for name, value in sorted(once(status.metrics).items())[:METRICS_MAX]},
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from deeprec_ext.aimaster.core.records import ROLE_NAMES, parse_name
@@ -40,7 +41,8 @@ OUTSTAYED = "killed: its script had ended, its process had not"
 
 
 class KubernetesBackend:
-    """Implements PodBackend. Whoever wires it sets `trained`, `reclaimed`, `estimates`, `given_up`; then comes `begin`."""
+    """Implements PodBackend. Whoever wires it sets `trained`, `trained_seconds`, `reclaimed`, `estimates`,
+    `given_up`; then comes `begin`."""
 
     one_host = False
     resizes_in_place = False  # servers before 1.27 cannot, and later ones need not
@@ -62,6 +64,7 @@ class KubernetesBackend:
         self._following: asyncio.Task[None] | None = None
         self._removals: set[asyncio.Task[None]] = set()
         self.trained: Callable[[str], bool] = lambda name: True
+        self.trained_seconds: Callable[[str], float] = lambda name: math.inf
         self.reclaimed: Callable[[str, str], None] = lambda name, why: None
         self.estimates: Mapping[str, Size] = {}  # of ps, worker: requested where nobody has said what
         self.given_up: Callable[[str], None] = lambda why: None  # the estimates
@@ -293,11 +296,14 @@ class KubernetesBackend:
     def _judge(self, kept: Kept, seen: Seen) -> Verdict:
         role, _ = parse_name(kept.name)
         kind = next(name for name, value in ROLE_NAMES.items() if value == role)
+        raised, raised_before = "" if seen.by_signal else seen.raised_at, kept.raised_at
+        kept.raised_at = raised
         return decide(
             Ended(
                 role=kind, exit_code=seen.exit_code, by_signal=seen.by_signal, deleted=not kept.wanted or self.closed,
                 trained=self.trained(kept.name), served=True, restarts=kept.recent, error_restarts=kept.recent_errors,
-                restarts_max=self._restarts_max, cause=seen.cause,
+                restarts_max=self._restarts_max, cause=seen.cause, raised_at=raised, raised_before=raised_before,
+                trained_seconds=self.trained_seconds(kept.name),
             )
         )  # fmt: skip
 

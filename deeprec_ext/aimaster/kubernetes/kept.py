@@ -47,6 +47,7 @@ class Kept:
     avoid: str = ""  # node that the last pod was lost with, or hung on
     recent: int = 0  # restarts since the last create: what the table counts
     recent_errors: int = 0
+    raised_at: str = ""  # by what exception of its script the last process has ended, where it did so
     restarts: int = 0  # of all time
     state: PodState | None = None  # last told
     task: asyncio.Task[None] | None = field(default=None, repr=False)  # makes the pod again, or takes its service away
@@ -63,7 +64,7 @@ class Kept:
     def begin(self) -> None:
         """It is asked for: what was before does not count."""
         self.cancel()
-        self.wanted, self.recent, self.recent_errors = True, 0, 0
+        self.wanted, self.recent, self.recent_errors, self.raised_at = True, 0, 0, ""
 
     def cancel(self) -> None:
         if self.task is not None:

@@ -17,7 +17,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from deeprec_ext.tracebacks import error_line
+from deeprec_ext.tracebacks import error_line, raised_at
 from deeprec_ext.units import format_bytes, parse_bytes, parse_cores
 from tfjob.model.kinds import Manifest
 
@@ -53,6 +53,7 @@ class Seen:
     exit_code: int = 0
     cause: str = ""  # where the exit code does not tell
     last_line: str = ""
+    raised_at: str = ""  # by what exception of its script, where it tells that
     restarts: int = 0  # of the container, in this pod
     terminating: bool = False  # somebody has deleted it, and it has not ended yet
     waiting: str = ""  # why nothing runs
@@ -131,7 +132,8 @@ def _ended(status: Manifest, ended: Manifest, container: str, *, lost: bool, com
         code = code or LOST_EXIT_CODE  # whatever its process said, it was taken away
     return Seen(
         ended=True, identity=identity(ended.get("containerID") or container), lost=lost, exit_code=code,
-        cause=_cause(status, ended, common["memory_bytes"]), last_line=_last_line(ended), **common,
+        cause=_cause(status, ended, common["memory_bytes"]), last_line=_last_line(ended),
+        raised_at=raised_at(_message(ended)) if code == 1 else "", **common,
     )  # fmt: skip
 
 
@@ -164,7 +166,12 @@ def _with(word: str, message: str) -> str:
 
 
 def _last_line(ended: Manifest) -> str:
-    return error_line(str(ended.get("message") or "").splitlines())
+    return error_line(_message(ended))
+
+
+def _message(ended: Manifest) -> list[str]:
+    """The end of its log, as the kubelet keeps it."""
+    return str(ended.get("message") or "").splitlines()
 
 
 def _waiting(state: Manifest) -> str:

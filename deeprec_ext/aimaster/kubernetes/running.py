@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import dataclasses
 import logging
+import math
 import os
 import secrets
 import socket
@@ -133,6 +134,12 @@ def has_trained(job: Job, name: str) -> bool:
     return bool(job.members.trained) or job.members.highest_step > 0
 
 
+def trained_seconds(job: Job, name: str) -> float:
+    """The same of its last process: for how long; infinity where that is not known any more."""
+    member = job.members.get(name)
+    return member.age_seconds(job.clock.monotonic()) if member is not None else math.inf
+
+
 class _Running:
     def __init__(
         self, api: Api, source: Source, spec: JobSpec, backend: KubernetesBackend, keeper: Keeper, certs: str | None,
@@ -147,6 +154,7 @@ class _Running:
             beginning.written = Size(written.ps, written.workers)
             beginning.decided = lambda start: remembering.decided(start, job, backend)
         backend.trained = lambda name: has_trained(job, name)
+        backend.trained_seconds = lambda name: trained_seconds(job, name)
         namespace = source.job.namespace
         self._reporter = Reporter(api, namespace, source.about, job)
         naming = Naming(source.job.name, source.job.chief)

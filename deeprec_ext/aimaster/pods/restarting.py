@@ -8,6 +8,7 @@
 | killed by a signal | restarts left (`restarts_max`) | again, after a backoff |
 | exit code ≠ 0, chief, worker or evaluator | the script has not trained a step yet | the job fails: it would die again |
 | exit code ≠ 0 | nothing can be written at present | again, every few seconds, and it does not count |
+| exit code ≠ 0, chief | the same exception at the same line as its process before, and hardly trained since | the job fails |
 | exit code ≠ 0 | fewer than 3 such restarts | again, after a backoff |
 | restarts used up | chief, or nothing has trained yet | the job fails |
 | restarts used up | worker, PS or evaluator | given up; the AIMaster sees it exited and goes on or rolls back |
@@ -20,6 +21,10 @@ from enum import Enum
 
 ERROR_RESTARTS_MAX = 3
 """A program that fails by itself will most likely fail again: fewer attempts than after a kill."""
+
+HARDLY_SECONDS = 60.0
+"""A chief that has trained for less since it was started again, and fails by the same exception at the same line, would do so
+once more. One that has trained for longer has perhaps met another record, or moment, of the kind."""
 
 _BACKOFF_MAX_SECONDS = 5.0
 
@@ -45,6 +50,9 @@ class Ended:
     error_restarts: int  # of these, after an exit code ≠ 0
     restarts_max: int
     cause: str = ""  # where the exit code does not tell (out of memory)
+    raised_at: str = ""  # by what exception of its script, and where (`tracebacks.raised_at`); empty: not known
+    raised_before: str = ""  # the same of the process before it; empty: it was killed, too
+    trained_seconds: float = 0.0  # since its own first step; 0: it has made none
     unwritten: bool = False  # the run directory cannot be written now, as far as the backend knows
 
 
@@ -73,6 +81,9 @@ def decide(ended: Ended) -> Verdict:
         return Verdict(Action.FAIL_JOB, reason=f"{how} before its first training step")
     if ended.unwritten and not ended.by_signal:
         return Verdict(Action.RESTART, _BACKOFF_MAX_SECONDS, how, counts=False)
+    same = bool(ended.raised_at) and ended.raised_at == ended.raised_before and ended.trained_seconds < HARDLY_SECONDS
+    if ended.role == "chief" and same and not ended.by_signal:
+        return Verdict(Action.FAIL_JOB, reason=f"{how} twice, at the same line of its script")
     limit = ended.restarts_max if ended.by_signal else min(ERROR_RESTARTS_MAX, ended.restarts_max)
     if (ended.restarts if ended.by_signal else ended.error_restarts) < limit:
         return Verdict(Action.RESTART, backoff_seconds(ended.restarts), how)

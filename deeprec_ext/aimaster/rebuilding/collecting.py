@@ -113,7 +113,7 @@ async def _collect(
     if found.missing:
         log.warning("%s count as lost", ", ".join(found.missing))
     write(store, found, time.time())
-    log.info("the store is rebuilt from %d agents: epoch %d, %d PS", len(found.told), found.cluster.epoch,
+    log.info("the store is rebuilt from %d agents: view %d, %d PS", len(found.told), found.cluster.epoch,
              len(found.cluster.ps))  # fmt: skip
     return True
 

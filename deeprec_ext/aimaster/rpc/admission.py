@@ -68,12 +68,12 @@ class Admission:
         stale = request.known_aimaster > job.incarnation or (request.known_epoch > 0 and not job.cluster.formed)
         if stale and not self._proofs.holds(request.known_aimaster, request.aimaster_proof):
             raise UsageError(
-                f"{name} claims to know AIMaster {request.known_aimaster} and epoch {request.known_epoch}, which no AIMaster "
+                f"{name} claims to know AIMaster {request.known_aimaster} and view {request.known_epoch}, which no AIMaster "
                 "of this job has told it: it is not believed; end the process"
             )
         if stale:
             job.stale.set()
-            known = f"AIMaster {request.known_aimaster} and epoch {request.known_epoch}"
+            known = f"AIMaster {request.known_aimaster} and view {request.known_epoch}"
             mine = f"{job.incarnation} and {job.cluster.epoch}"
             raise UnreachableError(f"{name} knows {known}, this one is {mine}: it is stale and ends; register again")
         record = job.members.record(name)

@@ -18,6 +18,7 @@ from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.layout.names import FLAGS_HINT
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.units import once
 
 log = logging.getLogger(__name__)
 NOT_FINITE = "not_finite"
@@ -133,8 +134,10 @@ class Inbox:
         bad = {name: str(value) for name, value in told.items() if name not in good}
         before = {name: value for name, value in job.store.get("metrics", {}).items() if name not in bad}
         job.store.put(metrics=dict(list({**before, **good}.items())[:METRICS_MAX]))
-        job.event("metrics", member.name, step=report.step, metrics=good, **({NOT_FINITE: bad} if bad else {}))
-        if new := sorted(bad.keys() - self._diverged):
+        job.event(
+            "metrics", member.name, step=report.step, metrics=once(good), **({NOT_FINITE: once(bad)} if bad else {})
+        )
+        if new := sorted(once(bad).keys() - self._diverged):
             self._diverged.update(new[:METRICS_MAX])
             words = ", ".join(f"{name} is {bad[name]}" for name in new[:NAMED_MAX])
             job.event("warning", member.name, text=f"{words} at step {report.step}: the model has diverged")

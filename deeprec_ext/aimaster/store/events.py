@@ -102,7 +102,7 @@ class EventLog:
                 details = " ".join(
                     f"{key}={value}" for key, value in read_fields(text).items() if value not in ("", None)
                 )
-                log.info("%s %s epoch=%d %s", type_, role, epoch, details)
+                log.info("%s %s view=%d %s", type_, role, epoch, details)
         self._write_new()
         self.changed.notify()
 

@@ -50,6 +50,9 @@ LIMITS = {"ps_cpu": "cpu_limit_cores", "worker_cpu": "cpu_limit_cores", "ps_memo
           "worker_memory_bytes": "memory_limit_bytes"}  # fmt: skip
 """Field of Size -> the metric of a process that tells it."""
 
+OF_SIZE = ("scale-up", "scale-down", "resize")
+"""Kinds of scalings after which the size is another one: counts, or what a role requests."""
+
 NOTHING_REQUESTED = Size(1, 0)
 
 M = TypeVar("M", bound=Message)
@@ -122,8 +125,9 @@ def brought_by(job: Values, windows: Sequence[Window], scalings: Sequence[Scalin
         job: lines of the subject `job`.
         windows: as `windows_of` has them.
     """
-    made = sum(one.outcome == "committed" for one in scalings)
-    not_made = len(scalings) - made
+    of_size = [one for one in scalings if one.kind in OF_SIZE]  # a PS that came back after a loss changes none
+    made = sum(one.outcome == "committed" for one in of_size)
+    not_made = len(of_size) - made
     speed, ps, workers = job.get("examples_per_second"), job.get("ps"), job.get("workers")
     if speed is None or ps is None or workers is None or not speed.times:
         return Brought(made, not_made)

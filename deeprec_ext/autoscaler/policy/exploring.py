@@ -111,17 +111,26 @@ def _has_room(evidence: Evidence, size: Size) -> bool:
         return False
     if not hosts:
         return all(evidence.pressed(role) for role in more if more[role])
-    if not evidence.observed.one_host:
+    if not together(evidence):
         return True  # on a host that has room
     wanted = sum(more[role] * (getattr(size, f"{role}_cpu") or ALL_CORES) for role in more)
     return wanted <= sum(host.free_cores - host.job_cores for host in hosts)
+
+
+def together(evidence: Evidence) -> bool:
+    """Whether all share one host. On a cluster others may have room for what is to come, or there is no other: nobody knows,
+    and where all pods were put on one node so far, the next may be put there as well."""
+    observed, size = evidence.observed, evidence.size
+    if observed.one_host:
+        return True
+    return len(observed.hosts) == 1 and observed.hosts[0].ps >= size.ps and observed.hosts[0].trainers >= size.trainers
 
 
 def full(evidence: Evidence) -> bool:
     """Whether all share one host that has no core left: what one process less does not use, the others do."""
     hosts = evidence.observed.hosts
     left, cores = sum(host.free_cores - host.job_cores for host in hosts), sum(host.cores for host in hosts)
-    return evidence.observed.one_host and left < FULL * cores
+    return together(evidence) and left < FULL * cores
 
 
 def too_dear(evidence: Evidence, size: Size) -> str:

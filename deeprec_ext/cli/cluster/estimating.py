@@ -21,7 +21,7 @@ from deeprec_ext.autoscaler.history.estimates import PS_MEMORY, WORKER_MEMORY, l
 from deeprec_ext.autoscaler.history.start import at_least, describe
 from deeprec_ext.autoscaler.observe.observed import Size
 from deeprec_ext.cli.cluster.documents import Document, check
-from deeprec_ext.cli.estimate import LIMIT, Estimate, estimated, plan_of
+from deeprec_ext.cli.estimate import LIMIT, Estimate, estimated, plan_of, tell_waiting
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.estimating import declared
 from deeprec_ext.launch.plan import RunPlan
@@ -47,7 +47,7 @@ def with_estimate(one: Document, script: str | None, history: str | None, certif
         history, certificates: as `estimate` takes them.
     """
     plan = _plan(one, script, history, certificates)
-    declaration = asyncio.run(declared(plan, parse_duration(LIMIT)))
+    declaration = asyncio.run(declared(plan, parse_duration(LIMIT), tell_waiting))
     found = estimated(plan, declaration, NODES)
     return check(written(one, found, plan.ceilings), None, one.job.namespace)
 

@@ -57,8 +57,11 @@ async def run(show: Show, arguments: argparse.Namespace, api: Api, namespace: st
             f"{error}; this command runs in the pod of the history: it needs the verbs get and create on pods/exec in "
             f"namespace {arguments.installed_in}"
         ) from error
+    text = b"".join(parts).decode(errors="replace")
     if not code:
-        _tell(b"".join(parts).decode(errors="replace"), None if arguments.json else show)
+        _tell(text, None if arguments.json else show)
+    elif arguments.json:
+        print(text, end="")  # what the command there says of its error
     return code
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 
 from deeprec_ext.cli.cluster.forwarding import write_out
-from deeprec_ext.cli.roles import role_order
+from deeprec_ext.cli.roles import role_called, role_order
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.launch.records.logs import lines_of
 from tfjob.api.client import Api, ApiError, ForbiddenError, NotFoundError
@@ -27,6 +27,8 @@ NOT_YET = 400
 
 async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str) -> int:
     pods = await _pods(api, namespace, name)
+    if arguments.role:
+        arguments.role = role_called(arguments.role, pods)
     if arguments.role and arguments.role not in pods:
         await find(api, namespace, name)  # or say that there is no such job
         there = ", ".join(pods) or "none yet"

@@ -12,6 +12,7 @@ from deeprec_ext.elastic.agent.declaring import Declaring
 from deeprec_ext.elastic.agent.steps import StepClock
 from deeprec_ext.elastic.session.session import ElasticSession
 from deeprec_ext.graph import Report
+from deeprec_ext.graph.catalogue import is_slow
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -21,12 +22,15 @@ class Reporter:
     """Args:
     declaring: what it tells of its variables.
     note_pause: is told the seconds of each pause that is reported.
+    slow: is told what makes steps slow, and the remedy.
     """
 
     def __init__(
-        self, agent: Agent, clock: StepClock, declaring: Declaring, note_pause: Callable[[float], None]
-    ) -> None:
+        self, agent: Agent, clock: StepClock, declaring: Declaring, note_pause: Callable[[float], None],
+        slow: Callable[[str, str], None],
+    ) -> None:  # fmt: skip
         self._agent, self._clock, self._declaring, self._note_pause = agent, clock, declaring, note_pause
+        self._slow = slow
         self.examples_given: int | None = None
         """By the user, for each step; else they are read off the graph."""
 
@@ -40,6 +44,9 @@ class Reporter:
             if self._declaring.complete(catalogue):
                 for warning in catalogue.warnings:
                     log.warning("%s", warning)
+                    if is_slow(warning):
+                        text, _, remedy = warning.partition(". ")
+                        self._slow(text, remedy)
                 self._agent.send(pb.AgentMessage(passes=pb.PassReport(json=_json(session.reports()))))
 
     def metrics(self, metrics: Mapping[str, float], step: int) -> None:

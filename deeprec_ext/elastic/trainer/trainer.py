@@ -79,8 +79,8 @@ class Trainer:
         self.inputs = Inputs(self.agent, self.leaving)
         self.gazer = TrainerGazer(identity.name, self, self.agent)
         self.declaring = Declaring(self.agent.send, lambda: self._cluster.generation)
-        self.reporter = Reporter(self.agent, self.clock, self.declaring, self.gazer.note_pause)
         self.noticing = Noticing(self.agent.send)
+        self.reporter = Reporter(self.agent, self.clock, self.declaring, self.gazer.note_pause, self._note_slow)
         self.plain = Watch(self.noticing, lambda: self.clock.steps > 0, self.soon)
         self.backup = TrainerBackup(target, self.agent, lambda: self._settings.copy_chunk_bytes or 8 << 20)
         self._builder = Builder(self.agent.ack)
@@ -199,6 +199,10 @@ class Trainer:
 
     def notice(self, code: str, text: str, remedy: str, *, mended: bool = False) -> None:
         self.noticing.say(code, text, remedy, mended=mended)
+
+    def _note_slow(self, text: str, remedy: str) -> None:
+        if self.chief:  # of all processes the same
+            self.notice("slow-updates", text, remedy, mended=True)
 
     def dead(self, wanted: Wanted) -> bool:
         return self._cluster.gone(wanted)

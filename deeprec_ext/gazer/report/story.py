@@ -200,6 +200,11 @@ class Story:
                 found.append(Suspect(role, event.time, str(event.fields.get("what") or ""), offences))
         return tuple(found)
 
+    def is_of_catalogue(self, event: Event) -> bool:
+        """Whether it is a notice of what the catalogue warns of as well."""
+        text = str(event.fields.get("text") or "")
+        return event.type == "notice" and bool(text) and any(one.startswith(text) for one in self.warnings)
+
     @property
     def seconds(self) -> float:
         return max(0.0, self.ended - self.began)

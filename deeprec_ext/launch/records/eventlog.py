@@ -73,12 +73,12 @@ def event_fields(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def format_event(event: Mapping[str, Any]) -> str:
-    """`14:02:11 registered ps-2 (epoch 4) pid=812 address=…`."""
+    """`14:02:11 registered ps-2 (view 4) pid=812 address=…`: people take an epoch for one of the training."""
     parts = [time.strftime("%H:%M:%S", time.localtime(float(event.get("time", 0)))), str(event.get("type", "?"))]
     if event.get("role"):
         parts.append(str(event["role"]))
     if event.get("epoch"):
-        parts.append(f"(epoch {event['epoch']})")
+        parts.append(f"(view {event['epoch']})")
     parts += [f"{key}={_short(value)}" for key, value in event_fields(event).items() if value not in (None, "", [], {})]
     return printable(" ".join(parts))
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from deeprec_ext.printable import printable
-from deeprec_ext.tracebacks import LINE_MAX, error_line
+from deeprec_ext.tracebacks import LINE_MAX, error_line, last_traceback, raised_at
 
 _TAIL_BYTES, _ENDS_BYTES = 64 << 10, 1 << 20
 _MARKER = "--- deeprec-ext: "
-_TRACEBACK = "Traceback (most recent call last)"
 _NOISE = (
     " is deprecated and will be removed in a future version.", "Instructions for updating:", "Use tf.keras instead.",
     "Unable to register cu", "Could not find cuda drivers", "Could not find TensorRT", "This TensorFlow binary is optimized",
@@ -39,12 +38,15 @@ def _last_start(path: Path) -> list[str]:
 
 
 def tail(path: Path, lines: int = 30) -> list[str]:
-    """The last lines of the last start of a role; from its last traceback on, if it has one."""
+    """The last lines of the last start of a role; of the traceback that ended it, if it has one."""
     text = _last_start(path)
-    tracebacks = [number for number, line in enumerate(text) if line.startswith(_TRACEBACK)]
-    if tracebacks:
-        return text[tracebacks[-1] :][-4 * lines :]
-    return text[-lines:]
+    return list(last_traceback(text)[-4 * lines :]) or text[-lines:]
+
+
+def shown_end(path: Path) -> tuple[str, ...]:
+    """The same for a person, with the name of the log before it; empty if it has said nothing."""
+    lines = tail(path)
+    return (f"the end of {path}:", *lines) if lines else ()
 
 
 def why(path: Path, *, by_signal: bool = False) -> str:
@@ -56,7 +58,13 @@ def why(path: Path, *, by_signal: bool = False) -> str:
     text = _last_start(path)
     if not by_signal:
         return error_line(text)
-    return next((line.strip() for line in reversed(text) if line.strip()), "")[:LINE_MAX]
+    said = (line.strip() for line in reversed(text) if not any(noise in line for noise in _NOISE))
+    return next(filter(None, said), "")[:LINE_MAX]
+
+
+def place(path: Path) -> str:
+    """By what exception of its script a role has ended, and where that was raised; empty: not known, or by something else."""
+    return raised_at(_last_start(path))
 
 
 def ends(path: Path, lines: int = 30) -> list[str]:

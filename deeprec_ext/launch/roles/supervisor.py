@@ -55,6 +55,7 @@ class Pod:
     restarted_after: Counter[str] = field(default_factory=Counter)  # what the process before had ended with
     recent_restarts: int = 0  # since the last Create: what the policy counts
     recent_error_restarts: int = 0
+    raised_at: str = ""  # by what exception of its script the last process has ended, where it did so
     supervisor: asyncio.Task[None] | None = field(default=None, repr=False)
     creating: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
@@ -126,6 +127,7 @@ class Pods:
                 await asyncio.wait([pod.supervisor])  # it is being stopped; `delete` bounds that
             pod.deleted, pod.restarting = False, False
             pod.recent_restarts = pod.recent_error_restarts = 0
+            pod.raised_at = ""
             await self._start(pod, resources)
             pod.supervisor = asyncio.create_task(self._supervise(pod), name=f"supervise {name}")
         return pod

@@ -47,7 +47,7 @@ def scene(reply: pb2.StatusReply | None, **changes) -> Scene:
 
 def test_the_table_shows_job_scaling_progress_and_roles_in_order():
     text = text_of(render(scene(status(scalings=[RUNNING])), ["14:00:00 registered ps-10"]))
-    assert "demo  scaling  epoch 3  2 PS, 8 slots  1:05" in text
+    assert "demo  scaling  view 3  2 PS, 8 slots  1:05" in text
     assert "scale-up ps 2 → 4: PREPARE first copy 12 MB" in text
     assert "step 1,200 / 5,000" in text
     assert "38.0 s left" in text
@@ -87,7 +87,7 @@ def test_scripted_events_are_counted():
 def test_the_plain_line_says_the_same():
     line = plain_line(scene(status(scalings=[RUNNING])))
     assert line == (
-        "[1:05] scaling, step 1200/5000, 100.0 steps/s, epoch 3, 2 PS, 1 trainer, scale-up ps 2 → 4: PREPARE first copy 12 MB"
+        "[1:05] scaling, step 1200/5000, 100.0 steps/s, view 3, 2 PS, 1 trainer, scale-up ps 2 → 4: PREPARE first copy 12 MB"
     )
 
 
@@ -250,3 +250,10 @@ def test_a_notice_stands_in_the_table_and_in_the_summary_with_what_to_do():
     summary = {"notices": [{"text": notice.text, "remedy": notice.remedy, "roles": list(reply.notices[0].roles)}]}
     print_body(summary, Console(file=stream, width=140, color_system=None))
     assert line in stream.getvalue()
+
+
+def test_metrics_of_a_validation_have_its_names_in_the_summary():
+    stream = io.StringIO()
+    summary = {"metrics": {"loss": 0.4, "auc": 0.91, "val_auc": 0.91, "val_loss": 0.3}}
+    print_body(summary, Console(file=stream, width=140, color_system=None))
+    assert stream.getvalue() == "metrics: loss 0.4, val_auc 0.91, val_loss 0.3\n"

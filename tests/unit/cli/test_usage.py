@@ -79,6 +79,30 @@ def test_a_resume_without_the_script_says_what_to_type(tmp_path, capsys):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run"], ["run", "--ps", "two"], ["status", "nowhere"], ["scale", "nowhere", "--ps", "2"],
+        ["plan", "--replay", "nowhere"], ["decisions", "nowhere"], ["simulate", "nowhere"], ["report", "nowhere"],
+        ["graph", "nowhere"], ["estimate"], ["estimate", "--ps", "3"], ["jobs", "--limit", "0"],
+        ["submit", "nowhere.yaml"], ["evaluate"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_with_json_an_error_is_json_as_well(words, capsys):
+    try:
+        assert main([*words, "--json"]) == 2
+    except SystemExit as error:  # argparse
+        assert error.code == 2
+    told = capsys.readouterr()
+    error = json.loads(told.out)["error"]
+    assert error and error in told.err and told.err.count("\n") == 1
+    if words == ["run", "--ps", "two"]:
+        with pytest.raises(SystemExit):
+            main([*words, "--", "train.py", "--json"])
+        assert capsys.readouterr().out == "", "the flag is the script's own"
+
+
 LONG = "x" * 300  # a file name has 255 bytes at the most
 
 
@@ -237,6 +261,18 @@ def test_logs_shows_the_last_lines(tmp_path, capsys):
     assert capsys.readouterr().out == "line 48\nline 49\n"
     assert main(["logs", str(tmp_path), "ps-7"]) == 2
     assert "there are ps-0" in capsys.readouterr().err
+
+
+def test_logs_takes_the_only_role_of_a_kind(tmp_path, capsys):
+    (tmp_path / "job.json").write_text('{"job": "j", "aimaster": "127.0.0.1:1"}')
+    (tmp_path / "logs").mkdir()
+    for name in ("chief-0", "worker-10", "worker-2", "aimaster"):
+        (tmp_path / "logs" / f"{name}.log").write_text(f"of {name}\n")
+    for role, said in (("chief", "of chief-0\n"), ("aimaster", "of aimaster\n"), ("worker-2", "of worker-2\n")):
+        assert main(["logs", str(tmp_path), role]) == 0
+        assert capsys.readouterr().out == said
+    check_refused(["logs", str(tmp_path), "worker"], "worker: there are worker-2, worker-10; name one", capsys)
+    check_refused(["logs", str(tmp_path), "ps"], "there are aimaster, chief-0, worker-2, worker-10", capsys)
 
 
 def test_last_lines_of_a_file_longer_than_one_block(tmp_path):

@@ -14,6 +14,7 @@ import pytest
 from deeprec_ext.cli import run
 from deeprec_ext.cli.main import main
 from deeprec_ext.errors import UsageError
+from deeprec_ext.launch import estimating
 from deeprec_ext.launch.estimating import declared
 from deeprec_ext.launch.plan import RunPlan
 
@@ -123,6 +124,19 @@ def test_a_script_without_a_model_is_an_error_in_one_line(
     with pytest.raises(UsageError, match=words.replace("(", r"\(").replace(")", r"\)")) as caught:
         asyncio.run(declared(plan_of(str(path)), limit_seconds))
     assert "\n" not in str(caught.value)
+
+
+def test_who_waits_for_a_slow_script_is_told_how_long_and_what_it_does(
+    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimating, "TELL_SECONDS", 0.5)
+    path = tmp_path / "train.py"
+    path.write_text("import time; print('loading', flush=True); time.sleep(60)")
+    assert main(["estimate", "--json", "--history", "off", "--limit", "4s", "--", sys.executable, str(path)]) == 2
+    told = capsys.readouterr()
+    waited = [line for line in told.err.splitlines() if "waiting for the script to declare its model" in line]
+    assert 1 <= len(waited) <= 3, "each time after twice as long"
+    assert json.loads(told.out) == {"error": "the script has not come to its model within 4 s: loading"}
 
 
 def test_a_script_that_waits_for_its_cluster_first_declares_nothing(script: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from deeprec_ext.launch.ending import Outcome
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.records.eventlog import EventTail, format_event
-from deeprec_ext.launch.records.logs import ends, tail, why
+from deeprec_ext.launch.records.logs import ends, shown_end, tail, why
 from deeprec_ext.launch.records.summary import merge_summary
 from deeprec_ext.launch.roles.guard import Guard
 from deeprec_ext.launch.roles.printing import Printing
@@ -131,6 +131,17 @@ def test_the_tail_is_the_last_starts_traceback(tmp_path):
     assert tail(log) == lines[-3:]
     assert why(log) == "ImportError: no"
     assert tail(tmp_path / "none.log") == []
+    assert shown_end(log) == (f"the end of {log}:", *lines[-3:])
+    assert shown_end(tmp_path / "none.log") == ()
+
+
+def test_the_tail_is_of_the_main_thread_however_much_others_print_after_it(tmp_path):
+    log = tmp_path / "chief-0.log"
+    mine = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "ValueError: mine", ""]
+    other = ["Exception in thread T:", mine[0], '  File "t.py", line 1, in f', "OSError: late"]
+    log.write_text("\n".join([marker("chief-0", 1), *other, *mine, *(50 * other)]) + "\n")
+    assert tail(log)[: len(mine)] == mine and "OSError: late" not in tail(log)
+    assert why(log) == "ValueError: mine"
 
 
 def test_events_are_read_as_they_grow_and_only_whole_lines(tmp_path):
@@ -146,7 +157,7 @@ def test_events_are_read_as_they_grow_and_only_whole_lines(tmp_path):
 
 def test_an_event_is_one_line_whether_its_fields_are_nested_or_not():
     nested = format_event({"time": 0, "type": "registered", "role": "ps-1", "epoch": 3, "json": '{"pid": 7}'})
-    assert nested.endswith("registered ps-1 (epoch 3) pid=7")
+    assert nested.endswith("registered ps-1 (view 3) pid=7")
     assert nested == format_event({"time": 0, "type": "registered", "role": "ps-1", "epoch": 3, "pid": 7})
 
 

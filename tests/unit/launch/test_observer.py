@@ -125,3 +125,20 @@ def test_one_that_gets_no_processor_is_waited_for_longer_than_one_that_hangs(
         assert bool(world.killed) == (second >= killed_after), second
         if world.killed:
             break
+
+
+def test_for_how_long_the_last_process_of_a_role_has_trained(world: World) -> None:
+    one, reply, seen = make(world), pb.StatusReply(), []
+
+    async def status(timeout_seconds: float) -> pb.StatusReply:
+        return reply
+
+    world.status = status  # type: ignore[method-assign]
+    for process, trains, later in (("a", 0, 5.0), ("a", 1, 30.0), ("a", 1, 7.0), ("b", 0, 9.0), ("b", 1, 2.0)):
+        reply = pb.StatusReply()
+        reply.roles.add(name="chief-0", incarnation=process, heartbeat=pb.Heartbeat(training=bool(trains)))
+        world.poll(one)
+        world.now += later
+        seen.append(one.trained_seconds("chief-0"))
+    assert seen == [0.0, 30.0, 37.0, 0.0, 2.0]
+    assert one.trained_seconds("worker-0") == 0.0

@@ -13,7 +13,7 @@ export function header({ job, slots, time }) {
   document.title = `${job.name}: ${job.state}`;
   text($("state"), job.state);
   $("state").className = `pill ${LOOKS[job.state] || ""}`;
-  const facts = [`epoch ${f.count(job.epoch)}`, f.plural(slots.owner.length, "slot"), `running for ${f.clockwork(job.seconds)}`];
+  const facts = [`view ${f.count(job.epoch)}`, f.plural(slots.owner.length, "slot"), `running for ${f.clockwork(job.seconds)}`];
   if (job.aimaster > 1) facts.push(`AIMaster ${job.aimaster}`);
   text($("facts"), facts.join(" · "));
   attribute($("facts"), "title", `as of ${new Date(1000 * time).toLocaleString()}`);

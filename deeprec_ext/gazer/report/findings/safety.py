@@ -42,9 +42,9 @@ def job_failed(case: Case) -> Iterable[Finding]:
 
 
 def notices(case: Case) -> Iterable[Finding]:
-    """Something trained beside the PS."""
+    """Something trained beside the PS. What the catalogue warns of is a finding of its own (`dense_updates`)."""
     for event in case.story.events:
-        if event.type == "notice":
+        if event.type == "notice" and not case.story.is_of_catalogue(event):
             text = str(event.fields.get("text") or "")
             level = NOTE if event.fields.get("mended") else PROBLEM
             said = (f"first said by {event.role}, {_after(case, event.time)}",)

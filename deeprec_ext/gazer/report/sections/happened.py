@@ -151,7 +151,8 @@ def _number(event: Event, name: str) -> float:
 
 def warnings(case: Case) -> Section:
     """Warning events, equal ones once."""
-    found = [event for event in case.story.events if event.type in ("warning", "refusal", "set_aside", "notice")]
+    kinds = ("warning", "refusal", "set_aside", "notice")
+    found = [one for one in case.story.events if one.type in kinds and not case.story.is_of_catalogue(one)]
     texts = Counter((event.role, event.text) for event in found)
     items = [
         f"{role + ': ' if role else ''}{shorten(text, 600)}{f' ({times} times)' if times > 1 else ''}"

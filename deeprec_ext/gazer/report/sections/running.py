@@ -27,11 +27,13 @@ from deeprec_ext.gazer.report.lines import Span
 from deeprec_ext.gazer.report.steps import TrainerUse, trainer_uses
 from deeprec_ext.gazer.report.story import CRASHED, RUNNING, Story
 from deeprec_ext.gazer.report.words import count, moment, number, offset, seconds
-from deeprec_ext.units import counted, format_bytes, format_seconds
+from deeprec_ext.units import counted, format_bytes, format_seconds, once
 
 STRIPS_MAX = 24
 """Trainers drawn; a job of a thousand has them in the table of the JSON form."""
 ROWS_MAX = 50
+METRICS = ("auc", "loss", "val_auc", "val_loss")
+"""Among the few numbers."""
 
 
 def headline(story: Story) -> str:
@@ -55,7 +57,7 @@ def figures(case: Case) -> list[tuple[str, str]]:
         rate, unit = case.lines.mean("job", "steps_per_second", case.calm), "steps/s"
     if rate:
         found.append((unit, number(rate)))
-    found += [(name, f"{value:.4g}") for name, value in sorted(story.metrics.items()) if name in ("auc", "loss")]
+    found += [(name, f"{value:.4g}") for name, value in sorted(once(story.metrics).items()) if name in METRICS]
     if story.scalings:
         found.append(("scalings", str(len(story.scalings))))
     if story.failures:
@@ -83,7 +85,9 @@ def what_ran(case: Case) -> Section:
         ("versions", ", ".join(f"{name} {value}" for name, value in story.versions.items() if value) or "not known")
     )
     if story.metrics:
-        rows.append(("metrics", ", ".join(f"{name} {value:.4g}" for name, value in sorted(story.metrics.items()))))
+        rows.append(
+            ("metrics", ", ".join(f"{name} {value:.4g}" for name, value in sorted(once(story.metrics).items())))
+        )
     if again := {role: again for role, (_, again) in story.starts.items() if again}:
         rows.append(("started again", ", ".join(f"{role} {times} ×" for role, times in again.items())))
     blocks: list[Block] = [Facts(rows)]

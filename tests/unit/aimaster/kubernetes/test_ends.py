@@ -74,6 +74,23 @@ def test_who_fails_again_and_again_is_given_up(stays: bool) -> None:
     run(test)
 
 
+FAILED = 'Traceback (most recent call last):\n  File "/app/train.py", line 31, in <module>\nValueError: no such column\n'
+
+
+@pytest.mark.parametrize(("trained_seconds", "starts"), [(5.0, 2), (3600.0, 4)])
+def test_a_chief_whose_script_fails_twice_at_the_same_line_is_given_up(trained_seconds: float, starts: int) -> None:
+    async def test(cluster: Cluster) -> None:
+        cluster.backend.trained_seconds = lambda name: trained_seconds
+        await running(cluster, "chief-0")
+        for number in range(starts):
+            cluster.api.run("ctr-chief-0", container=f"chief-0/{number}", restarts=min(number, 1))
+            cluster.api.exit("ctr-chief-0", 1, f"chief-0/{number}", min(number, 1), message=FAILED)
+            await cluster.settle()
+            assert cluster.told[-1].restarting == (number < starts - 1)
+
+    run(test)
+
+
 def test_who_fails_before_its_first_step_is_not_started_again() -> None:
     async def test(cluster: Cluster) -> None:
         cluster.backend.trained = lambda name: False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -40,5 +41,27 @@ def test_a_restart_that_fails_is_tried_again_until_it_is_done(
     async def main() -> None:
         async with world(tmp_path) as it:
             await scenario(it)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("deleted", "code", "said"), [
+    (True, 143, "ended with the job"), (True, 137, "ended with the job"), (True, 139, "killed by signal 11"),
+    (False, 143, "killed by signal 15"),
+])  # fmt: skip
+@pytest.mark.parametrize("ending", ["finished", ""])
+def test_a_ps_that_is_stopped_with_its_job_has_no_cause(
+    tmp_path: Path, ending: str, deleted: bool, code: int, said: str
+) -> None:
+    """ending: that of the job, if the AIMaster knows it before (Ctrl-C: it does not)."""
+
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            if ending:
+                it.master.job.end(ending)
+            it.backend.exit("ps-0", code, deleted=deleted)
+            await it.until(lambda: it.master.pods.exited("ps-0"))
+            told = [json.loads(row[5]) for row in it.master.job.store.events(0, 1000) if row[2:4] == ("exited", "ps-0")]
+            assert [one["cause"] for one in told] == [said]
 
     asyncio.run(main())

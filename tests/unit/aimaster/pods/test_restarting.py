@@ -96,3 +96,38 @@ def test_a_script_that_fails_while_nothing_can_be_written_is_started_again_and_u
     assert decide(ended(role="chief", unwritten=True, trained=False, **FAILED)).action is Action.FAIL_JOB
     assert decide(ended(role="chief", unwritten=True)).counts, "a kill is one, whatever the disk does"
     assert decide(ended(role="chief", error_restarts=3, **FAILED)).action is Action.FAIL_JOB
+
+
+MINE = "ValueError at /home/me/train.py:31"
+
+
+@pytest.mark.parametrize(
+    ("changes", "action"),
+    [
+        ({"raised_at": MINE, "raised_before": MINE}, Action.FAIL_JOB),
+        ({"raised_at": MINE, "raised_before": MINE, "trained_seconds": 59.0}, Action.FAIL_JOB),
+        ({"raised_at": MINE, "raised_before": MINE, "trained_seconds": 3600.0}, Action.RESTART),
+        ({"raised_at": MINE, "raised_before": "ValueError at /home/me/train.py:77"}, Action.RESTART),
+        ({"raised_at": MINE}, Action.RESTART),
+        ({}, Action.RESTART),
+        ({"raised_at": MINE, "raised_before": MINE, "role": "worker"}, Action.RESTART),
+        ({"raised_at": MINE, "raised_before": MINE, "unwritten": True}, Action.RESTART),
+        ({"raised_at": MINE, "raised_before": MINE, "by_signal": True, "exit_code": 137}, Action.RESTART),
+    ],
+    ids=[
+        "twice",
+        "nearly at once",
+        "after an hour",
+        "elsewhere",
+        "first",
+        "not known",
+        "worker",
+        "full disk",
+        "killed",
+    ],
+)
+def test_a_chief_whose_script_fails_twice_at_the_same_line_is_not_started_a_third_time(changes, action):
+    verdict = decide(ended(**{"role": "chief", "restarts": 1, "error_restarts": 1, **FAILED, **changes}))
+    assert verdict.action is action
+    if action is Action.FAIL_JOB:
+        assert verdict.reason == "exited with code 1 twice, at the same line of its script"

@@ -149,13 +149,14 @@ def test_views_and_store_have_no_secret(tmp_path: Path) -> None:
 
 def test_a_metric_that_is_no_number_is_told_as_a_word(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
-        await it.agent("chief-0").say(metrics=pb.MetricsReport(metrics={"loss": 0.5, "auc": 0.7}, step=3))
+        told = {"loss": 0.5, "auc": 0.7, "val_auc": 0.7}  # of a validation
+        await it.agent("chief-0").say(metrics=pb.MetricsReport(metrics=told, step=3))
         await it.agent("chief-0").say(metrics=pb.MetricsReport(metrics={"loss": math.nan, "norm": math.inf}, step=4))
         await it.until(lambda: len(events(it, "metrics")) == 2)
         first, second = events(it, "metrics")
-        assert first["metrics"] == {"loss": 0.5, "auc": 0.7}
+        assert first["metrics"] == {"loss": 0.5, "val_auc": 0.7}
         assert (second["metrics"], second["not_finite"]) == ({}, {"loss": "nan", "norm": "inf"})
-        assert dict((await it.status()).metrics) == {"auc": 0.7}
+        assert dict((await it.status()).metrics) == {"auc": 0.7, "val_auc": 0.7}
         assert "loss is nan, norm is inf at step 4" in str(events(it, "warning")[0]["text"])
         assert not (await status_of(it, "chief-0")).suspect
         for line in (tmp_path / "events.jsonl").read_text().splitlines():

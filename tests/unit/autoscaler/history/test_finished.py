@@ -226,6 +226,20 @@ def test_a_job_that_kept_its_size_saved_nothing() -> None:
     assert brought([100.0] * 60, [1.0] * 60) == Brought(0, 0, 100.0, 100.0, 0.0)
 
 
+@pytest.mark.parametrize("replaced", ["", "ps-0"], ids=["came back after a loss", "replaced"])
+def test_a_ps_that_comes_again_and_moved_slots_are_no_changes_of_size(replaced: str) -> None:
+    others = [
+        Scaling(1, "replace", "ps", replace=replaced, from_count=0 if not replaced else 1, to_count=1, started=BEGIN + 20.0,
+                seconds=2.0, outcome="committed"),
+        Scaling(2, "replace", "ps", replace=replaced, to_count=1, started=BEGIN + 24.0, outcome="rolled_back"),
+        Scaling(3, "rebalance", "ps", from_count=1, to_count=1, started=BEGIN + 30.0, outcome="committed"),
+    ]  # fmt: skip
+    found = brought([100.0] * 60, [1.0] * 60, *others)
+    assert (found.changes, found.not_made) == (0, 0)
+    both = brought([100.0] * 30 + [300.0] * 30, [1.0] * 30 + [3.0] * 30, *others, grown(58.0, 3))
+    assert (both.changes, both.not_made) == (1, 0)
+
+
 def test_a_first_size_that_was_left_too_soon_is_not_compared_with() -> None:
     found = brought([100.0] * 8 + [300.0] * 30, [1.0] * 8 + [3.0] * 30, grown(14.0, 3))
     assert (found.first_examples_per_second, found.saved_seconds) == (0.0, 0.0) and found.examples_per_second > 200

@@ -342,6 +342,22 @@ def test_on_a_host_that_is_full_less_is_tried_in_jobs_of_a_few_minutes_too(used,
     )
 
 
+@pytest.mark.parametrize(("used", "full"), [(1.95, True), (0.5, False)])
+def test_where_all_pods_are_on_one_node_of_a_cluster_a_trial_has_the_price_of_one_host(used, full):
+    """A cluster may have no other node; where pods are on two, it has room somewhere."""
+
+    def price(*hosts: Host, one_host: bool = False) -> float:
+        observed = jobs.seen(Size(4, 4), 1000.0, limits=LIMITS, one_host=one_host, hosts=hosts)
+        return exploring.price_seconds(Evidence(observed, POLICY), Size(5, 4))
+
+    node, part = Host("node-a", 2.0, used, 0.0, 4, 5), Host("node-a", 2.0, used, 0.0, 4, 4)
+    assert price(node) == price(node, one_host=True)
+    assert price(part) == price(part, Host("node-b", 2.0, 1.95, 0.0, 0, 1)), (
+        "of the others it is not known where they are"
+    )
+    assert (price(node) > price(part)) == full
+
+
 def crowd(size: Size, cores: float = 2.0, used: float = 1.95, **more) -> Decision:
     """Of a job of nine minutes whose processes all are on one host."""
     observed = jobs.seen(

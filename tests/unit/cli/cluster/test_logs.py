@@ -54,6 +54,8 @@ def test_one_role_alone_has_no_heading(job: Server, capsys: pytest.CaptureFixtur
     assert main(["logs", *N, "ctr", "ps-0", "--tail", "1"]) == 0
     assert capsys.readouterr().out == "three\n"
     check_refused(["logs", *N, "ctr", "ps-7"], "there are aimaster, ps-0, worker-0", capsys)
+    assert main(["logs", *N, "ctr", "ps", "--tail", "1"]) == 0, "the only one"
+    assert capsys.readouterr().out == "three\n"
 
 
 def test_the_right_that_is_missing_is_named(job: Server, capsys: pytest.CaptureFixture[str]) -> None:

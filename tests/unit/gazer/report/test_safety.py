@@ -173,6 +173,12 @@ def test_the_catalogues_warnings_are_findings_with_their_remedy():
     assert not list(rules.dense_updates(case()))
 
 
+def test_what_the_catalogue_warns_of_and_a_notice_has_told_is_one_finding():
+    notice = Event(20.0, "notice", "chief-0", {"text": "each row is written", "remedy": "Use Adagrad", "mended": True})
+    run = case(events=(notice,), warnings=("each row is written. Use Adagrad",))
+    assert [one.rule for one in find(run) if one.text == "Each row is written"] == ["dense-updates"]
+
+
 # ------------------------------------------------------------------------------------------------------------ backups
 
 
