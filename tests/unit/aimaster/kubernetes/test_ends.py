@@ -74,7 +74,9 @@ def test_who_fails_again_and_again_is_given_up(stays: bool) -> None:
     run(test)
 
 
-FAILED = 'Traceback (most recent call last):\n  File "/app/train.py", line 31, in <module>\nValueError: no such column\n'
+FAILED = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 31, in <module>\nValueError: no such column\n'
+)
 
 
 @pytest.mark.parametrize(("trained_seconds", "starts"), [(5.0, 2), (3600.0, 4)])
