@@ -33,11 +33,11 @@ _UNHEARD_LINES = 2
 _MESSAGE_LINES = 5
 """An exception's own text may have so many more lines."""
 _PLACE = re.compile(r'\s+File "(?P<file>.*)", line (?P<line>\d+)')
-_NOT_THE_SCRIPTS = re.compile(r"/(tensorflow|deeprec_ext|grpc)/")
+_NOT_THE_SCRIPTS = re.compile(r"/(tensorflow|deeprec_ext|grpc)/|/(site|dist)-packages/|/lib/python3\.\d+/|^<")
 OF_THE_MACHINE = frozenset({
     "OSError", "IOError", "ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError",
     "BrokenPipeError", "TimeoutError", "InterruptedError", "BlockingIOError", "ChildProcessError", "ProcessLookupError",
-    "MemoryError", "KeyboardInterrupt",
+    "MemoryError", "KeyboardInterrupt", "FileNotFoundError", "PermissionError",
 })  # fmt: skip
 """Exceptions that say something of the machine, and nothing of the script."""
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")

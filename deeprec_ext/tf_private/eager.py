@@ -186,8 +186,6 @@ class Stage:
     source: Source | None = None
     repeats: int = 1
     """How often it gives what is before it; less than 0: without end."""
-    rows: Any = None
-    """Of a source in memory: arrays with a row for each element, in its structure."""
 
 
 def stage_of(dataset: Any) -> Stage:
@@ -204,8 +202,6 @@ def stage_of(dataset: Any) -> Stage:
         return _of_parquet(kind, None, names, dataset.element_spec)
     if kind in _OVER_FILES and _reads_parquet(dataset._map_func.function.graph.as_graph_def(), dataset.element_spec):
         return _of_parquet(kind, before, before, dataset.element_spec)
-    if kind == "TensorSliceDataset":
-        return Stage(kind, rows=_rows_of(dataset))
     function = getattr(getattr(dataset, "_map_func", None), "_func", None)
     if kind == "ParseExampleDataset":
         function = _parsed(dataset._features)
@@ -215,14 +211,6 @@ def stage_of(dataset: Any) -> Stage:
     return Stage(
         kind, before, function if source is None else None, int(size) if size is not None else 0, source, repeats
     )
-
-
-def _rows_of(dataset: Any) -> Any:
-    """None: some of them are ragged or sparse."""
-    spec = dataset.element_spec
-    if not all(isinstance(one, tf.TensorSpec) for one in tf.nest.flatten(spec)):
-        return None
-    return tf.nest.pack_sequence_as(spec, [one.numpy() for one in dataset._tensors])
 
 
 def _kind(dataset: Any) -> str:

@@ -86,7 +86,6 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
     yield "Dataset", lambda: tf.data.Dataset.range(1), "_functions _inputs"
     yield "Dataset.from_tensors", lambda: tf.data.Dataset.from_tensors(1, name="one"), "_inputs _name"
     # `_filename` is tensorflow-io's, which is not imported for this: a dataset without it is not followed.
-    yield "Dataset.from_tensor_slices", lambda: tf.data.Dataset.from_tensor_slices([1]), "_tensors"
     yield "Dataset.map", lambda: tf.data.Dataset.range(1).map(abs), "_input_dataset _map_func"
     yield "Dataset.map._map_func", lambda: tf.data.Dataset.range(1).map(abs)._map_func, "_func"
     yield "Dataset.batch", lambda: tf.data.Dataset.range(1).batch(1), "_batch_size _input_dataset"

@@ -179,6 +179,10 @@ MINE = """Traceback (most recent call last):
 """
 
 
+def elsewhere(file):
+    return MINE.format(error="ValueError").replace('/home/me/train.py", line 31', f'{file}", line 9')
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [
@@ -189,12 +193,16 @@ MINE = """Traceback (most recent call last):
         (MINE.format(error="tensorflow.python.framework.errors_impl.UnavailableError"), ""),
         (MINE.format(error="requests.exceptions.ReadTimeout"), ""),
         (MINE.format(error="RuntimeError").replace("me/train.py\", line 31", "me/tensorflow/session.py\", line 31"), ""),
+        (elsewhere("/home/me/lib/python3.11/site-packages/pandas/io.py"), ""),
+        (elsewhere("/usr/lib/python3.11/threading.py"), ""),
+        (MINE.format(error="FileNotFoundError"), ""),
         (ONE.replace("tensorflow.python.framework.errors_impl.Inv", "Inv", 2).replace("Inv", "x.Inv", 1), ""),
         (CHAINED.split("\n", 1)[1].replace("KeyError", "TimeoutError").replace("OSError", "TypeError"), ""),
         (MINE.format(error="ValueError") + "step\n" * 6, ""),
         (IN_THREAD, ""), ("exit\n", ""), ("", ""),
     ],
-    ids=["script", "own type", "chained", "machine", "network", "tensorflow", "library", "in tensorflow", "of a library's",
+    ids=["script", "own type", "chained", "machine", "network", "tensorflow", "library", "in tensorflow", "in a library",
+         "in python", "a mount", "of a library's",
          "of the machine's", "went on", "thread", "none", "empty"],
 )  # fmt: skip
 def test_where_a_script_has_failed_by_itself(text, place):

@@ -25,7 +25,7 @@ from deeprec_ext.keras.leased import roles
 from deeprec_ext.keras.leased.arrays import BATCH, Rows, rows_of
 from deeprec_ext.keras.leased.counted import Counted, plan_of_steps
 from deeprec_ext.keras.leased.epochs import STEPS_MAX, Epochs, Home, Model
-from deeprec_ext.keras.leased.pipelines import NotFollowed, Pipeline, followed
+from deeprec_ext.keras.leased.pipelines import NotFollowed, followed
 from deeprec_ext.keras.leased.sequences import turned
 from deeprec_ext.keras.leased.weights import by_class
 from deeprec_ext.keras.milestones import Milestones
@@ -189,8 +189,6 @@ class Fitting:
                 pipeline = followed(dataset)
                 if pipeline.passes is None and wanted.steps is None:
                     return None  # Keras says what is missing
-                if isinstance(pipeline.source, Rows):
-                    return self._of_rows(pipeline, pipeline.source, class_weight, wanted)
                 dataset = pipeline.leased(f"files of {self._name()}")
             except NotFollowed as error:
                 return self._own(given, wanted, f"of its tf.data pipeline, {error}")
@@ -217,26 +215,6 @@ class Fitting:
         plan = wanted.of(plan, f"{self._name()} {mark.dataset}")
         passes, reads = source.declaration.epochs, reads_of(plan)
         return Input(plan, dataset.element_spec, lambda _: iter(dataset), passes, None, reads, mark.dataset)
-
-    def _of_rows(self, pipeline: Pipeline, rows: Rows, class_weight: Any, wanted: Asked) -> Input:
-        """`from_tensor_slices`, and stages after it. Raises NotFollowed."""
-        spec = pipeline.spec_of(rows.spec)
-        passes = 1 if wanted.steps else pipeline.passes or 1
-        plan = rows.plan(pipeline.batch_size, None if wanted.steps else passes, pipeline.shuffled, self._count)
-        plan = wanted.of(plan, f"rows of {self._name()}", rows.content())
-
-        def batches(source: Any) -> Iterator[Any]:
-            if not (pipeline.of_records or pipeline.of_batches or class_weight):
-                return map(rows.pack, source.batches())
-            dataset = pipeline.of_rows(lambda: map(rows.pack, source.batches()))
-            if class_weight:
-                dataset = dataset.map(by_class(class_weight, self._model.generation.NUMBER))
-            return iter(dataset)
-
-        if class_weight:
-            nothing = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=spec)
-            spec = nothing.map(by_class(class_weight, self._model.generation.NUMBER)).element_spec
-        return Input(plan, spec, batches, passes, batches=passes * math.ceil(rows.count / pipeline.batch_size))
 
     def _own(self, x: Any, wanted: Asked, why: str) -> Input | None:
         """Each process reads its input by itself."""

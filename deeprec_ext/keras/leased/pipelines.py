@@ -1,4 +1,4 @@
-"""A tf.data pipeline over files or arrays that is given to `fit`: its records are leased, its own stages are kept.
+"""A tf.data pipeline over files that is given to `fit`: its records are leased by file and range, its own stages are kept.
 
 What can be followed is what most scripts have: files of TFRecords, lines, CSV or Parquet, one after the other or interleaved;
 stages that make one element of each record (`map`), or none but another order (`shuffle`, `cache`, `prefetch`); `batch`; stages
@@ -9,14 +9,17 @@ shuffles and repeats where the pipeline does; the script's own functions are app
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import tensorflow as tf
 
 from deeprec_ext.data.dataset import elastic_dataset
-from deeprec_ext.keras.leased.arrays import Rows
+from deeprec_ext.data.errors import DataError
+from deeprec_ext.data.readers import by_name
+from deeprec_ext.errors import UsageError
 from deeprec_ext.tf_private.eager import Source, Stage, stage_of
 
 _MAPS = frozenset({"MapDataset", "ParallelMapDataset", "ParseExampleDataset"})
@@ -37,7 +40,7 @@ class NotFollowed(Exception):
 class Pipeline:
     """From files to batches."""
 
-    source: Source | Rows
+    source: Source
     decoded: Function | None
     """Makes elements of the records of a batch, all at once."""
     shuffled: bool
@@ -54,11 +57,14 @@ class Pipeline:
         Args:
           name: of the dataset, in the ledger.
         """
-        assert isinstance(self.source, Source)
-        self.spec_of(self.source.spec)
+        nothing = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=self.source.spec)
+        specs = tf.nest.flatten(self._stages_after(nothing).element_spec)
+        if not all(isinstance(one, tf.TensorSpec) and one.shape.rank and one.shape[0] is None for one in specs):
+            raise NotFollowed("its functions make batches of one size, but some batches have fewer records")
         options: dict[str, Any] = {"skip_lines": self.source.skip} if self.source.skip else {}
         if self.source.columns:
             options["columns"] = list(self.source.columns)
+            _check_tables(self.source)
         paths = [path if "://" in path else glob.escape(path) for path in self.source.files]  # they are no patterns
         dataset = elastic_dataset(
             paths, self.batch_size, self.passes, self.shuffled, reader=self.source.reader, name=name,
@@ -66,26 +72,10 @@ class Pipeline:
         )  # fmt: skip
         return self._stages_after(dataset).prefetch(tf.data.AUTOTUNE)
 
-    def spec_of(self, records: Any) -> Any:
-        """Of its batches, of such records. Raises NotFollowed."""
-        nothing = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=records)
-        spec = self._stages_after(nothing).element_spec
-        if not all(
-            isinstance(one, tf.TensorSpec) and one.shape.rank and one.shape[0] is None for one in tf.nest.flatten(spec)
-        ):
-            raise NotFollowed("its functions make batches of one size, but some batches have fewer records")
-        return spec
-
-    def of_rows(self, batches: Callable[[], Iterator[Any]]) -> tf.data.Dataset:
-        """Of rows in memory. Args: batches: of them."""
-        assert isinstance(self.source, Rows)
-        dataset = tf.data.Dataset.from_generator(batches, output_signature=self.source.spec)
-        return self._stages_after(dataset).prefetch(tf.data.AUTOTUNE)
-
     def _stages_after(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """
         Args:
-          dataset: of batches of records: strings of shape [batch], columns of such a shape, or rows.
+          dataset: of batches of records: strings of shape [batch], or columns of such a shape.
         """
         if self.decoded is not None:
             dataset = dataset.map(self.decoded, num_parallel_calls=tf.data.AUTOTUNE)
@@ -94,6 +84,16 @@ class Pipeline:
         for function in self.of_batches:
             dataset = dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE)
         return dataset
+
+
+def _check_tables(source: Source) -> None:
+    """Whether our reader reads these columns, and by row groups, which tensorflow-io does not tell. Raises NotFollowed."""
+    if find_spec("pyarrow") is None:
+        raise NotFollowed("Parquet files are read in parts by pyarrow alone, which is not installed")
+    try:
+        by_name(source.reader, columns=list(source.columns)).sample(source.files[0])
+    except (DataError, UsageError) as error:
+        raise NotFollowed(str(error)) from error
 
 
 def followed(dataset: tf.data.Dataset) -> Pipeline:
@@ -105,18 +105,13 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
     size, shuffled, passes = 0, False, 1
     for _ in range(STAGES_MAX):
         stage = stage_of(dataset)
-        source: Source | Rows | None = stage.source
-        if stage.rows is not None:
-            source = Rows(stage.rows, len(tf.nest.flatten(stage.rows)[0]))
-        if source is not None:
+        if stage.source is not None:
             if not size:
                 raise NotFollowed("it has no batch()")
-            if stage.source is not None and (
-                stage.source.skip < 0 or (stage.source.skip and stage.source.reader == "tfrecord")
-            ):
+            if stage.source.skip < 0 or (stage.source.skip and stage.source.reader == "tfrecord"):
                 raise NotFollowed("it leaves out records of its files")
             return Pipeline(
-                source, stage.function, shuffled, of_records[::-1], size, of_batches[::-1],
+                stage.source, stage.function, shuffled, of_records[::-1], size, of_batches[::-1],
                 passes if passes > 0 else None,
             )  # fmt: skip
         if stage.kind in _MAPS and stage.function is not None:

@@ -21,8 +21,12 @@ def lines_of(data: bytes) -> list[str]:
     return [printable(line) for line in data.decode(errors="replace").splitlines()]
 
 
-def _last_start(path: Path) -> list[str]:
-    """What a role has printed since it was last started, as far as the end of its log reaches."""
+def _last_start(path: Path, alone: bool = False) -> list[str]:
+    """What a role has printed since it was last started, as far as the end of its log reaches.
+
+    Args:
+      alone: nothing, where it has not printed anything since.
+    """
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
@@ -32,7 +36,7 @@ def _last_start(path: Path) -> list[str]:
         return []
     starts = [number for number, line in enumerate(text) if line.startswith(_MARKER)]
     # the marker is written just after the start: a very fast process may write its first line before it
-    if starts and starts[-1] + 1 < len(text):
+    if starts and (alone or starts[-1] + 1 < len(text)):
         return text[starts[-1] + 1 :]
     return [line for line in text if not line.startswith(_MARKER)]
 
@@ -64,7 +68,7 @@ def why(path: Path, *, by_signal: bool = False) -> str:
 
 def place(path: Path) -> str:
     """By what exception of its script a role has ended, and where that was raised; empty: not known, or by something else."""
-    return raised_at(_last_start(path))
+    return raised_at(_last_start(path, alone=True))
 
 
 def ends(path: Path, lines: int = 30) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext.data import streams
-from deeprec_ext.keras.leased.arrays import Rows
+from deeprec_ext.keras.leased import pipelines
 from deeprec_ext.keras.leased.pipelines import NotFollowed, followed
 from deeprec_ext.tf_private.eager import Source
 
@@ -238,6 +238,22 @@ def test_what_else_is_done_to_rows_of_a_table_is_not_left_out(change, tables):
         followed(names.interleave(lambda name: change(table(name))).batch(BATCH))
 
 
+def test_tables_that_our_reader_cannot_read_are_each_process_s_own(tables, monkeypatch, tmp_path):
+    """Dates are whole numbers for tensorflow-io."""
+    import pyarrow
+    from pyarrow import parquet
+
+    dated = str(tmp_path / "dated.parquet")
+    columns = {"number": np.arange(4), "label": np.zeros(4, np.float32)}
+    parquet.write_table(pyarrow.table({**columns, "day": pyarrow.array([1, 2, 3, 4], pyarrow.date32())}), dated)
+    spec = {**COLUMNS, "day": tf.TensorSpec([], tf.int32)}
+    with pytest.raises(NotFollowed, match="day is date32"):
+        followed(table(dated, spec).batch(2)).leased("dated")
+    monkeypatch.setattr(pipelines, "find_spec", lambda name: None)
+    with pytest.raises(NotFollowed, match="pyarrow"):
+        followed(one_table(tables)).leased("without")
+
+
 NOT_FOLLOWED = {
     "Repeat": lambda lines: lines.map(of_line).batch(BATCH).repeat(0),
     "Filter": lambda lines: lines.filter(lambda line: True).map(of_line).batch(BATCH),
@@ -246,7 +262,7 @@ NOT_FOLLOWED = {
     "Skip": lambda lines: lines.map(of_line).skip(1).batch(BATCH),
     "Unbatch": lambda lines: lines.batch(4).unbatch().map(of_line).batch(BATCH),
     "no batches of tensors": lambda lines: lines.map(of_line),
-    "Range": lambda lines: tf.data.Dataset.range(2).batch(BATCH),
+    "TensorSlice": lambda lines: tf.data.Dataset.from_tensor_slices([1.0, 2.0]).batch(BATCH),
 }
 
 
@@ -314,32 +330,7 @@ class Counts(keras.Model):
         return -tf.reduce_sum(y_pred)
 
 
-def in_memory(_):
-    numbers = np.arange(FILES * RECORDS)
-    return tf.data.Dataset.from_tensor_slices(({"number": numbers}, numbers % 2)).shuffle(100).batch(BATCH).prefetch(1)
-
-
-def in_memory_and_mapped(_):
-    numbers = tf.data.Dataset.from_tensor_slices(np.arange(FILES * RECORDS))
-    return numbers.map(lambda number: ({"number": number}, number % 2)).cache().batch(BATCH, drop_remainder=True).map(
-        lambda x, y: (x, tf.cast(y, tf.float32))
-    )  # fmt: skip
-
-
-def test_rows_in_memory_keep_their_structure_and_their_stages(elastic):
-    found = followed(in_memory_and_mapped(None))
-    assert isinstance(found.source, Rows) and found.source.count == FILES * RECORDS
-    assert (found.batch_size, len(found.of_records), len(found.of_batches), found.shuffled) == (BATCH, 1, 1, False)
-    spec = found.spec_of(found.source.spec)
-    assert (spec[0]["number"].dtype, spec[1].dtype) == (tf.int64, tf.float32)
-    ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).batch(2)
-    with pytest.raises(NotFollowed):
-        followed(ragged)
-
-
-@pytest.mark.parametrize(
-    "make", [one_by_one, by_batches, interleaved, with_titles, columns, in_memory, in_memory_and_mapped]
-)
+@pytest.mark.parametrize("make", [one_by_one, by_batches, interleaved, with_titles, columns])
 def test_each_record_is_trained_once_an_epoch(make, texts, examples, elastic, host, monkeypatch, caplog):
     monkeypatch.setattr(streams, "trainer", lambda: SimpleNamespace(inputs=host.inputs))
     elastic()

@@ -16,7 +16,7 @@ from deeprec_ext.launch.ending import Outcome
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.records.eventlog import EventTail, format_event
-from deeprec_ext.launch.records.logs import ends, shown_end, tail, why
+from deeprec_ext.launch.records.logs import ends, place, shown_end, tail, why
 from deeprec_ext.launch.records.summary import merge_summary
 from deeprec_ext.launch.roles.guard import Guard
 from deeprec_ext.launch.roles.printing import Printing
@@ -142,6 +142,10 @@ def test_the_tail_is_of_the_main_thread_however_much_others_print_after_it(tmp_p
     log.write_text("\n".join([marker("chief-0", 1), *other, *mine, *(50 * other)]) + "\n")
     assert tail(log)[: len(mine)] == mine and "OSError: late" not in tail(log)
     assert why(log) == "ValueError: mine"
+    assert place(log).startswith("ValueError at ")
+    with log.open("a") as file:
+        file.write("--- deeprec-ext: started again\n")
+    assert place(log) == "", "the process that was started last has said nothing"
 
 
 def test_events_are_read_as_they_grow_and_only_whole_lines(tmp_path):
