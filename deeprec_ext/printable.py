@@ -47,6 +47,14 @@ class LineFormatter(logging.Formatter):
         return printable_lines(super().formatException(ei))
 
 
+class SurvivedFormatter(LineFormatter):
+    """For a process that goes on after what is logged: whoever looks for the traceback that ended it takes none of these for it
+    (`tracebacks`)."""
+
+    def formatException(self, ei: Any) -> str:
+        return "".join(f"| {line}" for line in super().formatException(ei).splitlines(keepends=True))
+
+
 class SafeStream:
     """A text stream whose lines are printable; what else is asked of it, the stream behind it is asked."""
 

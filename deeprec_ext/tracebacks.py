@@ -25,13 +25,17 @@ _SKIPPED = re.compile(
 _ROOT = re.compile(r"\s*\(\d+\)\s*(?:[A-Z_]+|[A-Z]\w+): ")
 _UNHEARD = re.compile(
     r"Exception ignored (in|while)|Exception in (thread|callback) |Error in atexit|(Task|Future) exception was never retrieved|"
-    r"exception calling callback |--- Logging error ---|Process [\w-]+(:[\w-]+)*:$|\d\d:\d\d:\d\d deeprec_ext: "
+    r"exception calling callback |--- Logging error ---|^Process \S*(Process|Worker)-\d+(:\d+)*:$"
 )
-"""Before tracebacks that end no process: of other threads and processes, of the end of the interpreter, of our own log."""
+"""Before tracebacks that end no process: of other threads and processes, of the end of the interpreter. Those of our own log
+begin otherwise (`printable.SurvivedFormatter`)."""
 _UNHEARD_LINES = 2
 """So many lines before them: asyncio tells the task between."""
+_LOGGED = "| "  # `printable.SurvivedFormatter`
 _MESSAGE_LINES = 5
 """An exception's own text may have so many more lines."""
+_BESIDE = re.compile(r"\| |\d\d:\d\d:\d\d deeprec_ext: |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] |\s*$")
+"""Lines that are no part of it: of our log, and of TensorFlow's."""
 _PLACE = re.compile(r'\s+File "(?P<file>.*)", line (?P<line>\d+)')
 _NOT_THE_SCRIPTS = re.compile(r"/(tensorflow|deeprec_ext|grpc)/|/(site|dist)-packages/|/lib/python3\.\d+/|^<")
 OF_THE_MACHINE = frozenset({
@@ -88,7 +92,7 @@ def raised_at(lines: Sequence[str]) -> str:
     if not heads or any("." in one or one in OF_THE_MACHINE for one in types):
         return ""
     head = begin + heads[-1]
-    if sum(bool(one.strip()) for one in lines[head + 1 : end]) > _MESSAGE_LINES:
+    if sum(not _BESIDE.match(one) for one in lines[head + 1 : end]) > _MESSAGE_LINES:
         return ""  # the script went on, and has ended otherwise
     frames = [found for one in lines[begin:head] if (found := _PLACE.match(one)) is not None]
     if not frames or _NOT_THE_SCRIPTS.search(frames[-1]["file"]):
@@ -115,6 +119,8 @@ def _begins(lines: Sequence[str]) -> dict[int, bool]:
             if not (said.startswith(_CHAINED) or within):  # else it is as the one before
                 heard = not any(map(_UNHEARD.search, lines[max(0, number - _UNHEARD_LINES) : number]))
             found[number] = heard
+        elif line.startswith(_LOGGED + _BEGINS):
+            found[number] = False
     return found
 
 

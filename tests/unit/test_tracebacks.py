@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
+from deeprec_ext.printable import SurvivedFormatter
 from deeprec_ext.tracebacks import error_line, last_traceback, raised_at
 
 PYTHON = """
@@ -97,7 +99,17 @@ Traceback (most recent call last):
   File "t.py", line 5, in beat
 OSError: late
 """
-LOGGED = IGNORED.replace("Exception ignored in: <function Session.__del__>", "12:00:01 deeprec_ext: preparing failed")
+
+
+def logged() -> str:
+    """Of a thread of ours, as a trainer logs it."""
+    try:
+        raise OSError("late")
+    except OSError:
+        record = logging.LogRecord("deeprec_ext", logging.ERROR, "", 1, "preparing failed", None, sys.exc_info())
+    return SurvivedFormatter("%(asctime)s deeprec_ext: %(message)s", "%H:%M:%S").format(record) + "\n"
+
+
 OF_TASK = IGNORED.replace(
     "Exception ignored in: <function Session.__del__>",
     "ERROR:asyncio:Task exception was never retrieved\nfuture: <Task finished name='Task-1'>",
@@ -106,7 +118,7 @@ OF_PROCESS = IGNORED.replace("Exception ignored in: <function Session.__del__>",
 
 
 @pytest.mark.parametrize(
-    "other", [IGNORED, IN_THREAD, CHAINED, LOGGED, OF_TASK, OF_PROCESS, "Exception in thread T:" + FUNCTION]
+    "other", [IGNORED, IN_THREAD, CHAINED, logged(), OF_TASK, OF_PROCESS, "Exception in thread T:" + FUNCTION]
 )
 def test_the_error_is_the_main_threads_whoever_spoke_last(other):
     lines = (other + PYTHON + other).splitlines()
@@ -114,7 +126,8 @@ def test_the_error_is_the_main_threads_whoever_spoke_last(other):
     shown = last_traceback(lines)
     assert shown[0].startswith("Traceback") and "ValueError: no such column" in shown
     assert not any("late" in line or "broken" in line for line in shown)
-    assert last_traceback(other.splitlines())[-1] == other.splitlines()[-1], "there is no better one"
+    alone = last_traceback(other.splitlines())
+    assert alone[-1] == other.splitlines()[-1], "there is no better one"
 
 
 @pytest.mark.parametrize(
@@ -170,6 +183,7 @@ def test_what_tensorflow_itself_prints(tmp_path):
     assert error_line(ended.stderr.splitlines()) == f"InvalidArgumentError: {SHAPES}"
 
 
+ENDS = logged() + 9 * "12:00:02 deeprec_ext: closed\n"
 MINE = """Traceback (most recent call last):
   File "/home/me/train.py", line 3, in <module>
     main()
@@ -186,8 +200,8 @@ def elsewhere(file):
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("epoch 1\n" + MINE.format(error="ValueError"), "ValueError at /home/me/train.py:31"),
-        (MINE.format(error="Trouble") + "of twelve\n" + IN_THREAD, "Trouble at /home/me/train.py:31"),
+        ("12:00:01 deeprec_ext: attached\n" + MINE.format(error="ValueError"), "ValueError at /home/me/train.py:31"),
+        (MINE.format(error="Trouble") + "of twelve\n" + ENDS + IN_THREAD, "Trouble at /home/me/train.py:31"),
         (CHAINED.split("\n", 1)[1].replace("OSError", "TypeError"), "TypeError at t.py:5"),
         (MINE.format(error="OSError"), ""), (MINE.format(error="ConnectionResetError"), ""),
         (MINE.format(error="tensorflow.python.framework.errors_impl.UnavailableError"), ""),

@@ -8,7 +8,7 @@ import logging
 from deeprec_ext import env
 from deeprec_ext.elastic.runtime.ops import Ops, Program
 from deeprec_ext.elastic.runtime.view import elastic_config
-from deeprec_ext.printable import LineFormatter
+from deeprec_ext.printable import SurvivedFormatter
 from deeprec_ext.tf_private.servers import original_server_class
 
 log = logging.getLogger("deeprec_ext")
@@ -38,7 +38,7 @@ def setup_logging() -> None:
     """Our lines go to stderr, once, whatever the user's logging is."""
     if not log.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(LineFormatter("%(asctime)s deeprec_ext: %(message)s", "%H:%M:%S"))
+        handler.setFormatter(SurvivedFormatter("%(asctime)s deeprec_ext: %(message)s", "%H:%M:%S"))
         log.addHandler(handler)
         log.setLevel(logging.INFO)
         log.propagate = False
