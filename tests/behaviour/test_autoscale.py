@@ -118,7 +118,7 @@ def test_a_model_of_keras_is_declared_before_it_is_on_a_ps_and_by_estimate_in_th
     begin: Callable[..., RealJob],
 ):
     """`fit` as it is written: its step is captured and declared, and then its first variable is initialised on a PS."""
-    script = ("python", str(ROOT / "examples" / "keras_wide_deep" / "train.py"), "--epochs", "1", "--steps", "80")
+    script = ("python", str(ROOT / "examples" / "keras_wide_deep" / "train.py"), "--epochs", "1", "--steps", "400")
     sizes = ("--max-ps", "1", "--max-workers", "0")
     job = begin("--autoscale", "--history", "off", *sizes, "--setting", "decide_seconds=600", command=script)
     assert job.end() == 0, job.output

@@ -77,6 +77,9 @@ class CountingHook(v1.train.SessionRunHook):
 
     def begin(self):
         self.step = v1.train.get_or_create_global_step()
+        done = self.ledger.path(f"done-{self.ledger.role}")
+        if os.path.exists(done):  # another process of this name has left before, for whom the chief need not wait
+            os.remove(done)
 
     def before_run(self, run_context):
         return v1.train.SessionRunArgs([self.ids, self.step])
