@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from deeprec_ext.autoscaler.policy import cost, hysteresis
+from deeprec_ext.autoscaler.policy import cost, exploring, hysteresis
 from deeprec_ext.autoscaler.policy.decision import Answer, Proposal, Remark
 from deeprec_ext.autoscaler.policy.evidence import HOUR, Evidence
 from deeprec_ext.autoscaler.policy.memory import role_of
@@ -54,7 +54,7 @@ def hung(evidence: Evidence) -> Answer:
         if use.stepless_seconds >= long > 2 * statistics.median(other.stepless_seconds for other in others):
             rate = statistics.median(other.steps_per_second for other in others)
             why = f"{use.name} has made no step for {format_seconds(use.stepless_seconds)}, the others make {rate:.2g} a second"
-            return _replace(evidence, use.name, why, share=1 / len(evidence.trainers))
+            return _replace(evidence, use.name, why, share=1 / len(evidence.trainers), sure=True)
     return None
 
 
@@ -110,8 +110,11 @@ def _far_off(value: float, others: Sequence[float], factor: float) -> bool:
     return value > factor * middle and value > middle + DEVIATIONS * deviation
 
 
-def _replace(evidence: Evidence, name: str, why: str, share: float) -> Answer:
-    """Args: share: of the job's throughput that a sound process in its place would add."""
+def _replace(evidence: Evidence, name: str, why: str, share: float, sure: bool = False) -> Answer:
+    """Args:
+    share: of the job's throughput that a sound process in its place would add.
+    sure: it will be one. Who is slow may be so in a new process as well: that is a trial, whose price is limited.
+    """
     role, policy = role_of(name), evidence.policy
     if wait := hysteresis.failed(evidence, role, ("replace",)):
         return Remark(f"{why}; {wait}")
@@ -129,6 +132,12 @@ def _replace(evidence: Evidence, name: str, why: str, share: float) -> Answer:
     if role == "ps":
         seconds, pause = cost.of_ps_change(evidence, 0.0)
         lost = pause + policy.disturbance * seconds
+    dear = cost.duration(evidence, role) if exploring.full(evidence) else lost  # its start takes from all who share its cores
+    if not sure and dear > policy.explore_share * left:
+        return Remark(
+            f"{why}; a new process may be as slow, and to try it may cost {format_seconds(dear)}, more than "
+            f"{policy.explore_share:.1%} of the {format_seconds(max(0.0, left))} that are left"
+        )
     if share * left < policy.payback * lost:
         return Remark(f"{why}; replacing it would not pay in the {format_seconds(max(0.0, left))} that are left")
     return Proposal("replace", evidence.size, f"{why}: a new process in its place", name)
