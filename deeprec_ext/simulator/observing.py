@@ -36,7 +36,7 @@ def hosts(job: SimulatedJob, now: float) -> tuple[Host, ...]:
         return ()
     used = sum(job.pace.trainer_cores) + sum(job.pace.ps_cores)
     counts = len(working(job.ps, now)), len(working(job.trainers, now))
-    return (Host("host-0", job.model.host_cores, round(used, 4), job.others, *counts),)
+    return (Host("host-0", job.model.host_cores, round(used, 4), job.others, *counts, free_memory_bytes=0),)
 
 
 def roles(job: SimulatedJob, now: float) -> tuple[RoleUse, ...]:

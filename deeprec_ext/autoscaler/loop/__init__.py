@@ -17,7 +17,7 @@ def make_autoscaler(job: Job, scalings: ScalingQueue, backend: PodBackend) -> Au
     return Autoscaler(
         job, scalings, backend.resize, job.metrics.latest, lambda observed: decide(observed, policy),
         Record(job.spec.workdir, policy, job.clock.wall), resizes_in_place=backend.resizes_in_place,
-        one_host=backend.one_host,
+        one_host=backend.one_host, free_memory=backend.available_memory,
     )  # fmt: skip
 
 

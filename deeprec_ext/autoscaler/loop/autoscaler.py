@@ -82,12 +82,13 @@ class Autoscaler:
     def __init__(
         self, job: Job, scalings: ScalingQueue, resize: Callable[[str, float, int], Awaitable[None]], latest: Latest,
         decide: Callable[[Observed], Decision], record: Record, *, resizes_in_place: bool = True, one_host: bool = True,
+        free_memory: Callable[[], int | None] = lambda: None,
     ) -> None:  # fmt: skip
         """`resizes_in_place`: else `resize` says how pods to come are, and those that are there are replaced.
 
-        `one_host`: pods to come run on the same host.
+        `one_host`: pods to come run on the same host, which has `free_memory` for them: bytes, None: not known.
         """
-        self._one_host = one_host
+        self._one_host, self._free_memory = one_host, free_memory
         self._job, self._scalings, self._resize, self._latest = job, scalings, resize, latest
         self._resizes_in_place = resizes_in_place
         self._decide, self._record = decide, record
@@ -220,11 +221,14 @@ class Autoscaler:
         self._blind = False
 
     def _only_host(self) -> HostUse | None:
-        """The one that all PS and trainers are on; None: there are several, of which one alone may have told, or none has."""
+        """The one that all PS and trainers are on; None: there are several, of which one alone may have told, or none has.
+
+        Where all run on one machine it is that one, though a process tells nothing of itself: what it uses counts as others'.
+        """
         hosts, members = self._job.metrics.hosts, self._job.members
         host = next(iter(hosts.values())) if len(hosts) == 1 else None
         there = sum(member.admitted and (member.role == pb.PS or member.is_trainer) for member in members)
-        return host if host is not None and host.ps + host.trainers == there else None
+        return host if host is not None and (self._one_host or host.ps + host.trainers == there) else None
 
     def _quiet(self) -> bool:
         """Every process of the present size trains and is believed, and nothing else is going on."""
@@ -250,7 +254,7 @@ class Autoscaler:
     def observed(self) -> Observed:
         return observe(
             self._job, self._scalings, number=self._record.next_number, windows=self._windows.all(), latest=self._latest,
-            growth=self._growth, hold=self._job.held, one_host=self._one_host,
+            growth=self._growth, hold=self._job.held, one_host=self._one_host, free_memory_bytes=self._free_memory() or 0,
             foretold=self._foretold, first=self._windows.first, stood=self._stood,
         )  # fmt: skip
 

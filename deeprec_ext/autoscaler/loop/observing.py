@@ -75,6 +75,7 @@ def observe(
     growth: Growth,
     hold: bool,
     one_host: bool,
+    free_memory_bytes: int,
     foretold: Mapping[int, float],
     first: Size | None,
     stood: Sequence[Stood],
@@ -87,7 +88,7 @@ def observe(
             _model_of(job.catalogue.SerializeToString(), job.spec.slots),
             batch_size=examples_per_step(job.members.trainers().values()),
         ),
-        windows=windows, roles=roles_of(job, latest, growth), hosts=hosts_of(job), one_host=one_host,
+        windows=windows, roles=roles_of(job, latest, growth), hosts=hosts_of(job, free_memory_bytes), one_host=one_host,
         slots=slots_of(job, latest), changes=changes_of(scalings.records(), job.started, foretold),
         losses=losses_of(job.store.failures(building.LOSSES_KEPT), job.started), progress=progress_of(job),
         backups=job.choices.peer, copies_bytes=copies_of(job), hold=hold,
@@ -109,9 +110,18 @@ def examples_per_step(trainers: Iterable[Member]) -> float:
     return sum(known) / len(known) if known else 0.0
 
 
-def hosts_of(job: Job) -> list[Host]:
+def hosts_of(job: Job, free_memory_bytes: int) -> list[Host]:
+    """`free_memory_bytes`: of the one machine that the AIMaster shares with the job; 0: it does not, or nobody knows."""
     return [
-        Host(name, use.cores, round(use.job_cores, 4), round(use.others_cores, 4), use.ps, use.trainers)
+        Host(
+            name,
+            use.cores,
+            round(use.job_cores, 4),
+            round(use.others_cores, 4),
+            use.ps,
+            use.trainers,
+            free_memory_bytes,
+        )
         for name, use in job.metrics.hosts.items()
     ]
 

@@ -133,7 +133,7 @@ class RoleUse:
 class Host:
     """A machine that processes of the job run on, over the last seconds."""
 
-    ABSENT: ClassVar[Mapping[str, Any]] = {}
+    ABSENT: ClassVar[Mapping[str, Any]] = {"free_memory_bytes": 0}
 
     name: str  # host-0, in the order in which they were seen first
     cores: float  # that the job's processes there may use together: processors, or a lower quota
@@ -141,6 +141,7 @@ class Host:
     others_cores: float  # used by everybody else
     ps: int
     trainers: int
+    free_memory_bytes: int  # that processes to come may take; 0: not known
 
     @property
     def free_cores(self) -> float:

@@ -42,9 +42,12 @@ def of_ps_change(evidence: Evidence, moved: float) -> tuple[float, float]:
 
 
 def duration(evidence: Evidence, role: str) -> float:
-    """Seconds that a change of a role takes, by the last ones; by those of the other role where none was seen."""
+    """Seconds that a change of a role takes, by the last ones; by those of the other role where none was seen.
+
+    Before the first, as long as the job itself took to start, which starts no less; `change_seconds` at most.
+    """
     past = [change.seconds for change in _seen(evidence, role) or _seen(evidence, "") if change.seconds > 0]
-    return statistics.median(past) if past else evidence.policy.change_seconds
+    return statistics.median(past) if past else min(evidence.policy.change_seconds, evidence.start_seconds)
 
 
 def _seen(evidence: Evidence, role: str) -> list[Change]:

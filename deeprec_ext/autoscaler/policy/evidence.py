@@ -27,6 +27,9 @@ HOPE = 2.0
 LEFT_LEAST = 60.0
 """Seconds that a job is expected to go on at least, where its end is not known: so long it has hardly begun."""
 
+START_LEAST = 1.0
+"""Seconds that no job needs less of until it trains: who says so began to count later."""
+
 FULL = 0.95
 """Share of its CPU that a role can use at most, as a mean."""
 
@@ -293,6 +296,13 @@ class Evidence:
     def trained_for(self) -> float:
         """Seconds since the start of the job, without those in which it stood."""
         return max(0.0, self.now - sum(one.end - one.start for one in self.observed.stood))
+
+    @cached_property
+    def start_seconds(self) -> float:
+        """From the start of the job to the first step of the trainer that has trained longest; infinite: nobody has seen it."""
+        ages = [use.age_seconds for use in self.trainers if use.age_seconds > 0]
+        took = self.now - max(ages) if ages else 0.0
+        return took if took >= START_LEAST else math.inf
 
     @property
     def share_left(self) -> float:

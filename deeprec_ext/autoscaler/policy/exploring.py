@@ -23,6 +23,9 @@ ALONE = 0.05
 """Share of throughput at risk where new processes have cores of their own (the hosts have so many to spare, or nothing is known
 of hosts and a CPU limit of the role binds), and where fewer are tried on a host that is full."""
 
+MANY = 0.1
+"""The same where several fewer are tried at once."""
+
 GIVEN = 0.5
 """Part of `explore_share` that may be given for a cheaper size for good; the rest is for finding it."""
 
@@ -88,8 +91,10 @@ def risk(evidence: Evidence, size: Size) -> float:
         return ALONE
     if share := undone(evidence, size):
         return share
-    if _has_room(evidence, size) or (full(evidence) and not _grows(old, size)):
+    if _has_room(evidence, size):
         return ALONE
+    if full(evidence) and not _grows(old, size):
+        return ALONE if grown["ps"] + grown["worker"] == -1 else MANY
     shares = [
         abs(more) / max(now, now + more) for more, now in ((grown["ps"], old.ps), (grown["worker"], old.trainers))
     ]

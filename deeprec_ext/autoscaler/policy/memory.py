@@ -87,6 +87,18 @@ def with_memory_for(evidence: Evidence, known: PsMemory | None, size: Size) -> S
     return larger if fits(larger, evidence.limits) else None
 
 
+def has_room(evidence: Evidence, known: PsMemory | None, size: Size) -> bool:
+    """Whether the host that all share has memory for the processes to come, each as large as the largest of its role."""
+    hosts, old = evidence.observed.hosts, evidence.size
+    free = hosts[0].free_memory_bytes if evidence.observed.one_host and len(hosts) == 1 else 0
+    ps, workers = max(0, size.ps - old.ps), max(0, size.workers - old.workers)
+    if not free or not (ps or workers):
+        return True
+    need = ps * (known.need(size.ps, evidence.observed.backups) if known is not None else evidence.policy.process_bytes)
+    need += workers * max((use.working_set_bytes for use in evidence.of_role("worker")), default=0)
+    return need <= evidence.policy.memory_full * free
+
+
 def trainer_with_copies(evidence: Evidence) -> float:
     """Bytes of the largest trainer once it keeps the copies of a single PS, as each of them may have to."""
     needed = evidence.observed.copies_bytes

@@ -132,12 +132,14 @@ def _replace(evidence: Evidence, name: str, why: str, share: float, sure: bool =
     if role == "ps":
         seconds, pause = cost.of_ps_change(evidence, 0.0)
         lost = pause + policy.disturbance * seconds
-    dear = cost.duration(evidence, role) if exploring.full(evidence) else lost  # its start takes from all who share its cores
+    dear = lost
+    if exploring.full(evidence):
+        dear = cost.duration(evidence, role)  # its start takes from all who share its cores
+    if share * left < policy.payback * lost:
+        return Remark(f"{why}; replacing it would not pay in the {format_seconds(max(0.0, left))} that are left")
     if not sure and dear > policy.explore_share * left:
         return Remark(
             f"{why}; a new process may be as slow, and to try it may cost {format_seconds(dear)}, more than "
             f"{policy.explore_share:.1%} of the {format_seconds(max(0.0, left))} that are left"
         )
-    if share * left < policy.payback * lost:
-        return Remark(f"{why}; replacing it would not pay in the {format_seconds(max(0.0, left))} that are left")
     return Proposal("replace", evidence.size, f"{why}: a new process in its place", name)

@@ -102,7 +102,9 @@ class Search:
         """The size with the memory it needs; None when it is outside of the limits or lacks memory."""
         if size.ps > self.evidence.size.ps and not self._more_ps_may_help:
             return None
-        return memory.with_memory_for(self.evidence, self._memory, size) if fits(size, self.limits) else None
+        if not fits(size, self.limits) or not memory.has_room(self.evidence, self._memory, size):
+            return None
+        return memory.with_memory_for(self.evidence, self._memory, size)
 
     # ------------------------------------------------------------------------------------------------ objectives
 

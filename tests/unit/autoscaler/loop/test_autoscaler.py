@@ -388,9 +388,11 @@ def test_a_host_of_some_of_the_processes_is_not_the_one_that_all_share(tmp_path:
 
     async def scenario(it: World, scaler: Autoscaler) -> None:
         await it.until(lambda: bool(scaler._windows.closed))
-        it.master.job.metrics.hosts = {"host-0": HostUse(4.0, 1.0, 0.5, ps=1, trainers=1)}
+        some, host = HostUse(4.0, 1.0, 0.5, ps=1, trainers=1), HostUse(4.0, 1.0, 0.5, ps=2, trainers=2)
+        it.master.job.metrics.hosts = {"host-0": some}
+        assert scaler._only_host() is some, "all run on this machine, and one of them tells nothing of itself"
+        scaler._one_host = False
         assert scaler._only_host() is None
-        host = HostUse(4.0, 1.0, 0.5, ps=2, trainers=2)
         it.master.job.metrics.hosts = {"host-0": host}
         assert scaler._only_host() is host
 

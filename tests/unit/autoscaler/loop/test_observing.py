@@ -31,6 +31,7 @@ def test_what_processes_tell_for_minutes_reaches_the_policy(tmp_path: Path) -> N
             growth=Growth(),
             hold=False,
             one_host=True,
+            free_memory_bytes=0,
             foretold={},
             first=None,
             stood=(),
@@ -82,7 +83,7 @@ def use_of(job, name):
     flush(job, job.clock)
     found = observe(
         job, make_scalings(job), number=3, windows=(), latest=job.metrics.latest, growth=Growth(), hold=False, one_host=True,
-        foretold={}, first=None, stood=(),
+        free_memory_bytes=0, foretold={}, first=None, stood=(),
     )  # fmt: skip
     return next(use for use in found.roles if use.name == name)
 

@@ -42,7 +42,7 @@ def test_processes_of_one_host_share_its_cores():
 
 
 def test_on_many_hosts_the_first_that_is_full_rules_and_processes_to_come_bring_their_own():
-    hosts = [Host("host-0", 4.0, 0.0, 1.0, ps=1, trainers=0), Host("host-1", 2.0, 0.0, 0.5, ps=0, trainers=2)]
+    hosts = [Host("host-0", 4.0, 0.0, 1.0, 1, 0, 0), Host("host-1", 2.0, 0.0, 0.5, 0, 2, 0)]
     cost = Cost(1e-3, 1e-3)
     assert of_hosts(cost, hosts, Size(1, 1)) == pytest.approx(1500)  # 1.5 cores are free where both trainers are
     assert of_hosts(cost, hosts, Size(1, 3)) == pytest.approx(3000)  # they do half of the work; both hosts are full

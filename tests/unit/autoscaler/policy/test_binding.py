@@ -22,7 +22,7 @@ def full(*measured: tuple[Size, float, float, float], others: float = 0.1, one_h
                 "others_cores": others}  # fmt: skip
         found += windows(size, rate, 30.0 + 60 * number, count=4, **more)
     size, _, trainer, ps = measured[-1]
-    host = Host("host-0", 2.0, trainer * size.trainers + ps, others, size.ps, size.trainers)
+    host = Host("host-0", 2.0, trainer * size.trainers + ps, others, size.ps, size.trainers, 0)
     return seen(
         size, time=80.0 + 60 * len(measured), windows=tuple(found), limits=SMALL, roles=uses(size), hosts=(host,),
         one_host=one_host,

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from deeprec_ext.autoscaler.observe.observed import Change, Limits, Loss, Progress, Size, Window
+from deeprec_ext.autoscaler.observe.observed import Change, Host, Limits, Loss, Progress, Size, Window
 from deeprec_ext.autoscaler.policy.cpu import unused
 from deeprec_ext.autoscaler.policy.decide import decide
-from deeprec_ext.autoscaler.policy.decision import Proposal
+from deeprec_ext.autoscaler.policy.decision import Decision, Proposal
 from deeprec_ext.autoscaler.policy.evidence import Evidence
 from deeprec_ext.autoscaler.policy.memory import ps_memory, with_memory_for
 from tests.unit.autoscaler.facts import fact
@@ -230,6 +230,21 @@ def test_a_straggler_is_left_where_replacing_it_would_not_pay():
     near = Progress(10**8 - 38_000, 10**8)  # 38 seconds
     decision = decide(seen(SIZE, roles=uses(SIZE, worker_1=SLOW), progress=near), POLICY)
     assert decision.action == "keep" and "would not pay" in decision.reason
+
+
+def test_a_replacement_that_may_be_as_slow_is_a_trial_whose_price_is_limited():
+    """On cores that are full, where every process that starts takes from all."""
+    host = fact(Host, "host-0", 2.0, 1.95, 0.0, SIZE.ps, SIZE.trainers)
+
+    def answer(seconds: int, **use) -> Decision:
+        left = Progress(10**8 - 1000 * seconds, 10**8)
+        roles = uses(SIZE, worker_1={**SLOW, **use})
+        return decide(seen(SIZE, roles=roles, progress=left, hosts=(host,), one_host=True), POLICY)
+
+    assert answer(3600).action == "replace"
+    short = answer(300)
+    assert short.action != "replace" and "a new process may be as slow" in short.reason
+    assert answer(300, **HUNG).action == "replace", "who hangs will not hang in a new process"
 
 
 def test_when_many_are_slow_only_a_few_are_replaced_within_an_hour():

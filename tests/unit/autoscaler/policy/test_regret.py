@@ -15,6 +15,7 @@ from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.autoscaler.policy.evidence import Evidence
 from deeprec_ext.autoscaler.policy.record import bounded
+from deeprec_ext.autoscaler.policy.search import Search
 from tests.unit.autoscaler.facts import fact
 from tests.unit.autoscaler.policy import jobs
 from tests.unit.autoscaler.policy.jobs import POLICY, Job, windows
@@ -169,7 +170,7 @@ def shrunk(now_others: float, *, left: float = 900.0, **more) -> Decision:
     given = {"limits": Limits(1, 8, 0, 8), "progress": Progress(10**6, 10**6 + int(8_700 * left)), **more}
     observed = fact(
         Observed, number=9, time=221.0, size=Size(1, 0), windows=tuple(seen), changes=tuple(made), one_host=True,
-        hosts=(Host("host-0", 8.0, 2.0, now_others, 1, 1),), first=Size(2, 4), **given,
+        hosts=(Host("host-0", 8.0, 2.0, now_others, 1, 1, 0),), first=Size(2, 4), **given,
     )  # fmt: skip
     return decide(observed, POLICY)
 
@@ -333,13 +334,44 @@ def test_on_a_host_that_is_full_less_is_tried_in_jobs_of_a_few_minutes_too(used,
     """What a process less does not use, the others do: 4 PS and 4 workers on two cores trained two thirds of 1 and 1."""
     observed = jobs.seen(
         Size(4, 4), 1000.0, limits=LIMITS, progress=Progress(10**5, 10**5 + 340 * 1000), one_host=True,
-        hosts=(Host("host-0", 2.0, used, 0.0, 4, 5),),
+        hosts=(Host("host-0", 2.0, used, 0.0, 4, 5, 0),),
     )  # fmt: skip
     evidence = Evidence(observed, POLICY)
     assert bool(exploring.too_dear(evidence, Size(3, 4))) is dear
     assert bool(exploring.too_dear(evidence, Size(5, 4))) is not dear, (
         "a PS more would take from the others, if anything"
     )
+
+
+def test_until_a_change_was_seen_it_takes_as_long_as_the_job_took_to_start():
+    """On a laptop ten seconds, not the half minute of a pod: with two large tables one PS less was faster by half, and
+    the trial too dear by a hair."""
+    full_host = (Host("host-0", 2.0, 1.95, 0.0, 2, 2, 0),)
+    size = Size(2, 1)
+
+    def price(started: float) -> float:
+        ages = {name: {"age_seconds": 160.0 - started} for name in ("ps_0", "ps_1", "chief_0", "worker_0")}
+        observed = jobs.seen(size, 1000.0, limits=LIMITS, roles=jobs.uses(size, **ages), one_host=True, hosts=full_host)
+        return exploring.price_seconds(Evidence(observed, POLICY), Size(1, 1))
+
+    assert price(10.0) < price(20.0) < price(40.0) == price(500.0), "no longer than is usual"
+    assert price(0.2) == price(500.0), "no job starts in no time"
+
+
+@pytest.mark.parametrize(("free", "grows"), [(0, True), (500 << 20, False), (8 << 30, True)])
+def test_no_process_is_added_for_which_the_host_has_no_memory(free, grows):
+    size = Size(1, 1)
+    observed = jobs.seen(
+        size,
+        1000.0,
+        limits=LIMITS,
+        roles=jobs.uses(size),
+        one_host=True,
+        hosts=(Host("host-0", 8.0, 2.0, 0.0, 1, 2, free),),
+    )
+    search = Search(Evidence(observed, POLICY), hopeful=False)
+    assert (search.allowed(Size(1, 2)) is not None) == (search.allowed(Size(2, 1)) is not None) == grows
+    assert search.allowed(Size(1, 0)) is not None
 
 
 @pytest.mark.parametrize(("used", "full"), [(1.95, True), (0.5, False)])
@@ -350,19 +382,19 @@ def test_where_all_pods_are_on_one_node_of_a_cluster_a_trial_has_the_price_of_on
         observed = jobs.seen(Size(4, 4), 1000.0, limits=LIMITS, one_host=one_host, hosts=hosts)
         return exploring.price_seconds(Evidence(observed, POLICY), Size(5, 4))
 
-    node, part = Host("node-a", 2.0, used, 0.0, 4, 5), Host("node-a", 2.0, used, 0.0, 4, 4)
+    node, part = Host("node-a", 2.0, used, 0.0, 4, 5, 0), Host("node-a", 2.0, used, 0.0, 4, 4, 0)
     assert price(node) == price(node, one_host=True)
-    assert price(part) == price(part, Host("node-b", 2.0, 1.95, 0.0, 0, 1)), (
+    assert price(part) == price(part, Host("node-b", 2.0, 1.95, 0.0, 0, 1, 0)), (
         "of the others it is not known where they are"
     )
     assert (price(node) > price(part)) == full
 
 
 def crowd(size: Size, cores: float = 2.0, used: float = 1.95, **more) -> Decision:
-    """Of a job of nine minutes whose processes all are on one host."""
+    """Of a job of ten minutes whose processes all are on one host."""
     observed = jobs.seen(
-        size, 1000.0, limits=LIMITS, progress=Progress(10**5, 10**5 + 400 * 1000), one_host=True,
-        hosts=(Host("host-0", cores, used, 0.0, size.ps, size.trainers),), **more,
+        size, 1000.0, limits=LIMITS, progress=Progress(10**5, 10**5 + 500 * 1000), one_host=True,
+        hosts=(Host("host-0", cores, used, 0.0, size.ps, size.trainers, 0),), **more,
     )  # fmt: skip
     return decide(observed, POLICY)
 
@@ -388,7 +420,7 @@ def test_where_limits_of_their_own_hold_processes_nobody_takes_over_what_fewer_d
 def test_what_nobody_would_do_is_the_price_of_fewer():
     held = {f"ps_{i}": {"cpu_limit_cores": 0.2, "cpu_cores": 0.19} for i in range(4)}
     observed = jobs.seen(Size(4, 4), 1000.0, limits=LIMITS, one_host=True, roles=jobs.uses(Size(4, 4), **held),
-                         hosts=(Host("host-0", 2.0, 1.95, 0.0, 4, 5),))  # fmt: skip
+                         hosts=(Host("host-0", 2.0, 1.95, 0.0, 4, 5, 0),))  # fmt: skip
     evidence = Evidence(observed, POLICY)
     assert exploring.risk(evidence, Size(2, 4)) == exploring.undone(evidence, Size(2, 4)) == 0.5
     assert exploring.undone(evidence, Size(4, 2)) == exploring.undone(evidence, Size(5, 4)) == 0.0
@@ -408,7 +440,7 @@ def test_a_crowd_that_was_thinned_out_for_nothing_comes_back_and_is_left_alone()
     job = Job(
         Size(4, 4), lambda size, now: rates.get((size.ps, size.workers), 900.0), limits=LIMITS, total=10**7, delay=5.0
     )
-    host = Host("host-0", 2.0, 1.95, 0.0, 4, 5)
+    host = Host("host-0", 2.0, 1.95, 0.0, 4, 5, 0)
     job.observed = lambda was=job.observed: dataclasses.replace(was(), hosts=(host,), one_host=True)  # type: ignore[method-assign]
     job.run(1200)
     assert [(made.size.ps, made.size.workers) for made in job.decisions[:2]] == [(2, 2), (4, 4)]
