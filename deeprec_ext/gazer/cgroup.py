@@ -73,6 +73,10 @@ class Group:
             0, used - self._field("memory.stat", "inactive_file" if self.version == 2 else "total_inactive_file")
         )
 
+    def cached_bytes(self) -> int:
+        """Of the working set, files that were read more than once: the kernel drops them where memory is wanted."""
+        return self._field("memory.stat", "active_file" if self.version == 2 else "total_active_file")
+
     def memory_limit_bytes(self) -> int:
         """0: none."""
         limit = self._number("memory.max" if self.version == 2 else "memory.limit_in_bytes")
@@ -220,7 +224,8 @@ class Cgroup:
         The lowest limit need not be the one that leaves least: one further up may be nearly used up by others.
         """
         limits = [(limit, group) for group in self._memory if (limit := group.memory_limit_bytes())]
-        return min((max(0, limit - group.working_set_bytes()) for limit, group in limits), default=None)
+        used = ((limit, max(0, group.working_set_bytes() - group.cached_bytes())) for limit, group in limits)
+        return min((max(0, limit - bytes_) for limit, bytes_ in used), default=None)
 
     def free_memory_share(self) -> float:
         """Of the memory limit that is nearest to be reached, what it leaves; 1: no limit is to be seen."""

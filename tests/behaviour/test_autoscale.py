@@ -20,6 +20,7 @@ from deeprec_ext.autoscaler.history.history import Finished, History
 from deeprec_ext.autoscaler.model.memory_model import Layout
 from deeprec_ext.autoscaler.observe.features import declared_model, fingerprint_of
 from deeprec_ext.autoscaler.observe.observed import Model, Size, Window
+from deeprec_ext.autoscaler.policy.record import read
 from deeprec_ext.gazer.host import machine, processors
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.behaviour.jobs import HUNGRY, ROOT, RealJob, environment
@@ -50,10 +51,16 @@ def test_a_job_that_starts_small_grows_and_its_decisions_can_be_read_and_made_ag
     job = begin(*OFTEN, "--worker-cpu", "0.3", "--ps-cpu", "0.5", "--max-ps", "1", "--max-workers", "1")
     job.wait_training("chief-0", "worker-0")
     job.until(lambda: len(job.events("scaling_ended")) == 1, "the end of the scaling")
-    job.until(lambda: any(one["outcome"] for one in decisions(job)), "what came of it", every=1.0)
+    job.until(
+        lambda: any(one["outcome"] for one in decisions(job)) and decisions(job)[-1]["action"] == "keep",
+        "what came of it, and a look after it", every=1.0,
+    )  # fmt: skip
     assert job.finish() == 0, job.output
     job.check_counts()
     made = decisions(job)
+    seen = read(job.directory)[-1].observed
+    assert seen.hosts[0].free_memory_bytes > 0
+    assert seen.changes and seen.changes[-1].decision > 0 and seen.changes[-1].foretold > 0
     assert (made[0]["number"], made[0]["action"], made[0]["size"]["workers"]) == (0, "start", 0)
     grown = [one for one in made if one["action"] == "explore"]  # of one size nobody knows how good the model is
     assert len(grown) == 1 and grown[0]["size"]["workers"] == 1

@@ -102,8 +102,7 @@ class Failures:
     def _memory_limit(self, name: str) -> int:
         job = self._job
         request = job.requests.ps_memory_bytes if parse_name(name)[0] == pb.PS else job.requests.worker_memory_bytes
-        process = job.metrics.process(name)
-        if process is not None and process.shared_limits:
+        if job.metrics.shares_limits(name):
             return request  # what is measured is the container's, which others use as well
         return int(job.metrics.latest(name).get("memory_limit_bytes", 0)) or request
 

@@ -175,6 +175,11 @@ class MetricsCollector:
         seen, member = self._seen.get(name), self._job.members.get(name)
         return seen.process if seen and member is not None and seen.incarnation == member.incarnation else None
 
+    def shares_limits(self, name: str) -> bool:
+        """Whether the container of this process, as its newest sample says, is that of others too. It may have died since."""
+        seen = self._seen.get(name)
+        return seen is not None and seen.process is not None and seen.process.shared_limits
+
     def lasting_step_seconds(self, name: str) -> float:
         """Of the present incarnation, the median over the last minutes; 0: it has not been here for so long."""
         seen, member = self._seen.get(name), self._job.members.get(name)
@@ -251,19 +256,19 @@ class MetricsCollector:
     def _of_hosts(self, current: Mapping[str, _Seen]) -> dict[str, HostUse]:
         """By `host-0`, numbered in the order in which they were seen first."""
         taking_part = [
-            (member.place, member.role == pb.PS, current[member.name]) for member in self._job.members
-            if member.name in current and (member.role == pb.PS or member.is_trainer) and member.admitted
+            (member, current.get(member.name)) for member in self._job.members
+            if (member.role == pb.PS or member.is_trainer) and member.admitted
         ]  # fmt: skip
         found = {}
         for place, use in hosts_of(
             OnHost(
-                place,
-                ps,
-                seen.values.get("cpu_cores", 0.0),
-                seen.of_host,
-                frozenset(seen.host.processors) if seen.host is not None else frozenset(),
+                member.place,
+                member.role == pb.PS,
+                seen.values.get("cpu_cores", 0.0) if seen is not None else member.cpu_percent / 100,
+                seen.of_host if seen is not None else {},
+                frozenset(seen.host.processors) if seen is not None and seen.host is not None else frozenset(),
             )
-            for place, ps, seen in taking_part
+            for member, seen in taking_part
         ).items():
             if len(self._host_numbers) < HOSTS_MAX:
                 self._host_numbers.setdefault(place, len(self._host_numbers))

@@ -34,7 +34,7 @@ class HostUse:
 
 
 def hosts_of(processes: Iterable[OnHost]) -> dict[str, HostUse]:
-    """By host, those of which every process tells: of the others it is not known what the job uses there."""
+    """By host, those of which a process tells. What each uses is known of all: who tells nothing else has a heartbeat."""
     placed: dict[str, list[OnHost]] = {}
     for process in processes:
         placed.setdefault(process.host, []).append(process)
@@ -42,11 +42,12 @@ def hosts_of(processes: Iterable[OnHost]) -> dict[str, HostUse]:
 
 
 def _use(there: list[OnHost]) -> HostUse | None:
-    told = [one.told for one in there if "busy_cores" in one.told]
-    if len(told) < len(there):
+    tell = [one for one in there if "busy_cores" in one.told]
+    if not tell:
         return None
+    told = [one.told for one in tell]
     job = sum(one.cpu_cores for one in there)
-    cores, busy = _together(there)
+    cores, busy = _together(tell)
     others = max(0.0, busy - job)
     counted = [one.get("quota_busy_cores", -1.0) for one in told]
     if 0 <= min(counted) >= COVERED * job:  # else there are several containers

@@ -132,9 +132,10 @@ class Autoscaler:
     def _note(self, observed: Observed, decision: Decision) -> None:
         """In the record, and what a successor without it has to know in the store."""
         self._record.add(observed, decision)
+        chief = self._job.members.get(role_name(pb.CHIEF, 0))
         keep(self._job.store, Recalled(
             self._record.next_number, self._windows.first, self._foretold, self._windows.all(), self._stood, observed.time,
-            self._machine,
+            self._machine, chief.incarnation if chief is not None else "",
         ))  # fmt: skip
 
     def _recall(self) -> None:
@@ -151,7 +152,9 @@ class Autoscaler:
         elif not self._windows.all():
             self._windows.remember(one for one in known.windows if one.start + one.seconds <= now)
         self._stood, chief = known.stood, job.members.get(role_name(pb.CHIEF, 0))
-        began_anew = chief is not None and chief.age_seconds(job.clock.monotonic()) < now - heard
+        began_anew = (
+            chief is not None and chief.incarnation != known.chief
+        )  # else it has trained on without an AIMaster
         if heard and began_anew and now - heard > KEEP_RECORDED_SECONDS + STOOD_SECONDS:
             self._stood = stood_since(self._stood, heard, now)
 
@@ -221,14 +224,16 @@ class Autoscaler:
         self._blind = False
 
     def _only_host(self) -> HostUse | None:
-        """The one that all PS and trainers are on; None: there are several, of which one alone may have told, or none has.
-
-        Where all run on one machine it is that one, though a process tells nothing of itself: what it uses counts as others'.
-        """
+        """The one that all PS and trainers are on; None: there are several, of which one alone may have told, or none has."""
         hosts, members = self._job.metrics.hosts, self._job.members
         host = next(iter(hosts.values())) if len(hosts) == 1 else None
         there = sum(member.admitted and (member.role == pb.PS or member.is_trainer) for member in members)
-        return host if host is not None and (self._one_host or host.ps + host.trainers == there) else None
+        return host if host is not None and host.ps + host.trainers == there else None
+
+    def _free_bytes(self) -> int:
+        """0: not known; of a machine that has none left one byte is."""
+        free = self._free_memory()
+        return 0 if free is None else max(1, free)
 
     def _quiet(self) -> bool:
         """Every process of the present size trains and is believed, and nothing else is going on."""
@@ -254,7 +259,7 @@ class Autoscaler:
     def observed(self) -> Observed:
         return observe(
             self._job, self._scalings, number=self._record.next_number, windows=self._windows.all(), latest=self._latest,
-            growth=self._growth, hold=self._job.held, one_host=self._one_host, free_memory_bytes=self._free_memory() or 0,
+            growth=self._growth, hold=self._job.held, one_host=self._one_host, free_memory_bytes=self._free_bytes(),
             foretold=self._foretold, first=self._windows.first, stood=self._stood,
         )  # fmt: skip
 

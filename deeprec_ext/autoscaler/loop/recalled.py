@@ -34,6 +34,7 @@ class Recalled:
     stood: tuple[Stood, ...] = ()
     heard: float = 0.0  # seconds since the start of the job: when it was looked at last
     machine: str = ""
+    chief: str = ""  # its incarnation; empty: not known
 
 
 def recall(store: Store) -> Recalled:

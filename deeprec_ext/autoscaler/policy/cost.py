@@ -25,29 +25,31 @@ class Cost:
 def of_change(evidence: Evidence, size: Size) -> Cost:
     """The cost of going to another size; as much as that of going back."""
     seconds = pause = moved = 0.0
+    starts = size.ps > evidence.size.ps or size.workers > evidence.size.workers
     if size.ps != evidence.size.ps:
         moved = _bytes_moved(evidence, size.ps)
-        seconds, pause = of_ps_change(evidence, moved)
+        seconds, pause = of_ps_change(evidence, moved, starts)
     if size.workers != evidence.size.workers:
-        seconds = max(seconds, duration(evidence, "worker"))
+        seconds = max(seconds, duration(evidence, "worker", starts))
     return Cost(seconds, pause, moved)
 
 
-def of_ps_change(evidence: Evidence, moved: float) -> tuple[float, float]:
-    """(seconds, pause in seconds) of a change of PS that moves so many bytes."""
+def of_ps_change(evidence: Evidence, moved: float, starts: bool = True) -> tuple[float, float]:
+    """(seconds, pause in seconds) of a change of PS that moves so many bytes. `starts`: processes, for it."""
     past = _seen(evidence, "ps")
     pauses = [change.pause_seconds for change in past if change.pause_seconds > 0]
     pause = statistics.median(pauses) if pauses else evidence.policy.pause_seconds
-    return duration(evidence, "ps") + (0.0 if past else moved / evidence.policy.bytes_per_second), pause
+    return duration(evidence, "ps", starts) + (0.0 if past else moved / evidence.policy.bytes_per_second), pause
 
 
-def duration(evidence: Evidence, role: str) -> float:
+def duration(evidence: Evidence, role: str, starts: bool = True) -> float:
     """Seconds that a change of a role takes, by the last ones; by those of the other role where none was seen.
 
-    Before the first, as long as the job itself took to start, which starts no less; `change_seconds` at most.
+    Before the first `change_seconds`; where nothing `starts` no longer than the job took to start, with all its processes.
     """
     past = [change.seconds for change in _seen(evidence, role) or _seen(evidence, "") if change.seconds > 0]
-    return statistics.median(past) if past else min(evidence.policy.change_seconds, evidence.start_seconds)
+    usual = evidence.policy.change_seconds
+    return statistics.median(past) if past else usual if starts else min(usual, evidence.start_seconds)
 
 
 def _seen(evidence: Evidence, role: str) -> list[Change]:

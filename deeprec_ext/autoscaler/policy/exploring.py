@@ -155,7 +155,7 @@ def too_dear(evidence: Evidence, size: Size) -> str:
     if (
         evidence.observed.objective == "fastest"
         and lost > 0
-        and lost + dear > policy.explore_share * (evidence.now + left)
+        and lost + dear > policy.explore_share * (evidence.trained_for + left)
     ):
         return (
             f"to try it may cost {format_seconds(dear)}, and changes have cost {format_seconds(lost)} already: together "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from deeprec_ext.autoscaler.model.memory_model import HOLDER_ROOM
@@ -94,9 +95,23 @@ def has_room(evidence: Evidence, known: PsMemory | None, size: Size) -> bool:
     ps, workers = max(0, size.ps - old.ps), max(0, size.workers - old.workers)
     if not free or not (ps or workers):
         return True
-    need = ps * (known.need(size.ps, evidence.observed.backups) if known is not None else evidence.policy.process_bytes)
-    need += workers * max((use.working_set_bytes for use in evidence.of_role("worker")), default=0)
+    need = ps * (_grown_to(evidence, known, size.ps) if known is not None else evidence.policy.process_bytes)
+    need += workers * max((use.working_set_bytes - use.copies_bytes for use in evidence.of_role("worker")), default=0)
     return need <= evidence.policy.memory_full * free
+
+
+def _grown_to(evidence: Evidence, known: PsMemory, ps: int) -> float:
+    """Bytes of one of so many PS: one that was alone has kept copies of no other."""
+    copies = 2 if evidence.size.ps == 1 and evidence.observed.backups else 1
+    return dataclasses.replace(known, spread=copies * known.spread).need(ps, evidence.observed.backups)
+
+
+def lacking(evidence: Evidence, known: PsMemory | None, sizes: Iterable[Size]) -> str:
+    """`this machine has 312 MB of memory left, too little for another process`, where that is true of all of these sizes."""
+    if not (found := list(sizes)) or any(has_room(evidence, known, size) for size in found):
+        return ""
+    left = format_bytes(evidence.observed.hosts[0].free_memory_bytes)
+    return f"this machine has {left} of memory left, too little for another process"
 
 
 def trainer_with_copies(evidence: Evidence) -> float:
@@ -204,6 +219,9 @@ def _more(evidence: Evidence, role: str, wanted: float, factor: float, what: str
                 return Proposal(
                     "resize", larger, f"{what}: {format_bytes(getattr(larger, name))} per {_named(role)} instead"
                 )
+    held = had or any(use.memory_limit_bytes for use in evidence.of_role(role))
+    if evidence.observed.one_host and not held:
+        return Remark(f"{what}: the machine has no more, and further processes would only want more of it", grave=True)
     if role == "ps" and not hysteresis.manual(evidence):
         for count in range(min(math.ceil(size.ps * min(factor, 4.0)), limits.max_ps), size.ps, -1):
             if fits(larger := evidence.with_size(ps=count), limits):

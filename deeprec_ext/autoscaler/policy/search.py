@@ -220,6 +220,11 @@ class Search:
             worthy, key=lambda one: math.log(self.rate(one) / rate) / max(1e-9, self.price(one) / now - 1), default=None
         )
 
+    def lacks_memory(self, size: Size) -> str:
+        """Why nothing larger is allowed, where it is the machine's memory; else empty."""
+        larger = [one for one, _ in self._larger(size) if fits(one, self.limits)]
+        return memory.lacking(self.evidence, self._memory, larger)
+
     def fastest_of_larger(self, size: Size) -> float:
         """Examples per second of the fastest size a step larger that is allowed; 0: none is."""
         allowed = (self.allowed(larger) for larger, _ in self._larger(size))

@@ -275,6 +275,8 @@ def _stay(evidence: Evidence, search: Search, found: Found) -> Answer:
 
 def _bound(evidence: Evidence, search: Search) -> str:
     """What keeps the job from training faster, where no larger size is predicted to; empty where one is, or nobody knows."""
+    if lacking := search.lacks_memory(evidence.size):
+        return lacking
     binding = evidence.binding(evidence.size)
     if not binding or search.fastest_of_larger(evidence.size) > (1 + evidence.policy.marginal_gain) * evidence.rate:
         return ""

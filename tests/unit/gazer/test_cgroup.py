@@ -129,8 +129,8 @@ def test_what_is_missing_or_nonsense_is_zero(tmp_path, files):
 
 @pytest.mark.parametrize("inner, outer, expected", [
     ("max", "max", None),
-    ("2000", "max", 1300),
-    ("2000", "5000", 300),  # 4700 of the outer one are in use
+    ("2000", "max", 1320),
+    ("2000", "5000", 320),  # 4680 of the outer one are in use, and no files
     ("500", "8000", 0),
 ])  # fmt: skip
 def test_what_is_free_is_what_the_tightest_of_all_limits_leaves(tmp_path, inner, outer, expected):
@@ -139,6 +139,16 @@ def test_what_is_free_is_what_the_tightest_of_all_limits_leaves(tmp_path, inner,
         **second(f"{TOP}/pod", 5000, outer), **second(f"{TOP}/pod/app", 1000, inner),
     }  # fmt: skip
     assert Cgroup(plant(tmp_path, files)).free_memory_bytes() == expected
+
+
+def test_files_that_were_read_twice_take_no_memory_from_anybody(tmp_path):
+    """Of a data set larger than the limit all that is left is full of them in the second epoch."""
+    root = plant(tmp_path, {
+        "proc/self/cgroup": "0::/a\n", "proc/self/mountinfo": SECOND, **second(f"{TOP}/a", 1000, "1000"),
+        f"{TOP}/a/memory.stat": "inactive_file 300\nactive_file 500\n",
+    })  # fmt: skip
+    assert Cgroup(root).free_memory_bytes() == 800
+    assert Cgroup(root).sample().working_set_bytes == 700
 
 
 def test_what_is_free_under_a_limit_of_version_1(tmp_path):

@@ -57,8 +57,11 @@ def test_processes_that_are_measured_a_moment_apart_never_make_others_negative()
     assert hosts_of([on(used=1.9, cores=2, busy_cores=1.8)])["a"].others_cores == 0
 
 
-def test_a_host_on_which_a_process_does_not_tell_is_not_known():
-    assert hosts_of([on(cores=2, busy_cores=1.0), on(cores=2)]) == {}
+def test_who_tells_nothing_of_its_host_is_of_the_job_all_the_same():
+    """What it uses is known by its heartbeats; nothing of a host is known of which nobody tells."""
+    found = hosts_of([on(used=0.5, cores=2, busy_cores=1.5), on(used=0.7)])["a"]
+    assert (found.cores, found.job_cores, found.others_cores) == (2, 1.2, pytest.approx(0.3))
+    assert hosts_of([on(used=0.5), on(used=0.7)]) == {}
 
 
 def test_a_quota_counts_where_it_leaves_less_than_the_machine():

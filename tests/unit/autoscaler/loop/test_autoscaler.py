@@ -376,6 +376,12 @@ def test_time_in_which_a_job_stood_is_known_and_what_sizes_did_on_another_machin
         assert len(another(it)[0].observed().windows) == 3
         keep(store, dataclasses.replace(kept, heard=now - 60.0))
         assert another(it)[0].observed().stood == kept.stood, "an AIMaster that came back soon"
+        chief = it.master.job.members.get("chief-0")
+        assert chief is not None
+        keep(store, dataclasses.replace(kept, chief=chief.incarnation))
+        assert another(it)[0].observed().stood == kept.stood, (
+            "it was the AIMaster that was away: who trained has trained on"
+        )
         store.put(**{KEY: {"number": "seven"}})
         assert another(it)[0].observed().stood == ()
 
@@ -388,11 +394,9 @@ def test_a_host_of_some_of_the_processes_is_not_the_one_that_all_share(tmp_path:
 
     async def scenario(it: World, scaler: Autoscaler) -> None:
         await it.until(lambda: bool(scaler._windows.closed))
-        some, host = HostUse(4.0, 1.0, 0.5, ps=1, trainers=1), HostUse(4.0, 1.0, 0.5, ps=2, trainers=2)
-        it.master.job.metrics.hosts = {"host-0": some}
-        assert scaler._only_host() is some, "all run on this machine, and one of them tells nothing of itself"
-        scaler._one_host = False
+        it.master.job.metrics.hosts = {"host-0": HostUse(4.0, 1.0, 0.5, ps=1, trainers=1)}
         assert scaler._only_host() is None
+        host = HostUse(4.0, 1.0, 0.5, ps=2, trainers=2)
         it.master.job.metrics.hosts = {"host-0": host}
         assert scaler._only_host() is host
 

@@ -58,10 +58,12 @@ def test_what_processes_tell_for_minutes_reaches_the_policy(tmp_path: Path) -> N
     flush(job, clock)
     Failures(job).add("worker-0", "killed", job.members.get("worker-0"))
     assert [loss.memory_limit_bytes for loss in look().losses] == [2 * 10**9]  # of its container
-    job.members.drop("worker-0", "killed")
+    tell(job, "worker-0", process=pb.ProcessSample(rss_bytes=1, memory_limit_bytes=2 * 10**9, shared_limits=True))
+    Failures(job).add("worker-0", "killed", job.members.drop("worker-0", "killed"))
+    assert look().losses[-1].memory_limit_bytes == 3 << 30  # as requested: the container is that of others too
     flush(job, clock, 60.0)
     Failures(job).add("worker-0", "killed", None)
-    assert look().losses[-1].memory_limit_bytes == 3 << 30  # as requested
+    assert look().losses[-1].memory_limit_bytes == 3 << 30
 
 
 def test_what_is_of_a_container_of_all_is_nobodys_own(tmp_path: Path) -> None:

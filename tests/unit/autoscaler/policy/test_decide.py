@@ -88,6 +88,16 @@ def test_where_requests_cannot_be_changed_more_ps_share_the_slots():
     assert (decision.action, decision.size.ps) == ("scale", 3)
 
 
+@pytest.mark.parametrize("limit", [0, 1 << 30])
+def test_where_the_machine_is_out_of_memory_more_ps_are_no_answer(limit):
+    """Each would bring a TensorFlow of its own, and copies. What has a limit of its own may be one of more."""
+    size = Size(2, 1)
+    limits = {name: {"memory_limit_bytes": limit} for name in ("ps_0", "ps_1")}
+    decision = decide(seen(size, one_host=True, roles=uses(size, **limits), **killed()), POLICY)
+    assert (decision.action == "scale") == bool(limit)
+    assert limit or "the machine has no more" in decision.reason
+
+
 def test_a_kill_is_answered_once():
     resized = fact(Change, 155.0, "resize", "ps", 2, 2, "committed")
     decision = decide(seen(SIZE, limits=RESIZABLE, changes=(resized,), **killed()), POLICY)

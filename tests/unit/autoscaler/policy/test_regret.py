@@ -374,6 +374,25 @@ def test_no_process_is_added_for_which_the_host_has_no_memory(free, grows):
     assert search.allowed(Size(1, 0)) is not None
 
 
+def test_copies_of_a_single_ps_are_nobody_else_s_memory_and_a_second_ps_keeps_some():
+    """A trainer of 1 GB that keeps 6 GB of copies is no reason for further workers of 7 GB; 2 PS of 3 GB hold 3 GB of copies
+    each."""
+    size, free = Size(1, 1), 5 << 30
+    roles = jobs.uses(size, ps_0={"working_set_bytes": 6 << 30},
+                      worker_0={"working_set_bytes": 7 << 30, "copies_bytes": 6 << 30})  # fmt: skip
+
+    def search(left: int) -> Search:
+        host = Host("host-0", 8.0, 2.0, 0.0, 1, 2, left)
+        return Search(
+            Evidence(jobs.seen(size, 1000.0, limits=LIMITS, roles=roles, one_host=True, hosts=(host,)), POLICY), False
+        )
+
+    assert search(free).allowed(Size(1, 2)) is not None
+    assert search(free).allowed(Size(2, 1)) is None
+    assert search(8 << 30).allowed(Size(2, 1)) is not None
+    assert "537 MB of memory left" in search(512 << 20).lacks_memory(size) and not search(free).lacks_memory(size)
+
+
 @pytest.mark.parametrize(("used", "full"), [(1.95, True), (0.5, False)])
 def test_where_all_pods_are_on_one_node_of_a_cluster_a_trial_has_the_price_of_one_host(used, full):
     """A cluster may have no other node; where pods are on two, it has room somewhere."""
