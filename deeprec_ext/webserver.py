@@ -32,6 +32,9 @@ REQUESTS_MAX = 64
 CONNECTIONS_MORE = 32
 """Above the requests and these, connections are cut: others in the process need the files, too."""
 
+WAITING_MAX = 128
+"""Connections that wait to be accepted."""
+
 HEADERS_MAX_BYTES = 16 << 10
 KEEP_ALIVE_SECONDS = 10
 
@@ -47,12 +50,13 @@ PEER_CERTIFICATE = "peer_certificate"
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listener for `serve`; port 0: any. Raises OSError."""
+    """A listener for `serve`; port 0: any. Who connects from now on waits for it, and is not refused. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(WAITING_MAX)
         listener.setblocking(False)
     except BaseException:
         listener.close()

@@ -301,3 +301,21 @@ def test_where_no_file_is_left_it_waits_and_goes_on(
     assert failures == []
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert said == ["a web server cannot accept connections: [Errno 24] Too many open files"] * 3
+
+
+def test_who_comes_before_it_serves_waits_and_is_not_refused() -> None:
+    """The history told where it is served before it was: a client that read it at once was refused."""
+    with contextlib.closing(webserver.bind("127.0.0.1", 0)) as listener:
+        with contextlib.closing(socket.create_connection(listener.getsockname(), SECONDS)) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+
+            async def served() -> bytes:
+                app = Starlette(routes=[Route("/", lambda request: PlainTextResponse("here"))])
+                serving = asyncio.create_task(webserver.serve(app, listener))
+                try:
+                    return await asyncio.wait_for(asyncio.to_thread(client.recv, 4096), SECONDS)
+                finally:
+                    serving.cancel()
+                    await asyncio.wait([serving], timeout=SECONDS)
+
+            assert asyncio.run(served()).startswith(b"HTTP/1.1 200")
