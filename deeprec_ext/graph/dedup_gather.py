@@ -21,6 +21,8 @@ _KEEP_UNIQUE = frozenset(
     "Identity Reshape Cast DynamicPartition Select SelectV2 Maximum Minimum Sub FloorDiv FloorMod AddV2 Mul "
     "ExpandDims Squeeze".split()
 )
+_KEEP_COUNTING = frozenset("Identity Reshape Sub DynamicPartition".split())
+# Of their first input: rows from one to another, and what of them belongs to a part.
 _PROCESS = re.compile(r"/(?:job|task):[^/]*")
 _FAR_ENOUGH = 24  # nodes looked at in the search for a Unique; the arithmetic of a partitioned lookup has about 15
 
@@ -70,7 +72,9 @@ def process_of(device: str) -> str:
 
 
 def unique_already(index: GraphIndex, tensor: str) -> bool:
-    """Whether these ids come out of a `Unique`."""
+    """Whether these ids come out of a `Unique`, or are counted."""
+    if _counted(index, tensor):
+        return True
     stack = [tensor]
     seen: set[str] = set()
     while stack and len(seen) < _FAR_ENOUGH:
@@ -84,6 +88,17 @@ def unique_already(index: GraphIndex, tensor: str) -> bool:
             return True
         if op in _KEEP_UNIQUE:
             stack.extend(i for i in index.inputs(name) if i[0] != "^")
+    return False
+
+
+def _counted(index: GraphIndex, tensor: str) -> bool:
+    for _ in range(8):
+        node = index.nodes[op_name(tensor)]
+        if node.op == "Range":
+            return True
+        if node.op not in _KEEP_COUNTING:
+            return False
+        tensor = index.inputs(node.name)[0]
     return False
 
 

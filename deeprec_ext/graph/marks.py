@@ -19,6 +19,13 @@ READS = "deeprec_ext_reads"
 FED = "_deeprec_ext_records"
 """Attribute of a placeholder by which each step is given a part of its batch: the records of the batch."""
 
+ROWS = "deeprec_ext_rows"
+"""What an op of Python is called that gives the rows of a variable from its first input to its second, which lie in a file of
+this process."""
+
+ROWS_BY_PART = ROWS + "_by_part"
+"""The same, of which a part of the variable is read at once, not less."""
+
 STATE = "deeprec_ext_state"
 """Graph collection of the names of variables that an optimizer keeps, where names alone do not tell."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,14 @@ import tensorflow as tf
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras import ownership, unmade
 from deeprec_ext.keras.captured import capture
+from deeprec_ext.keras.files.loading import left_in_files
+from deeprec_ext.keras.files.rows import Rows, held
+from deeprec_ext.keras.files.streaming import streamed
 from deeprec_ext.keras.opening import StepSession
-from deeprec_ext.keras.stepgraph import Batches, Imported, StepGraph
+from deeprec_ext.keras.stepgraph import Batches, Imported, Shared, StepGraph
 from deeprec_ext.keras.windows import Windows
+from deeprec_ext.tf_private import eager, keras_classes
+from deeprec_ext.tf_private.wrapping import wrap_within
 from deeprec_ext.units import few
 
 log = logging.getLogger("deeprec_ext")
@@ -39,7 +45,7 @@ class Door:
         self._refused, self._discarded = refused, discarded
         self.generation = generation
         self.steps = StepGraph(slots)
-        self.windows = Windows(self._read)
+        self.windows = Windows(self._read, self._read_rows)
         self.lock = threading.RLock()
         self._session: StepSession | None = None
         self._opened_with = 0  # variables in the graph when the session was opened
@@ -114,6 +120,47 @@ class Door:
         if self._session is not None:
             self._session.run([self.steps.step], {})
 
+    @contextmanager
+    def saving(self, model: Any) -> Iterator[None]:
+        """Within, what is large goes from the PS into files a piece at a time. What was loaded is read before: it may lie in
+        the file that is written."""
+        if getattr(model, "built", False) and unmade.make_loaded(self.generation.weights(model)):
+            unmade.make_loaded(self.generation.optimizer_variables(model))
+        if self._chief:
+            self.pass_on()
+        if not any(unmade.is_large(one.variable) for one in self.steps.shared.values()):
+            yield
+            return
+        with self.windows.saving(), streamed(self._rows_of):
+            yield
+
+    @contextmanager
+    def loading(self, kind: Any) -> Iterator[None]:
+        """Within, what is large stays in the files that it is loaded from, until it is wanted.
+
+        Args:
+          kind: Keras's class of models. What their optimizers keep of large tables is not made here, either.
+        """
+        seen: set[int] = set()
+        with ExitStack() as undo, left_in_files(unmade.LARGE_BYTES):
+
+            def compiled(original: Callable[..., Any], model: Any, *args: Any, **words: Any) -> Any:
+                result = original(model, *args, **words)
+                if id(model) not in seen:
+                    seen.add(id(model))
+                    undo.enter_context(self.generation.filling(model))
+                return result
+
+            # Where it is defined: elsewhere Keras 3 would take it for the script's own, and not compile what it loads.
+            owner = next(one for one in kind.__mro__ if "compile" in vars(one))
+            wrap_within(undo, owner, "compile", compiled)
+            yield
+
+    def _rows_of(self, value: Any) -> Rows | None:
+        """Of what is written: a variable of Keras 3, or what it or TensorFlow's has given for its value."""
+        watcher = eager.watcher_of(keras_classes.inside(value))
+        return held(value) if watcher is None else watcher.rows()
+
     def changed(self) -> None:
         """Others have trained: what was read of the model is old."""
         self.windows.trained()
@@ -145,8 +192,22 @@ class Door:
             self.windows.trained()
             self._discarded(_names(written))
             return
-        shared = [self.steps.shared[ownership.key(variable)] for variable, _ in written]
-        self._session.run([one.write for one in shared], {one.value: value for one, (_, value) in zip(shared, written)})
+        shared = [(self.steps.shared[ownership.key(variable)], value) for variable, value in written]
+        whole = [(one, value) for one, value in shared if held(value) is None]
+        if whole:
+            self._session.run([one.write for one, _ in whole], {one.value: value for one, value in whole})
+        for one, value in shared:
+            if (rows := held(value)) is not None:
+                self._load(one, rows)
+
+    def _load(self, shared: Shared, rows: Rows) -> None:
+        assert self._session is not None
+        key = ownership.key(shared.variable)
+        self.steps.loading[key] = rows
+        try:
+            self._session.run([self.steps.load_of(shared.variable)], {})
+        finally:
+            del self.steps.loading[key]
 
     def _read(self, variables: Sequence[Any]) -> Sequence[np.ndarray]:
         with self.lock:
@@ -156,6 +217,14 @@ class Door:
                 )
             return self._session.run([self.steps.shared[ownership.key(one)].read for one in variables], {})
 
+    def _read_rows(self, variable: Any, begin: int, end: int) -> np.ndarray:
+        with self.lock:
+            if self._session is None:
+                raise RuntimeError(f"{ownership.name(variable)} is on parameter servers, which this process has left")
+            rows, between = self.steps.some_of(variable)
+            found: np.ndarray = self._session.run([rows], {between: [begin, end]})[0]
+        return found
 
-def _names(written: Sequence[tuple[Any, np.ndarray]]) -> list[str]:
+
+def _names(written: Sequence[tuple[Any, Any]]) -> list[str]:
     return sorted(ownership.name(variable) for variable, _ in written)

@@ -29,6 +29,8 @@ log = logging.getLogger("deeprec_ext")
 SAVES = ("save", "save_weights", "export")
 """Methods of a model that write files: the chief does."""
 
+LOADS = ("load_weights",)
+
 GENERATIONS: dict[int, Any] = {2: keras2, 3: keras3}
 
 
@@ -128,7 +130,8 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
         if trainer.chief or not of_job:
             saving.append(model)
             try:
-                result = original(model, *args, **kwargs)
+                with door.saving(model):
+                    result = original(model, *args, **kwargs)
             finally:
                 saving.pop()
             if waited_for:
@@ -139,6 +142,10 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
             milestones.wait()
         return None
 
+    def load(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with door.loading(module.Model):
+            return original(*args, **kwargs)
+
     for kind, name in keras_classes.MAKES.items():
         keras_classes.wrap_model(module, name, make(kind))
     makes = {name: getattr(module.Model, name) for name in keras_classes.MAKES.values()}
@@ -147,6 +154,9 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
     for name in SAVES:
         keras_classes.wrap_model(module, name, save)
     keras_classes.wrap_saving(module, "save_model", save)
+    for name in LOADS:
+        keras_classes.wrap_model(module, name, load)
+    keras_classes.wrap_saving(module, "load_model", load)
 
 
 def _numbers(results: Mapping[str, Any]) -> dict[str, float]:

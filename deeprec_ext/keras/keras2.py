@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import tensorflow as tf
@@ -54,15 +54,17 @@ def optimizer_variables(model: Any) -> list[Any]:
     return list({ownership.key(one): one for one in found}.values())
 
 
+def filling(model: Any) -> AbstractContextManager[None]:
+    """Within, what optimizers keep of tables without storage has none: they fill it by themselves, so they do it in a graph."""
+    own = [one for one in optimizers(model) if keras_classes.is_own(getattr(type(one), "build", None))]
+    held = [one for one in own if not getattr(one, "use_ema", False)]
+    return unmade.building(held, unwrapped, lambda: unmade.Filling().as_default())
+
+
 @contextmanager
 def traceable(model: Any) -> Iterator[None]:
-    """Within, its steps can be traced and taken apart, and what optimizers keep of tables without storage has none: they fill
-    it by themselves, so they do it in a graph."""
-    held = optimizers(model)
-    own = [one for one in held if keras_classes.is_own(getattr(type(one), "build", None))]
-    filling = [one for one in own if not getattr(one, "use_ema", False)]
-    in_graph = unmade.building(filling, unwrapped, lambda: unmade.Filling().as_default())
-    with in_graph, keras_classes.without_xla(model, held):
+    """Within, its steps can be traced and taken apart."""
+    with filling(model), keras_classes.without_xla(model, optimizers(model)):
         yield
 
 

@@ -59,10 +59,14 @@ def _unwrapped(variables: Iterable[Any]) -> list[Any]:
     return list(found.values())
 
 
-def traceable(model: Any) -> AbstractContextManager[None]:
-    """Within, its steps can be traced and taken apart: XLA, which Keras 3 takes by itself, compiles what calls them. What
-    optimizers keep of tables without storage is made outside the trace, which would fill it."""
+def filling(model: Any) -> AbstractContextManager[None]:
+    """Within, what optimizers keep of tables without storage is made outside of a trace, which would fill it."""
     return unmade.building(optimizers(model), keras_classes.value, unmade.outside)
+
+
+def traceable(model: Any) -> AbstractContextManager[None]:
+    """Within, its steps can be traced and taken apart: XLA, which Keras 3 takes by itself, compiles what calls them."""
+    return filling(model)
 
 
 def steps_per_execution(model: Any) -> int:

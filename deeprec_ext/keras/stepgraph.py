@@ -6,24 +6,26 @@ chief. What belongs to the process is given to each run and taken back from it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.graph import GraphIndex
-from deeprec_ext.graph.marks import FED, READS, STATE
+from deeprec_ext.graph.marks import FED, READS, ROWS, ROWS_BY_PART, STATE
 from deeprec_ext.graph.writes import find_writes
 from deeprec_ext.keras import ownership
 from deeprec_ext.keras.captured import Captured
+from deeprec_ext.keras.files.rows import Rows
 from deeprec_ext.keras.given import fix, give
 from deeprec_ext.keras.placing import HERE, place, uses
 from deeprec_ext.keras.rewriting.between import go_on_with_what_was_written
 from deeprec_ext.keras.rewriting.lean import make_lean
 from deeprec_ext.keras.rewriting.wholes import done_by_rows
-from deeprec_ext.keras.unmade import first_of
+from deeprec_ext.keras.unmade import first_of, is_large
 from deeprec_ext.tf_private.eager import raw_value
 
 v1 = tf.compat.v1
@@ -89,6 +91,10 @@ class StepGraph:
     def __init__(self, slots: int) -> None:
         self.graph = GrowingGraph()
         self.shared: dict[int, Shared] = {}
+        self.loading: dict[int, Rows] = {}
+        """What is being written into large variables, by their keys."""
+        self._somes: dict[int, tuple[Any, Any]] = {}
+        self._loads: dict[int, Any] = {}
         self._slots = ownership.Slots(slots)
         self.step: Any = None
         """The global step: counts the training steps of all workers, whichever model and optimizer they are of."""
@@ -130,6 +136,40 @@ class StepGraph:
             )  # fmt: skip
             with tf.name_scope(name):
                 return self._import(index, captured, targets, remote, local, trains)
+
+    # -- large variables, by rows: ops that are added when they are wanted, for all at once, since most processes never do
+
+    def some_of(self, variable: Any) -> tuple[Any, Any]:
+        """(its rows [from, to), placeholder of both)"""
+        with self.graph.as_default():
+            for key, shared in self._large(self._somes).items():
+                name = ownership.plain_name(shared.variable) + "/Some"
+                with tf.device(HERE):
+                    between = v1.placeholder(tf.int64, [2], name=name + "/Between")
+                    ids = tf.range(between[0], between[1], name=name + "/Range")
+                with tf.device(self._device(shared.variable)):  # of one that is cut, each part its own
+                    rows = tf.raw_ops.ResourceGather(
+                        resource=shared.here.handle, indices=ids, dtype=shared.variable.dtype, name=name
+                    )
+                self._somes[key] = rows, between
+        return self._somes[ownership.key(variable)]
+
+    def load_of(self, variable: Any) -> Any:
+        """Writes what is `loading`."""
+        with self.graph.as_default():
+            for key, shared in self._large(self._loads).items():
+                name = f"{ownership.plain_name(shared.variable)}/Load/{ROWS_BY_PART}"
+                with tf.device(HERE):
+                    given = _by_rows(partial(self._loaded, key), shared.variable, name)
+                with tf.device(self._device(shared.variable)):
+                    self._loads[key] = tf.raw_ops.AssignVariableOp(resource=shared.here.handle, value=given)
+        return self._loads[ownership.key(variable)]
+
+    def _large(self, known: Collection[int]) -> dict[int, Shared]:
+        return {key: one for key, one in self.shared.items() if key not in known and is_large(one.variable)}
+
+    def _loaded(self, key: int, begin: int, end: int) -> np.ndarray:
+        return self.loading[key].between(begin, end)
 
     def _divide(
         self, index: GraphIndex, captured: Captured, weights: Sequence[Any], optimizers: Sequence[Any],
@@ -233,11 +273,14 @@ def _make(variable: Any, device: str, trainable: bool) -> Shared:
     collections = [keys.GLOBAL_VARIABLES, *([keys.TRAINABLE_VARIABLES] if trainable else [])]
 
     name, first = ownership.plain_name(variable), first_of(variable)
-    if first is not None:
+    rows = first.loaded if first is not None else None
+    if first is not None and rows is None:
         with tf.device(device):
             begin = first.again(name + "/Begin")
     with tf.device(HERE):  # the script's own process has it
-        if first is None:
+        if rows is not None:
+            begin = _by_rows(rows.between, variable, f"{name}/Begin/{ROWS}")
+        elif first is None:
             begin = tf.numpy_function(lambda: _here(variable), [], variable.dtype, name=name + "/Begin")
             begin.set_shape(variable.shape)
         value = v1.placeholder(variable.dtype, variable.shape, name=name + "/Written")
@@ -246,6 +289,14 @@ def _make(variable: Any, device: str, trainable: bool) -> Shared:
         read = here.read_value()
         write = tf.raw_ops.AssignVariableOp(resource=here.handle, value=value)
     return Shared(variable, here, read, value, write)
+
+
+def _by_rows(between: Callable[[int, int], np.ndarray], variable: Any, name: str) -> Any:
+    """All rows; of a variable that is cut, those of each part."""
+    ends = [tf.constant(row, tf.int64) for row in (0, variable.shape[0])]
+    given = tf.numpy_function(between, ends, variable.dtype, name=name)
+    given.set_shape(variable.shape)
+    return given
 
 
 def _global_step(optimizers: Sequence[Any], slots: ownership.Slots) -> Any:

@@ -3,7 +3,7 @@
 Keras makes and fills each variable when its layer is built, and an optimizer as many more of the same size: on every process of
 a job, before anybody knows that they lie on parameter servers. A large one is made without storage instead, and what fills it
 is kept as a graph, from which the PS make it (`stepgraph`). Whoever looks at one before, or writes it, gets it with storage,
-filled as Keras would have filled it: nothing but memory shows the difference.
+filled as Keras would have filled it: nothing but memory shows the difference. What a script loads into one stays in its file.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from deeprec_ext.keras.files.rows import Rows, fitting
 from deeprec_ext.keras.placing import VALUE_BY_VALUE
 from deeprec_ext.tf_private import eager, keras_classes, operations
 
@@ -29,6 +31,12 @@ CONSTANT_BYTES = 1 << 20
 _silent = threading.local()
 
 
+def is_large(variable: Any) -> bool:
+    """Whether it is better not here; of numbers that NumPy knows too, and with rows."""
+    sized = variable.shape.rank and _bytes(variable.shape, variable.dtype) >= LARGE_BYTES
+    return bool(sized) and np.dtype(variable.dtype.as_numpy_dtype).kind in "fiub"
+
+
 class First:
     """The first values of one variable. It watches the variable until it has them, or others."""
 
@@ -36,6 +44,8 @@ class First:
         self.variable, self.definition, self._name = variable, definition, name
         self._lock = threading.RLock()
         self._writer = 0
+        self.loaded: Rows | None = None
+        """What it has instead, since a script has loaded it."""
         eager.watch(variable, self)
 
     def looked_at(self) -> None:
@@ -55,11 +65,23 @@ class First:
     def not_overwritten(self) -> None:
         self._writer = 0
 
+    def rows(self) -> None: ...
+
+    def takes(self, value: Any) -> bool:
+        with self._lock:
+            rows = fitting(value, self.variable) if first_of(self.variable) is self else None
+            if rows is not None:
+                self.loaded = rows
+            return rows is not None
+
     def make(self) -> None:
         with self._lock:
             if first_of(self.variable) is self:
-                with tf.Graph().as_default(), v1.Session() as session:
-                    eager.set_raw(self.variable, session.run(self.again("")))
+                if self.loaded is not None:
+                    eager.set_raw(self.variable, np.asarray(self.loaded))
+                else:
+                    with tf.Graph().as_default(), v1.Session() as session:
+                        eager.set_raw(self.variable, session.run(self.again("")))
                 eager.forget_watcher(self.variable)
 
     def again(self, name: str) -> Any:
@@ -71,6 +93,14 @@ def first_of(variable: Any) -> First | None:
     """None: it has storage."""
     watcher = eager.watcher_of(variable)
     return watcher if isinstance(watcher, First) else None
+
+
+def make_loaded(variables: Iterable[Any]) -> int:
+    """Those get storage that a script has loaded; how many."""
+    loaded = [first for one in variables if (first := first_of(one)) is not None and first.loaded is not None]
+    for first in loaded:
+        first.make()
+    return len(loaded)
 
 
 @contextmanager

@@ -5,6 +5,9 @@ A weight or an optimizer's state lies on a PS; the variable that the script know
 it (`set_weights`, `load_weights`) is passed on before the next step. A metric, a counter or a learning rate is this process's
 own: each run is given its value and gives back the new one, which is put into the variable when somebody looks. So a step costs
 nothing for values that nobody looks at, and a step that is repeated after the loss of a PS counts once in every metric.
+
+What is saved of a large one is not brought: it goes into the file a piece at a time. What is loaded into one stays in its file
+until it is passed on.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.keras import ownership, unmade
+from deeprec_ext.keras.files.rows import Rows, fitting
 from deeprec_ext.tf_private import eager
 
 NEVER = -1
@@ -29,12 +33,15 @@ class Windows:
 
     Args:
       read: values on the PS of these variables.
+      read_rows: of one, the rows [from, to).
     """
 
-    def __init__(self, read: Callable[[Sequence[Any]], Sequence[np.ndarray]]) -> None:
-        self._read = read
+    def __init__(
+        self, read: Callable[[Sequence[Any]], Sequence[np.ndarray]], read_rows: Callable[[Any, int, int], np.ndarray]
+    ) -> None:
+        self._read, self._read_rows = read, read_rows
         self._lock = threading.RLock()
-        self._silent = threading.local()
+        self._silent, self._saving = threading.local(), threading.local()
         self._remote: dict[int, _Remote] = {}
         self._local: dict[int, _Local] = {}
         self.steps = 0
@@ -59,21 +66,22 @@ class Windows:
     def set_local(self, variable: Any, value: np.ndarray) -> None:
         self._local[ownership.key(variable)].later(value)
 
-    def take_written(self) -> list[tuple[Any, np.ndarray]]:
+    def take_written(self) -> list[tuple[Any, np.ndarray | Rows]]:
         """Variables of PS that were written here, with their values, once."""
         with self._lock:
-            written = [one for one in self._remote.values() if one.written]
-            for one in written:
-                one.written = False
-            return [(one.variable, eager.raw_value(one.variable)) for one in written]
+            return [(one.variable, one.take()) for one in self._remote.values() if one.written]
 
     def trained(self) -> None:
         """The values on the PS are others now."""
         self.steps += 1
 
-    def silence(self) -> _Silence:
+    def silence(self) -> _Within:
         """Within, variables are what they are here: a step is traced, or a model begins with them."""
-        return _Silence(self._silent)
+        return _Within(self._silent)
+
+    def saving(self) -> _Within:
+        """Within, large variables are not brought to be saved."""
+        return _Within(self._saving)
 
     # -- for the windows
 
@@ -81,9 +89,20 @@ class Windows:
     def silent(self) -> bool:
         return getattr(self._silent, "depth", 0) > 0
 
+    @property
+    def saves(self) -> bool:
+        return getattr(self._saving, "depth", 0) > 0
+
+    def rows(self, variable: Any) -> Rows:
+        """Of one on the PS. Each piece is read when it is wanted: while others train, rows may be some steps apart."""
+        return Rows(
+            variable.shape.as_list(), variable.dtype.as_numpy_dtype,
+            lambda begin, end: self._read_rows(variable, begin, end), variable.device,
+        )  # fmt: skip
+
     def bring(self, wanted: _Remote) -> None:
         with self._lock:
-            if wanted.step == self.steps or wanted.written:
+            if wanted.put_here() or wanted.step == self.steps or wanted.written:
                 return
             together = [wanted]
             if wanted.small:
@@ -95,7 +114,7 @@ class Windows:
                 one.step = step
 
 
-class _Silence:
+class _Within:
     def __init__(self, state: Any) -> None:
         self._state = state
 
@@ -111,16 +130,20 @@ class _Remote:
 
     def __init__(self, windows: Windows, variable: Any) -> None:
         self._windows, self.variable = windows, variable
-        self.small = bool(variable.shape.rank) and ownership.size(variable) <= SMALL_BYTES
+        self.large = unmade.is_large(variable)
+        self.small = bool(variable.shape.rank) and not self.large and ownership.size(variable) <= SMALL_BYTES
         self.step = windows.steps if unmade.first_of(variable) is None else NEVER
         """Runs that had trained when the value was brought."""
         self.written = False
+        self._loaded: Rows | None = None
         self._before = self.step
         eager.watch(variable, self)
 
     def looked_at(self) -> None:
-        if self.step != self._windows.steps and (not self._windows.silent or self._is_wanted_now()):
-            self._windows.bring(self)
+        if self.step == self._windows.steps or (self._windows.silent and not self._is_wanted_now()):
+            return
+        if not (self.large and self.step == NEVER and self._windows.saves and not tf.executing_eagerly()):
+            self._windows.bring(self)  # what is traced to be saved with a model takes a handle, no value
 
     def _is_wanted_now(self) -> bool:
         """What a step does eagerly while it is traced needs a value, where there is none here."""
@@ -130,10 +153,34 @@ class _Remote:
         self._before, self.step = self.step, self._windows.steps
 
     def changed(self) -> None:
-        self.written = True
+        self.written, self._loaded = True, None
+
+    def takes(self, value: Any) -> bool:
+        rows = fitting(value, self.variable) if self.large else None
+        if rows is not None:
+            self.written, self._loaded, self.step = True, rows, NEVER
+        return rows is not None
+
+    def take(self) -> np.ndarray | Rows:
+        rows, self._loaded, self.written = self._loaded, None, False
+        return eager.raw_value(self.variable) if rows is None else rows
+
+    def put_here(self) -> bool:
+        """Whether it had been loaded, and left where it was."""
+        if self._loaded is None:
+            return False
+        eager.set_raw(self.variable, np.asarray(self._loaded))
+        self._loaded, self.step = None, self._windows.steps
+        return True
 
     def not_overwritten(self) -> None:
         self.step = self._before
+
+    def rows(self) -> Rows | None:
+        windows = self._windows
+        if not self.large or not windows.saves or windows.silent or self.written or self.step == windows.steps:
+            return None
+        return windows.rows(self.variable)
 
 
 class _Local:
@@ -168,3 +215,8 @@ class _Local:
 
     def not_overwritten(self) -> None:
         self._pending = self._before
+
+    def rows(self) -> None: ...
+
+    def takes(self, value: Any) -> bool:
+        return False

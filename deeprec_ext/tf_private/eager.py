@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import convert_to_constants
-from tensorflow.python.ops import resource_variable_ops, variable_v1, variables
+from tensorflow.python.ops import io_ops, resource_variable_ops, variable_v1, variables
 
 _DATASETS_MAX, _TEXTS_MAX = 1000, 10_000
 """Datasets of one input that are looked at, and texts of one tensor."""
@@ -398,6 +398,13 @@ class Watcher(Protocol):
     def not_overwritten(self) -> None:
         """It was not: the write has failed."""
 
+    def takes(self, value: Any) -> bool:
+        """Of what it is assigned in eager mode: whether it is its value from now on, and nobody else has to read it."""
+
+    def rows(self) -> Any:
+        """What gives its value a piece at a time (`pieces()`), to whoever asks for it in NumPy or to save it, in eager mode.
+        None: it is read."""
+
 
 def is_eager(variable: Any) -> bool:
     """Whether it is a variable that can be watched: no wrapper of one, and of no graph."""
@@ -423,6 +430,10 @@ class _Nobody:
     def overwritten(self) -> None: ...
     def changed(self) -> None: ...
     def not_overwritten(self) -> None: ...
+    def takes(self, value: Any) -> bool:
+        return False
+
+    def rows(self) -> None: ...
 
 
 def forget_watcher(variable: Any) -> None:
@@ -446,6 +457,11 @@ def variables_by(create: Callable[..., Any]) -> Callable[[], None]:
     for module, name, original in before:
         setattr(module, name, around(original))
     return undo
+
+
+def writer_of_checkpoints() -> tuple[Any, str]:
+    """(module, function) by which TensorFlow 2 writes one: of its prefix, names, slices (`shape_and_slice`) and tensors."""
+    return io_ops, "save_v2"
 
 
 def eagerly() -> Any:
@@ -498,7 +514,14 @@ def _watched(kind: type) -> type:
     def device(self: Any) -> Any:  # optimizers put theirs beside it: no look at its value
         return self._handle.device
 
-    members: dict[str, Any] = {"handle": property(handle), "device": property(device), "__module__": kind.__module__}
+    def numpy(self: Any) -> Any:
+        rows = self._deeprec_ext_watcher.rows() if tf.executing_eagerly() else None
+        return kind.numpy(self) if rows is None else rows
+
+    members: dict[str, Any] = {
+        "handle": property(handle), "device": property(device), "numpy": numpy, "__module__": kind.__module__,
+        "_serialize_to_tensors": _by_rows(kind._serialize_to_tensors),
+    }  # fmt: skip
     for name in _OVERWRITES:
         members[name] = _telling(getattr(kind, name), before=True)
     for name in _CHANGES:
@@ -506,10 +529,30 @@ def _watched(kind: type) -> type:
     return type(kind.__name__, (kind,), members)
 
 
+def _by_rows(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Of what is written into a checkpoint."""
+
+    def serialize(self: Any) -> Any:
+        given = original(self)
+        rows = self._deeprec_ext_watcher.rows() if tf.executing_eagerly() else None
+        if rows is None:
+            return given
+        return {key: _given_by(rows, one) for key, one in given.items()}
+
+    return serialize
+
+
+def _given_by(rows: Any, spec: Any) -> Any:
+    """What TensorFlow asks for the value that it writes; while it traces a function, for a tensor."""
+    return type(spec)(lambda: rows if tf.executing_eagerly() else spec.tensor, dtype=spec.dtype, device=spec.device)
+
+
 def _telling(original: Callable[..., Any], before: bool) -> Callable[..., Any]:
     def write(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not tf.executing_eagerly():
             return original(self, *args, **kwargs)
+        if before and args and self._deeprec_ext_watcher.takes(args[0]):
+            return self
         if before:
             self._deeprec_ext_watcher.overwritten()
         try:

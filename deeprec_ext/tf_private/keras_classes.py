@@ -69,6 +69,49 @@ def first_shape(value: Any) -> tuple[int, ...] | None:
     return sizes if all(isinstance(one, int) for one in sizes) else None
 
 
+def stores() -> Iterator[Any]:
+    """Classes of those Kerases that are loaded, each of which writes weights into an HDF5 file, or one in an archive. They have
+    `archive`, `mode`, `h5_file`, `io_file`, and the name of the file as `path_or_io` or `root_path`."""
+    for name in ("keras.src.saving.saving_lib", "tf_keras.src.saving.saving_lib"):
+        store = getattr(sys.modules.get(name), "H5IOStore", None)
+        if "close" in vars(store or object):
+            yield store
+
+
+def has_datasets(store: Any) -> bool:
+    """Whether it gives arrays: others give what h5py does."""
+    return "__getitem__" in vars(store)
+
+
+def dataset_of(store: Any, key: str) -> Any:
+    """What such a store would make an array of, in the group that it was asked for last. None: it has none, or would refuse
+    it, as what is in another file."""
+    group = getattr(store, "_h5_entry_group", None)
+    if not group or "/" in key or key not in group:
+        return None
+    return group[key] if group.get(key, getclass=True, getlink=True).__name__ == "HardLink" else None
+
+
+def askers_for_memory() -> Iterator[tuple[Any, str]]:
+    """(module, function) by which Keras 3 decides whether it reads all weights of a `.keras` file at once, or unpacks them."""
+    saving = sys.modules.get("keras.src.saving.saving_lib")
+    if hasattr(saving, "is_memory_sufficient"):
+        yield saving, "is_memory_sufficient"
+
+
+def kinds_of_variables() -> Iterator[Any]:
+    """Of Keras 3: the class that assigns."""
+    backend = sys.modules.get("keras.src.backend")
+    yield from (kind for kind in getattr(backend, "Variable", object).__mro__[:-1] if "assign" in vars(kind))
+
+
+def converters() -> Iterator[tuple[Any, str]]:
+    """(module, function) by which Keras 3 makes an array of what it saves."""
+    backend = sys.modules.get("keras.src.backend")
+    if hasattr(backend, "convert_to_numpy"):
+        yield backend, "convert_to_numpy"
+
+
 COUNTERS = {"train": "_train_counter", "test": "_test_counter", "predict": "_predict_counter"}
 """Attributes of a model: its batches, in this process."""
 
@@ -105,6 +148,11 @@ def unwrapped(variable: Any) -> Any:
 def value(variable: Any) -> Any:
     """The variable of TensorFlow in one of Keras 3, as it is: its `value` may be a cast of it. None: it is not made yet."""
     return variable._value
+
+
+def inside(thing: Any) -> Any:
+    """The same; None also where it is no such variable."""
+    return getattr(thing, "_value", None)
 
 
 def layers(model: Any) -> Iterator[Any]:

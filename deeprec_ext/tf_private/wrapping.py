@@ -1,10 +1,11 @@
-"""Functions and classes of TensorFlow, exchanged for good in this process."""
+"""Functions and classes of TensorFlow, exchanged in this process, for good unless it is said."""
 
 from __future__ import annotations
 
 import functools
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +23,13 @@ def wrapper(original: Any, around: Callable[..., Any]) -> Callable[..., Any]:
 def wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
     """A method, or a function of a module."""
     setattr(owner, name, wrapper(getattr(owner, name), around))
+
+
+def wrap_within(undo: ExitStack, owner: Any, name: str, around: Callable[..., Any]) -> None:
+    """The same until `undo` is left."""
+    before = getattr(owner, name)
+    undo.callback(setattr, owner, name, before)
+    setattr(owner, name, wrapper(before, around))
 
 
 def exchange(tensorflow: ModuleType, module: Any, name: str, new: object) -> None:

@@ -263,17 +263,39 @@ def trained_in(job: RealJob, number: int) -> int:
     return status.data[number].trained if status is not None and len(status.data) > number else 0
 
 
+def told_of_tables(job: RealJob) -> list[dict]:
+    """By chief and worker."""
+    return [
+        json.loads(line.removeprefix(tables.TOLD))
+        for role in ("chief-0", "worker-0")
+        for line in job.log(role).splitlines() if line.startswith(tables.TOLD)
+    ]  # fmt: skip
+
+
 @pytest.mark.timeout(400)
 def test_a_large_table_and_what_its_optimizer_keeps_of_it_are_on_the_ps_alone(begin):
     command = ("python", str(SCRIPTS / "tables.py"), "--rows", str(TABLE_ROWS))
     job = begin("--ps", "2", "--workers", "1", "--backup", "off", command=command)
     assert job.end(300) == 0, job.tails()
-    told = [
-        json.loads(line.removeprefix(tables.TOLD))
-        for role in ("chief-0", "worker-0")
-        for line in job.log(role).splitlines() if line.startswith(tables.TOLD)
-    ]  # fmt: skip
+    told = told_of_tables(job)
     assert len(told) == 2 and all(np.isfinite(one["loss"]).all() for one in told), told
     assert all(one["grown"] < TABLE_ROWS * tables.WIDTH * 4 / 2 for one in told), told
     [declared] = job.events("catalogue")[-1:]
     assert declared["bytes"] > 2 * TABLE_ROWS * tables.WIDTH * 4
+
+
+@pytest.mark.timeout(600)
+def test_a_large_table_is_saved_and_loaded_by_pieces(begin, tmp_path):
+    """What is in the files is twice what processes may grow by: a table, and as much that its optimizer keeps."""
+    script, table = ("python", str(SCRIPTS / "tables.py"), "--rows", str(TABLE_ROWS)), TABLE_ROWS * tables.WIDTH * 4
+    usual = ("--ps", "2", "--workers", "1", "--backup", "off")
+    job = begin(*usual, command=(*script, "--save", str(tmp_path)))
+    assert job.end(300) == 0, job.tails()
+    chief, worker = told_of_tables(job)
+    assert chief["grown"] + chief["saving"] < table, chief
+    assert all((tmp_path / name).stat().st_size > 2 * table for name in ("all.weights.h5", "model.keras"))
+    again = begin(*usual, command=(*script, "--load", str(tmp_path / "model.keras")))
+    assert again.end(300) == 0, again.tails()
+    for before, after in zip((chief, worker), told_of_tables(again), strict=True):
+        assert after["grown"] < table and np.isfinite(after["loss"]).all(), after
+        assert after["loss"][0] < before["loss"][0], "it goes on where the first has ended"

@@ -12,7 +12,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.context import Report
 from deeprec_ext.graph.index import GraphIndex, op_name
-from deeprec_ext.graph.partitioning import functions, parts, restoring, saving
+from deeprec_ext.graph.partitioning import drawing, functions, parts, restoring, saving
 from deeprec_ext.graph.partitioning.deciding import APPLIES, ASSIGNS, SCATTERS, decide
 from deeprec_ext.graph.partitioning.layout import Partitioning, part_name, sub_slice
 from deeprec_ext.graph.partitioning.parts import PartitionedVariable, attrs_of, controls_of
@@ -161,6 +161,8 @@ class _Partitioner:
         value, dtype = self._index.inputs(node.name)[1], attributes.copied(node.attr["dtype"])
         rows = self._values.parts_of(value, variable) or restoring.restored_parts(self._index, node, value, variable)
         rows = rows or restoring.filled_parts(self._index, node, value, variable)
+        rows = rows or restoring.given_parts(self._index, node, value, variable)
+        rows = rows or drawing.drawn_parts(self._index, node, value, variable)
         if rows is None:
             device = self._index.nodes[op_name(value)].device
             rows = parts.rows_of(self._index, node.name, device, value, variable.layout, dtype)

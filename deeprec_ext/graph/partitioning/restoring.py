@@ -1,7 +1,9 @@
-"""What variables that are cut begin with: values of a checkpoint, which has the whole under its name, and initial ones."""
+"""What variables that are cut begin with: values of a checkpoint, which has the whole under its name, rows of another file,
+and initial values."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -9,8 +11,20 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, output_number
+from deeprec_ext.graph.marks import ROWS, ROWS_BY_PART
 from deeprec_ext.graph.partitioning.layout import sub_slice
-from deeprec_ext.graph.partitioning.parts import PartitionedVariable, constant, controls_of, data_of, strings, texts_of
+from deeprec_ext.graph.partitioning.parts import (
+    PartitionedVariable,
+    attrs_of,
+    constant,
+    controls_of,
+    data_of,
+    strings,
+    texts_of,
+)
+
+PIECE_BYTES, LEAST_PIECE_BYTES = 32 << 20, 8 << 20
+"""What a process reads of its file at once for all variables together, and for one at the least."""
 
 _REPEATED = ("half_val", "float_val", "double_val", "int_val", "int64_val", "bool_val")
 
@@ -47,7 +61,7 @@ def one_after_the_other(index: GraphIndex, values: Sequence[str], assigned: Sequ
     """Where not PS read them, a part is read when the one before is on its PS: no process has to hold the whole."""
     for value, before in zip(values[1:], assigned):
         node = index.nodes[value]
-        if node.op == "RestoreV2" and not on_ps(node.device):
+        if node.op in ("RestoreV2", "PyFunc") and not on_ps(node.device):
             index.add_control(node, before)
 
 
@@ -59,6 +73,56 @@ def _read_less(
     changed = [f"{sizes} {rows}".encode() if at == number else one for at, one in enumerate(slices)]
     at = index.inputs(restore.name).index(slices_at)
     index.set_input(restore, at, strings(index, f"{restore.name}__slices", restore.device, changed))
+
+
+def given_parts(index: GraphIndex, node: NodeDef, value: str, variable: PartitionedVariable) -> list[str] | None:
+    """Of rows in a file of a process (`marks.ROWS`), which never has the whole. What a variable begins with it reads in
+    pieces, each when the one before is on its PS; the PS puts them together. What a variable is assigned later
+    (`marks.ROWS_BY_PART`) it reads a part at a time: those ops stay in the graph. None: the value comes from elsewhere."""
+    source = value
+    while index.nodes[op_name(source)].op == "Identity":
+        source = data_of(index, op_name(source))[0]
+    given = index.nodes[op_name(source)]
+    if not _gives_rows(given):
+        return None
+    layout, controls = variable.layout, controls_of(index, given.name)
+    if _by_part(given):
+        ends = [(layout.begin(part), layout.begin(part) + layout.size(part)) for part in range(layout.count)]
+        return [_read(index, given, f"{node.name}__given_{part}", *both, controls) for part, both in enumerate(ends)]
+    dtype = tf.as_dtype(given.attr["Tout"].list.type[0])
+    readers = sum(_gives_rows(one) and not _by_part(one) for one in index.nodes.values())
+    size = max(LEAST_PIECE_BYTES, PIECE_BYTES // readers)
+    step = max(1, size // (dtype.size * math.prod(layout.dimensions[1:])))
+    kind, parts, before = attributes.kind(dtype), [], controls
+    for part, device in enumerate(variable.devices):
+        pieces, end = [], layout.begin(part) + layout.size(part)
+        for begin in range(layout.begin(part), end, step):
+            name = f"{node.name}__given_{part}_{len(pieces)}"
+            read = _read(index, given, name, begin, min(begin + step, end), before)
+            there = index.add(f"{name}_there", "Identity", device, [read], T=kind).name
+            pieces.append(there)
+            before = [f"^{there}"]
+        if len(pieces) > 1:
+            axis = constant(index, f"{node.name}__given_{part}_axis", device, 0, tf.int32)
+            kinds = {"T": kind, "N": attributes.integer(len(pieces)), "Tidx": attributes.kind(tf.int32)}
+            pieces = [index.add(f"{node.name}__given_{part}", "ConcatV2", device, [*pieces, axis], **kinds).name]
+        parts += pieces
+    return parts
+
+
+def _gives_rows(node: NodeDef) -> bool:
+    return node.op == "PyFunc" and node.name.rpartition("/")[2].startswith(ROWS)
+
+
+def _by_part(node: NodeDef) -> bool:
+    return node.name.rpartition("/")[2].startswith(ROWS_BY_PART)
+
+
+def _read(index: GraphIndex, given: NodeDef, name: str, begin: int, end: int, controls: Sequence[str]) -> str:
+    ends = [
+        constant(index, f"{name}_{text}", given.device, row, tf.int64) for text, row in (("from", begin), ("to", end))
+    ]
+    return index.add(name, given.op, given.device, [*ends, *controls], **attrs_of(given)).name
 
 
 def filled_parts(index: GraphIndex, node: NodeDef, value: str, variable: PartitionedVariable) -> list[str] | None:

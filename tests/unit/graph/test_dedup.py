@@ -126,6 +126,20 @@ def test_ids_that_are_unique_already_are_left_alone(setter):
         assert report(rewrite(graph.as_graph_def(), Context(TWO_PS, {}, dedup="on"))).changed == 0
 
 
+def test_rows_that_are_counted_are_unique_also_those_of_a_part(setter):
+    """As where a table is saved a piece at a time."""
+    with tf.Graph().as_default() as graph, v1.device(setter):
+        table = v1.get_variable("counted", [ROWS, DIM], use_resource=True)
+        ends = v1.placeholder(tf.int64, [2])
+        counted = tf.range(ends[0], ends[1])
+        for ids in (counted, tf.dynamic_partition(counted - 7, tf.cast(counted % 2, tf.int32), 2)[1]):
+            v1.nn.embedding_lookup(table, ids)
+        v1.nn.embedding_lookup(table, counted // 2)
+    result = rewrite(graph.as_graph_def(), Context(TWO_PS, {}, dedup="on"))
+    assert len(on_ps(result.definition, "ResourceGather")) == 3
+    assert [node.op for node in result.definition.node].count("Unique") == 1, "of the halves, which come twice"
+
+
 def test_marks_take_the_unique_ids(cluster, setter):
     for name in ("sgd", "adagrad"):
         scope = f"dedup_marks_{name}"

@@ -46,7 +46,8 @@ def elastic(host, reported):
     """Makes it so, until the test ends, and gives the process's door."""
     doors = []
     originals = {
-        name: getattr(Model, name) for name in (*keras_classes.MAKES.values(), "fit", "evaluate", *entry.SAVES)
+        name: getattr(Model, name)
+        for name in (*keras_classes.MAKES.values(), "fit", "evaluate", *entry.SAVES, *entry.LOADS)
     }
 
     def install(chief=True):
