@@ -506,7 +506,7 @@ def set_raw(variable: Any, value: Any) -> None:
 
 
 @lru_cache(maxsize=64)
-def _watched(kind: type) -> type:
+def _watched(kind: Any) -> type:
     def handle(self: Any) -> Any:
         self._deeprec_ext_watcher.looked_at()
         return self._handle

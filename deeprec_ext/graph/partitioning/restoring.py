@@ -93,9 +93,11 @@ def given_parts(index: GraphIndex, node: NodeDef, value: str, variable: Partitio
     readers = sum(_gives_rows(one) and not _by_part(one) for one in index.nodes.values())
     size = max(LEAST_PIECE_BYTES, PIECE_BYTES // readers)
     step = max(1, size // (dtype.size * math.prod(layout.dimensions[1:])))
-    kind, parts, before = attributes.kind(dtype), [], controls
+    kind, before = attributes.kind(dtype), controls
+    parts: list[str] = []
     for part, device in enumerate(variable.devices):
-        pieces, end = [], layout.begin(part) + layout.size(part)
+        end = layout.begin(part) + layout.size(part)
+        pieces: list[str] = []
         for begin in range(layout.begin(part), end, step):
             name = f"{node.name}__given_{part}_{len(pieces)}"
             read = _read(index, given, name, begin, min(begin + step, end), before)

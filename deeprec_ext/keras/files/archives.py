@@ -30,9 +30,10 @@ def open_on_disk(original: Callable[..., Any], store: Any, *args: Any, **words: 
     store._deeprec_ext_file = file
 
 
-def _nameless(beside: str | None) -> IO[bytes]:
+def _nameless(beside: Any) -> IO[bytes]:
+    """Of a file without a name, the number of its descriptor may be given, or nothing."""
     try:
-        return tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(beside)) if beside else None)
+        return tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(beside)) if isinstance(beside, str) else None)
     except OSError:  # a directory in which nothing new can be made
         return tempfile.TemporaryFile()
 

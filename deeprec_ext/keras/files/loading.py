@@ -113,7 +113,7 @@ class _Places:
     def note(self, file: Any, archive: zipfile.ZipFile, name: str) -> None:
         """That a file is open which lies in an archive."""
         entry, path = archive.getinfo(name), archive.filename
-        if path and entry.compress_type == zipfile.ZIP_STORED and os.path.isfile(path):
+        if isinstance(path, str) and entry.compress_type == zipfile.ZIP_STORED and os.path.isfile(path):
             with open(path, "rb") as raw:
                 raw.seek(entry.header_offset)
                 told = struct.unpack("<HH", raw.read(_HEADER_BYTES)[_NAME_AND_EXTRA])
@@ -147,7 +147,7 @@ def _reader(path: str, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> 
 
     def read(begin: int, end: int) -> np.ndarray:
         values = np.empty((end - begin, *shape[1:]), dtype)
-        left, place = memoryview(values.reshape(-1)).cast("B"), offset + begin * row
+        left, place = values.reshape(-1).view(np.uint8).data, offset + begin * row
         while len(left) and (got := os.preadv(file.fileno(), [left], place)):
             left, place = left[got:], place + got
         if len(left) or _state(file) != before:
