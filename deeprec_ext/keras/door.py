@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras import ownership, unmade
 from deeprec_ext.keras.captured import capture
 from deeprec_ext.keras.files.loading import left_in_files
+from deeprec_ext.keras.files.replacing import replacing
 from deeprec_ext.keras.files.rows import Rows, held
 from deeprec_ext.keras.files.streaming import streamed
 from deeprec_ext.keras.opening import StepSession
@@ -45,8 +46,8 @@ class Door:
         self._refused, self._discarded = refused, discarded
         self.generation = generation
         self.steps = StepGraph(slots)
-        self.windows = Windows(self._read, self._read_rows)
         self.lock = threading.RLock()
+        self.windows = Windows(self._read, self._read_rows, self.lock)
         self._session: StepSession | None = None
         self._opened_with = 0  # variables in the graph when the session was opened
 
@@ -121,18 +122,24 @@ class Door:
             self._session.run([self.steps.step], {})
 
     @contextmanager
-    def saving(self, model: Any) -> Iterator[None]:
+    def saving(
+        self, model: Any, args: Sequence[Any], words: Mapping[str, Any]
+    ) -> Iterator[tuple[Sequence[Any], Mapping[str, Any]]]:
         """Within, what is large goes from the PS into files a piece at a time. What was loaded is read before: it may lie in
-        the file that is written."""
+        the file that is written.
+
+        Args:
+          args, words: those of Keras's method that saves, but for the model. Given are those to call it with.
+        """
         if getattr(model, "built", False) and unmade.make_loaded(self.generation.weights(model)):
             unmade.make_loaded(self.generation.optimizer_variables(model))
         if self._chief:
             self.pass_on()
         if not any(unmade.is_large(one.variable) for one in self.steps.shared.values()):
-            yield
+            yield args, words
             return
-        with self.windows.saving(), streamed(self._rows_of):
-            yield
+        with self.windows.saving(), streamed(self._rows_of), replacing(args, words) as given:
+            yield given
 
     @contextmanager
     def loading(self, kind: Any) -> Iterator[None]:
@@ -194,11 +201,12 @@ class Door:
             return
         shared = [(self.steps.shared[ownership.key(variable)], value) for variable, value in written]
         whole = [(one, value) for one, value in shared if held(value) is None]
-        if whole:
-            self._session.run([one.write for one, _ in whole], {one.value: value for one, value in whole})
-        for one, value in shared:
-            if (rows := held(value)) is not None:
-                self._load(one, rows)
+        with self.lock:
+            if whole:
+                self._session.run([one.write for one, _ in whole], {one.value: value for one, value in whole})
+            for one, value in shared:
+                if (rows := held(value)) is not None:
+                    self._load(one, rows)
 
     def _load(self, shared: Shared, rows: Rows) -> None:
         assert self._session is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
     strategy = tf.distribute.get_strategy()
     milestones = Milestones(Path(run) if (run := env.workdir()) else None, trainer.chief, trainer.leaving)
     fitting = Fitting(trainer, door, milestones)
-    saving: list[Any] = []
+    saving = threading.local()
 
     def make(kind: str) -> Callable[..., Any]:
         def made(original: Callable[..., Any], model: Any, force: bool = False) -> Any:
@@ -121,19 +122,19 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
         return results
 
     def save(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-        if saving:
+        if getattr(saving, "here", False):
             return original(model, *args, **kwargs)
         if fitting.is_past:
             return None  # what was saved then is there, or is lost
         of_job = door.trains(model) or fitting.has_fitted(model)
         waited_for = of_job and not fitting.is_under_way  # else the epochs keep the processes together
         if trainer.chief or not of_job:
-            saving.append(model)
+            saving.here = True
             try:
-                with door.saving(model):
-                    result = original(model, *args, **kwargs)
+                with door.saving(model, args, kwargs) as (given, words):
+                    result = original(model, *given, **words)
             finally:
-                saving.pop()
+                saving.here = False
             if waited_for:
                 milestones.made()
             return result

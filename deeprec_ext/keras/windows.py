@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -34,13 +35,15 @@ class Windows:
     Args:
       read: values on the PS of these variables.
       read_rows: of one, the rows [from, to).
+      lock: which reads take, too: a thread that looks at a weight, and one that runs a step, wait for each other in one place.
     """
 
     def __init__(
-        self, read: Callable[[Sequence[Any]], Sequence[np.ndarray]], read_rows: Callable[[Any, int, int], np.ndarray]
-    ) -> None:
+        self, read: Callable[[Sequence[Any]], Sequence[np.ndarray]], read_rows: Callable[[Any, int, int], np.ndarray],
+        lock: AbstractContextManager[Any],
+    ) -> None:  # fmt: skip
         self._read, self._read_rows = read, read_rows
-        self._lock = threading.RLock()
+        self._lock = lock
         self._silent, self._saving = threading.local(), threading.local()
         self._remote: dict[int, _Remote] = {}
         self._local: dict[int, _Local] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import ModuleType
@@ -25,11 +26,44 @@ def wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
     setattr(owner, name, wrapper(getattr(owner, name), around))
 
 
+class _Within:
+    """What is exchanged while some thread is within; each has its own."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self._original = getattr(owner, name)
+        self.around: list[tuple[int, Callable[..., Any]]] = []
+        """(thread, around), the innermost first."""
+        setattr(owner, name, wrapper(self._original, self._call))
+        self.undo = functools.partial(setattr, owner, name, self._original)
+
+    def _call(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        for thread, around in tuple(self.around):
+            if thread == threading.get_ident():
+                original = functools.partial(around, original)
+        return original(*args, **kwargs)
+
+
+_within: dict[tuple[Any, str], _Within] = {}
+_within_lock = threading.Lock()
+
+
 def wrap_within(undo: ExitStack, owner: Any, name: str, around: Callable[..., Any]) -> None:
-    """The same until `undo` is left."""
-    before = getattr(owner, name)
-    undo.callback(setattr, owner, name, before)
-    setattr(owner, name, wrapper(before, around))
+    """The same until `undo` is left, and for this thread alone: others may be within at the same time, and leave before."""
+    place, mine = (owner, name), (threading.get_ident(), around)
+
+    def leave() -> None:
+        with _within_lock:
+            one = _within[place]
+            one.around.remove(mine)
+            if not one.around:
+                one.undo()
+                del _within[place]
+
+    with _within_lock:
+        if place not in _within:
+            _within[place] = _Within(owner, name)
+        _within[place].around.append(mine)
+    undo.callback(leave)
 
 
 def exchange(tensorflow: ModuleType, module: Any, name: str, new: object) -> None:

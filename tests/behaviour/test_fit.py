@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
+import h5py
 import numpy as np
 import pytest
 
 from tests.behaviour.jobs import SCRIPTS, RealJob
-from tests.behaviour.scripts import refitted, tables
+from tests.behaviour.scripts import refitted, saved, tables
 from tests.behaviour.scripts.fitted import HURRY
 
 pytestmark = pytest.mark.slow
@@ -299,3 +300,30 @@ def test_a_large_table_is_saved_and_loaded_by_pieces(begin, tmp_path):
     for before, after in zip((chief, worker), told_of_tables(again), strict=True):
         assert after["grown"] < table and np.isfinite(after["loss"]).all(), after
         assert after["loss"][0] < before["loss"][0], "it goes on where the first has ended"
+
+
+@pytest.mark.timeout(400)
+def test_a_table_that_is_saved_while_a_ps_dies_and_while_it_moves_is_whole(begin, tmp_path):
+    job = begin(
+        "--ps", "2", "--workers", "1", "--max-ps", "3", "--setting", "peer_backup_seconds=0.5",
+        command=("python", str(SCRIPTS / "saved.py"), str(tmp_path)),
+    )  # fmt: skip
+    job.until(saved.told(tmp_path, "killed", 2).exists, "three pieces")
+    job.kill("ps-1")
+    job.until(saved.told(tmp_path, "scaled", 2).exists, "three pieces")
+    assert job.scale(ps=3).outcome == "committed"
+    saved.moved(tmp_path).touch()
+    assert job.end(300) == 0, job.tails()
+    assert len(job.events("recovered")) == 1
+    files = [tables_in(saved.file_of(tmp_path, name)) for name in saved.NAMES]
+    for one in files[1:]:
+        assert sorted(one) == sorted(files[0]) and len(one) == 2, "the table, and what its optimizer keeps of it"
+        for name, values in one.items():
+            np.testing.assert_array_equal(values, files[0][name])
+
+
+def tables_in(path) -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {}
+    with h5py.File(path) as file:
+        file.visititems(lambda name, one: found.update({name: one[()]}) if getattr(one, "ndim", 0) == 2 else None)
+    return {name: value for name, value in found.items() if len(value) == saved.ROWS}

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-PIECE_BYTES = 32 << 20
-"""About what one piece has; a single row may be larger. It exists a few times: as it is received, put together, and given."""
+PIECE_BYTES = 8 << 20
+"""About what one piece has; a single row may be larger. It exists several times: as it is received, put together, and given."""
 
 PIECE_ROWS = 1 << 19
 """PS are asked for rows by their numbers, which take more than rows of a single number do."""
@@ -66,7 +66,7 @@ class Rows(np.lib.mixins.NDArrayOperatorsMixin):
         return getattr(ufunc, method)(*(np.asarray(one) if isinstance(one, Rows) else one for one in inputs), **words)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # by which others find out what it is
+        if name.startswith("_") or not hasattr(np.ndarray, name):  # by which others find out what it is
             raise AttributeError(name)
         return getattr(np.asarray(self), name)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +18,9 @@ from deeprec_ext.keras.files.archives import close_into_archive, open_on_disk
 from deeprec_ext.keras.files.rows import Rows
 from deeprec_ext.tf_private import eager, keras_classes
 from deeprec_ext.tf_private.wrapping import wrap_within
+
+PART_BYTES = 32 << 20
+"""About what is in one file of a checkpoint of TensorFlow: it is in memory until that is written."""
 
 
 @contextmanager
@@ -81,27 +84,46 @@ def _in_parts(
     save: Callable[..., Any], prefix: str, entries: Sequence[tuple[str, str, Any]],
     rows_of: Callable[[Any], Rows | None],
 ) -> Any:  # fmt: skip
-    """A checkpoint of one part with all that is not written by pieces, and one for each piece, as a slice of its whole. They
-    are merged: no values are read for that, the files of the parts are renamed.
+    """A checkpoint of one part with all that is not written by pieces, and one for a few pieces each, which are slices of their
+    wholes. They are merged: no values are read for that, the files of the parts are renamed.
 
     Args:
       entries: (name in the checkpoint, slice of it, tensor).
     """
     parts: list[str] = []
+    pieces: list[tuple[str, str, Any]] = []
 
     def write(*taken: tuple[str, str, Any]) -> None:
         parts.append(f"{prefix}-of-rows-{len(parts):05d}")
         save(parts[-1], *([entry[place] for entry in taken] for place in range(3)))
 
-    if plain := [entry for entry in entries if rows_of(entry[2]) is None]:
-        write(*plain)
-    for name, _, tensor in entries:
-        if (rows := rows_of(tensor)) is not None:
+    try:
+        if plain := [entry for entry in entries if rows_of(entry[2]) is None]:
+            write(*plain)
+        for name, _, tensor in entries:
+            if (rows := rows_of(tensor)) is None:
+                continue
             for begin, values in rows.pieces():
-                write((name, _slice(rows.shape, begin, len(values)), tf.constant(values)))
+                pieces.append((name, _slice(rows.shape, begin, len(values)), tf.constant(values)))
+                if len(pieces) * values.nbytes >= PART_BYTES:
+                    write(*pieces)
+                    pieces.clear()
+        if pieces:
+            write(*pieces)
+    except BaseException:
+        _remove(parts)
+        raise
     return tf.raw_ops.MergeV2Checkpoints(
         checkpoint_prefixes=parts, destination_prefix=prefix, delete_old_dirs=False
     )  # fmt: skip
+
+
+def _remove(parts: Sequence[str]) -> None:
+    """Of a checkpoint that failed: the disk may be full of them."""
+    with suppress(tf.errors.OpError):
+        for part in parts:
+            for path in tf.io.gfile.glob(part + ".*"):
+                tf.io.gfile.remove(path)
 
 
 def _slice(shape: Sequence[int], begin: int, size: int) -> str:

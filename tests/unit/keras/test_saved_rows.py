@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import numpy as np
@@ -11,7 +14,7 @@ import tensorflow as tf
 
 from deeprec_ext.graph.partitioning import layout
 from deeprec_ext.keras import unmade
-from deeprec_ext.keras.files import rows
+from deeprec_ext.keras.files import rows, streaming
 from deeprec_ext.tf_private import eager
 from tests.unit.keras import models
 
@@ -27,6 +30,7 @@ def pieces(monkeypatch):
     """Sizes of what was read of large variables, with tables that count as large, and pieces that are small."""
     monkeypatch.setattr(unmade, "LARGE_BYTES", 4 * ROWS)
     monkeypatch.setattr(rows, "PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(streaming, "PART_BYTES", 3 * PIECE_BYTES)
     read = []
 
     class Counted(rows.Rows):
@@ -187,8 +191,62 @@ def test_what_fails_leaves_no_file_of_weights_behind(pieces, elastic, tmp_path, 
     monkeypatch.setattr(door.windows, "_read_rows", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         model.save(str(tmp_path / "model.keras"))
-    assert [one.name for one in tmp_path.iterdir()] in ([], ["model.keras"])
+    assert not list(tmp_path.iterdir())
     assert (h5py.Group.create_dataset, h5py.Dataset.__setitem__) == before
+
+
+def test_what_fails_in_the_midst_leaves_the_file_that_was_there(pieces, cut, elastic, tmp_path, monkeypatch):
+    def one_piece(self):
+        yield next(before(self))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    _, model = trained(elastic)
+    for name in FILES:
+        save(model, tmp_path / name)
+    before, there = rows.Rows.pieces, files_in(tmp_path)
+    assert not [path for path in there if "of-rows" in path.name], "the parts of a checkpoint"
+    monkeypatch.setattr(rows.Rows, "pieces", one_piece)
+    for name in FILES:
+        with pytest.raises(OSError, match="No space left"):
+            save(model, tmp_path / name)
+    found = files_in(tmp_path)
+    assert all(found[path] == content for path, content in there.items())
+    assert not [path for path in set(found) - set(there) if ".new." in path.name or "of-rows" in path.name]
+
+
+def files_in(path):
+    return {one: one.read_bytes() for one in path.rglob("*") if one.is_file()}
+
+
+def test_a_file_keeps_its_mode_and_a_link_its_file(pieces, elastic, tmp_path):
+    _, model = trained(elastic)
+    (tmp_path / "there").mkdir()
+    there, link = tmp_path / "there" / "a.weights.h5", tmp_path / "all.weights.h5"
+    there.write_bytes(b"old")
+    there.chmod(0o640)
+    link.symlink_to(there)
+    save(model, link)
+    assert link.is_symlink() and there.stat().st_mode & 0o777 == 0o640 and len(weights_in(there)) == 2
+    assert [one.name for one in there.parent.iterdir()] == [there.name]
+
+
+def test_two_threads_save_at_once_and_nothing_stays_exchanged(pieces, elastic, tmp_path):
+    door, model = trained(elastic)
+    before, there = (h5py.Group.create_dataset, h5py.Dataset.__setitem__), on_ps(door)
+    both, alone = threading.Barrier(2, timeout=60), rows.Rows.pieces
+
+    def meet(self):
+        both.wait()
+        return alone(self)
+
+    with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor() as pool:
+        patched.setattr(rows.Rows, "pieces", meet)
+        for one in [pool.submit(save, model, tmp_path / name) for name in ("a.keras", "b.keras")]:
+            one.result()
+    assert max(pieces) <= PIECE_BYTES and (h5py.Group.create_dataset, h5py.Dataset.__setitem__) == before
+    for name in ("a.keras", "b.keras"):
+        found = weights_in(tmp_path / name)
+        assert len(found) == 2 and all(any((one == other).all() for other in there) for one in found)
 
 
 def test_rows_are_an_array_to_those_who_do_not_know_them(monkeypatch):
