@@ -203,7 +203,7 @@ def test_a_chief_that_is_killed_goes_on_where_the_job_is(begin):
 
 @pytest.mark.timeout(300)
 def test_a_callback_that_raises_on_one_worker_costs_that_process_alone(begin):
-    command = (*SCRIPT, "--rows", "8000", "--epochs", "2", "--sleep", "0.02", "--raises")
+    command = (*SCRIPT, "--rows", "8000", "--epochs", "2", "--sleep", "0.02", "--raises", "1")
     job = begin("--ps", "1", "--workers", "1", command=command)
     job.until(lambda: "KeyError: 'of the script'" in job.log("worker-0"), "Keras's own words in the log")
     finish(job)
@@ -211,6 +211,22 @@ def test_a_callback_that_raises_on_one_worker_costs_that_process_alone(begin):
     assert report["trained"] == 2 * 8000 and report["lost"] == 0 and counted.min() >= 2, report
     assert counted.sum() - 2 * 8000 <= report["repeated"], report
     assert job.summary()["roles"]["worker-0"]["restarted"] == 1
+
+
+@pytest.mark.timeout(400)
+def test_a_worker_that_raises_again_and_again_is_given_up_and_the_job_goes_on_without_it(begin):
+    command = (*SCRIPT, "--rows", "8000", "--epochs", "3", "--sleep", "0.2", "--raises", "99")
+    job = begin("--ps", "1", "--workers", "1", command=command)
+    [told] = job.until(lambda: [one for one in job.events("notice") if one["code"] == "given-up"], "the notice")
+    assert told["role"] == "worker-0" and "KeyError" in told["text"] and "given up" in told["text"], told
+    status = job.status()
+    assert status is not None and status.state == "training" and not status.failure
+    assert [one.name for one in status.roles if one.name.startswith(("chief", "worker"))] == ["chief-0"]
+    assert [one.notice.text for one in status.notices if one.notice.code == "given-up"] == [told["text"]]
+    finish(job)
+    report, counted = job.summary()["data"], times(job)
+    assert report["trained"] == 3 * 8000 and report["lost"] == 0 and counted.min() >= 3, report
+    assert job.summary()["roles"]["worker-0"]["restarted"] == 3
 
 
 @pytest.mark.timeout(300)

@@ -131,7 +131,7 @@ def has_trained(job: Job, name: str) -> bool:
     """What `restarting` asks: of the chief, whether it has trained; of another, whether anybody has."""
     if name.startswith("chief-"):
         return name in job.members.trained or (job.resumed and job.cluster.live)
-    return bool(job.members.trained) or job.members.highest_step > 0
+    return job.members.has_trained
 
 
 def trained_seconds(job: Job, name: str) -> float:

@@ -155,6 +155,11 @@ class Members:
         """Admitted PS by task, be they of the view or not."""
         return {m.task: m for m in self._members.values() if m.role == pb.PS and m.admitted}
 
+    @property
+    def has_trained(self) -> bool:
+        """Whether anybody has made a step, now or in the time of an AIMaster before this one."""
+        return bool(self.trained) or self.highest_step > 0
+
     def missing_trainers(self) -> list[str]:
         """Those that took part when the last AIMaster died, and have not registered with this one."""
         roles = (pb.CHIEF, pb.WORKER)

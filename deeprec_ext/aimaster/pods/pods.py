@@ -7,7 +7,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
-from deeprec_ext.aimaster.core.records import TRAINERS, RoleRecord
+from deeprec_ext.aimaster.core.records import TRAINERS, RoleRecord, parse_name
 from deeprec_ext.aimaster.failover.causes import KILLED_CODE, STOPPED_CODES, WITH_THE_JOB, cause_of_exit
 from deeprec_ext.aimaster.failover.failover import Failover
 from deeprec_ext.aimaster.job.job import Job
@@ -28,6 +28,9 @@ SIGNALS_FROM = 128
 UNKNOWN_EXIT_CODE = 1
 """Of a process that had to be killed after its script had ended nobody knows how: not a success."""
 
+
+SPARED = (pb.WORKER, pb.EVALUATOR)
+"""Roles without which a job that trains goes on."""
 
 NOTHING_TRAINED = pb.Notice(
     code="nothing-trained", text="the script has ended well, and no process of it has trained on the parameter servers",
@@ -222,7 +225,26 @@ class Pods:
             self._finish()
         elif not expected and not state.restarting and name not in job.lock.names(Hold.NEW_PODS):
             line = f": {error}" if error else ""
-            job.end("failed", f"{name} {cause} and is not started again{line}")
+            if self._does_without(name):
+                self._give_up(name, f"{cause}{line}")
+            else:
+                job.end("failed", f"{name} {cause} and is not started again{line}")
+
+    def _does_without(self, name: str) -> bool:
+        """Whether the job goes on where this pod has ended for good: it has trained, and others go on training."""
+        members = self._job.members
+        others = [one for one in members.records.values() if one.role in TRAINERS and one.wanted and one.name != name]
+        return members.records[name].role in SPARED and members.has_trained and any(not one.ended for one in others)
+
+    def _give_up(self, name: str, why: str) -> None:
+        """Its restarts are used up. The name is free again: a scaling to more workers may take it."""
+        job = self._job
+        job.members.update(name, wanted=False)
+        text = f"{name} {why}; it has used up its restarts and is given up, the job goes on without it"
+        remedy = "its log says why" + (
+            "; `deeprec-ext scale --workers` starts another one" if parse_name(name)[0] == pb.WORKER else ""
+        )
+        job.notices.add(name, pb.Notice(code="given-up", text=text, remedy=remedy, mended=True))
 
     def _finish(self) -> None:
         """The chief has ended: the job is done, the workers may go."""

@@ -11,7 +11,8 @@
 | exit code ≠ 0, chief | the same exception at the same line as its process before, and hardly trained since | the job fails |
 | exit code ≠ 0 | fewer than 3 such restarts | again, after a backoff |
 | restarts used up | chief, or nothing has trained yet | the job fails |
-| restarts used up | worker, PS or evaluator | given up; the AIMaster sees it exited and goes on or rolls back |
+| restarts used up | worker or evaluator | given up; the AIMaster sees it exited, and the job goes on without it |
+| restarts used up | PS | given up; the AIMaster sees it exited, rolls back the scaling that it came with, or ends the job |
 """
 
 from __future__ import annotations

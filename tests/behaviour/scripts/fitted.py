@@ -20,6 +20,11 @@ def role():
     return os.environ.get("DEEPREC_EXT_ROLE", "alone")
 
 
+def raised():
+    """How often a callback has."""
+    return os.path.getsize(RAISED) if os.path.exists(RAISED) else 0
+
+
 class Counts(keras.Model):
     def __init__(self, rows):
         super().__init__()
@@ -59,9 +64,10 @@ class Watch(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.batches += 1
-        if self.raises and role() == "worker" and self.batches == 5 and not os.path.exists(RAISED):
-            with open(RAISED, "w"):
-                raise KeyError("of the script")
+        if role() == "worker" and self.batches == 5 and raised() < self.raises:
+            with open(RAISED, "a") as file:
+                file.write("x")
+            raise KeyError("of the script")
         if self.seconds and not os.path.exists(os.path.join(os.environ.get("DEEPREC_EXT_WORKDIR", "."), HURRY)):
             time.sleep(self.seconds)
 
@@ -86,7 +92,7 @@ def main():
     parser.add_argument("--files", help="pattern of files of lines with the numbers of all rows")
     parser.add_argument("--steps", type=int, help="of an epoch; files are then repeated without end")
     parser.add_argument("--own", action="store_true", help="with --steps: each process reads a dataset of its own")
-    parser.add_argument("--raises", action="store_true", help="a callback of a worker does, once")
+    parser.add_argument("--raises", type=int, default=0, help="a callback of a worker does, so often")
     parser.add_argument("--reversed", action="store_true", help="workers have the rows in another order")
     arguments = parser.parse_args()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deeprec_ext.aimaster.membership.globalstep import GlobalStep
 from deeprec_ext.aimaster.pods import pods as module
 from deeprec_ext.errors import UnreachableError
 from tests.unit.aimaster.world import World, world
@@ -63,5 +64,45 @@ def test_a_ps_that_is_stopped_with_its_job_has_no_cause(
             await it.until(lambda: it.master.pods.exited("ps-0"))
             told = [json.loads(row[5]) for row in it.master.job.store.events(0, 1000) if row[2:4] == ("exited", "ps-0")]
             assert [one["cause"] for one in told] == [said]
+
+    asyncio.run(main())
+
+
+def test_a_worker_whose_restarts_are_used_up_is_given_up_and_another_may_take_its_name(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path, workers=2) as it:
+            job = it.master.job
+            await it.until(lambda: job.members.has_trained)
+            it.backend.exit("worker-0", 1)
+            await it.until(lambda: bool(job.notices.all))
+            status = await it.status()
+            assert status.state == "training" and not job.ending
+            assert sorted(one.name for one in status.roles) == ["chief-0", "ps-0", "ps-1", "worker-1"]
+            [told] = status.notices
+            assert told.notice.code == "given-up" and told.notice.text.startswith("worker-0 exited with code 1; ")
+            await it.scale(workers=2)
+            assert (await it.ended()).outcome == "committed"
+            assert "worker-0" in it.backend.agents and not job.ending
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["worker-0", "chief-0", "ps-1"])
+def test_without_whom_no_job_goes_on_that_ends_it(tmp_path: Path, name: str) -> None:
+    """A worker: where nobody has trained yet, as the script would fail everywhere."""
+
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            job = it.master.job
+            if name == "worker-0":
+                for agent in it.backend.agents.values():
+                    agent.mute.add("heartbeat")
+                await asyncio.sleep(0.2)
+                job.members.trained.clear()
+                job.members._step = GlobalStep(0)
+            it.backend.exit(name, 1)
+            await it.until(lambda: job.ending == "failed")
+            assert job.failure == f"{name} exited with code 1 and is not started again"
+            assert not job.notices.all
 
     asyncio.run(main())
