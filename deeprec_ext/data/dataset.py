@@ -33,6 +33,7 @@ def elastic_dataset(
     reader: str | Callable[..., Any] | Reader = "lines",
     *,
     with_ids: bool = False,
+    drop_remainder: bool = False,
     shard_records: int | None = None,
     name: str | None = None,
     purpose: str = "train",
@@ -56,6 +57,8 @@ def elastic_dataset(
         "parquet": a dict of columns; "range": int64 [batch]; a function path -> iterable of records; a `readers.Reader`.
       with_ids: elements are dicts (a plain batch is the feature `record`) that also have `deeprec_record`, int64 [batch, 2];
         keep it among the features, and stages after it may also shuffle, filter and batch anew.
+      drop_remainder: elements have the shape [batch_size]; fewer records that a process has left at the end of an epoch are
+        in no batch, and count as trained. Not `with_ids`: `batch` after it does that.
       shard_records: records in a lease; default: 32 batches.
       name: tells the datasets of a job apart; default: the purpose.
       purpose: "train", or "evaluate" or "predict": then every pass is one of its own, and reading acknowledges.
@@ -68,7 +71,9 @@ def elastic_dataset(
         made = plan(
             files, batch_size, epochs, shuffle, seed, reader, shard_records, name, purpose, set_aside, reader_options or {}
         )  # fmt: skip
-        made = dataclasses.replace(made, with_ids=with_ids)
+        if with_ids and drop_remainder:
+            raise UsageError("drop_remainder=True goes without with_ids=True: drop it in the batch() after this dataset")
+        made = dataclasses.replace(made, with_ids=with_ids, drop_remainder=drop_remainder)
         streams.prepare(made)
     except UsageError as error:
         home = streams.trainer()
@@ -99,18 +104,21 @@ def reads_of(made: Plan) -> Sequence[str]:
 
 
 def signature_of(made: Plan) -> Any:
-    """Of its batches: TensorSpecs, whose first dimension is not known."""
+    """Of its batches: TensorSpecs, whose first dimension is not known unless all are full."""
     sample = made.reader.sample(made.paths[0])
     if sample is None:
         sample = np.empty(0, object)
     if made.with_ids:
         sample = {**as_features(sample), RECORD: np.empty([0, 2], np.int64)}
-    return tf.nest.map_structure(_spec, dict(sample) if not isinstance(sample, np.ndarray) else sample)
+    size = made.batch_size if made.drop_remainder else None
+    return tf.nest.map_structure(
+        lambda column: _spec(column, size), dict(sample) if not isinstance(sample, np.ndarray) else sample
+    )  # fmt: skip
 
 
-def _spec(column: np.ndarray) -> tf.TensorSpec:
+def _spec(column: np.ndarray, size: int | None) -> tf.TensorSpec:
     kind = tf.string if column.dtype.kind in "OSU" else tf.as_dtype(column.dtype)
-    return tf.TensorSpec([None, *column.shape[1:]], kind)
+    return tf.TensorSpec([size, *column.shape[1:]], kind)
 
 
 __all__ = ["RECORD", "Columns", "elastic_dataset"]

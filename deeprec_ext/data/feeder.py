@@ -53,13 +53,15 @@ class Feeder:
       ahead_seconds: work to hold in leases.
       bad_records: `fail` or `skip`: what a damaged record does.
       clock: monotonic seconds.
+      drop_remainder: there is no batch of fewer records: those that are left at the end of an epoch count as trained.
     """
 
     def __init__(
         self, declaration: pb.Dataset, reader: Reader, batch_size: int, ahead_seconds: float,
-        bad_records: str = "fail", clock: Callable[[], float] = time.monotonic,
+        bad_records: str = "fail", clock: Callable[[], float] = time.monotonic, drop_remainder: bool = False,
     ) -> None:  # fmt: skip
         self.declaration, self.reader, self.batch_size = declaration, reader, batch_size
+        self.drop_remainder = drop_remainder
         self._clock = clock
         self._files = LeasedFiles(declaration, reader, self._pause, bad_records == "skip")
         self._lock = threading.RLock()
@@ -451,7 +453,10 @@ class Feeder:
                 if self._closed:
                     return
                 if self._flushable:
-                    self._cut()
+                    if self.drop_remainder:
+                        self._drop_rest()
+                    else:
+                        self._cut()
                     continue
                 lease = self._leases.to_read.popleft()
                 voids = self._voids
@@ -509,11 +514,18 @@ class Feeder:
         self._outstanding.append(self._finished_batch(batch))
         self._ready.notify_all()
 
+    def _drop_rest(self) -> None:
+        """Of too few records for a batch: done with when the batch before them is."""
+        partial, self._partial = self._partial, Partial()
+        for part in partial.parts:
+            self._left_out(part)
+        self._nudge()
+
     def _finished_batch(self, batch: Batch) -> Batch:
         return batch
 
     def _left_out(self, part: Part) -> None:
-        """A part of damaged records only: done with what is before it, for there is no batch without records."""
+        """A part that is in no batch, of damaged records only or dropped: done with what is before it."""
         if self._outstanding:
             last = self._outstanding[-1]
             self._outstanding[-1] = dataclasses.replace(last, parts=(*last.parts, part))

@@ -109,7 +109,7 @@ class LocalLedger:
 
     def _more(self) -> bool:
         self._fill()
-        return bool(self._again or self._queue or self._scans)
+        return bool(self._again or self._queue or self._scans) or any(one is None for one in self._files)
 
     def _next(self) -> pb.Lease | None:
         if self._scans:

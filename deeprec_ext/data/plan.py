@@ -31,6 +31,8 @@ class Plan:
     reader: Reader
     batch_size: int
     with_ids: bool = False
+    drop_remainder: bool = False
+    """There is no batch of fewer records."""
     whole_shards: bool = False
     """A batch is a shard, of which `ShardFeeder.shard` tells the place."""
 
@@ -70,6 +72,7 @@ def plan(
     if shard_records is None:
         least, most = SHARD_RECORDS
         shard_records = max(batch_size, min(most, max(least, SHARD_BATCHES * batch_size)))
+        shard_records -= shard_records % batch_size  # else batches would not be full at the end of rows that they divide
     _whole("shard_records", shard_records, 1)
     if isinstance(files, (int, range)) and reader == "lines":
         reader = "range"

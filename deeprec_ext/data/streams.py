@@ -84,7 +84,9 @@ def _feeder(plan: Plan, declaration: pb.Dataset) -> Feeder:
 
         return IdFeeder(declaration, plan.reader, plan.batch_size, ahead, bad_records)
     kind = ShardFeeder if plan.whole_shards else Feeder
-    return kind(declaration, plan.reader, plan.batch_size, ahead, bad_records)
+    return kind(
+        declaration, plan.reader, plan.batch_size, ahead, bad_records, drop_remainder=plan.drop_remainder
+    )  # fmt: skip
 
 
 def alone(plan: Plan) -> Feeder:
@@ -103,7 +105,9 @@ def shared(plan: Plan, inputs: Any) -> Feeder:
             found = _feeder(plan, plan.declaration)
             found.connect(inputs)
             inputs.add(found)
-        elif found.declaration != plan.declaration or found.batch_size != plan.batch_size:
+        elif (found.declaration, found.batch_size, found.drop_remainder) != (
+            plan.declaration, plan.batch_size, plan.drop_remainder
+        ):  # fmt: skip
             raise UsageError(
                 f"two elastic datasets of this process are called {plan.declaration.name!r} and differ: give each a name="
             )

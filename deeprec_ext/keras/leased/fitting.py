@@ -211,7 +211,7 @@ class Fitting:
             return self._own(given, wanted, "its elastic_dataset gives elements that are no batches of tensors")
         if class_weight:
             dataset = dataset.map(by_class(class_weight, self._model.generation.NUMBER))
-        plan = Plan(source.declaration, source.reader, source.batch_size)
+        plan = Plan(source.declaration, source.reader, source.batch_size, drop_remainder=source.drop_remainder)
         plan = wanted.of(plan, f"{self._name()} {mark.dataset}")
         passes, reads = source.declaration.epochs, reads_of(plan)
         return Input(plan, dataset.element_spec, lambda _: iter(dataset), passes, None, reads, mark.dataset)

@@ -71,9 +71,9 @@ def feed() -> Iterator:
     """`feeder, ledger = feed(100)`"""
     made: list[Feeder] = []
 
-    def make(files, batch_size=10, *, claimed=True, connected=True, **options):
+    def make(files, batch_size=10, *, claimed=True, connected=True, drop=False, **options):
         asked = ask(files, batch_size, **options)
-        feeder = Feeder(asked.declaration, asked.reader, batch_size, 2.0)
+        feeder = Feeder(asked.declaration, asked.reader, batch_size, 2.0, drop_remainder=drop)
         made.append(feeder)
         ledger = FakeLedger(feeder)
         feeder.connect(ledger)
@@ -243,6 +243,19 @@ def test_the_short_rest_is_given_when_others_hold_the_last_shards(feed):
     feeder.receive(pb.DataReply(dataset="train", state=pb.DataReply.DRAINED))
     batches = feeder.batches()
     assert [len(step(feeder, batches)) for _ in range(3)] == [10, 10, 5]
+
+
+@pytest.mark.parametrize(("records", "given"), [(25, 20), (20, 20), (5, 0)])
+def test_a_rest_that_is_dropped_is_done_with_what_is_before_it(feed, records, given):
+    feeder, ledger = feed(records, 10, shard_records=records, drop=True)
+    assert len(finish(feeder, feeder.batches())) == given and feeder.ended
+    ledger.until(lambda request: any(progress.done == records for progress in request.progress))
+
+
+@pytest.mark.parametrize("batch_size", [5, 32, 48, 100, 3000, 70_000])
+def test_a_lease_has_full_batches_where_nobody_says_how_many_records(batch_size):
+    made = ask(10**6, batch_size, shard_records=None).declaration
+    assert made.shard_records >= min(200, batch_size) and made.shard_records % batch_size == 0
 
 
 def test_what_is_left_goes_back_when_training_ends(feed):

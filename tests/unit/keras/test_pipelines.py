@@ -73,9 +73,15 @@ def one_by_one(files):
 
 
 def by_batches(files):
-    return (
-        tf.data.TFRecordDataset(files, num_parallel_reads=2).cache().batch(BATCH, drop_remainder=True).map(of_examples)
-    )
+    return tf.data.TFRecordDataset(files, num_parallel_reads=2).cache().batch(BATCH).map(of_examples)
+
+
+def full_batches(files):
+    return tf.data.TFRecordDataset(files).batch(BATCH, drop_remainder=True).map(of_examples)
+
+
+def full_batches_one_by_one(files):
+    return tf.data.TFRecordDataset(files).map(of_example).batch(BATCH, drop_remainder=True)
 
 
 def interleaved(files):
@@ -309,11 +315,25 @@ def test_names_of_files_are_no_patterns(tmp_path):
     assert [one.tolist() for one in found.as_numpy_iterator()] == [[b"1"]]
 
 
-def test_batches_of_one_size_are_not_leased(texts):
-    """The last one has fewer records, so that a function that needs all of them would fail within the job."""
-    lines = tf.data.TextLineDataset(texts).batch(BATCH, drop_remainder=True)
+def of_one_size(batch):
+    return tf.reshape(batch, [BATCH, 1])
+
+
+def test_functions_of_batches_of_one_size_are_followed_where_others_are_dropped(texts):
+    """Else the last one has fewer records, so that a function that needs all of them would fail within the job."""
+    lines = tf.data.TextLineDataset(texts)
+    found = followed(lines.batch(BATCH, drop_remainder=True).map(of_one_size)).leased("of one size")
+    assert [len(one) for one in found.as_numpy_iterator()] == [BATCH] * (FILES * (1 + RECORDS) // BATCH)
     with pytest.raises(NotFollowed, match="batches of one size"):
-        followed(lines.map(lambda batch: tf.reshape(batch, [BATCH, 1]))).leased("of one size")
+        followed(lines.batch(BATCH).map(of_one_size)).leased("of any size")
+
+
+@pytest.mark.parametrize("make", [full_batches, full_batches_one_by_one])
+def test_what_is_no_full_batch_is_dropped_where_the_pipeline_says_so(make, examples):
+    leased = followed(make(examples)).leased(f"full {make.__name__}")
+    assert [one.shape.as_list() for one in tf.nest.flatten(leased.element_spec)] == [[BATCH], [BATCH]]
+    assert [len(label) for _, label in leased.as_numpy_iterator()] == [BATCH] * (FILES * RECORDS // BATCH)
+    assert not followed(by_batches(examples)).drop_remainder
 
 
 class Counts(keras.Model):
@@ -341,3 +361,21 @@ def test_each_record_is_trained_once_an_epoch(make, texts, examples, elastic, ho
         model.fit(make(texts if make in (with_titles, columns) else examples), epochs=2, verbose=0)
     assert "a pass of its own" not in caplog.text
     np.testing.assert_array_equal(np.asarray(model.get_weights()[0]).ravel(), np.full(FILES * RECORDS, 2.0))
+
+
+class OfOneSize(Counts):
+    def call(self, inputs):
+        return super().call({"number": tf.reshape(inputs["number"], [BATCH])})
+
+
+def test_a_model_that_takes_batches_of_one_size_is_trained_on_full_ones(examples, elastic, host, monkeypatch):
+    """The same records are dropped in each epoch: they are not shuffled."""
+    monkeypatch.setattr(streams, "trainer", lambda: SimpleNamespace(inputs=host.inputs))
+    door = elastic()
+    keras.backend.clear_session()
+    model = OfOneSize()
+    model.compile(keras.optimizers.SGD(1.0))
+    model.fit(full_batches(examples), epochs=2, verbose=0)
+    seen = np.asarray(model.get_weights()[0]).ravel()
+    assert set(seen) == {0.0, 2.0} and seen.sum() == 2 * (FILES * RECORDS // BATCH) * BATCH
+    assert len(door.trainer.ended.of["fit 1 files of fit 1"].came_to) == 2
