@@ -32,6 +32,8 @@ class Captured:
     """Operations that are run besides."""
     structure: Any
     """Of the outputs, tensors of the trace at its leaves."""
+    compiled: Sequence[str] = ()
+    """Functions that asked for XLA, which they are without here."""
 
     @cached_property
     def _leaves(self) -> tuple[Sequence[tuple[bool, Any]], bool]:
@@ -60,7 +62,8 @@ def capture(step: Callable[[Any], Any], spec: Any, known: Callable[[], Sequence[
     Raises RefusedError for a step that uses something of this process that is no variable, such as a lookup table.
     """
     concrete = _traced(step, spec)
-    definition = eager.inlined(concrete)
+    compiled = eager.compiled(concrete)
+    definition = eager.inlined(concrete, without_xla=bool(compiled))
     variables = {id(eager.raw_handle(one)): one for one in (*eager.watched(concrete), *known()) if eager.is_eager(one)}
     handles: dict[str, Any] = {}
     constants: dict[str, np.ndarray] = {}
@@ -81,7 +84,7 @@ def capture(step: Callable[[Any], Any], spec: Any, known: Callable[[], Sequence[
     feeds = [(one.op.name, one.dtype, one.shape) for one in concrete.inputs if one.op.name not in inner]
     return Captured(
         definition, feeds, handles, constants, [one.name for one in concrete.outputs],
-        [name for name in eager.control_outputs(concrete) if name in present], concrete.structured_outputs,
+        [name for name in eager.control_outputs(concrete) if name in present], concrete.structured_outputs, compiled,
     )  # fmt: skip
 
 

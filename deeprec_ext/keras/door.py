@@ -49,6 +49,7 @@ class Door:
         self.lock = threading.RLock()
         self.windows = Windows(self._read, self._read_rows, self.lock)
         self._session: StepSession | None = None
+        self._told_of_xla: set[str] = set()
         self._opened_with = 0  # variables in the graph when the session was opened
 
     def trains(self, model: Any) -> bool:
@@ -64,6 +65,7 @@ class Door:
           batches: what is known of them.
         """
         generation = self.generation
+        xla = ["the model"] if getattr(model, "jit_compile", False) else []
         with self.lock, self.windows.silence(), unmade.silence(), generation.traceable(model):
             try:
                 captured = capture(generation.step(model, kind), spec, lambda: generation.optimizer_variables(model))
@@ -71,6 +73,7 @@ class Door:
                 if kind == "train":
                     self._refused(str(error))
                 raise
+            self._tell_of_xla([*xla, *captured.compiled])
             state = generation.optimizer_variables(model)
             imported = self.steps.add(
                 captured, generation.weights(model), state, generation.counters(model), kind, kind == "train", batches
@@ -162,6 +165,15 @@ class Door:
             owner = next(one for one in kind.__mro__ if "compile" in vars(one))
             wrap_within(undo, owner, "compile", compiled)
             yield
+
+    def _tell_of_xla(self, compiled: Sequence[str]) -> None:
+        """Once of each."""
+        if new := [name for name in compiled if name not in self._told_of_xla]:
+            self._told_of_xla.update(new)
+            log.info(
+                "jit_compile of %s is left out: what XLA compiles is one piece, of which no parameter server could run a part",
+                few(new, 3),
+            )
 
     def _rows_of(self, value: Any) -> Rows | None:
         """Of what is written: a variable of Keras 3, or what it or TensorFlow's has given for its value."""

@@ -38,12 +38,46 @@ def not_converted(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def inlined(concrete: Any) -> tf.compat.v1.GraphDef:
+def inlined(concrete: Any, without_xla: bool = False) -> tf.compat.v1.GraphDef:
     """Of a concrete function: no calls, and no loops and conditions but those of TensorFlow 1 (Switch and Merge), so that
-    passes see every operation and each can be placed. Names of inputs and outputs stay."""
+    passes see every operation and each can be placed. Names of inputs and outputs stay.
+
+    Args:
+      without_xla: also functions that are `compiled`, which would be one operation each.
+    """
+    if without_xla:
+        definition = _without_xla(concrete.graph.as_graph_def())
+        concrete.graph.as_graph_def = lambda *_: definition
     return convert_to_constants._run_inline_graph_optimization(
         concrete, lower_control_flow=True, aggressive_inlining=True
     )
+
+
+_XLA, _ALONE, _LOWERED = "_XlaMustCompile", "_noinline", "_lower_using_switch_merge"
+"""Attributes of functions and calls: to be compiled, and therefore not to be inlined; of loops and conditions, which have it
+unless they are compiled: to be those of TensorFlow 1."""
+
+_FUNCTIONAL = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
+
+
+def compiled(concrete: Any) -> Sequence[str]:
+    """Names of the functions in it that ask for XLA, as the script has them."""
+    functions = concrete.graph.as_graph_def().library.function
+    found = [one.signature.name for one in functions if _XLA in one.attr and one.attr[_XLA].b]
+    return sorted({re.sub(r"^__[a-z]+_|(_\d+)+$", "", name) for name in found})
+
+
+def _without_xla(definition: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+    functions = definition.library.function
+    for node in (*definition.node, *(node for function in functions for node in function.node_def)):
+        node.attr.pop(_XLA, None)
+        if node.op in _FUNCTIONAL:
+            node.attr[_LOWERED].b = True
+    for function in functions:
+        if _XLA in function.attr:
+            function.attr.pop(_XLA)
+            function.attr.pop(_ALONE, None)
+    return definition
 
 
 def captured(concrete: Any) -> Sequence[tuple[Any, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -63,6 +65,19 @@ class Gan:
         return float(model.train_on_batch(x, y))
 
 
+class Compiled(keras.Sequential):
+    """With a function that asks for XLA, has a condition, and reads and writes a variable."""
+
+    @tf.function(jit_compile=True)
+    def scaled(self, x):
+        self.factor.assign_add(0.5)
+        return tf.cond(self.factor > 2.0, lambda: x * self.factor, lambda: x)
+
+    def train_step(self, data):
+        x, y = data
+        return super().train_step((self.scaled(x), y))
+
+
 def plain_and_elastic(elastic, train):
     results = []
     for prepare in (lambda: None, elastic):
@@ -87,6 +102,35 @@ def test_two_optimizers_and_a_condition(elastic):
 
     plain, seen = plain_and_elastic(elastic, train)
     assert seen == plain
+
+
+def test_a_function_that_asks_for_xla_is_done_without_and_a_line_says_so(elastic, caplog):
+    def train():
+        model = Compiled([L.Input((20,)), L.Dense(1)])
+        model.factor = tf.Variable(0.5, trainable=False)
+        model.compile("sgd", "mse")
+        return [one["loss"] for one in fitted(model)]
+
+    with caplog.at_level(logging.INFO):
+        plain, seen = plain_and_elastic(elastic, train)
+    np.testing.assert_allclose(seen, plain, rtol=1e-5)
+    assert caplog.text.count("jit_compile of scaled is left out") == 1
+
+
+def test_jit_compile_of_a_model_is_left_out_and_a_line_says_so(elastic, caplog, monkeypatch):
+    def train(**words):
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(3)
+        model = models.dense()
+        model.compile("sgd", "mse", **words)
+        return fitted(model)
+
+    expected = train()
+    elastic()
+    monkeypatch.undo()
+    with caplog.at_level(logging.INFO):
+        assert train(jit_compile=True) == expected
+    assert caplog.text.count("jit_compile of the model is left out") == 1
 
 
 def test_two_models_that_share_weights(elastic):
