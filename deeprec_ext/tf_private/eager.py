@@ -47,7 +47,7 @@ def inlined(concrete: Any, without_xla: bool = False) -> tf.compat.v1.GraphDef:
     """
     if without_xla:
         definition = _without_xla(concrete.graph.as_graph_def())
-        concrete.graph.as_graph_def = lambda *_: definition
+        concrete.graph.as_graph_def = lambda *_, **__: definition
     return convert_to_constants._run_inline_graph_optimization(
         concrete, lower_control_flow=True, aggressive_inlining=True
     )
