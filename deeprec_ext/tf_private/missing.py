@@ -12,6 +12,7 @@ import importlib.util
 import io
 import tempfile
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -87,6 +88,7 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
         "CheckpointSaverHook", lambda: v1.train.CheckpointSaverHook(tempfile.gettempdir(), save_steps=1),
         "_listeners _save_path",
     )  # fmt: skip
+    yield "tf.function", _attributes, "_XlaMustCompile _lower_using_switch_merge _noinline"
     yield "OwnedIterator", _iterator, "_dataset _flat_output_shapes _flat_output_types _iterator_resource"
     yield "Dataset", lambda: tf.data.Dataset.range(1), "_functions _inputs"
     yield "Dataset.from_tensors", lambda: tf.data.Dataset.from_tensors(1, name="one"), "_inputs _name"
@@ -124,6 +126,17 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
 def _callable() -> Any:
     options = config_pb2.CallableOptions(target=[v1.no_op().name])
     return v1.Session()._make_callable_from_options(options)
+
+
+def _attributes() -> Any:
+    """Of a function that asks for XLA, and of a condition, as a graph has them."""
+    compiled = tf.function(lambda number: number + 1.0, jit_compile=True)
+    with context.eager_mode():
+        chosen = tf.function(lambda number: tf.cond(number > 0.0, lambda: compiled(number), lambda: number))
+        definition = chosen.get_concrete_function(tf.TensorSpec([])).graph.as_graph_def()
+    functions = definition.library.function
+    nodes = [*definition.node, *(node for function in functions for node in function.node_def)]
+    return SimpleNamespace(**{name: True for one in (*nodes, *functions) for name in one.attr})
 
 
 def _iterator() -> Any:
