@@ -72,8 +72,9 @@ def refuse(module: Any, trainer: Any, reason: str) -> None:
     keras_classes.wrap_model(module, "fit", fit)
 
 
-def patch(module: Any, door: Door, trainer: Any) -> None:
-    """Replaces what makes the functions that Keras calls for each batch, and nothing of its loop."""
+def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
+    """Replaces what makes the functions that Keras calls for each batch, and nothing of its loop. Returns what undoes what is
+    not of Keras."""
     strategy = tf.distribute.get_strategy()
     milestones = Milestones(Path(run) if (run := env.workdir()) else None, trainer.chief, trainer.leaving)
     fitting = Fitting(trainer, door, milestones)
@@ -158,6 +159,7 @@ def patch(module: Any, door: Door, trainer: Any) -> None:
     for name in LOADS:
         keras_classes.wrap_model(module, name, load)
     keras_classes.wrap_saving(module, "load_model", load)
+    return eager.calls_by(door.windows.function)
 
 
 def _numbers(results: Mapping[str, Any]) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
 A weight or an optimizer's state lies on a PS; the variable that the script knows is a window on it. Reading it, in whatever way
 (`get_weights`, `save`, a callback's `layer.kernel.numpy()`), first brings the value here if steps have been made since; writing
-it (`set_weights`, `load_weights`) is passed on before the next step. A metric, a counter or a learning rate is this process's
+it (`set_weights`, `load_weights`) is passed on before the next step. Functions of the script's own (`tf.function`) ask no
+variable once they are traced: they are looked at when they are called. A metric, a counter or a learning rate is this process's
 own: each run is given its value and gives back the new one, which is put into the variable when somebody looks. So a step costs
 nothing for values that nobody looks at, and a step that is repeated after the loss of a PS counts once in every metric.
 
@@ -20,6 +21,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from deeprec_ext.graph import GraphIndex
+from deeprec_ext.graph.writes import find_writes
 from deeprec_ext.keras import ownership, unmade
 from deeprec_ext.keras.files.rows import Rows, fitting
 from deeprec_ext.tf_private import eager
@@ -60,6 +63,22 @@ class Windows:
     def open_local(self, variable: Any) -> None:
         if ownership.key(variable) not in self._local:
             self._local[ownership.key(variable)] = _Local(self, variable)
+
+    def function(self, run: Callable[[], Any], concrete: Any, given: Sequence[Any]) -> Any:
+        """For `eager.calls_by`: variables are looked at before it runs, and changed by what it does."""
+        if not (self._remote or self._local):
+            return run()
+        handles = [id(eager.raw_handle(one) if eager.has_handle(one) else one) for one in given]
+        found = {place: self._of(key) for place, key in enumerate(handles) if self._of(key) is not None}
+        for window in found.values():
+            window.looked_at()
+        result = run()
+        for place in found.keys() & (_written(concrete) if found else ()):
+            found[place].changed()
+        return result
+
+    def _of(self, key: int) -> Any:
+        return self._remote.get(key) or self._local.get(key)
 
     # -- what runs need and give
 
@@ -115,6 +134,17 @@ class Windows:
             for one, value in zip(together, self._read([one.variable for one in together])):
                 eager.set_raw(one.variable, value)
                 one.step = step
+
+
+def _written(concrete: Any) -> frozenset[int]:
+    """Places among its inputs of the variables that a traced function writes; looked for once."""
+    known: frozenset[int] | None = getattr(concrete, "_deeprec_ext_written", None)
+    if known is None:
+        places = {one.op.name: place for place, one in enumerate(concrete.inputs) if one.dtype == tf.resource}
+        writes = find_writes(GraphIndex(concrete.graph.as_graph_def()), places)
+        known = frozenset(places[name] for write in writes for name in write.variables)
+        concrete._deeprec_ext_written = known
+    return known
 
 
 class _Within:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import concrete_function
 from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.ops import io_ops, resource_variable_ops, variable_v1, variables
 
@@ -78,6 +79,31 @@ def _without_xla(definition: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
             function.attr.pop(_XLA)
             function.attr.pop(_ALONE, None)
     return definition
+
+
+def calls_by(call: Callable[..., Any]) -> Callable[[], None]:
+    """`call(run, concrete, given)` makes each call in eager mode of a function that has been traced.
+
+    Args:
+      call: `run()` makes it, and gives its results; `given` are the tensors and variables that it takes, also from its
+        surroundings, in the order of `concrete.inputs`.
+
+    Returns what undoes it.
+    """
+    kind = concrete_function.ConcreteFunction
+    before = kind._call_flat
+
+    def made(self: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
+        if not tf.executing_eagerly():
+            return before(self, tensor_inputs, captured_inputs)
+        given = [*tensor_inputs, *captured_inputs]
+        return call(lambda: before(self, tensor_inputs, captured_inputs), self, given)
+
+    def undo() -> None:
+        kind._call_flat = before
+
+    kind._call_flat = made
+    return undo
 
 
 def captured(concrete: Any) -> Sequence[tuple[Any, Any]]:

@@ -32,6 +32,7 @@ _DEFINED = {
     "TF_ImportGraphDefOptionsSetValidateColocationConstraints TF_ImportGraphDefResultsReturnOperations "
     "TF_ImportGraphDefResultsReturnOutputs",
     "tensorflow.python.data.ops.iterator_ops": "OwnedIterator",
+    "tensorflow.python.eager.polymorphic_function.concrete_function": "ConcreteFunction._call_flat",
     "tensorflow.python.framework.c_api_util": "ScopedTFImportGraphDefOptions ScopedTFImportGraphDefResults tf_buffer",
     "tensorflow.python.framework.convert_to_constants": "_run_inline_graph_optimization",
     "tensorflow.python.framework.op_def_registry": "get",

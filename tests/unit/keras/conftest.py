@@ -44,7 +44,7 @@ def reported():
 @pytest.fixture
 def elastic(host, reported):
     """Makes it so, until the test ends, and gives the process's door."""
-    doors = []
+    doors, undo = [], []
     originals = {
         name: getattr(Model, name)
         for name in (*keras_classes.MAKES.values(), "fit", "evaluate", *entry.SAVES, *entry.LOADS)
@@ -53,10 +53,12 @@ def elastic(host, reported):
     def install(chief=True):
         doors.append(models.door_of(host, chief=chief))
         doors[-1].trainer = job.trainer(host, reported, chief)
-        entry.patch(SimpleNamespace(Model=Model), doors[-1], doors[-1].trainer)
+        undo.append(entry.patch(SimpleNamespace(Model=Model), doors[-1], doors[-1].trainer))
         return doors[-1]
 
     yield install
+    for one in reversed(undo):
+        one()
     for name, method in originals.items():
         setattr(Model, name, method)
     for door in doors:

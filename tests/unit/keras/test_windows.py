@@ -164,3 +164,60 @@ def test_a_value_that_is_on_ps_that_this_process_has_left_is_no_other_value(trai
     door.close()
     with pytest.raises(RuntimeError, match="is on parameter servers"):
         model.get_weights()
+
+
+def added(variable):
+    """A function that adds to a variable, as one of the script's own: of Keras 3's variables, too."""
+
+    @tf.function
+    def add(number):
+        variable.assign(tf.convert_to_tensor(variable) + number)
+
+    return add
+
+
+def test_a_function_of_the_scripts_own_reads_and_writes_what_is_on_the_ps(trained):
+    model, _ = trained()
+    bias, (x, _) = model.layers[-1].bias, models.records(models.dense, 1)
+    read, add = tf.function(lambda: tf.convert_to_tensor(bias) + 0.0), added(bias)
+    first = read().numpy()
+    np.testing.assert_array_equal(first, model.get_weights()[-1])
+    model.fit(models.dataset(models.dense, 2), verbose=0)
+    later = read().numpy()
+    assert later != first
+    before = model.predict(x, verbose=0)
+    tf.function(lambda: add(1.0))()
+    add(2.0)
+    np.testing.assert_allclose(read(), later + 3.0, rtol=1e-6)
+    np.testing.assert_allclose(model.predict(x, verbose=0), before + 3.0, rtol=1e-4, atol=1e-5)
+
+
+def test_a_function_that_was_traced_before_the_model_has_trained_writes_it_too(elastic):
+    elastic()
+    model, (x, _) = models.dense(), models.records(models.dense, 1)
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    add, rate = added(model.layers[-1].bias), added(model.optimizer.learning_rate)
+    add(tf.constant(0.0))
+    rate(tf.constant(0.0))
+    model.fit(models.dataset(models.dense, 2), verbose=0)
+    before = model.predict(x, verbose=0)
+    add(tf.constant(1.0))
+    np.testing.assert_allclose(model.predict(x, verbose=0), before + 1.0, rtol=1e-4, atol=1e-5)
+    kept = model.get_weights()
+    rate(tf.constant(-0.01))
+    model.fit(models.dataset(models.dense, 2), verbose=0)
+    for one, other in zip(kept, model.get_weights()):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_what_a_function_of_a_worker_writes_is_left_out(elastic):
+    told = []
+    door = elastic(chief=False)
+    door._discarded = told.append
+    model, (x, _) = models.dense(), models.records(models.dense, 1)
+    model.compile("adagrad", "mse")
+    model.fit(models.dataset(models.dense, 2), verbose=0)
+    before = model.predict(x, verbose=0)
+    added(model.layers[-1].bias)(100.0)
+    np.testing.assert_array_equal(model.predict(x, verbose=0), before)
+    assert len(told) == 1
