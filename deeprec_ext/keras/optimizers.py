@@ -7,11 +7,23 @@ from typing import Any
 
 
 def optimizers(model: Any) -> list[Any]:
-    """Of the model, and those that it keeps under names of its own."""
-    found = [getattr(model, "optimizer", None), *_held(vars(model))]
+    """Of the model, those that it keeps under names of its own, and the same of the models inside it."""
+    models, found, seen = [model], list[Any](), set[int]()
+    while models:
+        one = models.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        held = _held(vars(one))
+        found += [getattr(one, "optimizer", None), *held]
+        models += [inner for inner in held if _is_model(inner)]
     found = [getattr(one, "inner_optimizer", one) for one in found] + found
     chosen = [one for one in found if callable(getattr(one, "apply_gradients", None)) and hasattr(one, "iterations")]
     return list({id(one): one for one in chosen}.values())
+
+
+def _is_model(thing: Any) -> bool:
+    return any(kind.__name__ == "Model" and "keras" in kind.__module__ for kind in type(thing).__mro__)
 
 
 def _held(values: Mapping[Any, Any], deep: int = 2) -> list[Any]:

@@ -9,7 +9,8 @@ the others are.
 
 What the script does to the model between two calls of `fit`, and what a callback does to it at the end of an epoch, is the
 chief's to do, once: nobody else trains before the chief has begun, nor hears what an epoch came to before what its callbacks
-have written is in the model. In epochs, or a `fit`, that the job has had before, what is written into the model is left out.
+have written at the end of it, and when the next one begins, is in the model. In epochs, or a `fit`, that the job has had
+before, what is written into the model is left out.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Home(Protocol):
     generation: int
     inputs: Any
     notice: Callable[..., None]
+    refused: Callable[[str], None]
     asked_to_train: bool
     """The script has called `fit`, though others may have left nothing to train."""
 
@@ -132,6 +134,9 @@ class Epochs:
         self._batches: Iterator[Any] | None = None
         self._ticket: Any = None
         self._claimed = self._begun = False
+        self._again = False  # others train already: this is a chief after another one
+        self._untold: Mapping[str, Any] | None = None  # what the last epoch came to
+        self._forgets = False  # callbacks have run in an epoch that is past
         self._generation = home.generation
         self._records = self._last_records = 0
         self._logs: Any = None  # of the last step
@@ -170,14 +175,30 @@ class Epochs:
             return bool(words["stop"])
         return False
 
-    def tell(self, logs: Mapping[str, Any], stop: bool) -> None:
-        """The chief's callbacks have seen the figures of the epoch: whoever waits for them may."""
-        if self.replayed:
+    def conclude(self, logs: Mapping[str, Any], stop: bool) -> None:
+        """The callbacks have seen the figures of the epoch. Others hear of it by `tell`."""
+        self._forgets = self._forgets or self.replayed
+        if self._home.chief and not self.past:
+            self._untold = {"logs": figures.numbers(logs), "stop": stop}
+
+    def go_on(self) -> None:
+        """The callbacks of the beginning of an epoch have run: what they have written is in the model before others train."""
+        self.tell()
+        if not self._begun:
+            self._pass_on_or_forget()
+            self._begun = True
+            self._until(pb.EpochRequest(), lambda reply: reply.begun)
+
+    def tell(self) -> None:
+        """Whoever waits for what the epoch before came to may train on, or stop."""
+        if self._forgets:
+            self._forgets = False
             self._model.forget()
-        if self.past or not self._home.chief:
+        if self._untold is None:
             return
         self._model.pass_on()
-        self._came_to.append({"logs": figures.numbers(logs), "stop": stop})
+        self._came_to.append(self._untold)
+        self._untold = None
         deadline = time.monotonic() + PUBLISH_SECONDS
         wait, longest = ASK_SECONDS
         while not self._home.leaving.is_set():
@@ -185,7 +206,8 @@ class Epochs:
             if reply is not None and reply.known >= len(self._came_to):
                 return
             if time.monotonic() > deadline:
-                log.warning("the AIMaster could not be told what epoch %d came to", self._first + self._epoch)
+                epoch = self._first + len(self._came_to) - 1
+                log.warning("the AIMaster could not be told what epoch %d came to", epoch)
                 return
             time.sleep(wait)
             wait = min(longest, 2 * wait)
@@ -310,21 +332,24 @@ class Epochs:
             self._source.claim()
 
     def _begin_fit(self) -> None:
-        """In the chief: what its script has written since the last `fit` is in the model. Else: until that is so."""
-        if self._home.chief:
-            if not self._model.opened:  # nobody gives it records before it has told what its model is like
-                self.attach()
-            self._claim()  # else nobody knows of these records
-            reply = self._until(pb.EpochRequest(), lambda reply: True)
-            if reply is not None and reply.begun:
-                self._model.forget()
-            else:
-                self._model.pass_on()
-        else:
+        """In the chief: what its script has written since the last `fit` is in the model; the rest is for `go_on`. Else: until
+        that is so."""
+        if not self._home.chief:
             self._until(pb.EpochRequest(), lambda reply: reply.begun, math.inf)
-        self._begun = True
-        if self._home.chief:
-            self._until(pb.EpochRequest(), lambda reply: reply.begun)
+            self._begun = True
+            return
+        if not self._model.opened:  # nobody gives it records before it has told what its model is like
+            self.attach()
+        self._claim()  # else nobody knows of these records
+        reply = self._until(pb.EpochRequest(), lambda reply: True)
+        self._again = reply is not None and reply.begun
+        self._pass_on_or_forget()
+
+    def _pass_on_or_forget(self) -> None:
+        if self._again:
+            self._model.forget()
+        else:
+            self._model.pass_on()
 
     def _until(
         self, request: pb.EpochRequest, enough: Callable[[pb.EpochReply], bool], limit_seconds: float = PUBLISH_SECONDS

@@ -19,6 +19,7 @@ import tensorflow as tf
 from deeprec_ext.data import streams
 from deeprec_ext.data.dataset import reads_of
 from deeprec_ext.data.plan import Plan
+from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph.marks import DIVIDED, parse
 from deeprec_ext.graph.sources import source_of_dataset
 from deeprec_ext.keras.leased import roles
@@ -32,6 +33,12 @@ from deeprec_ext.keras.milestones import Milestones
 from deeprec_ext.tf_private import eager
 
 log = logging.getLogger("deeprec_ext")
+
+
+SWAPPED = (
+    "SwapEMAWeights exchanges all weights for a while, and where each process trains a pass of its own over the input of fit "
+    "others train them meanwhile: give fit arrays, a tf.data pipeline over files, or steps_per_epoch, or leave the callback out"
+)
 
 
 @dataclass(frozen=True)
@@ -137,6 +144,9 @@ class Fitting:
         wanted = asked(words)
         found = self._input(words, wanted) if wanted is not None else None
         if wanted is None or found is None:
+            if wanted is not None and self._home.chief and roles.swaps(as_given.get("callbacks")):
+                self._home.refused(SWAPPED)
+                raise RefusedError(SWAPPED)
             if not self._home.chief and as_given.get("callbacks"):
                 as_given["callbacks"] = roles.of_a_worker(as_given["callbacks"])
             return original(model, **as_given)

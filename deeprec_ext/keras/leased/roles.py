@@ -1,9 +1,9 @@
 """Which callbacks run where, and what they see, in a `fit` whose records are leased.
 
-The chief runs all of them, and the validation. Those of Keras that write files run in no other process. Everybody else's, those
-of the script among them, run in every process: for each batch with what this process has seen, at the end of an epoch with the
-figures of the job, validation included. So EarlyStopping and ReduceLROnPlateau come to the same everywhere; where a callback of
-the chief stops the training, all stop.
+The chief runs all of them, and the validation. Those of Keras that write files, or all weights, run in no other process.
+Everybody else's, those of the script among them, run in every process: for each batch with what this process has seen, at the
+end of an epoch with the figures of the job, validation included. So EarlyStopping and ReduceLROnPlateau come to the same
+everywhere; where a callback of the chief stops the training, all stop.
 """
 
 from __future__ import annotations
@@ -24,12 +24,22 @@ WRITERS = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore", "O
 """Callbacks that write files: the chief's do, others' would write over them."""
 
 
+SWAPS = ("SwapEMAWeights",)
+"""Callbacks that write all weights, between epochs and around a validation: the chief's do. Nobody may train meanwhile."""
+
+
+def swaps(callbacks: Any) -> bool:
+    """Whether there is such a one."""
+    return any(is_one_of(one, SWAPS) for one in tf.nest.flatten(getattr(callbacks, "callbacks", callbacks)))
+
+
 def of_a_worker(callbacks: Any) -> Any:
-    """Without those that write files, and none keeps the weights of an epoch: what a worker puts into the model is left out,
-    and each would fetch all of it. A CallbackList is the script's own affair."""
+    """Without those that write files or the model, and none keeps the weights of an epoch: what a worker puts into the model is
+    left out, and each would fetch all of it. A CallbackList is the script's own affair."""
     for one in tf.nest.flatten(callbacks):
         if is_one_of(one, ("EarlyStopping",)):
             one.restore_best_weights = False
+    callbacks = _without(callbacks, SWAPS, "the chief's alone, it writes into the model")
     return _without(callbacks, WRITERS, "the chief's alone, it writes files")
 
 
@@ -88,6 +98,7 @@ def _kind() -> Any:
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             self._epochs.begin(epoch)
             super().on_epoch_begin(epoch, logs)
+            self._epochs.go_on()
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             self._epochs.within_batch, self._epochs.stepped = True, False
@@ -111,9 +122,15 @@ def _kind() -> Any:
                     "ended; those that the model has now are taken for them"
                 )
             super().on_epoch_end(epoch, logs)
-            self._epochs.tell(logs, bool(self._fitted.stop_training))
+            self._epochs.conclude(logs, bool(self._fitted.stop_training))
             if stop:
                 self._fitted.stop_training = True
+            if self._fitted.stop_training or epoch + 1 >= self.params["epochs"]:  # else when the next one has begun
+                self._epochs.tell()
             self._epochs.replayed = False
+
+        def on_train_end(self, logs: Any = None) -> None:
+            self._epochs.tell()  # where Keras has ended by itself
+            super().on_train_end(logs)
 
     return JobCallbacks

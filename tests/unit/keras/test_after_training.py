@@ -10,6 +10,9 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext.aimaster.ledger.ends import Ends
+from deeprec_ext.errors import RefusedError
+from deeprec_ext.keras import ownership
+from deeprec_ext.keras.leased import roles
 from tests.unit.keras import models
 
 keras = tf.keras
@@ -150,8 +153,6 @@ def test_callbacks_in_lists_are_sorted_out_too(elastic, tmp_path):
     model.compile("sgd", "mse")
     best = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
     writes = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"))
-    from deeprec_ext.keras.leased import roles
-
     assert roles.of_a_worker([[writes], (best,)]) == [best] and not best.restore_best_weights
 
 
@@ -166,6 +167,84 @@ def test_a_script_that_stops_at_the_beginning_of_an_epoch_has_stopped(elastic):
     model.compile("sgd", "mse")
     history = model.fit(np.ones((64, 20)), np.ones((64, 1)), epochs=5, callbacks=[StopsAtOnce()], verbose=0)
     assert len(history.epoch) <= 2
+
+
+class Sets(keras.callbacks.Callback):
+    """The bias, when an epoch begins: to its number. Notes how many epochs were told of then, and at its first batch."""
+
+    def __init__(self, door):
+        super().__init__()
+        self.door, self.begun, self.trained = door, [], []
+
+    @property
+    def ends(self):
+        return self.door.trainer.ended.of["fit 1"]
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.begun.append((epoch, self.ends.begun, len(self.ends.came_to)))
+        self.model.layers[-1].bias.assign([float(epoch)])
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 0:
+            bias = models.generation.weights(self.model)[-1]
+            shared = self.door.steps.shared[ownership.key(bias)]
+            [value] = self.door._session.run([shared.read], {})
+            self.trained.append((value.tolist(), self.ends.begun, len(self.ends.came_to)))
+
+
+@pytest.mark.parametrize("past", [0, 2])
+def test_what_callbacks_write_when_an_epoch_begins_is_in_the_model_before_others_train(elastic, past):
+    """past: of so many epochs a chief before this one has told, and has written when the next began."""
+    door = elastic()
+    if past:
+        door.trainer.ended.of["fit 1"] = ends = Ends()
+        ends.came_to, ends.begun = [json.dumps({"logs": {"loss": 1.0}, "stop": False})] * past, True
+    sets, model = Sets(door), models.dense()
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    model.fit(np.ones((64, 20)), np.ones((64, 1)), epochs=4, callbacks=[sets], verbose=0)
+    if past:
+        assert sets.trained == [([0.0], True, 2), ([3.0], True, 3)]
+    else:
+        assert sets.begun == [(0, False, 0), (1, True, 0), (2, True, 1), (3, True, 2)]
+        assert sets.trained == [([float(epoch)], True, epoch) for epoch in range(4)]
+    assert len(sets.ends.came_to) == 4
+
+
+swapping = pytest.mark.skipif(not hasattr(keras.callbacks, "SwapEMAWeights"), reason="this Keras has no SwapEMAWeights")
+
+
+@swapping
+@pytest.mark.parametrize("swap_on_epoch", [False, True])
+def test_averages_are_swapped_in_as_in_plain_keras(elastic, swap_on_epoch):
+    def train():
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(3)
+        model = models.dense()
+        model.compile(keras.optimizers.SGD(0.01, use_ema=True, ema_momentum=0.5), "mse")
+        x, y = models.records(models.dense, 4)
+        swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=swap_on_epoch)
+        fitted = model.fit(x, y, epochs=3, validation_data=(x, y), shuffle=False, callbacks=[swap], verbose=0)
+        return fitted.history, model.get_weights()
+
+    expected, weights = train()
+    elastic()
+    history, found = train()
+    for name, values in expected.items():
+        np.testing.assert_allclose(history[name], values, rtol=1e-5)
+    for one, other in zip(weights, found):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+
+
+@swapping
+def test_averages_are_swapped_in_by_the_chief_and_not_while_others_train(elastic, host):
+    swap = keras.callbacks.SwapEMAWeights()
+    assert roles.of_a_worker([swap]) == []
+    elastic()
+    model = models.dense()
+    model.compile(keras.optimizers.SGD(0.01, use_ema=True), "mse")
+    with pytest.raises(RefusedError, match="SwapEMAWeights exchanges all weights"):
+        model.fit(models.dataset(models.dense, 2), callbacks=[swap], verbose=0)
+    assert len(host.refusals) == 1
 
 
 def test_best_weights_that_are_put_back_at_the_end_are_on_the_ps_when_fit_ends(elastic):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from deeprec_ext.keras import ownership
 from tests.unit.keras import models
 
 keras = tf.keras
@@ -65,6 +66,26 @@ class Gan:
         return float(model.train_on_batch(x, y))
 
 
+class Outer(keras.Model):
+    """With a compiled model inside, whose own optimizer trains that."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.top = keras.Sequential([L.Input((20,)), L.Dense(8, activation="tanh")]), L.Dense(1)
+        self.inner.compile(keras.optimizers.Adam(0.01), "mse")
+
+    def call(self, x, training=False):
+        return self.top(self.inner(x))
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape(persistent=True) as tape:
+            loss = tf.reduce_mean(tf.square(self(x) - y))
+        for optimizer, part in ((self.inner.optimizer, self.inner), (self.optimizer, self.top)):
+            optimizer.apply_gradients(zip(tape.gradient(loss, part.trainable_weights), part.trainable_weights))
+        return {"loss": loss}
+
+
 class Compiled(keras.Sequential):
     """With a function that asks for XLA, has a condition, and reads and writes a variable."""
 
@@ -102,6 +123,19 @@ def test_two_optimizers_and_a_condition(elastic):
 
     plain, seen = plain_and_elastic(elastic, train)
     assert seen == plain
+
+
+def test_what_an_optimizer_of_a_model_inside_keeps_is_on_the_ps(elastic):
+    def train():
+        model = Outer()
+        model.compile(keras.optimizers.Adam(0.01))
+        return model, fitted(model)
+
+    (_, plain), (model, seen) = plain_and_elastic(elastic, train)
+    assert seen == plain
+    door = model.train_function._door
+    moments = [one for one in models.generation.optimizer_variables(model) if one.shape.rank]
+    assert len(moments) == 8 and all(ownership.key(one) in door.steps.shared for one in moments)
 
 
 def test_a_function_that_asks_for_xla_is_done_without_and_a_line_says_so(elastic, caplog):
