@@ -76,7 +76,8 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
     """Replaces what makes the functions that Keras calls for each batch, and nothing of its loop. Returns what undoes what is
     not of Keras."""
     strategy = tf.distribute.get_strategy()
-    milestones = Milestones(Path(run) if (run := env.workdir()) else None, trainer.chief, trainer.leaving)
+    directory = Path(run) if (run := env.workdir()) else None
+    milestones = Milestones(directory, trainer.chief, trainer.leaving, lambda: trainer.generation)
     fitting = Fitting(trainer, door, milestones)
     saving = threading.local()
 

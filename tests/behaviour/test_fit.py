@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
+from deeprec_ext.keras import milestones
 from tests.behaviour.jobs import SCRIPTS, RealJob
 from tests.behaviour.scripts import refitted, saved, tables
 from tests.behaviour.scripts.fitted import HURRY
@@ -273,6 +274,18 @@ def test_what_callbacks_and_the_script_write_into_the_model_is_written_once_thou
     assert report["lost"] == 0, report
     missed = STEPS + refitted.EPOCHS * refitted.TAKEN + bias(job)
     assert -report["repeated"] <= missed * refitted.BATCH <= report["stale"], (bias(job), report)
+
+
+@pytest.mark.timeout(300)
+def test_a_chief_that_is_killed_between_two_fits_goes_on_with_what_the_first_has_come_to(begin):
+    job = begin("--ps", "1", "--workers", "1", command=(*TWICE, "--keep", "--between", "8"))
+    done = job.directory / milestones.NAME
+    job.until(lambda: done.exists() and done.read_text().split()[0] == "1", "the end of the first fit")
+    job.kill("chief-0")
+    assert job.end(240) == 0, job.tails()
+    first = refitted.ROWS // refitted.BATCH + refitted.TAKEN
+    assert bias(job) == -first - STEPS - refitted.EPOCHS * refitted.TAKEN
+    assert job.summary()["data"]["trained"] == (1 + refitted.EPOCHS) * refitted.ROWS
 
 
 def trained_in(job: RealJob, number: int) -> int:

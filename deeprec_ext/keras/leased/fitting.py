@@ -315,7 +315,10 @@ class Fitting:
             else:
                 self._running[id(model)] = before
         if home.chief:
-            self._model.pass_on()  # what callbacks have written at the end of the training, the best weights perhaps
+            if self._milestones.made_before:  # by a chief before this one, and others may have trained on since
+                self._model.forget()
+            else:
+                self._model.pass_on()  # what callbacks have written at the end of the training, the best weights perhaps
             self._milestones.made()
         else:
             self._model.forget()

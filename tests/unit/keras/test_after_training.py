@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ import tensorflow as tf
 
 from deeprec_ext.aimaster.ledger.ends import Ends
 from deeprec_ext.errors import RefusedError
-from deeprec_ext.keras import ownership
+from deeprec_ext.keras import entry, ownership
 from deeprec_ext.keras.leased import roles
+from deeprec_ext.keras.milestones import Milestones
 from tests.unit.keras import models
 
 keras = tf.keras
@@ -102,7 +104,6 @@ def test_ragged_predictions_are_joined(elastic):
 
 @pytest.mark.parametrize("chief", [True, False])
 def test_a_function_that_saves_is_the_chiefs_too(elastic, tmp_path, chief, monkeypatch):
-    from deeprec_ext.keras import entry
     from deeprec_ext.tf_private import keras_classes
 
     kept = {}
@@ -167,6 +168,29 @@ def test_a_script_that_stops_at_the_beginning_of_an_epoch_has_stopped(elastic):
     model.compile("sgd", "mse")
     history = model.fit(np.ones((64, 20)), np.ones((64, 1)), epochs=5, callbacks=[StopsAtOnce()], verbose=0)
     assert len(history.epoch) <= 2
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_is_written_at_the_end_of_a_fit_is_written_once_though_the_chief_begins_again(
+    elastic, tmp_path, monkeypatch, ended
+):
+    """ended: the chief before had come so far."""
+
+    class TakesOne(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):
+            bias = self.model.layers[-1].bias
+            bias.assign(bias - 1.0)
+
+    monkeypatch.setattr(entry.env, "workdir", lambda: str(tmp_path))
+    if ended:
+        Milestones(tmp_path, True, threading.Event()).made()
+    door = elastic()
+    door.trainer.ended.of["fit 1"] = ends = Ends()
+    ends.came_to, ends.begun = [json.dumps({"logs": {"loss": 1.0}, "stop": False})], True
+    model = models.dense()
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    model.fit(np.ones((64, 20)), np.ones((64, 1)), callbacks=[TakesOne()], verbose=0)
+    assert model.get_weights()[-1].tolist() == [0.0 if ended else -1.0]
 
 
 class Sets(keras.callbacks.Callback):

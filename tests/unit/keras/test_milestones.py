@@ -45,6 +45,25 @@ def test_a_chief_that_begins_again_is_waited_for_again(tmp_path, leaving):
     assert waits(Milestones(tmp_path, False, leaving))[0]
 
 
+def test_a_chief_that_begins_again_knows_what_was_done_before_unless_the_model_is_another(tmp_path, leaving):
+    first = Milestones(tmp_path, True, leaving, lambda: 1)
+    assert not first.made_before
+    first.made()
+    first.made()
+    for _ in range(2):  # also the next but one
+        again = Milestones(tmp_path, True, leaving, lambda: 1)
+        assert again.made_before
+        again.made()
+        assert again.made_before
+    again.made()
+    assert not again.made_before
+    other = Milestones(tmp_path, True, leaving, lambda: 2)
+    assert not other.made_before
+    other.made()
+    assert not other.made_before
+    assert not Milestones(None, True, leaving).made_before
+
+
 def test_who_leaves_waits_no_longer(tmp_path, leaving):
     Milestones(tmp_path, True, leaving)
     still, thread = waits(Milestones(tmp_path, False, leaving))
