@@ -144,13 +144,26 @@ class Fitting:
         wanted = asked(words)
         found = self._input(words, wanted) if wanted is not None else None
         if wanted is None or found is None:
-            if wanted is not None and self._home.chief and roles.swaps(as_given.get("callbacks")):
-                self._home.refused(SWAPPED)
-                raise RefusedError(SWAPPED)
+            if wanted is not None and self._home.chief:
+                self._tell_alone(as_given)
             if not self._home.chief and as_given.get("callbacks"):
                 as_given["callbacks"] = roles.of_a_worker(as_given["callbacks"])
             return original(model, **as_given)
         return self._leased(original, model, words, wanted, found)
+
+    def _tell_alone(self, words: Mapping[str, Any]) -> None:
+        """Each process trains a pass of its own: what is one decision for all elsewhere. Raises RefusedError."""
+        callbacks = words.get("callbacks")
+        if roles.has(callbacks, roles.SWAPS):
+            self._home.refused(SWAPPED)
+            raise RefusedError(SWAPPED)
+        validates = words.get("validation_data") is not None or bool(words.get("validation_split"))
+        if validates or roles.has(callbacks, roles.DECIDE):
+            self._home.notice(
+                "own-decisions", "each process validates, stops and changes its learning rate by the figures of its own pass",
+                "give fit arrays, a tf.data pipeline over files, elastic_dataset(files, ...), or steps_per_epoch: the chief "
+                "validates and decides for all then", mended=True,
+            )  # fmt: skip
 
     def _input(self, words: dict[str, Any], wanted: Asked) -> Input | None:
         """Changes `words` to what Keras is still told of them."""

@@ -24,13 +24,16 @@ WRITERS = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore", "O
 """Callbacks that write files: the chief's do, others' would write over them."""
 
 
+DECIDE = ("EarlyStopping", "ReduceLROnPlateau")
+"""Callbacks that act on the figures of an epoch."""
+
 SWAPS = ("SwapEMAWeights",)
 """Callbacks that write all weights, between epochs and around a validation: the chief's do. Nobody may train meanwhile."""
 
 
-def swaps(callbacks: Any) -> bool:
-    """Whether there is such a one."""
-    return any(is_one_of(one, SWAPS) for one in tf.nest.flatten(getattr(callbacks, "callbacks", callbacks)))
+def has(callbacks: Any, names: Sequence[str]) -> bool:
+    """Whether there is one of Keras's with such a name."""
+    return any(is_one_of(one, names) for one in tf.nest.flatten(getattr(callbacks, "callbacks", callbacks)))
 
 
 def of_a_worker(callbacks: Any) -> Any:

@@ -283,6 +283,18 @@ def test_a_stage_that_loses_the_order_is_refused(elastic, host, monkeypatch):
         compiled().fit(read.unbatch().batch(16), verbose=0)
 
 
+@pytest.mark.parametrize("words", [{}, {"validation_data": clicks(2)}, {"callbacks": ["EarlyStopping"]}])
+def test_who_trains_a_pass_of_its_own_decides_by_itself_which_is_said(elastic, host, words):
+    elastic()
+    data = tf.data.Dataset.from_tensor_slices(clicks(1)).batch(32).take(-1)
+    if "callbacks" in words:
+        words = {"callbacks": [keras.callbacks.EarlyStopping("loss")]}
+    compiled().fit(data, verbose=0, **words)
+    assert [code for code, *_ in host.notices] == ["own-pass", "own-decisions"][: 1 + bool(words)]
+    compiled().fit(data, verbose=0, steps_per_epoch=3, **words)
+    assert len(host.notices) == 1 + bool(words), "of steps that are divided the chief decides"
+
+
 def test_any_other_input_is_told_to_be_a_pass_of_each_process(elastic, caplog):
     elastic()
     with caplog.at_level(logging.INFO):
