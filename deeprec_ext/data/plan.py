@@ -72,7 +72,7 @@ def plan(
     if shard_records is None:
         least, most = SHARD_RECORDS
         shard_records = max(batch_size, min(most, max(least, SHARD_BATCHES * batch_size)))
-        shard_records -= shard_records % batch_size  # else batches would not be full at the end of rows that they divide
+        shard_records -= shard_records % batch_size  # else rows that batches divide would not make full ones alone
     _whole("shard_records", shard_records, 1)
     if isinstance(files, (int, range)) and reader == "lines":
         reader = "range"

@@ -127,8 +127,9 @@ class StepGraph:
             if trains:
                 self._note(index, captured, batches)
             if self.step is None:
-                used = {ownership.key(one) for one in captured.variables.values()}  # not what a model inside it has done before
-                self.step = _global_step([one for one in optimizers if ownership.key(one) in used], self._slots)
+                used = {ownership.key(one) for one in captured.variables.values()}
+                own = [one for one in optimizers if ownership.key(one) in used]  # of a model inside it another may be
+                self.step = _global_step(own, self._slots)
             homes = {inside: self._device(variable) for inside, variable in remote.items()}
             place(
                 index, homes, [inside for inside in inside_state if inside in remote],

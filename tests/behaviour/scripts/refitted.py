@@ -40,7 +40,9 @@ def main():
     parser.add_argument("--late", type=float, default=0.0, help="seconds that the chief needs before it has a model")
     parser.add_argument("--between", type=float, default=0.0, help="and between the two")
     parser.add_argument("--sleep", type=float, default=0.0, help="after each step of the second")
-    parser.add_argument("--keep", action="store_true", help="weights of the first, of which a callback takes 1000 at last")
+    parser.add_argument(
+        "--keep", action="store_true", help="weights of the first, of which a callback takes 1000 at last"
+    )
     arguments = parser.parse_args()
     chief = os.environ.get("DEEPREC_EXT_ROLE", "chief") == "chief"
     time.sleep(arguments.late * chief)
