@@ -109,7 +109,7 @@ def test_a_function_that_saves_is_the_chiefs_too(elastic, tmp_path, chief, monke
     kept = {}
     monkeypatch.setattr(keras_classes, "wrap_saving", lambda module, name, around: kept.update({name: around}))
     model = trained(elastic, chief=chief)
-    assert entry.SAVES and set(kept) == {"save_model"}
+    assert entry.SAVES and set(kept) == {"save_model", "load_model"}
     path = str(tmp_path / "model.keras")
     kept["save_model"](lambda model, path: model.save(path), model, path)
     assert (tmp_path / "model.keras").exists() == chief
