@@ -15,7 +15,7 @@ import tensorflow as tf
 from deeprec_ext.graph.partitioning import layout
 from deeprec_ext.keras import unmade
 from deeprec_ext.keras.files import rows, streaming
-from deeprec_ext.tf_private import eager
+from deeprec_ext.tf_private import eager, keras_classes
 from tests.unit.keras import models
 
 keras = tf.keras
@@ -233,14 +233,15 @@ def test_a_file_keeps_its_mode_and_a_link_its_file(pieces, elastic, tmp_path):
 def test_two_threads_save_at_once_and_nothing_stays_exchanged(pieces, elastic, tmp_path):
     door, model = trained(elastic)
     before, there = (h5py.Group.create_dataset, h5py.Dataset.__setitem__), on_ps(door)
-    both, alone = threading.Barrier(2, timeout=60), rows.Rows.pieces
+    both, alone = threading.Barrier(2, timeout=60), keras_classes.converters
 
-    def meet(self):
+    def meet():
+        """The last that is exchanged: from here on, both write. (While a file is written h5py lets no other thread in.)"""
         both.wait()
-        return alone(self)
+        return alone()
 
     with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor() as pool:
-        patched.setattr(rows.Rows, "pieces", meet)
+        patched.setattr(keras_classes, "converters", meet)
         for one in [pool.submit(save, model, tmp_path / name) for name in ("a.keras", "b.keras")]:
             one.result()
     assert max(pieces) <= PIECE_BYTES and (h5py.Group.create_dataset, h5py.Dataset.__setitem__) == before
