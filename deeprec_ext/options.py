@@ -238,7 +238,8 @@ class Settings:
         "for the loss of the fullest PS), which are spent at once. With `autoscale` at least 90 s: while a size is being "
         "looked for, the next change makes them worthless, and preparing them makes the throughput look worse than it is.")
     lease_ahead_seconds: float = option(
-        60.0, "Work a worker holds in leased shards: training goes on so long without an AIMaster.")
+        60.0, "Work a worker holds in leased shards: training goes on so long without an AIMaster. Towards the end of an "
+        "epoch, or of the data, less: at most half of an even share of what is left.")
     autoscale: bool = option(
         False, "let the AIMaster decide the numbers, within the limits below", **BOTH)
     objective: str = option(

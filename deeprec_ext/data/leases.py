@@ -75,6 +75,7 @@ class Leases:
         self._sequence = 0
         self._under_way: pb.DataRequest | None = None
         self._sent_at = self._ask_at = -math.inf
+        self._needed = 0  # leases, as the last request says
         self._again = False
         self._owed: dict[int, pb.LeaseProgress] = {}  # the last of leases that are given back
         self._returned: list[int] = []
@@ -178,8 +179,9 @@ class Leases:
         if self._failed or self._scanned or self._returned:
             return 0.0
         waits = []
-        if self._want(now):
-            waits.append(max(0.0, self._ask_at - now))
+        need, want = self._want(now)
+        if want:  # who needs what it could do without when it asked last does not wait
+            waits.append(0.0 if need > self._needed else max(0.0, self._ask_at - now))
         told = any(one.trained > one.told for one in self.held.values())
         handed = self.handed()
         if (
@@ -199,13 +201,16 @@ class Leases:
             return None
         if self._under_way is None:
             self._sequence += 1
+            need, want = self._want(now)
+            self._needed = need
             self._under_way = pb.DataRequest(
                 sequence=self._sequence,
                 dataset=self.declaration.name,
                 returned=self._returned,
                 failed=self._failed,
                 scanned=self._scanned,
-                want=max(self._want(now), len(self._failed)),
+                want=max(want, len(self._failed)),
+                need=max(need, len(self._failed)),
             )
             self._returned, self._failed, self._scanned = [], [], []
         request = self._under_way
@@ -298,15 +303,18 @@ class Leases:
         self._ask_at = now + (0.0 if reply.leases else reply.retry_seconds or RETRY_SECONDS)
         return rewound
 
-    def _want(self, now: float) -> int:
+    def _want(self, now: float) -> tuple[int, int]:
+        """Leases without which there is soon nothing to train, and those to train on without an AIMaster."""
         if self.asleep or self.state == pb.DataReply.END:
-            return 0
+            return 0, 0
         shard = max(1, self.declaration.shard_records)
-        target = max(self._least, 2 * shard, self._rate(now) * self._ahead_seconds)
+        least = max(self._least, 2 * shard)
+        target = max(least, self._rate(now) * self._ahead_seconds)
         unread = self.unread + shard * len(self.to_scan)
         if unread > 0.75 * target:
-            return 0
-        return min(WANT_MAX, math.ceil((target - unread) / shard))
+            return 0, 0
+        need, want = (min(WANT_MAX, math.ceil((one - unread) / shard)) for one in (least, target))
+        return max(0, need), want
 
     def _rate(self, now: float) -> float:
         """Records a second, trained of late."""

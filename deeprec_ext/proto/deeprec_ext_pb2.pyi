@@ -611,7 +611,7 @@ class Scanned(_message.Message):
     def __init__(self, lease: _Optional[int] = ..., begins: _Optional[_Iterable[int]] = ..., records: _Optional[_Iterable[int]] = ..., end_byte: _Optional[int] = ...) -> None: ...
 
 class DataRequest(_message.Message):
-    __slots__ = ("sequence", "dataset", "declare", "progress", "returned", "failed", "scanned", "want", "replayed_records", "records_per_second", "rewinds", "beyond_records", "handed_records", "composed_seconds", "holds_none")
+    __slots__ = ("sequence", "dataset", "declare", "progress", "returned", "failed", "scanned", "want", "replayed_records", "records_per_second", "rewinds", "beyond_records", "handed_records", "composed_seconds", "holds_none", "need")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     DECLARE_FIELD_NUMBER: _ClassVar[int]
@@ -627,6 +627,7 @@ class DataRequest(_message.Message):
     HANDED_RECORDS_FIELD_NUMBER: _ClassVar[int]
     COMPOSED_SECONDS_FIELD_NUMBER: _ClassVar[int]
     HOLDS_NONE_FIELD_NUMBER: _ClassVar[int]
+    NEED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     dataset: str
     declare: Dataset
@@ -642,7 +643,8 @@ class DataRequest(_message.Message):
     handed_records: int
     composed_seconds: float
     holds_none: bool
-    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., declare: _Optional[_Union[Dataset, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[LeaseProgress, _Mapping]]] = ..., returned: _Optional[_Iterable[int]] = ..., failed: _Optional[_Iterable[_Union[LeaseFailure, _Mapping]]] = ..., scanned: _Optional[_Iterable[_Union[Scanned, _Mapping]]] = ..., want: _Optional[int] = ..., replayed_records: _Optional[int] = ..., records_per_second: _Optional[float] = ..., rewinds: _Optional[int] = ..., beyond_records: _Optional[int] = ..., handed_records: _Optional[int] = ..., composed_seconds: _Optional[float] = ..., holds_none: bool = ...) -> None: ...
+    need: int
+    def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., declare: _Optional[_Union[Dataset, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[LeaseProgress, _Mapping]]] = ..., returned: _Optional[_Iterable[int]] = ..., failed: _Optional[_Iterable[_Union[LeaseFailure, _Mapping]]] = ..., scanned: _Optional[_Iterable[_Union[Scanned, _Mapping]]] = ..., want: _Optional[int] = ..., replayed_records: _Optional[int] = ..., records_per_second: _Optional[float] = ..., rewinds: _Optional[int] = ..., beyond_records: _Optional[int] = ..., handed_records: _Optional[int] = ..., composed_seconds: _Optional[float] = ..., holds_none: bool = ..., need: _Optional[int] = ...) -> None: ...
 
 class DataReply(_message.Message):
     __slots__ = ("sequence", "dataset", "state", "leases", "fenced", "error", "rewinds", "retry_seconds", "complete", "undeclared")

@@ -286,7 +286,10 @@ class Dataset:
         held = visits.held(who)
         room = may_have(len(held), sum(visit.records for visit in held))
         wanted = min(request.want, room)
-        given = again or visits.lease(who, sequence, share(wanted, visits.todo(), len(self.holders)))
+        need = request.need if request.HasField("need") else None
+        of_data = sum(visit.epoch != SCAN for visit in held)
+        fair = share(wanted, visits.todo(), len(self.holders), held=of_data, need=need)
+        given = again or visits.lease(who, sequence, fair)
         holder.given += 0 if again else sum(visit.records for visit in given)
         if visits.counting and not again and len(given) < request.want:
             scanning = sum(visit.epoch == SCAN for visit in visits.held(who))
@@ -318,7 +321,7 @@ class Dataset:
         if reply.leases or reply.state == pb.DataReply.END or self.error or reply.retry_seconds:
             return
         if request.want > 0:
-            holder.waiting = True
+            holder.waiting = not request.HasField("need") or request.need > 0
             reply.retry_seconds = RETRY_SECONDS
 
     def state(self) -> pb.DataReply.State:

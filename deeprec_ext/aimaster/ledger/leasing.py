@@ -87,12 +87,26 @@ def may_have(leases: int, records: int) -> int:
     return LEASES_MAX if records < HELD_RECORDS_MAX else max(0, HELD_LEASES_MAX - leases)
 
 
-def share(wanted: int, todo: int | None, workers: int, most: int = LEASES_MAX) -> int:
+def share(
+    wanted: int, todo: int | None, workers: int, most: int = LEASES_MAX, held: int = 0, need: int | None = None
+) -> int:  # fmt: skip
     """Guided self-scheduling (Polychronopoulos and Kuck, 1987), with half shares: at most todo / (2 workers), at least one.
 
-    So shares shrink towards the end, and all workers end at about the same time. `todo` None: without end. A process asks
-    for no more than `lease_ahead_seconds` of its own work; that bound is its own to keep, since only it knows how many
-    shards a batch of it needs.
+    So shares shrink towards the end, and all workers end at about the same time. What a process holds counts as handed out
+    of its own share: one that asks again and again has no more than one that comes later. It asks for no more than
+    `lease_ahead_seconds` of its own work; that bound is its own to keep, since only it knows how many shards a batch of it
+    needs.
+
+    Args:
+      wanted: leases that it asks for.
+      todo: leases in nobody's hands; None: without end.
+      held: leases that it has.
+      need: of `wanted`, those that it has anyway while there are any. None: it does not say, and what it holds does not count.
     """
-    fair = most if todo is None else max(1, todo // (2 * max(1, workers)))
+    if todo is None:
+        fair = most
+    elif need is None:
+        fair = max(1, todo // (2 * max(1, workers)))
+    else:
+        fair = max(need, (todo + held) // (2 * max(1, workers)) - held)
     return max(0, min(wanted, fair, most))

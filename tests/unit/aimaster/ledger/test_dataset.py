@@ -100,6 +100,28 @@ def test_the_tail_is_shared_among_the_workers() -> None:
     assert share(5, None, 4) == 5 and share(0, 3, 4) == 0
 
 
+def test_who_asks_again_and_again_leaves_its_share_to_others(path: Path) -> None:
+    """As a process does that wants a minute's work of an epoch of half a minute."""
+    book = Book(path, index_range(80))
+    mine: list[pb.Lease] = []
+    for _ in range(5):
+        mine += book.ask("a", 8, need=max(0, 2 - len(mine))).leases
+    assert len(mine) == 4 and not book.dataset.waiting(), "half of all: it is alone"
+    assert book.ask("a", 8, need=0).state == MORE
+    other = book.ask("b", 8, need=2).leases
+    assert len(other) == 2
+    for one in mine:
+        book.progress("a", one)
+    assert len(book.ask("a", 8, need=2).leases) == 2 and book.ask("a", 8, need=0).state == DRAINED
+
+
+def test_who_has_nothing_to_train_is_given_what_a_batch_takes(path: Path) -> None:
+    book = Book(path, index_range(80))
+    assert len(book.ask("a", 8, need=6).leases) == 6
+    assert share(8, 3, 4, held=2, need=2) == 2 and share(8, 3, 4, held=2, need=0) == 0
+    assert share(8, 100, 4, held=2, need=0) == 8 and share(8, None, 4, held=50, need=0) == 8
+
+
 def test_files_are_counted_by_all_workers_before_a_shuffled_epoch_begins(path: Path) -> None:
     book = Book(path, text_files(2, shuffle=True))
     scans = {who: book.ask(who, 1).leases[0] for who in ("a", "b")}
