@@ -343,7 +343,7 @@ def test_a_table_that_is_saved_while_a_ps_dies_and_while_it_moves_is_whole(begin
     assert job.scale(ps=3).outcome == "committed"
     saved.moved(tmp_path).touch()
     assert job.end(300) == 0, job.tails()
-    assert [one["role"] for one in job.events("failure")] == ["ps-1"]
+    assert [one["role"] for one in job.events("promoted")] == ["ps-1"]
     files = [tables_in(saved.file_of(tmp_path, name)) for name in saved.NAMES]
     for one in files[1:]:
         assert sorted(one) == sorted(files[0]) and len(one) == 2, "the table, and what its optimizer keeps of it"

@@ -46,6 +46,12 @@ def streamed(rows_of: Callable[[Any], Rows | None]) -> Iterator[None]:
         _fill(made, rows)
         return made
 
+    def put(original: Callable[..., Any], group: Any, name: Any, value: Any) -> None:
+        if rows_of(value) is None:
+            original(group, name, value)
+        else:  # the original holds the lock of h5py, which others read their examples with, until all is written
+            group.create_dataset(name, data=value)
+
     def fill(original: Callable[..., Any], dataset: Any, place: Any, value: Any) -> None:
         rows = rows_of(value)
         if rows is not None and isinstance(place, slice) and place == slice(None) and dataset.shape == rows.shape:
@@ -66,6 +72,7 @@ def streamed(rows_of: Callable[[Any], Rows | None]) -> Iterator[None]:
         wrap_within(undo, *eager.writer_of_checkpoints(), checkpoint)
         if (h5py := sys.modules.get("h5py")) is not None:
             wrap_within(undo, h5py.Group, "create_dataset", create)
+            wrap_within(undo, h5py.Group, "__setitem__", put)
             wrap_within(undo, h5py.Dataset, "__setitem__", fill)
             for store in keras_classes.stores():
                 wrap_within(undo, store, "__init__", open_on_disk)

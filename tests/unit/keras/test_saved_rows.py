@@ -15,7 +15,7 @@ import tensorflow as tf
 from deeprec_ext.graph.partitioning import layout
 from deeprec_ext.keras import unmade
 from deeprec_ext.keras.files import rows, streaming
-from deeprec_ext.tf_private import eager, keras_classes
+from deeprec_ext.tf_private import eager
 from tests.unit.keras import models
 
 keras = tf.keras
@@ -187,12 +187,12 @@ def test_a_layer_that_computes_what_it_saves_gets_an_array(pieces, elastic, tmp_
 
 def test_what_fails_leaves_no_file_of_weights_behind(pieces, elastic, tmp_path, monkeypatch):
     door, model = trained(elastic)
-    before = h5py.Group.create_dataset, h5py.Dataset.__setitem__
+    before = exchanged()
     monkeypatch.setattr(door.windows, "_read_rows", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         model.save(str(tmp_path / "model.keras"))
     assert not list(tmp_path.iterdir())
-    assert (h5py.Group.create_dataset, h5py.Dataset.__setitem__) == before
+    assert exchanged() == before
 
 
 def test_what_fails_in_the_midst_leaves_the_file_that_was_there(pieces, cut, elastic, tmp_path, monkeypatch):
@@ -214,6 +214,10 @@ def test_what_fails_in_the_midst_leaves_the_file_that_was_there(pieces, cut, ela
     assert not [path for path in set(found) - set(there) if ".new." in path.name or "of-rows" in path.name]
 
 
+def exchanged():
+    return h5py.Group.create_dataset, h5py.Group.__setitem__, h5py.Dataset.__setitem__
+
+
 def files_in(path):
     return {one: one.read_bytes() for one in path.rglob("*") if one.is_file()}
 
@@ -232,19 +236,18 @@ def test_a_file_keeps_its_mode_and_a_link_its_file(pieces, elastic, tmp_path):
 
 def test_two_threads_save_at_once_and_nothing_stays_exchanged(pieces, elastic, tmp_path):
     door, model = trained(elastic)
-    before, there = (h5py.Group.create_dataset, h5py.Dataset.__setitem__), on_ps(door)
-    both, alone = threading.Barrier(2, timeout=60), keras_classes.converters
+    before, there = exchanged(), on_ps(door)
+    both, alone = threading.Barrier(2, timeout=60), rows.Rows.pieces
 
-    def meet():
-        """The last that is exchanged: from here on, both write. (While a file is written h5py lets no other thread in.)"""
+    def meet(self):
         both.wait()
-        return alone()
+        return alone(self)
 
     with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor() as pool:
-        patched.setattr(keras_classes, "converters", meet)
+        patched.setattr(rows.Rows, "pieces", meet)
         for one in [pool.submit(save, model, tmp_path / name) for name in ("a.keras", "b.keras")]:
             one.result()
-    assert max(pieces) <= PIECE_BYTES and (h5py.Group.create_dataset, h5py.Dataset.__setitem__) == before
+    assert max(pieces) <= PIECE_BYTES and exchanged() == before
     for name in ("a.keras", "b.keras"):
         found = weights_in(tmp_path / name)
         assert len(found) == 2 and all(any((one == other).all() for other in there) for one in found)
