@@ -15,9 +15,11 @@ from deeprec_ext.graph.index import GraphIndex
 from deeprec_ext.graph.lazy import make_lazy
 from deeprec_ext.graph.naming import name_devices
 from deeprec_ext.graph.overwriting import ASSIGNMENTS, Model, Overwrite, model_of, overwriting
+from deeprec_ext.graph.packing import Packed, Run, Told, pack, told_by
 from deeprec_ext.graph.partitioning import Partitioning, Partitions, divided_of, partition
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
 from deeprec_ext.graph.rewriting import Rewriting
+from deeprec_ext.graph.seeds import seed_apart
 from deeprec_ext.graph.sites import Site, sites
 from deeprec_ext.graph.sources import Feed, feeds, pulls, readers, record_tensors
 from deeprec_ext.graph.trace import read_trace, role_by_view
@@ -31,14 +33,17 @@ __all__ = [
     "GraphIndex",
     "Model",
     "Overwrite",
+    "Packed",
     "Partitioning",
     "Partitions",
     "Pass",
     "Report",
     "Rewriting",
     "Rewritten",
+    "Run",
     "Saved",
     "Site",
+    "Told",
     "Training",
     "batch_size",
     "build_catalogue",
@@ -51,6 +56,7 @@ __all__ = [
     "model_of",
     "name_devices",
     "overwriting",
+    "pack",
     "partition",
     "pulls",
     "read_trace",
@@ -61,7 +67,9 @@ __all__ = [
     "rewrite",
     "role_by_view",
     "saved_names",
+    "seed_apart",
     "sites",
+    "told_by",
     "training",
     "unregister_pass",
     "variables_on_ps",

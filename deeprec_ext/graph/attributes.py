@@ -87,6 +87,31 @@ def argument(node: NodeDef, number: int) -> Any:
     return None
 
 
+def output_type(node: NodeDef, number: int) -> int:
+    """The dtype of an output, as the enum; 0 if unknown, or if it is a reference."""
+    definition = op_def(node.op)
+    for candidate in definition.output_arg if definition is not None else ():
+        if candidate.type_list_attr:
+            types = node.attr[candidate.type_list_attr].list.type
+            if number < len(types):
+                return int(types[number])
+            number -= len(types)
+            continue
+        count = node.attr[candidate.number_attr].i if candidate.number_attr else 1
+        if number < count:
+            kind = _type_of(node, definition, candidate.type_attr) if candidate.type_attr else candidate.type
+            return 0 if candidate.is_ref else int(kind)
+        number -= count
+    return 0
+
+
+def _type_of(node: NodeDef, definition: Any, name: str) -> int:
+    """A GraphDef may leave out what is the default."""
+    if name in node.attr:
+        return int(node.attr[name].type)
+    return next(int(one.default_value.type) for one in definition.attr if one.name == name)
+
+
 def input_of(node: NodeDef, wanted: str) -> int | None:
     """The number of the input called `wanted` in the OpDef; None if there is none (or lists stand before it)."""
     definition = op_def(node.op)

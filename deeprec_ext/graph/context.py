@@ -24,6 +24,9 @@ class Context:
     dedup: str = "auto"
     """Look up unique ids only: auto (where it pays), on (wherever it can), off."""
 
+    pack: str = "off"
+    """What crosses together is one message: auto (where it pays), on (wherever it can), off; see `packing`."""
+
     cut: str = "auto"
     """Cut variables over slots: auto (large ones), on (whatever has rows to cut), off."""
 

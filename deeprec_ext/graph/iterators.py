@@ -5,13 +5,20 @@ An `IteratorV2` without a shared name belongs to one session; with one, the next
 restart at record 0, so it becomes a named iterator of the same node name plus a `MakeIterator` over its dataset
 function, to be run once per process. Each named iterator gets a `__drop` op: destroyed before its session is closed,
 else the process crashes later.
+
+To destroy it is to take its name away: it ends with the last kernel that holds it. Its threads (`prefetch`, parallel maps) use
+devices of the session that started it and of the session that first read it. Where these are two (a packed run has a session
+of its own) neither may end before the iterator: so with packing a `__stop` op comes first, which starts it on no records.
 """
 
 from __future__ import annotations
 
 import tensorflow as tf
+from tensorflow.core.framework.attr_value_pb2 import AttrValue
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+from tensorflow.core.framework.tensor_pb2 import TensorProto
 
-from deeprec_ext.graph.attributes import kinds, text
+from deeprec_ext.graph.attributes import copied, kind, kinds, text
 from deeprec_ext.graph.context import Context
 from deeprec_ext.graph.index import GraphIndex
 from deeprec_ext.graph.rewriting import Rewriting
@@ -29,6 +36,24 @@ def _convert(index: GraphIndex, name: str) -> str:
     node.op = "IteratorV2"
     del node.attr["dataset_factory"]
     return index.add(name + "__make", "MakeIterator", node.device, [dataset.name, name]).name
+
+
+def _stop(index: GraphIndex, node: NodeDef) -> str | None:
+    """Adds what ends the threads of an iterator; None: of its records no empty dataset can be made."""
+    types, shapes = node.attr["output_types"].list.type, node.attr["output_shapes"].list.shape
+    if len(types) != len(shapes) or any(tf.as_dtype(dtype) in (tf.variant, tf.resource) for dtype in types):
+        return None
+    parts = []
+    for number, (dtype, shape) in enumerate(zip(types, shapes)):
+        sizes = [] if shape.unknown_rank else [max(one.size, 0) for one in shape.dim]
+        none = AttrValue(tensor=TensorProto(dtype=dtype, tensor_shape=tf.TensorShape([0, *sizes]).as_proto()))
+        part = index.add(f"{node.name}__none{number}", "Const", node.device, dtype=kind(dtype), value=none)
+        parts.append(part.name)
+    empty = index.add(
+        node.name + "__empty", "TensorSliceDataset", node.device, parts,
+        Toutput_types=copied(node.attr["output_types"]), output_shapes=copied(node.attr["output_shapes"]),
+    )  # fmt: skip
+    return index.add(node.name + "__stop", "MakeIterator", node.device, [empty.name, node.name]).name
 
 
 class NamedIterators:
@@ -59,5 +84,7 @@ class NamedIterators:
                 node.attr["shared_name"].CopyFrom(text(rewriting.context.resource_scope + name))
             if "container" not in node.attr:
                 node.attr["container"].CopyFrom(text(""))
-            rewriting.drops.append(index.add(name + "__drop", "DestroyResourceOp", node.device, [name]).name)
+            stop = _stop(index, node) if rewriting.context.pack != "off" else None
+            before = ["^" + stop] if stop is not None else []
+            rewriting.drops.append(index.add(name + "__drop", "DestroyResourceOp", node.device, [name, *before]).name)
         return len(found) + len(one_shot), f"{len(found)} named, {len(one_shot)} one-shot converted"

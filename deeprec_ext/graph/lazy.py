@@ -25,6 +25,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, op_name, output_number
+from deeprec_ext.graph.marks import BATCH_ROWS
 from deeprec_ext.graph.writes import RESOURCE_VARIABLES, VariableNode, Write, find_writes, variables_on_ps
 
 _SCATTERS = {
@@ -205,6 +206,8 @@ class _Group:
                 node, _SCATTERS[node.op], node.device, [handle, self._ids, value, *_controls(index, node.name)],
                 dtype=dtype, Tindices=kind,
             )  # fmt: skip
+        for name in self._reads | self._between | self._wholes:
+            index.nodes[name].attr[BATCH_ROWS].b = True
         self._drop_idle_reads()
         return True
 

@@ -26,6 +26,12 @@ this process."""
 ROWS_BY_PART = ROWS + "_by_part"
 """The same, of which a part of the variable is read at once, not less."""
 
+BATCH_ROWS = "_deeprec_ext_batch_rows"
+"""Attribute of an op that gives the rows of a batch, where it gives a whole table in the user's graph."""
+
+PACKING = "_deeprec_ext_packing"
+"""Attribute of an op that puts a message together or takes it apart: it works for many slots."""
+
 STATE = "deeprec_ext_state"
 """Graph collection of the names of variables that an optimizer keeps, where names alone do not tell."""
 

@@ -34,14 +34,14 @@ class NamedResources:
     def apply(self, rewriting: Rewriting) -> tuple[int, str]:
         named: dict[str, int] = {}
         for node in rewriting.definition.node:
-            if _holds_state(node.op) and not node.attr["shared_name"].s and not on_ps(node.device):
+            if holds_state(node.op) and not node.attr["shared_name"].s and not on_ps(node.device):
                 node.attr["shared_name"].CopyFrom(text(rewriting.context.resource_scope + node.name))
                 named[node.op] = named.get(node.op, 0) + 1
         return sum(named.values()), ", ".join(f"{count} {op}" for op, count in sorted(named.items())) or "none"
 
 
 @lru_cache(maxsize=4096)
-def _holds_state(op: str) -> bool:
+def holds_state(op: str) -> bool:
     """Whether it gives the handle of a resource that is looked up by its shared name, and is no variable."""
     definition = op_def(op)
     if definition is None or op in RESOURCE_VARIABLES or len(definition.output_arg) != 1:

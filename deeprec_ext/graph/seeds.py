@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tensorflow.core.framework.graph_pb2 import GraphDef
+
 from deeprec_ext.graph.context import Context
 from deeprec_ext.graph.rewriting import Rewriting
 from deeprec_ext.tf_private.operations import op_def
@@ -37,11 +39,25 @@ class Seeds:
         return context.swaps > 0
 
     def apply(self, rewriting: Rewriting) -> tuple[int, str]:
-        changed = 0
-        for node in rewriting.definition.node:
-            if seeded(node.op):
-                seed, seed2 = node.attr["seed"].i, node.attr["seed2"].i
-                if seed or seed2:
-                    node.attr["seed2"].i = mixed(seed2, rewriting.context.swaps)
-                    changed += 1
+        changed = _mix(rewriting.definition, rewriting.context.swaps)
         return changed, f"swap {rewriting.context.swaps}"
+
+
+def seed_apart(definition: GraphDef, number: int) -> None:
+    """Changes the graph: so that several sessions of one view, which have generators of their own, do not draw the same.
+
+    Args:
+      number: of the session, from 1 on; number 0 draws as the graph says.
+    """
+    _mix(definition, number << 16)  # no job has so many swaps
+
+
+def _mix(definition: GraphDef, swaps: int) -> int:
+    changed = 0
+    for node in definition.node:
+        if seeded(node.op):
+            seed, seed2 = node.attr["seed"].i, node.attr["seed2"].i
+            if seed or seed2:
+                node.attr["seed2"].i = mixed(seed2, swaps)
+                changed += 1
+    return changed

@@ -6,6 +6,7 @@ Known before any step is traced, from the user's graph (devices are slots) and f
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, output_number, task_of
+from deeprec_ext.graph.marks import PACKING
 from deeprec_ext.graph.writes import REFERENCE_VARIABLES, RESOURCE_VARIABLES, writes_rows
 
 LOOKUP, UPDATE, INPUT = "lookup", "update", "input"
@@ -30,6 +32,8 @@ _FREE = frozenset({"Const", "NoOp", "Placeholder", *RESOURCE_VARIABLES, *REFEREN
 """Make handles or constants: they work on nothing."""
 
 _SAME_SIZE = frozenset({"Identity", "Reshape", "Cast", "ExpandDims", "Squeeze"})
+
+_INSTEAD = re.compile(r"-(unpacked|copy)(_\d+)?$")  # `packing.sparing.instead`
 
 _FAR = 16
 """Nodes looked at in the search for the slot of an op that a pass has added."""
@@ -67,7 +71,9 @@ def sites(user: GraphIndex, placed: GraphIndex, names: Iterable[str]) -> dict[st
     finder = _Finder(user, placed, needed)
     for name in needed:
         node = placed.nodes[name]
-        if finder.runs_on_ps(node):
+        if PACKING in node.attr:
+            found[name] = Site(finder.shown(name))
+        elif finder.runs_on_ps(node):
             if node.op not in _FREE and (slot := finder.slot(name)) >= 0:
                 found[name] = finder.on_slot(node, slot)
         elif node.op in _WAITS:
@@ -89,8 +95,8 @@ class _Finder:
         return on_ps(node.device) or node.name in self._held
 
     def shown(self, name: str) -> str:
-        """Passes name what they add after the op they add it for, with two underscores between."""
-        base = name
+        """Passes name what they add after the op they add it for, with two underscores or a dash between."""
+        base = name if name in self._user.nodes else _INSTEAD.sub("", name)
         while base not in self._user.nodes and "__" in base:
             base = base.rpartition("__")[0]
         return base if base in self._user.nodes else name

@@ -1,5 +1,7 @@
 """Iterators outlive the session that made them: no batch is repeated or lost when the session is exchanged."""
 
+import threading
+
 import pytest
 import tensorflow as tf
 
@@ -78,3 +80,27 @@ def test_two_graphs_of_one_process_are_told_apart(cluster):
         assert first.run(batch).tolist() == second.run(batch).tolist() == [0, 2]
         first.run(one.drops)
         second.run(two.drops)
+
+
+def test_an_iterator_that_is_dropped_has_no_threads_while_sessions_still_hold_it(cluster):
+    """They use devices of the session that read it first, which may be closed before the one that started it."""
+    ended = threading.Event()
+
+    def records():
+        try:
+            yield from range(10**6)
+        finally:
+            ended.set()
+
+    with tf.Graph().as_default() as graph, v1.device(WORKER):
+        data = tf.data.Dataset.from_generator(records, tf.int64, [])
+        data = data.map(lambda i: (i, tf.strings.as_string(i), tf.fill([i % 3], 1.0))).prefetch(2)
+        iterator = v1.data.make_initializable_iterator(data)
+        first_of_three = iterator.get_next()[0].name
+    result = rewrite(graph.as_graph_def(), Context((0, 0), worker_device=WORKER, pack="auto"))
+    with cluster.open(result.definition) as starter, cluster.open(result.definition) as reader:
+        starter.run(iterator.initializer.name)
+        assert [reader.run(first_of_three) for _ in range(3)] == [0, 1, 2]
+        assert not ended.is_set()
+        reader.run(result.drops)
+        assert ended.wait(20)
