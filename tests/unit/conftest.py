@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -25,3 +26,32 @@ def _a_loop_for_python_3_9() -> Iterator[None]:
     asyncio.set_event_loop(loop)
     yield
     loop.close()
+
+
+@pytest.fixture(autouse=True)
+def _packed_throughout(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """With `DEEPREC_EXT_TEST_PACK=on` every run of a session of these tests is packed, however small it is, and must be."""
+    mode = os.environ.get("DEEPREC_EXT_TEST_PACK")
+    if not mode:
+        yield
+        return
+    from deeprec_ext.elastic.session import packed, pool
+    from tests.unit.elastic.cluster import FakeHost
+
+    monkeypatch.setattr(FakeHost, "pack", mode)
+    monkeypatch.setattr(pool, "PACKED_NODES_MIN", 0)
+    monkeypatch.setattr(packed, "PACKED_MAX", 1000)
+    failed: list[str] = []
+
+    def noting(original: Callable[..., None]) -> Callable[..., None]:
+        def log(text: str, *arguments: object) -> None:
+            if "is not packed" in text:
+                failed.append(f"{text % arguments} {traceback.format_exc()}")
+            original(text, *arguments)
+
+        return log
+
+    for name in ("warning", "exception"):
+        monkeypatch.setattr(packed.log, name, noting(getattr(packed.log, name)))
+    yield
+    assert not failed or "DEEPREC_EXT_TEST_PACK" not in os.environ, failed

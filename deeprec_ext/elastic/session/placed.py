@@ -17,8 +17,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
 from deeprec_ext.elastic.runtime.trimming import trim
+from deeprec_ext.elastic.session.packed import REFUSED, PackedRuns, Packer
 from deeprec_ext.elastic.session.probe import Probe
-from deeprec_ext.graph import Rewritten
+from deeprec_ext.graph import Report, Rewritten, Run
 from deeprec_ext.tf_private.c_graph import import_definition
 from deeprec_ext.tf_private.sessions import Compiled, OwnSession, add_python_operations
 
@@ -61,15 +62,16 @@ class PlacedSession:
       target, config: as for `tf.compat.v1.Session`.
       left_behind: set when the session is forgotten instead of closed: its kernels then hold the iterators for ever.
       quick: its runs are compiled without TensorFlow's graph optimiser.
+      packer: packs what crosses between processes in a run; None: nothing is packed.
     """
 
     def __init__(
         self, key: object, rewritten: Rewritten, target: str, config: v1.ConfigProto, left_behind: threading.Event,
-        *, quick: bool = False,
+        *, quick: bool = False, packer: Packer | None = None,
     ) -> None:  # fmt: skip
         self.key, self.quick = key, quick
         self._left_behind = left_behind
-        self.reports = list(rewritten.reports)
+        self._reports = list(rewritten.reports)
         self.drops = list(rewritten.drops)
         self.initializers = list(rewritten.initializers)
         self._marks = dict(rewritten.marks)
@@ -88,7 +90,15 @@ class PlacedSession:
         self._callables: OrderedDict[Signature, Compiled] = OrderedDict()
         self._graph = tf.Graph()
         import_definition(self._graph, rewritten.definition)
-        self._session = OwnSession(target, graph=self._graph, config=_quick(config) if quick else config)
+        config = _quick(config) if quick else config
+        self._session = OwnSession(target, graph=self._graph, config=config)
+        self._packed = PackedRuns(rewritten.definition, target, config, packer) if packer is not None else None
+
+    @property
+    def reports(self) -> list[Report]:
+        """Of the passes that made it, and of packing once a run was packed, or was not worth it."""
+        packed = self._packed.report if self._packed is not None else None
+        return [*self._reports, packed] if packed is not None else list(self._reports)
 
     def callable(self, signature: Signature) -> Compiled:
         """The compiled run: placed, optimised, partitioned and registered, but not run."""
@@ -101,8 +111,7 @@ class PlacedSession:
             feed=signature.feeds, fetch=signature.fetches, target=[*signature.targets, *self.marks_of(signature)]
         )
         began = time.monotonic()
-        made = self._session.compile(options)
-        self.opened = True
+        made = self._compile(signature, options)
         with self._lock:
             self.compile_seconds = max(self.compile_seconds, time.monotonic() - began)
             self._callables[signature] = made
@@ -110,6 +119,27 @@ class PlacedSession:
         if one_too_many is not None:
             one_too_many.release()
         return made
+
+    def _compile(self, signature: Signature, options: Any) -> Compiled:
+        self._session.open()
+        self.opened = True
+        run = self.run_of(signature)
+        packed = self._packed.session(run) if self._packed is not None else None
+        if packed is None or self._packed is None:
+            return self._session.compile(options)
+        try:
+            return packed.compile(options)
+        except REFUSED as error:
+            log.warning("a run is not packed, since TensorFlow does not compile it: %s", str(error)[:500])
+            self._packed.refuse(run)
+            return self._session.compile(options)
+
+    def run_of(self, signature: Signature) -> Run:
+        """With the marks that belong to it."""
+        return Run(signature.feeds, signature.fetches, (*signature.targets, *self.marks_of(signature)))
+
+    def is_packed(self, signature: Signature) -> bool:
+        return self._packed is not None and self._packed.has(self.run_of(signature))
 
     @property
     def usable(self) -> bool:
@@ -219,6 +249,8 @@ class PlacedSession:
                         return
                 with self._lock:
                     self._callables.clear()
+                if self._packed is not None:
+                    self._packed.close()  # first: their kernels may hold an iterator of the other
                 session.close()
             except tf.errors.OpError as error:
                 log.debug("closing a session: %s", error)
@@ -241,6 +273,8 @@ class PlacedSession:
         self._left_behind.set()
         self._detach()
         self._session.leave_behind()
+        if self._packed is not None:
+            self._packed.leave_behind()
         with self._lock:
             self._callables.clear()
 

@@ -22,6 +22,7 @@ from deeprec_ext import graph as passes
 from deeprec_ext.elastic.agent.background import IDLE_NICENESS, Polite, hasten, politely, without_collections
 from deeprec_ext.elastic.agent.causes import SESSION, causes
 from deeprec_ext.elastic.session.host import SessionHost, Wanted
+from deeprec_ext.elastic.session.packed import Packer
 from deeprec_ext.elastic.session.placed import ExchangedError, PlacedSession, Signature
 from deeprec_ext.elastic.session.tracing import Traceable
 from deeprec_ext.elastic.session.usergraph import Exported, UserGraph
@@ -37,6 +38,9 @@ does not. Then the only reason is a busy machine, and giving up costs a crash: a
 DEAR_NODES = 4000
 """From that size of the user's graph on (compiling a step takes a second of a core) what is made beside training, or while it
 stands still, is made in two goes: first without TensorFlow's graph optimiser, and once that is in use, with it."""
+
+PACKED_NODES_MIN = 64
+"""A run of fewer operations is no training step that anything could be packed in."""
 
 HURRY_SECONDS, UNDER_WAY_LIMIT_SECONDS = 0.1, 30.0
 """How often a run that waits for a session which is being made hastens it (its threads start others), and how long it waits
@@ -149,7 +153,24 @@ class SessionPool:
             if exported.cuts.report is not None:
                 rewritten.reports.insert(0, exported.cuts.report)
             key, config = (wanted.key, exported.version), wanted.config(self._given)
-            return PlacedSession(key, rewritten, wanted.target, config, self._left_behind, quick=quick)
+            packer = None if quick else self._packer(wanted.context, exported)  # what is in a hurry is not packed
+            return PlacedSession(
+                key, rewritten, wanted.target, config, self._left_behind, quick=quick, packer=packer
+            )  # fmt: skip
+
+    def _packer(self, context: passes.Context, exported: Exported) -> Packer | None:
+        """For the runs of a session; None: what crosses is not packed."""
+        if context.slot_map is None or context.pack == "off":
+            return None
+
+        def packer(definition: bytes, run: passes.Run) -> passes.Packed | None:
+            if len(exported.index.upstream((*run.fetches, *run.targets))) < PACKED_NODES_MIN:
+                return None
+            with without_collections():
+                placed = v1.GraphDef.FromString(definition)
+                return passes.pack(placed, run, context.worker_device, context.pack, self._user.told)
+
+        return packer
 
     def _install(self, fresh: PlacedSession, wanted: Wanted) -> PlacedSession | None:
         """Makes `fresh` the session of the next run; returns the one that may be closed now."""
@@ -350,7 +371,9 @@ class SessionPool:
                 return None
             context = self._context(wanted)
         config = wanted.config(self._given)
-        return Traceable(placed, signature, exported.definition, exported.index, context, wanted, config)
+        return Traceable(
+            placed, signature, exported.definition, exported.index, context, wanted, config, self._user.told
+        )
 
     # -- the end
 

@@ -61,6 +61,7 @@ class Traceable:
     context: passes.Context
     wanted: Wanted
     config: v1.ConfigProto
+    told: passes.Told = lambda tensor: None
 
 
 class Sessions(Protocol):
@@ -218,8 +219,14 @@ def make_probe(found: Traceable, record: Callable[[Recorded], None]) -> Probe:
     with without_collections():
         rewritten = passes.rewrite(found.definition, found.context)
         signature, marks = found.signature, found.placed.marks_of(found.signature)
-        known = passes.sites(found.index, passes.GraphIndex(rewritten.definition), [*signature.names, *marks])
-        session = MasterSession(found.wanted.target, rewritten.definition, found.config)
+        definition = rewritten.definition
+        if found.placed.is_packed(signature):  # what is traced is what is run
+            packed = passes.pack(
+                definition, found.placed.run_of(signature), found.context.worker_device, found.context.pack, found.told
+            )
+            definition = packed.definition or definition
+        known = passes.sites(found.index, passes.GraphIndex(definition), [*signature.names, *marks])
+        session = MasterSession(found.wanted.target, definition, found.config)
     options = config_pb2.CallableOptions(
         feed=signature.feeds, fetch=signature.fetches, target=[*signature.targets, *marks]
     )

@@ -91,6 +91,7 @@ class UserGraph:
     ) -> None:  # fmt: skip
         self.graph, self._refused, self._names, self._partitioning = graph, refused, names, partitioning
         self._lazy = lazy
+        self.told = passes.told_by(graph)
         self._lock, self._counting = threading.RLock(), threading.Lock()
         self._facts: dict[Signature, Facts] = {}
         self._uses: OrderedDict[Signature, int] = OrderedDict()

@@ -41,7 +41,7 @@ class ClusterState:
         self.member, self.target = member, target
         self._address, self._moved, self._waits = address, moved, waits
         self.dedup = self.cut = "auto"
-        self.lazy = "off"
+        self.pack = self.lazy = "off"
         self.view: ClusterView | None = None
         self.names: dict[int, str] = {}
         """Of the PS by task, of all that there were."""
@@ -127,6 +127,7 @@ class ClusterState:
             slot_map=view.slot_map,
             tracked=dict(tracked),
             dedup=self.dedup,
+            pack=self.pack,
             worker_device=f"/job:{job}/task:{index}",
             cut=self.cut,
             lazy=self.lazy,

@@ -73,6 +73,7 @@ class FakeHost:
     chief = True
     model_lives = False
     lazy = "off"
+    pack = "auto"
 
     def __init__(self, cluster: LocalCluster, view: ClusterView) -> None:
         self.cluster, self.gate, self.runner = cluster, Gate(), Runner()
@@ -106,6 +107,7 @@ class FakeHost:
             worker_device="/job:chief/task:0",
             dedup="off",
             lazy=self.lazy,
+            pack=self.pack,
         )
         member = ("chief", 0, self.cluster.trainer)
         return Wanted(

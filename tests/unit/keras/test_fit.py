@@ -152,6 +152,19 @@ def test_ps_may_change_between_two_steps(elastic, host, cluster):
     assert losses.seen == [{"loss": one["loss"]} for one in expected]
 
 
+@pytest.mark.parametrize("lazy", ["off", "on"])
+@pytest.mark.parametrize("optimizer", [o.Adam, o.Adagrad, o.SGD], ids=lambda one: one.__name__)
+def test_what_crosses_in_a_captured_step_is_packed(elastic, host, cluster, optimizer, lazy):
+    _, plain = fitted(models.wide_deep, optimizer, steps=10)
+    host.lazy, host.pack = lazy, "on"
+    host.set(cluster.view(0, 1, 0, 1))
+    door = elastic()
+    _, seen = fitted(models.wide_deep, optimizer, steps=10)
+    changed = {one.name: one.changed for one in door._session.elastic.reports()}
+    assert changed["packing"] >= 8
+    assert seen[:1] == plain[:1] and (lazy == "on" or seen == plain)
+
+
 def test_lazy_updates_make_adam_one_of_rows(elastic, host, cluster):
     _, plain = fitted(models.wide_deep, o.Adam, steps=10)
     host.lazy = "on"
