@@ -1,0 +1,296 @@
+"""What packing gains: step time, processor time and requests of a step, with and without it, taking turns in one run.
+
+    python -m benchmarks.packing                        # the two examples, batches of 128 and 512, two PS; some three minutes
+    python -m benchmarks.packing --cut 1,8 --ps 1,2     # DeepFM's tables in eight parts as well, one PS too
+    python -m benchmarks.packing --latency 0.5          # half a millisecond each way between trainer and PS; as root
+    python -m benchmarks.packing --models small --optimizer adam --json
+
+The models are those of `examples/deepfm_criteo` and `examples/census_wide_deep`, and a smaller DeepFM (`models.py`); the number
+of records of a batch is not known to the graph, as it is with most input. The PS are processes of their own, over loopback. The
+baseline is stock TensorFlow as one would write it by hand: no pass of ours has seen its graph. Stock and packed sessions work
+on the same variables and take turns in blocks of steps. Told are medians of a step, and of each pair of blocks packed ÷ stock:
+the median and the quartiles; of processor time too, of trainer and PS together (the kernel tells it in hundredths of a second).
+
+Loopback is where a message costs least. With `--latency`, trainer and PS are in network namespaces of their own, and packets go
+through a process that keeps them (`latency.py`), which needs some of the processor too: that it does not count as a step's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import numpy as np
+import psutil
+import tensorflow as tf
+
+from benchmarks import latency, models
+from deeprec_ext.graph import Context, Packed, Run, pack, rewrite, told_by
+
+v1 = tf.compat.v1
+v1.logging.set_verbosity(v1.logging.ERROR)
+WORKER, HERE = "/job:worker/task:0", "127.0.0.1"
+BLOCK, POOL, WARM_STEPS, LEAST_PAIRS = 20, 8, 20, 10
+OPTIMIZERS = {
+    "adagrad": lambda: v1.train.AdagradOptimizer(0.05), "sgd": lambda: v1.train.GradientDescentOptimizer(0.05),
+    "ftrl": lambda: v1.train.FtrlOptimizer(0.05), "adam": lambda: v1.train.AdamOptimizer(0.001),
+}  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------------------- models
+
+
+def example(name: str) -> Any:
+    """The script of an example as a module."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", ROOT / "examples" / name / "train.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def made(draw: Callable[[Any], Any]) -> Any:
+    """Arrays of POOL batches."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        found = session.run([draw(tf.constant(number, tf.int64)) for number in range(POOL)])
+    return tf.nest.map_structure(lambda *some: np.stack(some), *found)
+
+
+def given(pool: Any) -> Any:
+    """Batches of a pool, again and again: making them costs nothing."""
+    with v1.device(WORKER):
+        batch = v1.data.make_one_shot_iterator(tf.data.Dataset.from_tensor_slices(pool).repeat()).get_next()
+        return tf.nest.map_structure(lambda one: v1.placeholder_with_default(one, [None, *one.shape[1:]]), batch)
+
+
+def deepfm(arguments: argparse.Namespace, batch: int, parts: int) -> Callable[[], Any]:
+    script = example("deepfm_criteo")
+    pool = made(lambda number: script.generate(number, batch, 10_000, 2))
+    parameters = {"rows": 10_000, "dim": 16, "parts": parts, "hidden": [256, 128], "learning_rate": 0.05}
+    return lambda: script.model_fn(*given(pool), tf.estimator.ModeKeys.TRAIN, parameters).train_op
+
+
+def census(arguments: argparse.Namespace, batch: int, parts: int) -> Callable[[], Any]:
+    """Its tables are too small to be cut."""
+    script = example("census_wide_deep")
+    columns, labels = script.generate(POOL * batch, seed=1)
+    columns = {name: column.astype(str) for name, column in columns.items()}
+    vocabularies = {name: np.unique(columns[name]) for name in script.CATEGORIES}
+    fields, crossings = (one.reshape(POOL, batch, -1) for one in script.encode(columns, vocabularies))
+    pool = {"fields": fields, "crossings": crossings}, labels.reshape(POOL, batch)
+    rows = [len(one) + 1 for one in (*vocabularies.values(), *script.BOUNDARIES.values())]
+    parameters = {"rows": rows, "dim": 8, "hidden": [64, 32]}
+    return lambda: script.model_fn(*given(pool), tf.estimator.ModeKeys.TRAIN, parameters).train_op
+
+
+def small(arguments: argparse.Namespace, batch: int, parts: int) -> Callable[[], Any]:
+    size = models.Size(batch=batch, parts=parts, hidden=tuple(arguments.hidden))
+    pool = made(lambda number: models.make_batch(number, size))
+    return lambda: models.build(*given(pool), size, OPTIMIZERS[arguments.optimizer]()).train
+
+
+MODELS = {"deepfm": deepfm, "census": census, "small": small}
+
+
+def graph_of(build: Callable[[], Any], ps: int) -> tuple[tf.Graph, str, str]:
+    """The graph, and the names of initialiser and step."""
+    with tf.Graph().as_default() as graph, v1.device(v1.train.replica_device_setter(ps, worker_device=WORKER)):
+        v1.train.get_or_create_global_step()
+        with v1.variable_scope("", use_resource=True):
+            train = build()
+        return graph, v1.global_variables_initializer().name, train.name
+
+
+# ------------------------------------------------------------------------------------------------------------ measuring
+
+
+def cpu_seconds(processes: list[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+
+@dataclass
+class Step:
+    """One way of making a step."""
+
+    make: Callable[[], Any]
+    seconds: list[float] = field(default_factory=list)
+    """Per step of a block, the median."""
+    cpu_seconds: list[float] = field(default_factory=list)
+    """Of all processes, per step of a block."""
+
+    def block(self, processes: list[psutil.Process]) -> None:
+        before, times = cpu_seconds(processes), []
+        for _ in range(BLOCK):
+            began = time.perf_counter()
+            self.make()
+            times.append(time.perf_counter() - began)
+        self.seconds.append(statistics.median(times))
+        self.cpu_seconds.append((cpu_seconds(processes) - before) / BLOCK)
+
+
+def serve(host: str) -> None:
+    """A parameter server on a free port; its address is the first line it prints."""
+    server = v1.train.Server({"localhost": [f"{host}:0"]}, job_name="localhost", task_index=0)
+    print(server.target.removeprefix("grpc://"), flush=True)
+    sys.stdin.read()  # until the parent goes away
+    os._exit(0)
+
+
+@contextlib.contextmanager
+def cluster(ps: int, far: Callable[[], None] | None) -> Iterator[tuple[str, v1.ConfigProto, list[psutil.Process]]]:
+    """Target and configuration of sessions, and all processes.
+
+    Args:
+      far: moves a PS to the other side; None: there is none.
+    """
+    here, there = (latency.HERE, latency.THERE) if far is not None else (HERE, HERE)
+    command = [sys.executable, "-m", "benchmarks.packing", "ps", there]
+    made = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=far)
+        for _ in range(ps)
+    ]
+    try:
+        addresses = {number: process.stdout.readline().strip() for number, process in enumerate(made)}
+        server = v1.train.Server({"localhost": [f"{here}:0"]}, job_name="localhost", task_index=0)
+        spec = tf.train.ClusterSpec({"ps": addresses, "worker": {0: server.target.removeprefix("grpc://")}})
+        config = v1.ConfigProto()
+        config.cluster_def.CopyFrom(spec.as_cluster_def())
+        config.experimental.share_session_state_in_clusterspec_propagation = True
+        yield server.target, config, [psutil.Process(), *(psutil.Process(process.pid) for process in made)]
+    finally:
+        for process in made:
+            process.kill()
+            process.wait()
+
+
+def opened(
+    target: str, config: v1.ConfigProto, definition: v1.GraphDef, train: str
+) -> tuple[v1.Session, Callable[[], Any]]:
+    """A session, and what makes a step in it."""
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.graph_util.import_graph_def(definition, name="")
+    session = v1.Session(target, graph=graph, config=config)
+    return session, session.make_callable([graph.get_operation_by_name(train)])
+
+
+def measure(model: str, ps: int, batch: int, parts: int, arguments: argparse.Namespace, far: Any) -> dict[str, Any]:
+    build = MODELS[model](arguments, batch, parts)
+    graph, init, train = graph_of(build, ps)
+    definition = graph.as_graph_def()
+    placed = rewrite(definition, Context(tuple(range(ps)), dedup=arguments.dedup, worker_device=WORKER))
+    packed: Packed = pack(placed.definition, Run((), (), (train,)), WORKER, arguments.pack, told_by(graph))
+    found: dict[str, Any] = {"model": model, "ps": ps, "batch": batch, "parts": parts, "packed": packed.report.detail}
+    if packed.definition is None:
+        return found
+    with cluster(ps, far) as (target, config, processes):
+        session, make = opened(target, config, definition, train)
+        session.run(init)
+        starter, _ = opened(target, config, placed.definition, train)  # the named iterator lives in it
+        for name in placed.initializers:
+            starter.run(name)
+        steps = {"stock": Step(make), "packed": Step(opened(target, config, packed.definition, train)[1])}
+        for step in steps.values():
+            for _ in range(WARM_STEPS):
+                step.make()
+        end, order = time.monotonic() + arguments.seconds, list(steps.values())
+        while time.monotonic() < end or len(order[0].seconds) < LEAST_PAIRS:
+            for step in order:
+                step.block(processes)
+            order.reverse()
+    found["pairs"] = len(order[0].seconds)
+    for name, step in steps.items():
+        found[f"{name}_ms"] = round(1e3 * statistics.median(step.seconds), 2)
+        found[f"{name}_cpu_ms"] = round(1e3 * statistics.median(step.cpu_seconds), 2)
+    for name, unit in (("time", "seconds"), ("cpu", "cpu_seconds")):
+        ratios = [
+            mine / stock for mine, stock in zip(getattr(steps["packed"], unit), getattr(steps["stock"], unit)) if stock
+        ]
+        found[name] = [round(one, 3) for one in statistics.quantiles(ratios, n=4)]
+    found["pass_ms"] = round(1e3 * packed.report.seconds, 1)
+    return found
+
+
+COLUMNS = (
+    "model",
+    "ps",
+    "batch",
+    "parts",
+    "pairs",
+    "stock_ms",
+    "packed_ms",
+    "stock_cpu_ms",
+    "packed_cpu_ms",
+    "pass_ms",
+)
+
+
+def told(row: dict[str, Any]) -> str:
+    if "pairs" not in row:
+        return "  ".join(str(row[column]) for column in COLUMNS[:4]) + f"  left alone: {row['packed']}"
+    low, middle, high = row["time"]
+    cpu_low, cpu_middle, cpu_high = row["cpu"]
+    numbers = "  ".join(f"{row[column]!s:>13}" for column in COLUMNS)
+    return f"{numbers}\n    time {middle} ({low} to {high}), processor {cpu_middle} ({cpu_low} to {cpu_high}); {row['packed']}"
+
+
+def numbers(text: str) -> list[int]:
+    return [int(one) for one in text.split(",")]
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["ps"]:
+        serve(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument(
+        "--models", type=lambda text: text.split(","), default=["deepfm", "census"], help=", ".join(MODELS)
+    )
+    parser.add_argument("--batches", type=numbers, default=[128, 512])
+    parser.add_argument("--ps", type=numbers, default=[2])
+    parser.add_argument("--cut", type=numbers, default=[1], help="parts of each table; of DeepFM alone")
+    parser.add_argument("--latency", type=float, default=0.0, help="milliseconds one way")
+    parser.add_argument("--seconds", type=float, default=15.0, help="per setting, at least")
+    parser.add_argument("--hidden", type=numbers, default=[64], help="widths of the dense layers of `small`")
+    parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adagrad", help="of `small`")
+    parser.add_argument("--dedup", choices=["on", "auto", "off"], default="off")
+    parser.add_argument("--pack", choices=["on", "auto"], default="auto")
+    arguments = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        far = stack.enter_context(latency.far_away(arguments.latency)) if arguments.latency else None
+        trip = latency.round_trip(far) if far is not None else 0.0
+        if not arguments.json:
+            print(f"a byte there and back: {trip:.2f} ms" if far else "over loopback")
+            print("  ".join(f"{column:>13}" for column in COLUMNS))
+        rows = []
+        for model in arguments.models:
+            for parts in arguments.cut if model != "census" else [1]:
+                for ps in arguments.ps:
+                    for batch in arguments.batches:
+                        rows.append(measure(model, ps, batch, parts, arguments, far))
+                        if not arguments.json:
+                            print(told(rows[-1]), flush=True)
+        if arguments.json:
+            print(json.dumps({"benchmark": "packing", "round_trip_ms": round(trip, 2), "settings": rows}))
+        sys.stdout.flush()
+    os._exit(0)  # servers cannot be stopped
+
+
+if __name__ == "__main__":
+    main()
