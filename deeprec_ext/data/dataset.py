@@ -69,13 +69,14 @@ def elastic_dataset(
     """
     try:
         made = plan(
-            files, batch_size, epochs, shuffle, seed, reader, shard_records, name, purpose, set_aside, reader_options or {}
+            files, batch_size, epochs, shuffle, seed, reader, shard_records, name, purpose, set_aside, reader_options or {},
+            drop_remainder,
         )  # fmt: skip
         if with_ids and drop_remainder:
             raise UsageError(
                 "drop_remainder=True goes without with_ids=True: drop it in the batch() after this dataset"
             )
-        made = dataclasses.replace(made, with_ids=with_ids, drop_remainder=drop_remainder)
+        made = dataclasses.replace(made, with_ids=with_ids)
         streams.prepare(made)
     except UsageError as error:
         home = streams.trainer()

@@ -313,8 +313,8 @@ class Leases:
         unread = self.unread + shard * len(self.to_scan)
         if unread > 0.75 * target:
             return 0, 0
-        need, want = (min(WANT_MAX, math.ceil((one - unread) / shard)) for one in (least, target))
-        return max(0, need), want
+        need = max(0, math.ceil((least - self.unread) / shard))
+        return min(WANT_MAX, need), min(WANT_MAX, math.ceil((target - unread) / shard))
 
     def _rate(self, now: float) -> float:
         """Records a second, trained of late."""

@@ -58,6 +58,7 @@ class Plan:
 def plan(
     files: Files, batch_size: int, epochs: int | None, shuffle: bool, seed: int, reader: str | Callable[..., Any] | Reader,
     shard_records: int | None, name: str | None, purpose: str, set_aside: bool, reader_options: dict[str, Any],
+    drop_remainder: bool = False,
 ) -> Plan:  # fmt: skip
     """Raises UsageError naming the argument and the remedy."""
     _whole("batch_size", batch_size, 1)
@@ -72,7 +73,8 @@ def plan(
     if shard_records is None:
         least, most = SHARD_RECORDS
         shard_records = max(batch_size, min(most, max(least, SHARD_BATCHES * batch_size)))
-        shard_records -= shard_records % batch_size  # else rows that batches divide would not make full ones alone
+        if drop_remainder:  # else a shard of rows that batches divide would leave some of them
+            shard_records -= shard_records % batch_size
     _whole("shard_records", shard_records, 1)
     if isinstance(files, (int, range)) and reader == "lines":
         reader = "range"
@@ -81,7 +83,7 @@ def plan(
         name=name or purpose, files=_files(files, found), epochs=epochs or 0, shuffle=bool(shuffle), seed=int(seed),
         shard_records=shard_records, reader=found.name, set_aside=set_aside, purpose=purpose,
     )  # fmt: skip
-    return Plan(declaration, found, batch_size)
+    return Plan(declaration, found, batch_size, drop_remainder=drop_remainder)
 
 
 def _files(files: Files, reader: Reader) -> list[pb.DataFile]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from deeprec_ext.errors import RefusedError
+from deeprec_ext.errors import DeepRecError, RefusedError
 from deeprec_ext.keras import ownership, unmade
 from deeprec_ext.keras.captured import capture
 from deeprec_ext.keras.files.loading import left_in_files
@@ -26,6 +26,10 @@ from deeprec_ext.tf_private.wrapping import wrap_within
 from deeprec_ext.units import few
 
 log = logging.getLogger("deeprec_ext")
+
+
+class WentBackError(DeepRecError):
+    """The model is another one than when a file of it was begun."""
 
 
 class Door:
@@ -44,6 +48,11 @@ class Door:
     ) -> None:  # fmt: skip
         self._open_session, self._chief = open_session, chief
         self._refused, self._discarded = refused, discarded
+        self.further: Callable[[], bool] = lambda: False
+        """Whether a chief before this one has come further: what the script writes into the model has been written."""
+        self.went_back: Callable[[], int] = lambda: 0
+        """Another number where the model has gone back to something older."""
+        self._saved = threading.local()
         self.generation = generation
         self.steps = StepGraph(slots)
         self.lock = threading.RLock()
@@ -98,6 +107,8 @@ class Door:
         fetches = [*imported.outputs, *(tensor for _, tensor in imported.taken), imported.done]
         with self.lock:  # a thread that looks at a weight runs the session, too
             results = (self._session.train if train else self._session.run)(fetches, feeds)
+            while self.steps.beginnings:
+                self.steps.beginnings.pop().release()
         count = len(imported.outputs)
         for (variable, _), value in zip(imported.taken, results[count:]):
             self.windows.set_local(variable, value)
@@ -133,16 +144,22 @@ class Door:
 
         Args:
           args, words: those of Keras's method that saves, but for the model. Given are those to call it with.
+
+        Raises WentBackError where what is saved would be of two models.
         """
-        if getattr(model, "built", False) and unmade.make_loaded(self.generation.weights(model)):
-            unmade.make_loaded(self.generation.optimizer_variables(model))
+        if getattr(model, "built", False):
+            unmade.make_loaded([*self.generation.weights(model), *self.generation.optimizer_variables(model)])
         if self._chief:
             self.pass_on()
         if not any(unmade.is_large(one.variable) for one in self.steps.shared.values()):
             yield args, words
             return
-        with self.windows.saving(), streamed(self._rows_of), replacing(args, words) as given:
-            yield given
+        self._saved.of = self.went_back()
+        try:
+            with self.windows.saving(), streamed(self._rows_of), replacing(args, words) as given:
+                yield given
+        finally:
+            self._saved.of = None
 
     @contextmanager
     def loading(self, kind: Any) -> Iterator[None]:
@@ -204,6 +221,8 @@ class Door:
     def pass_on(self) -> None:
         """What the script has written into variables of the model; where there is no session yet, it is what the model begins
         with."""
+        if self._chief and self.further():
+            return
         written = self.windows.take_written() if self._session is not None else []
         if not written or self._session is None:
             return
@@ -243,6 +262,9 @@ class Door:
                 raise RuntimeError(f"{ownership.name(variable)} is on parameter servers, which this process has left")
             rows, between = self.steps.some_of(variable)
             found: np.ndarray = self._session.run([rows], {between: [begin, end]})[0]
+        of = getattr(self._saved, "of", None)
+        if of is not None and of != self.went_back():
+            raise WentBackError(f"{ownership.name(variable)} has gone back to an older state while it was saved")
         return found
 
 

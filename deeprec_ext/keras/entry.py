@@ -16,7 +16,7 @@ import tensorflow as tf
 from deeprec_ext import env
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras import keras2, keras3, unmade
-from deeprec_ext.keras.door import Door
+from deeprec_ext.keras.door import Door, WentBackError
 from deeprec_ext.keras.leased.fitting import Fitting
 from deeprec_ext.keras.milestones import Milestones
 from deeprec_ext.keras.opening import Monitored
@@ -31,6 +31,9 @@ SAVES = ("save", "save_weights", "export")
 """Methods of a model that write files: the chief does."""
 
 LOADS = ("load_weights",)
+
+SAVES_MAX = 3
+"""So often a file is begun, if the model goes back to something older meanwhile."""
 
 GENERATIONS: dict[int, Any] = {2: keras2, 3: keras3}
 
@@ -78,6 +81,7 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
     strategy = tf.distribute.get_strategy()
     directory = Path(run) if (run := env.workdir()) else None
     milestones = Milestones(directory, trainer.chief, trainer.leaving, lambda: trainer.generation)
+    door.further, door.went_back = lambda: milestones.made_before, lambda: trainer.generation
     fitting = Fitting(trainer, door, milestones)
     saving = threading.local()
 
@@ -123,6 +127,17 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
             trainer.report_metrics(found, trainer.clock.global_step)
         return results
 
+    def save_whole(original: Callable[..., Any], model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        for left in reversed(range(SAVES_MAX)):
+            try:
+                with door.saving(model, args, kwargs) as (given, words):
+                    return original(model, *given, **words)
+            except WentBackError as error:
+                if not left:
+                    raise
+                log.info("%s is saved once more: %s", model.name, error)
+        raise AssertionError
+
     def save(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         if getattr(saving, "here", False):
             return original(model, *args, **kwargs)
@@ -133,8 +148,7 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
         if trainer.chief or not of_job:
             saving.here = True
             try:
-                with door.saving(model, args, kwargs) as (given, words):
-                    result = original(model, *given, **words)
+                result = save_whole(original, model, args, kwargs)
             finally:
                 saving.here = False
             if waited_for:

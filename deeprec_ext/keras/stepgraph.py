@@ -93,6 +93,8 @@ class StepGraph:
         self.shared: dict[int, Shared] = {}
         self.loading: dict[int, Rows] = {}
         """What is being written into large variables, by their keys."""
+        self.beginnings: list[Rows] = []
+        """What a script has loaded into variables that begin with it, until they have."""
         self._somes: dict[int, tuple[Any, Any]] = {}
         self._loads: dict[int, Any] = {}
         self._slots = ownership.Slots(slots)
@@ -219,6 +221,9 @@ class StepGraph:
         trainable = {ownership.key(one) for one in weights if one.trainable}
         for variable in variables:
             if ownership.key(variable) not in self.shared:
+                first = first_of(variable)
+                if first is not None and first.loaded is not None:
+                    self.beginnings.append(first.loaded)
                 made = _make(variable, self._device(variable), ownership.key(variable) in trainable)
                 self.shared[ownership.key(variable)] = made
                 if ownership.key(variable) in state:

@@ -46,7 +46,7 @@ class Windows:
         lock: AbstractContextManager[Any],
     ) -> None:  # fmt: skip
         self._read, self._read_rows = read, read_rows
-        self._lock = lock
+        self.lock = lock
         self._silent, self._saving = threading.local(), threading.local()
         self._remote: dict[int, _Remote] = {}
         self._local: dict[int, _Local] = {}
@@ -90,7 +90,7 @@ class Windows:
 
     def take_written(self) -> list[tuple[Any, np.ndarray | Rows]]:
         """Variables of PS that were written here, with their values, once."""
-        with self._lock:
+        with self.lock:
             return [(one.variable, one.take()) for one in self._remote.values() if one.written]
 
     def trained(self) -> None:
@@ -123,7 +123,7 @@ class Windows:
         )  # fmt: skip
 
     def bring(self, wanted: _Remote) -> None:
-        with self._lock:
+        with self.lock:
             if wanted.put_here() or wanted.step == self.steps or wanted.written:
                 return
             together = [wanted]
@@ -191,7 +191,8 @@ class _Remote:
     def takes(self, value: Any) -> bool:
         rows = fitting(value, self.variable) if self.large else None
         if rows is not None:
-            self.written, self._loaded, self.step = True, rows, NEVER
+            with self._windows.lock:
+                self.written, self._loaded, self.step = True, rows, NEVER
         return rows is not None
 
     def take(self) -> np.ndarray | Rows:

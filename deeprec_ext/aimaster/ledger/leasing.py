@@ -108,5 +108,6 @@ def share(
     elif need is None:
         fair = max(1, todo // (2 * max(1, workers)))
     else:
-        fair = max(need, (todo + held) // (2 * max(1, workers)) - held)
+        even = max(1, (todo + held) // max(1, workers) - held)  # where there are few nobody has two and another none
+        fair = max(min(need, even), (todo + held) // (2 * max(1, workers)) - held)
     return max(0, min(wanted, fair, most))

@@ -73,6 +73,12 @@ class PackedRuns:
     def has(self, run: Run) -> bool:
         return run in self._sessions
 
+    def _last(self) -> list[OwnSession]:
+        """All; no more are made."""
+        with self._lock:
+            self._definition = None
+            return list(self._sessions.values())
+
     def _leave_alone(self, run: Run) -> None:
         self._left_alone[run] = None
         if len(self._left_alone) > LEFT_ALONE_MAX:
@@ -105,12 +111,12 @@ class PackedRuns:
 
     def close(self) -> None:
         """May block where a PS is gone."""
-        for one in list(self._sessions.values()):
+        for one in self._last():
             try:
                 one.close()
             except tf.errors.OpError as error:
                 log.debug("closing a session: %s", error)
 
     def leave_behind(self) -> None:
-        for one in list(self._sessions.values()):
+        for one in self._last():
             one.leave_behind()

@@ -164,6 +164,8 @@ class _Packing:
             return None
         if 0 in shape or shape.count(None) > 1:
             return None
+        if None in shape[1:] and not self._shapes.is_variable(tensor):
+            return None  # a size that is known may be that of most batches alone, and the other cannot be told then
         if dtype.size * elements(shape, self._rows) > TENSOR_BYTES_MAX:
             return None
         return dtype, cases

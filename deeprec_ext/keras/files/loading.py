@@ -11,6 +11,7 @@ import math
 import os
 import struct
 import sys
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,6 +28,10 @@ _HEADER_BYTES, _NAME_AND_EXTRA = 30, slice(26, 30)
 """Of a member of an archive, before its contents: where in it stands how long its name and an extra field are."""
 
 _FLOAT_BYTES = 4
+
+
+class _LeftInArchive(Exception):  # noqa: N818 (no error: Keras then does without memory, and without disk)
+    pass
 
 
 class ChangedError(DeepRecError):
@@ -64,8 +69,9 @@ def left_in_files(least_bytes: int) -> Iterator[None]:
         return value if watcher is not None and watcher.takes(value) else original(variable, value)
 
     def suffices(original: Callable[..., Any], model: Any) -> bool:
-        large = any(math.prod(one.shape) * _FLOAT_BYTES >= least_bytes for one in model.variables)
-        return not large and bool(original(model))
+        if any(math.prod(one.shape) * _FLOAT_BYTES >= least_bytes for one in model.variables):
+            raise _LeftInArchive  # else Keras 3 unpacks them beside it: a copy, from which rows would still be read
+        return bool(original(model))
 
     with ExitStack() as undo:
         for module, name in keras_classes.askers_for_memory():
@@ -137,29 +143,51 @@ def _rows_of(dataset: Any, places: _Places) -> Rows | None:
     place, offset = places.of(dataset.file), dataset.id.get_offset()
     if place is None or offset is None or not os.path.isfile(place[0]):
         return None
-    return Rows(dataset.shape, dataset.dtype, _reader(place[0], place[1] + offset, dataset.shape, dataset.dtype))
+    return Rows(dataset.shape, dataset.dtype, _Reader(place[0], place[1] + offset, dataset.shape, dataset.dtype))
 
 
-def _reader(path: str, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> Callable[[int, int], np.ndarray]:
-    file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed with the last who can read)
-    before = _state(file)
-    row = dtype.itemsize * math.prod(shape[1:])
+class _Reader:
+    """Reads rows of a dataset. The file stays open, so that it may be removed, until it is let go of; who wants rows again then
+    finds it by its path, or not."""
 
-    def read(begin: int, end: int) -> np.ndarray:
-        values = np.empty((end - begin, *shape[1:]), dtype)
-        left, place = values.reshape(-1).view(np.uint8).data, offset + begin * row
-        while len(left) and (got := os.preadv(file.fileno(), [left], place)):
-            left, place = left[got:], place + got
-        if len(left) or _state(file) != before:
-            raise ChangedError(
-                f"{path} was written anew after weights were loaded from it, and before they were used: "
-                "save to another file, or after the first `fit`"
-            )
+    def __init__(self, path: str, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self._path, self._offset, self._shape, self._dtype = path, offset, shape, dtype
+        self._row = dtype.itemsize * math.prod(shape[1:])
+        self._lock = threading.Lock()
+        self._file: Any = self._opened()
+        self._before = _state(self._file)
+
+    def __call__(self, begin: int, end: int) -> np.ndarray:
+        values = np.empty((end - begin, *self._shape[1:]), self._dtype)
+        left, place = values.reshape(-1).view(np.uint8).data, self._offset + begin * self._row
+        with self._lock:
+            if self._file is None:
+                try:
+                    self._file = self._opened()
+                except OSError as error:
+                    raise self._changed(f"cannot be read any more ({error.strerror})") from error
+            while len(left) and (got := os.preadv(self._file.fileno(), [left], place)):
+                left, place = left[got:], place + got
+            if len(left) or _state(self._file) != self._before:
+                raise self._changed("was written anew")
         return values
 
-    return read
+    def release(self) -> None:
+        with self._lock:
+            file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _opened(self) -> Any:
+        return open(self._path, "rb", buffering=0)  # noqa: SIM115 (closed with the last who can read)
+
+    def _changed(self, how: str) -> ChangedError:
+        return ChangedError(
+            f"{self._path} {how} after weights were loaded from it, and before they were used: save to another file, or after "
+            "the first `fit`"
+        )
 
 
-def _state(file: Any) -> tuple[int, int]:
+def _state(file: Any) -> tuple[int, int, int]:
     told = os.fstat(file.fileno())
-    return told.st_mtime_ns, told.st_size
+    return told.st_ino, told.st_mtime_ns, told.st_size

@@ -56,6 +56,11 @@ class Rows(np.lib.mixins.NDArrayOperatorsMixin):
         """The rows [begin, end)."""
         return self._read(int(begin), int(end))
 
+    def release(self) -> None:
+        """They are not wanted any more, as far as one can tell: a file that is held open for them is let go of."""
+        if (release := getattr(self._read, "release", None)) is not None:
+            release()
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         whole = np.empty(self.shape, self.dtype)
         for begin, values in self.pieces():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
+import shutil
+import tempfile
 
 import h5py
 import numpy as np
@@ -110,6 +113,53 @@ def test_a_file_that_is_written_anew_is_told_and_not_taken_for_the_old_one(waiti
     os.utime(path, ns=(1, 1))
     with pytest.raises(loading.ChangedError, match=r"all.weights.h5 was written anew"):
         model.get_weights()
+
+
+def test_who_has_let_go_of_a_file_finds_it_by_its_path_or_not(waiting, plain, tmp_path):
+    model, path = make(), tmp_path / "all.weights.h5"
+    with loading.left_in_files(unmade.LARGE_BYTES):
+        model.load_weights(str(path))
+    loaded, table = unmade.first_of(table_of(model)).loaded, table_of(plain).numpy()
+    for _ in range(2):
+        loaded.release()
+        np.testing.assert_array_equal(loaded.between(3, 9), table[3:9])
+    loaded.release()
+    os.replace(shutil.copy2(path, tmp_path / "other"), path)
+    with pytest.raises(loading.ChangedError, match="was written anew"):
+        loaded.between(0, 1)
+    loaded.release()
+    os.unlink(path)
+    with pytest.raises(loading.ChangedError, match="cannot be read any more"):
+        loaded.between(0, 1)
+
+
+def test_the_file_is_let_go_of_when_the_ps_have_its_rows(waiting, plain, elastic, tmp_path):
+    def held():
+        links = [os.readlink(f"/proc/self/fd/{one}") for one in os.listdir("/proc/self/fd") if one.isdigit()]
+        return [one for one in links if one == str(tmp_path / "model.keras")]
+
+    model = load(elastic(), tmp_path / "model.keras")
+    assert held()
+    model.fit(batches(), verbose=0)
+    gc.collect()
+    assert not held()
+
+
+def test_a_model_of_large_tables_is_not_unpacked_to_be_loaded(waiting, read, plain, elastic, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda *args, **words: made.append(words) or 1 / 0)
+    model = load(elastic(), tmp_path / "model.keras")
+    assert unmade.first_of(table_of(model)).loaded is not None and not made and not read
+
+
+def test_what_an_optimizer_keeps_is_saved_though_its_table_was_looked_at(waiting, plain, elastic, tmp_path):
+    door, path = elastic(), tmp_path / "model.keras"
+    model = load(door, path)
+    model.get_weights()
+    model.save(str(path))
+    again = load(door, path)
+    for one, other in zip(state_of(again), state_of(plain), strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
 def test_what_was_loaded_is_saved_into_the_same_file_before_fit(waiting, plain, elastic, tmp_path):

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from deeprec_ext.graph.partitioning import layout
 from deeprec_ext.keras import unmade
+from deeprec_ext.keras.door import WentBackError
 from deeprec_ext.keras.files import rows, streaming
 from deeprec_ext.tf_private import eager
 from tests.unit.keras import models
@@ -232,6 +233,31 @@ def test_a_file_keeps_its_mode_and_a_link_its_file(pieces, elastic, tmp_path):
     save(model, link)
     assert link.is_symlink() and there.stat().st_mode & 0o777 == 0o640 and len(weights_in(there)) == 2
     assert [one.name for one in there.parent.iterdir()] == [there.name]
+
+
+def test_a_model_that_goes_back_while_it_is_saved_is_saved_once_more(pieces, elastic, tmp_path):
+    door, model = trained(elastic)
+    there, generation = on_ps(door), iter([1, 1, 2])
+    door.went_back = lambda: next(generation, 2)
+    save(model, tmp_path / "model.keras")
+    assert sum(pieces) > 2 * ROWS * DIM * 4, "two pieces more than a file has"
+    assert all(any((one == other).all() for other in there) for one in weights_in(tmp_path / "model.keras"))
+    generation = iter(range(1000))
+    with pytest.raises(WentBackError, match="older state"):
+        save(model, tmp_path / "model.keras")
+    assert len(weights_in(tmp_path / "model.keras")) == 2, "the file that was there"
+
+
+def test_what_a_chief_before_has_written_is_not_written_again_to_be_saved(pieces, elastic, tmp_path):
+    door, model = trained(elastic)
+    there, door.further = on_ps(door), lambda: True
+    model.set_weights([np.zeros_like(one) for one in model.get_weights()])
+    save(model, tmp_path / "model.keras")
+    model.evaluate(np.zeros([4, 4], np.int64), np.ones([4, 1]), verbose=0)
+    assert all((one == other).all() for one, other in zip(on_ps(door), there))
+    door.further = lambda: False
+    model.evaluate(np.zeros([4, 4], np.int64), np.ones([4, 1]), verbose=0)
+    assert not on_ps(door)[0].any() or not on_ps(door)[1].any()
 
 
 def test_two_threads_save_at_once_and_nothing_stays_exchanged(pieces, elastic, tmp_path):
