@@ -1,7 +1,7 @@
 """The most that a number of the command line, of a file of events or of a setting may be: one table, far above what is of use.
 
 What lies above is a slip, or meant to harm: it is refused before anything is made as large as that. Least values are checked
-where they are used, which knows why.
+where they are used, which knows why; those of a setting stand in its row (`options.Option.least`).
 """
 
 from __future__ import annotations

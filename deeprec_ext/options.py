@@ -55,6 +55,7 @@ class Option:
     default: Any
     help: str
     words: tuple[str, ...] = ()  # it is one of these, where there are any: another is an error, not the default
+    least: float = 0  # of a number: with less nothing would be done, or nothing else
     flag: bool = False
     annotation: bool = False
     environment: str = ""  # by which a process of the job is told, without `env.PREFIX`
@@ -83,8 +84,8 @@ class Option:
         if self.unit:
             if type(value) not in (int, self.type):
                 return f"must be {_TEXTS[self.type]}"
-            if not 0 <= value <= MOST[self.unit]:  # nor nan
-                return f"must be a number of 0 or more, and {MOST[self.unit]:,} at the most"
+            if not self.least <= value <= MOST[self.unit]:  # nor nan
+                return f"must be a number of {self.least:,} or more, and {MOST[self.unit]:,} at the most"
         elif type(value) is not self.type:
             return f"must be {_TEXTS[self.type]}"
         return f"must be one of {', '.join(self.words)}" if self.words and value not in self.words else ""
@@ -157,25 +158,28 @@ class Settings:
     """Time limits, sizes and choices of one job's AIMaster. Tests make them small."""
 
     heartbeat_seconds: float = option(
-        0.5, "How often an agent reports. 1 000 agents at 0.5 s are 2 000 messages a second; larger jobs set 2 s.")
+        0.5, "How often an agent reports. 1 000 agents at 0.5 s are 2 000 messages a second; larger jobs set 2 s.", least=0.05)
     ps_heartbeat_limit_seconds: float = option(
-        3.0, "A PS silent for longer is given up: no user code runs there, so nothing but a hang or a death explains it.")
+        3.0, "A PS silent for longer is given up: no user code runs there, so nothing but a hang or a death explains it.",
+        least=0.5)
     worker_heartbeat_limit_seconds: float = option(
         30.0, "A worker silent for longer is given up. User code may hold the interpreter for long (a C extension, a "
-        "collection).")
+        "collection).", least=0.5)
     busy_limit_seconds: float = option(
         60.0,
         "A process that is silent because it waits for the processor, or works, is given up after so long instead: to "
         "kill it makes no machine emptier, and costs the most recent updates. One that is seen to hang has only the "
         "limits above.")
     acquire_limit_seconds: float = option(
-        300.0, "How long ACQUIRE waits for new processes to register. A pod may have to pull an image.")
+        300.0, "How long ACQUIRE waits for new processes to register. A pod may have to pull an image.", least=1)
     prepare_limit_seconds: float = option(
-        600.0, "How long PREPARE may take: pre-copy of terabytes and preparing sessions of large graphs. Training goes on.")
+        600.0, "How long PREPARE may take: pre-copy of terabytes and preparing sessions of large graphs. Training goes on.",
+        least=1)
     pause_limit_seconds: float = option(
-        10.0, "How long PAUSE waits for the last trainer to stop at a step boundary: longer than any usual step.")
+        10.0, "How long PAUSE waits for the last trainer to stop at a step boundary: longer than any usual step.", least=0.1)
     lease_seconds: float = option(
-        30.0, "How long a trainer stands still at most; then it goes on with the old view. Covers PAUSE and FINAL_COPY.")
+        30.0, "How long a trainer stands still at most; then it goes on with the old view. Covers PAUSE and FINAL_COPY.",
+        least=1)
     commit_margin_seconds: float = option(
         1.0, "COMMIT is decided only while every lease has at least this left: clocks differ in rate, messages take time.")
     release_limit_seconds: float = option(
@@ -183,13 +187,13 @@ class Settings:
     copy_chunk_bytes: int = option(
         8 << 20,
         "Rows per pre-copy message are chosen so that a message stays below this: bounds memory and the time a step "
-        "competes.")
+        "competes.", least=1024)
     dirty_small_bytes: int = option(4 << 20, "Pre-copy ends when less than this is dirty: about 10 ms of final copy.")
     dirty_rounds_max: int = option(8, "Pre-copy ends after so many rounds even if the remainder still shrinks.")
     end_limit_seconds: float = option(
         60.0, "How long a trainer's process may live after its script has ended (last line, own threads, own `atexit` "
         "handlers): then it is ended with the script's exit code. Taking apart an interpreter full of data takes "
-        "seconds, on a busy machine tens.")
+        "seconds, on a busy machine tens.", least=0.1)
     finish_grace_seconds: float = option(30.0, "How long workers may go on after the chief has ended.")
     restarts_max: int = option(10, "A role that exited in error is started again so many times.")
     verify_copies: bool = option(
@@ -217,15 +221,16 @@ class Settings:
         "With a single PS, which has no peer: `auto` (its backups lie with a trainer, the *holder*: another host's "
         "before the chief; they count in its memory) or `off` (there are none).", words=("auto", "off"))
     peer_backup_seconds: float = option(
-        5.0, "How often they are refreshed by dirty rows: the most a lost PS can forget. Bytes grow with the rows touched.")
+        5.0, "How often they are refreshed by dirty rows: the most a lost PS can forget. Bytes grow with the rows touched.",
+        least=0.1)
     peer_backup_steps: int = option(0, "Refresh every so many global steps instead; 0: by time.")
     disk_backup: str = option(
         "", "Directory of incremental disk backups, anything that tf.io.gfile writes; empty: what the script's BackupHook "
         "asks for, `off`: none.")
-    disk_backup_seconds: float = option(60.0, "How often a cut (base or delta) is written to the disk backup.")
+    disk_backup_seconds: float = option(60.0, "How often a cut (base or delta) is written to the disk backup.", least=0.1)
     disk_backup_keep: int = option(
-        2, "Chains (a base with its deltas) kept in the disk backup; older ones are removed.")
-    disk_backup_limit_seconds: float = option(600.0, "How long one cut may take before it is given up.")
+        2, "Chains (a base with its deltas) kept in the disk backup; older ones are removed.", least=1)
+    disk_backup_limit_seconds: float = option(600.0, "How long one cut may take before it is given up.", least=1)
     ps_failover: str = option(
         "promote",
         "What a lost PS's slots come back on: `promote` (the survivors that hold the peer backups) or `replace` (a "
@@ -243,7 +248,7 @@ class Settings:
         "looked for, the next change makes them worthless, and preparing them makes the throughput look worse than it is.")
     lease_ahead_seconds: float = option(
         60.0, "Work a worker holds in leased shards: training goes on so long without an AIMaster. Towards the end of an "
-        "epoch, or of the data, less: at most half of an even share of what is left.")
+        "epoch, or of the data, less: at most half of an even share of what is left.", least=0.1)
     autoscale: bool = option(
         False, "let the AIMaster decide the numbers, within the limits below", **BOTH)
     objective: str = option(
@@ -254,9 +259,9 @@ class Settings:
     decide_seconds: float = option(
         10.0,
         "How often at least the autoscaler looks whether something is to be changed; it does so when a window ends as "
-        "well.")
+        "well.", least=0.1)
     window_seconds: float = option(
-        10.0, "Length of the windows in which throughput is measured: some hundred steps, so that noise evens out.")
+        10.0, "Length of the windows in which throughput is measured: some hundred steps, so that noise evens out.", least=1)
     strict: bool = option(
         False, "fail where something trains beside the PS, instead of saying so", **BOTH)
     gazer_seconds: float = option(
@@ -271,14 +276,15 @@ class Settings:
     rebuild_limit_seconds: float = option(
         8.0, "How long an AIMaster that has lost its store waits for the word of those who took part. A PS that does not "
         "come counts as lost; what a trainer trained that does not come is trained again. Below the 10 s after which "
-        "a failed step is one.")
+        "a failed step is one.", least=1)
     bad_records: str = option(
         "fail",
         "what a damaged record of a dataset does (a CRC that is wrong, a quote that is not closed): fail (default; "
         "its shard fails, and the job with it), or skip: it is left out and counted",
         words=BAD_RECORDS, **BOTH)
     shard_failures_max: int = option(
-        3, "A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside.")
+        3, "A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside.",
+        least=1)
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,11 @@ def format_seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def format_rate(per_second: float) -> str:
+    """`12469.3` → `"12,469"`, `812.44` → `"812.4"`."""
+    return f"{per_second:,.0f}" if abs(per_second) >= 1000 else f"{per_second:.4g}"
+
+
 def counted(count: float | str, name: str) -> str:
     """`1 worker`, `2 workers`; a name in capitals, as PS, stays as it is."""
     return f"{count} {name}{'' if count == 1 or name.isupper() else 's'}"

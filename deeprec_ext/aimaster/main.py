@@ -101,7 +101,7 @@ async def serve(options: argparse.Namespace, spec: JobSpec) -> int:
     """Until a signal, a newer AIMaster, or an error; returns the exit code."""
     spec.workdir.mkdir(parents=True, exist_ok=True)
     backend = LauncherBackend(options.launcher, spec.name, options.certs, elsewhere=spec.elsewhere)
-    place = place_at(options.history, options.history_certs) if options.history else None
+    place = place_at(options.history, options.history_certs) if options.history is not None else None
 
     def jobs() -> list[Finished]:
         return jobs_of(place, spec.script)

@@ -10,19 +10,22 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from deeprec_ext.cli.cluster.target import on_cluster
 from deeprec_ext.cli.job import add_job, no_directory, print_json
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.printable import printable
-from deeprec_ext.units import format_seconds
+from deeprec_ext.rundir import RunDirectory
+from deeprec_ext.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
     from deeprec_ext.autoscaler.policy.decision import Decision
     from deeprec_ext.autoscaler.policy.record import Entry, Outcome
 
 WIDTH = 160
+TABLE_WIDTH = 100
+"""Below, a decision is some lines of its own: a reason is a sentence, and in a narrow column nobody reads it."""
 
 
 class Told(Protocol):
@@ -75,7 +78,7 @@ def _estimated(directory: Path) -> list[str]:
 
     try:
         with contextlib.closing(Store(directory / "aimaster.db", read_only=True)) as store:
-            return sentences(store, directory)
+            return sentences(store, directory, running=RunDirectory(directory).in_use())
     except (DeepRecError, OSError, sqlite3.Error):
         return []
 
@@ -87,7 +90,8 @@ def show(told: Sequence[Told], values: Any, nothing: str) -> None:
     if values is not None:
         print_json(values)
     else:
-        Console(wide=WIDTH, highlight=False).print(table(told) if told else nothing)
+        console = Console(wide=WIDTH, highlight=False)
+        console.print((table(told) if console.width >= TABLE_WIDTH else stacked(told)) if told else nothing)
 
 
 def to_values(entry: Entry) -> dict[str, Any]:
@@ -98,24 +102,57 @@ def to_values(entry: Entry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def table(entries: Sequence[Told]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
+class Row(NamedTuple):
+    number: str
+    at: str
+    what: str
+    why: str
+    predicted: str
+    came: str
+    style: str
 
-    table = Table(box=None, header_style="dim", padding=(0, 1))
-    for title, side in (("#", "right"), ("at", "right"), ("decision", "left"), ("why", "left"), ("predicted", "right"),
-                        ("came of it", "left")):  # fmt: skip
-        table.add_column(title, justify=side, overflow="fold", ratio=3 if title == "why" else None)  # type: ignore[arg-type]
-    for some in lines(entries):
-        entry, first, decision = some[-1], some[0].decision, some[-1].decision
-        style = "dim" if decision.action == "keep" else ""
+    @classmethod
+    def of(cls, some: Sequence[Told]) -> Row:
+        """One decision, or those of one line."""
+        first, decision = some[0].decision, some[-1].decision
         number, at = str(decision.number), format_seconds(decision.time)
         if len(some) > 1:
             number, at = f"{first.number}–{number}", f"{format_seconds(first.time)}–{at}"
-        table.add_row(
-            number, at, *map(Text, (what(decision), decision.reason)), predicted(decision), Text(came_of(entry)), style=style
+        style = "dim" if decision.action == "keep" else ""
+        return cls(number, at, what(decision), decision.reason, predicted(decision), came_of(some[-1]), style)
+
+
+def table(entries: Sequence[Told]) -> Any:
+    """Without columns that are empty."""
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = [Row.of(some) for some in lines(entries)]
+    titles = {"number": "#", "at": "at", "what": "decision", "why": "why", "predicted": "predicted", "came": "came of it"}
+    shown = [name for name in titles if any(getattr(row, name) for row in rows)]
+    table = Table(box=None, header_style="dim", padding=(0, 1))
+    for name in shown:
+        table.add_column(
+            titles[name], justify="right" if name in ("number", "at", "predicted") else "left", overflow="fold",
+            ratio=3 if name == "why" else None,
         )  # fmt: skip
+    for row in rows:
+        table.add_row(*(Text(getattr(row, name)) for name in shown), style=row.style)
     return table
+
+
+def stacked(entries: Sequence[Told]) -> Any:
+    """The same below each other."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    parts: list[Any] = []
+    for row in (Row.of(some) for some in lines(entries)):
+        parts.append(Text(f"{row.number}  {row.at}  {row.what}", style=row.style or "bold"))
+        told = row.why, f"predicted {row.predicted}" * bool(row.predicted), row.came
+        parts += [Padding(Text(text, style=row.style), (0, 0, 0, 4)) for text in told if text]
+    return Group(*parts)
 
 
 def lines(entries: Sequence[Told]) -> list[list[Told]]:
@@ -142,7 +179,7 @@ def predicted(decision: Decision) -> str:
     if decision.action == "keep" or not prediction.examples_per_second:
         return ""
     error = f" ± {prediction.mape_holdout:.0%}" if prediction.mape_holdout is not None else ""
-    return f"{prediction.before:,.4g} → {prediction.examples_per_second:,.4g} examples/s{error}"
+    return f"{format_rate(prediction.before)} → {format_rate(prediction.examples_per_second)} examples/s{error}"
 
 
 def came_of(entry: Told) -> str:
@@ -152,7 +189,7 @@ def came_of(entry: Told) -> str:
         return "" if entry.decision.action in ("keep", "start") else "not known yet"
     text = outcome.outcome.replace("_", " ") + (f": {outcome.reason}" if outcome.reason else "")
     if outcome.examples_per_second_after:
-        text += f": {outcome.examples_per_second_after:,.4g} examples/s"
+        text += f": {format_rate(outcome.examples_per_second_after)} examples/s"
         if expected and outcome.outcome == "committed":
             off = outcome.examples_per_second_after / expected - 1
             text += f", {abs(off):.0%} {'more' if off > 0 else 'less'} than predicted"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from deeprec_ext.aimaster.store.resuming import begins, has_begun
+from deeprec_ext.cli.fitting import Column, Fitted
 from deeprec_ext.cli.table import notice_line
 from deeprec_ext.launch.ending import FAILED, STOPPED, SUCCEEDED
 from deeprec_ext.launch.job import Result
@@ -20,13 +21,26 @@ if TYPE_CHECKING:
 
 
 RESUMABLE = (STOPPED, "interrupted")
+WIDTH = 160
+
+COLUMNS = (
+    Column("scaling", right=False),
+    Column("outcome", right=False),
+    Column("pause p50", rank=3),
+    Column("pause max", rank=1),
+    Column("moved", rank=4),
+    Column("resent", rank=5),
+    Column("slots", rank=6),
+    Column("took", rank=2),
+)
+"""Of changes of the job's size."""
 
 
 def print_result(result: Result, directory: Path, stream: IO[str], quiet: bool) -> None:
     """Quiet: only what went wrong."""
     from deeprec_ext.cli.console import Console
 
-    console = Console(file=stream, highlight=False, soft_wrap=True)
+    console = Console(file=stream, highlight=False, soft_wrap=True, wide=WIDTH)
     if result.outcome.detail:
         console.print("\n".join(result.outcome.detail))
     if not quiet:
@@ -43,22 +57,19 @@ def print_summary(summary: Mapping[str, Any], directory: Path) -> None:
     """Of a job that has ended before."""
     from deeprec_ext.cli.console import Console
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, wide=WIDTH)
     print_body(summary, console)
     console.print(final_line(summary, directory))
 
 
 def print_body(summary: Mapping[str, Any], console: Console) -> None:
     """What happened: scalings, failures, notices, metrics."""
-    from rich.table import Table
-
-    table = Table(header_style="dim", box=None)
-    for title in ("scaling", "outcome", "pause p50", "pause max", "moved", "resent", "slots", "took"):
-        table.add_column(title, justify="left" if title in ("scaling", "outcome") else "right")
-    for one in summary.get("scaling") or []:
-        table.add_row(*scaling_row(one))
-    if table.row_count:
-        console.print(table)
+    scalings = summary.get("scaling") or []
+    if scalings:
+        console.print(Fitted(COLUMNS, [scaling_row(one) for one in scalings]))
+    for one in scalings:
+        if one.get("outcome") != "committed" and one.get("reason"):  # a sentence, for which no column is wide enough
+            console.print(": ".join([*scaling_row(one)[:2], printable(str(one["reason"]))]))
     for one in summary.get("failures") or []:
         console.print(failure_line(one))
     for one in summary.get("notices") or []:
@@ -87,8 +98,6 @@ def scaling_row(one: Mapping[str, Any]) -> list[str]:
     what = format_scaling(str(one.get("kind", "?")), str(one.get("role", "")), counts, workers)
     pause = one.get("pause_seconds") or {}
     outcome = str(one.get("outcome") or "unfinished")
-    if outcome != "committed" and one.get("reason"):
-        outcome += f": {one['reason']}"
     return [
         printable(what), printable(outcome),
         *(format_seconds(pause[key]) if pause.get(key) is not None else "" for key in ("p50", "max")),

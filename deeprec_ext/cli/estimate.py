@@ -107,7 +107,7 @@ def _plan(arguments: argparse.Namespace) -> RunPlan:
     words = ["--autoscale"]
     for name, value in vars(arguments).items():
         if name not in ("command", "run", "script", "limit", "json", "counts") and value is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
+            words.append(f"--{name.replace('_', '-')}={value}")  # a value may begin with a dash
     return plan_of(words, arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script)
 
 

@@ -32,14 +32,15 @@ class Fitted:
       most: rows shown; None: all.
       what: they are, for the count of those that are not shown.
       groups: how many rows belong together, in order: where rows are cut, each group keeps its first ones.
+      told: columns that did not fit are named below.
     """
 
     def __init__(
         self, columns: Sequence[Column], rows: Sequence[Row], most: int | None = None, what: str = "rows",
-        groups: Sequence[int] = (),
+        groups: Sequence[int] = (), told: bool = False,
     ) -> None:  # fmt: skip
         self.columns, self.rows, self.most, self.what = columns, rows, most, what
-        self._groups = groups or (len(rows),)
+        self._groups, self._told = groups or (len(rows),), told
 
     def _shown(self) -> Sequence[Row]:
         if self.most is None or self.most + 1 >= len(self.rows):  # one row takes no more room than its count
@@ -70,6 +71,9 @@ class Fitted:
         yield table
         if len(shown) < len(self.rows):
             yield Text(f"… and {len(self.rows) - len(shown):,} more {self.what}", style="dim")
+        if self._told and len(places) < len(self.columns):
+            left_out = [column.title for place, column in enumerate(self.columns) if place not in places]
+            yield Text(f"no room for {', '.join(left_out)}: widen the terminal", style="dim", no_wrap=False, overflow="fold")
 
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:

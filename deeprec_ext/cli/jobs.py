@@ -18,15 +18,36 @@ from typing import Any
 from deeprec_ext.autoscaler.history.history import History, HistoryError, default_path
 from deeprec_ext.bounds import whole
 from deeprec_ext.cli.cluster.target import Target, add_options, cluster_of
+from deeprec_ext.cli.fitting import Column, Fitted
 from deeprec_ext.cli.job import print_json
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.report.words import moment, number
 from deeprec_ext.history import words
-from deeprec_ext.history.client import SCHEME, service_at
+from deeprec_ext.history.client import Service
+from deeprec_ext.history.places import OFF, DatabaseUrl, named
 from deeprec_ext.history.record import Kept
-from deeprec_ext.units import format_seconds
+from deeprec_ext.printable import printable
+from deeprec_ext.units import counted, format_seconds
 
 LIMIT, LIMIT_MAX = 20, 100
+WIDTH = 1000
+"""Where it is no terminal: of a file or a pipe nothing is left out."""
+
+COLUMNS = (
+    Column("job", right=False),
+    Column("namespace", rank=5, right=False),
+    Column("script", rank=3, right=False),
+    Column("ended", rank=4, right=False),
+    Column("state", right=False),
+    Column("took", rank=1),
+    Column(words.MEAN_RATE, rank=2),
+    Column("sizes", rank=6, right=False),
+    Column("idle CPU", rank=7),
+    Column("idle memory", rank=8),
+    Column("what its decisions brought", rank=9, right=False),
+)
+"""The least important go where a terminal is narrow; words are not broken."""
+
 INSTALLED_IN = "deeprec-ext"
 """As the manifests have it."""
 
@@ -89,24 +110,29 @@ def _cluster_of(arguments: argparse.Namespace) -> Target | None:
 
 def jobs_of(arguments: argparse.Namespace) -> tuple[list[Kept], str]:
     """The newest first, and where the next page begins. Raises HistoryError, UsageError."""
-    where, namespace, script = arguments.history, arguments.namespace, arguments.script
-    if where is not None and where.startswith(SCHEME):
-        service = service_at(where, arguments.history_certs)
-        return service.jobs(script=script, namespace=namespace, before=arguments.before, limit=arguments.limit)
-    if where is not None and "://" in where:
-        return _of_database(arguments)
+    namespace, script = arguments.namespace, arguments.script
+    if arguments.history == OFF:
+        raise UsageError(f"jobs: with --history {OFF} no job is kept; leave it out, or name where they are")
+    if arguments.history is None and arguments.history_certs is None:
+        place: Path | Service | DatabaseUrl = default_path()
+    else:
+        place = named(arguments.history or "", arguments.history_certs)
+    if isinstance(place, Service):
+        return place.jobs(script=script, namespace=namespace, before=arguments.before, limit=arguments.limit)
+    if isinstance(place, DatabaseUrl):
+        return _of_database(place, arguments)
     if namespace is not None:
         raise UsageError("jobs: the file of one user knows no namespaces; name a service or a database with --history")
-    return _of_file(default_path() if where is None else Path(where).expanduser(), arguments)
+    return _of_file(place, arguments)
 
 
-def _of_database(arguments: argparse.Namespace) -> tuple[list[Kept], str]:
+def _of_database(url: DatabaseUrl, arguments: argparse.Namespace) -> tuple[list[Kept], str]:
     from deeprec_ext.aimaster.core.extras import require
 
-    require("history", f"--history {arguments.history.partition(':')[0]}:")
+    require("history", f"--history {url.text.partition(':')[0]}:")
     from deeprec_ext.history.database import Database
 
-    with contextlib.closing(Database(arguments.history, read_only=True)) as database:
+    with contextlib.closing(Database(url.text, read_only=True)) as database:
         return database.jobs(
             namespace=arguments.namespace, script=arguments.script, before=arguments.before, limit=arguments.limit
         )
@@ -131,7 +157,7 @@ def show(found: list[Kept], following: str) -> None:
 
     from deeprec_ext.cli.console import Console
 
-    console = Console(wide=220, highlight=False)
+    console = Console(wide=WIDTH, highlight=False)
     if found:
         _show_table(console, found)
     else:
@@ -141,36 +167,31 @@ def show(found: list[Kept], following: str) -> None:
 
 
 def _show_table(console: Any, found: list[Kept]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    namespaces = any(one.namespace for one in found)
-    table = Table(box=None, header_style="dim")
-    titles = [
-        "job", *(["namespace"] if namespaces else []), "script", "ended", "state", "took", "examples/s", "sizes", "idle CPU",
-        "idle memory", "what its decisions brought",
-    ]  # fmt: skip
-    for title in titles:
-        right = title in ("took", "examples/s", "idle CPU", "idle memory")
-        table.add_column(title, justify="right" if right else "left", overflow="fold")
-    for one in found:
-        job, use = one.job, one.job.use
-        cpu = words.idle_share(use.cpu_idle_core_seconds, use.cpu_held_core_seconds)
-        memory = words.idle_share(use.memory_idle_byte_seconds, use.memory_held_byte_seconds)
-        rate = job.brought.examples_per_second
-        cells = [
-            job.name or f"job {one.number}", *([one.namespace] if namespaces else []), job.script,
-            moment(job.finished).removesuffix(" UTC")[:16], job.status, format_seconds(job.seconds),
-            number(rate) if rate else words.NOT_KNOWN, words.sizes(job), words.percent(cpu), words.percent(memory),
-            words.brought(job),
-        ]  # fmt: skip
-        table.add_row(*map(Text, cells))
-    console.print(table)
+    places = [place for place, one in enumerate(COLUMNS) if one.title != "namespace" or any(kept.namespace for kept in found)]
+    rows = [_row(one) for one in found]
+    shown = [[row[place] for place in places] for row in rows]
+    console.print(Fitted([COLUMNS[place] for place in places], shown, told=True))
     console.print(Text(_last_line(found), style="dim"))
+
+
+def _row(one: Kept) -> list[str]:
+    job, use = one.job, one.job.use
+    cpu = words.idle_share(use.cpu_idle_core_seconds, use.cpu_held_core_seconds)
+    memory = words.idle_share(use.memory_idle_byte_seconds, use.memory_held_byte_seconds)
+    rate = job.brought.examples_per_second
+    return [
+        printable(text) for text in (
+            job.name or f"job {one.number}", one.namespace, job.script, moment(job.finished).removesuffix(" UTC")[:16],
+            job.status, format_seconds(job.seconds), number(rate) if rate else words.NOT_KNOWN, words.sizes(job),
+            words.percent(cpu), words.percent(memory), words.brought(job),
+        )
+    ]  # fmt: skip
 
 
 def _last_line(found: list[Kept]) -> str:
     sums = words.totals([one.job for one in found])
     idle = f", {words.percent(sums.cpu_idle)} of the requested CPU idle" if sums.cpu_idle is not None else ""
     saved = f"; changes of size saved {words.saved(sums.saved_seconds)}" if sums.changes else ""
-    return f"{sums.jobs} jobs, {words.core_hours(sums.cpu_core_seconds)} used{idle}{saved}"
+    return f"{counted(sums.jobs, 'job')}, {words.core_hours(sums.cpu_core_seconds)} used{idle}{saved}"

@@ -12,8 +12,10 @@ import importlib
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.printable import LineFormatter, SafeStream, behind, printable
@@ -38,7 +40,12 @@ class _BadWords(SystemExit):
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse prints the whole usage before an error; here an error is one line."""
+    """argparse prints the whole usage before an error; here an error is one line. It takes `-5m` for a flag, and says that an
+    argument is missing; here it is a value, like `-5`, which is refused as what it is."""
+
+    def __init__(self, *words: Any, **named: Any) -> None:
+        super().__init__(*words, **named)
+        self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> None:  # type: ignore[override]
         line = f"{self.prog}: {message} (see {self.prog} --help)"

@@ -26,7 +26,7 @@ from deeprec_ext.cli.job import directory_of, print_json, require_running
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.client import JobClient
 from deeprec_ext.rundir import RunDirectory
-from deeprec_ext.units import format_seconds
+from deeprec_ext.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from deeprec_ext.autoscaler.policy.decision import Decision
@@ -179,7 +179,8 @@ def _print_replayed(results: Sequence[Replayed], other: Sequence[Replayed], anot
     if len(other) > _SHOWN_MAX:
         console.print(f"and {len(other) - _SHOWN_MAX} more; --json has them all")
     by = "by the policy given" if another else "as they were recorded"
-    console.print(f"{len(results)} decisions {by}: {len(results) - len(other)} the same, {len(other)} different")
+    total = counted(len(results), "decision")
+    console.print(f"{total} {by}: {len(results) - len(other)} the same, {len(other)} different")
 
 
 # ------------------------------------------------------------------------------------------------ the policy
@@ -225,5 +226,4 @@ def before_the_start(words: Sequence[str], as_json: bool) -> int:
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(f"start with {describe(start.size)}", style="bold"))
     console.print(Text(start.reason))
-    console.print(Text(f"confidence {start.confidence:.0%}", style="dim"))
     return 0

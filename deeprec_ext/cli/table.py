@@ -196,13 +196,15 @@ def plain_line(scene: Scene) -> str:
     status = scene.status
     parts = [f"[{format_seconds(scene.seconds)}] {state_of(scene)}"]
     if status is not None:
-        last = f"/{status.last_step}" if status.last_step else ""
-        parts += [f"step {status.step}{last}", f"{status.steps_per_second:.1f} steps/s", f"view {status.epoch}"]
+        last = f"/{status.last_step:,}" if status.last_step else ""
+        parts += [f"step {status.step:,}{last}", f"{status.steps_per_second:.1f} steps/s", f"view {status.epoch}"]
         parts.append(f"{len(set(status.slot_map))} PS")
         trainers = sum(role.state == "running" and role.role in (pb2.CHIEF, pb2.WORKER) for role in status.roles)
         parts.append(counted(trainers, "trainer"))
         parts += [f"notice {one.notice.code}" for one in status.notices if not one.notice.mended]
-        parts += [f"data {one.name} {one.trained}" + (f"/{one.records}" if one.records else "") for one in status.data]
+        parts += [
+            f"data {one.name} {one.trained:,}" + (f"/{one.records:,}" if one.records else "") for one in status.data
+        ]
         running = running_scaling(status)
         if running is not None:
             parts.append(describe_scaling(running))

@@ -78,7 +78,13 @@ class Service:
 
     def _request(self, method: str, path: str, body: bytes | None, seconds: float) -> Mapping[str, Any]:
         try:
-            connection = _Connection(self.host, self.port, timeout=seconds, context=client_context(self.certificates))
+            context = client_context(self.certificates)
+        except OSError as error:  # which names no file
+            raise HistoryError(
+                f"the history {self} cannot be asked: no certificate can be read in {self.certificates}: {error!s:.{SHOWN}}"
+            ) from error
+        try:
+            connection = _Connection(self.host, self.port, timeout=seconds, context=context)
             with contextlib.closing(connection):
                 connection.request(method, path, body, {"content-type": "application/json"} if body else {})
                 answer = connection.getresponse()
@@ -115,14 +121,18 @@ class _Connection(http.client.HTTPSConnection):
 
 
 def service_at(text: str, certificates: Path | None) -> Service:
-    """`https://HOST:PORT`. Raises UsageError: also without certificates, which the service demands."""
+    """`https://HOST:PORT`. Raises UsageError: also without a directory of certificates, which the service demands."""
     rest = text.removeprefix(SCHEME)
     host, _, port = rest.rstrip("/").rpartition(":")
     host = host.strip("[]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) <= MOST["port"]:
+    if not host or "/" in host or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) <= MOST["port"]:
         raise UsageError(f"{text[:SHOWN]}: write {SCHEME}HOST:PORT, for example {SCHEME}history.deeprec-ext:{PORT}")
     if certificates is None:
-        raise UsageError(f"{text[:SHOWN]}: the service knows who asks by a certificate: give their directory, too")
+        raise UsageError(f"{text[:SHOWN]}: the service knows who asks by a certificate: give --history-certs DIR, too")
+    if not certificates.is_dir():
+        raise UsageError(
+            f"--history-certs {certificates}: there is no such directory; `deeprec-ext history --issue` writes one"
+        )
     return Service(host, int(port), certificates)
 
 

@@ -25,6 +25,7 @@ from deeprec_ext.gazer.report.html import POLICY, render
 from deeprec_ext.gazer.report.words import count, moment, number
 from deeprec_ext.history.record import Kept
 from deeprec_ext.history.words import (
+    MEAN_RATE,
     NOT_KNOWN,
     brought,
     byte_hours,
@@ -36,7 +37,7 @@ from deeprec_ext.history.words import (
     short_sizes,
     totals,
 )
-from deeprec_ext.units import format_bytes, format_seconds
+from deeprec_ext.units import counted, format_bytes, format_seconds
 
 FOOTER = "The history of jobs of deeprec-ext. The same for a program: deeprec-ext jobs --json."
 HEADERS = {"content-security-policy": f"{POLICY}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}
@@ -60,7 +61,7 @@ def of_jobs(jobs: Sequence[Kept], *, namespace: str, script: str, following: str
     blocks: list[Block] = [_table(jobs)] if jobs else [Text(nothing)]
     headline = f"The newest that have ended{' of ' + ', '.join(confined) if confined else ''}, the last one first."
     return render(
-        Document("History of jobs", f"{sums.jobs} jobs", headline, figures,
+        Document("History of jobs", counted(sums.jobs, "job"), headline, figures,
                  [Section("jobs", "What ran, what it wasted, what its decisions brought", [*blocks, Links(links)])], wide=True),
         FOOTER,
     )  # fmt: skip
@@ -74,9 +75,10 @@ def _query(namespace: str, script: str, before: str = "") -> str:
 def _table(jobs: Sequence[Kept]) -> Table:
     most = max((abs(one.job.brought.saved_seconds) for one in jobs), default=0.0)
     columns = (
-        "job", "script", "namespace", "ended", "state", "took", "examples/s", "PS+workers", "saved", "CPU idle", "memory",
+        "job", "script", "namespace", "ended", "state", "took", MEAN_RATE, "PS+workers", "saved", "CPU idle", "memory",
     )  # fmt: skip
-    note = "Idle CPU and memory: of what was requested. Saved: against staying at the first size, pauses counted."
+    note = "Mean examples/s: over all of the training, its changes included. Idle CPU and memory: of what was requested. "
+    note += "Saved: against staying at the first size, pauses counted."
     return Table(columns, [_row(one, most) for one in jobs], frozenset({5, 6, 9, 10}), note)
 
 
@@ -114,7 +116,7 @@ def of_job(one: Kept) -> str:
     job, use = one.job, one.job.use
     figures = [
         ("took", format_seconds(job.seconds)), ("examples", count(job.examples)),
-        ("examples/s", _rate(job.brought.examples_per_second)), ("core-hours used", _hours(use.cpu_core_seconds)),
+        (MEAN_RATE, _rate(job.brought.examples_per_second)), ("core-hours used", _hours(use.cpu_core_seconds)),
         ("requested CPU idle", percent(idle_share(use.cpu_idle_core_seconds, use.cpu_held_core_seconds))),
         ("saved by changes", saved(job.brought.saved_seconds)),
     ]  # fmt: skip

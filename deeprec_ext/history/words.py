@@ -11,6 +11,8 @@ from deeprec_ext.gazer.report.words import hours
 from deeprec_ext.units import counted, format_seconds
 
 NOT_KNOWN = "–"
+MEAN_RATE = "mean examples/s"
+"""`Brought.examples_per_second`: over all of the training, changes and failures included. A report has it without those."""
 
 
 def counts(ps: int, workers: int) -> str:

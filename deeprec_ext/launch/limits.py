@@ -77,6 +77,10 @@ def _check_counts(limits: Limits) -> None:
         raise UsageError(f"--min-ps {limits.min_ps}: must be 1 or more")
     if limits.min_workers < 0:
         raise UsageError(f"--min-workers {limits.min_workers}: must be 0 or more")
+    if limits.max_ps < 1:
+        raise UsageError(f"--max-ps {limits.max_ps}: must be 1 or more")
+    if limits.max_workers < 0:
+        raise UsageError(f"--max-workers {limits.max_workers}: must be 0 (only the chief) or more")
     if limits.max_ps < limits.min_ps:
         raise UsageError(f"--min-ps {limits.min_ps} is more than --max-ps {limits.max_ps}")
     if limits.max_workers < limits.min_workers:

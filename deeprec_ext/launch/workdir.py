@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +38,7 @@ def check_directory(path: Path, resume: bool) -> RunDirectory:
     return directory
 
 
-def make_directory(path: Path) -> list[Path]:
+def make_directory(path: Path, option: str = "--workdir") -> list[Path]:
     """With those above it; which of them were made, the outermost first. Raises UsageError, with nothing left behind."""
     missing = [one for one in (*reversed(path.parents), path) if not one.exists()]
     made: list[Path] = []
@@ -47,7 +48,7 @@ def make_directory(path: Path) -> list[Path]:
             made.append(one)
     except OSError as error:
         _remove(made)
-        raise UsageError(f"--workdir {path}: cannot be made ({error.strerror}); choose another") from None
+        raise UsageError(f"{option} {path}: cannot be made ({error.strerror}); choose another") from None
     return made
 
 
@@ -72,6 +73,18 @@ def try_directory(directory: RunDirectory) -> None:
         with writable(directory):
             trial.write_text("\n")
             trial.unlink()
+    finally:
+        _remove(made)
+
+
+def try_file(path: Path, option: str) -> None:
+    """Whether a file can be made there later; nothing of the trial is left. Raises UsageError."""
+    made = make_directory(path.parent, option)
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"{option} {path}: cannot be written ({error.strerror or error}); choose another") from None
     finally:
         _remove(made)
 

@@ -28,6 +28,7 @@ def settings_page() -> str:
     lines = []
     for row in rows(options.Settings):
         unit = ", ".join(f"`{word}`" for word in row.words) or row.unit or {bool: "true, false"}.get(row.type, "text")
+        unit += f", {row.least:,} or more" if row.least else ""
         flag = f" (flag `--{row.key}`)" if row.flag else ""
         lines.append(f"| `{row.name}`{flag} | {unit} | {written(row.default)} | {row.help} |\n")
     return HEAD + "".join(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deeprec_ext.units import counted, format_seconds, once, parse_bytes, parse_cores, parse_duration
+from deeprec_ext.units import counted, format_rate, format_seconds, once, parse_bytes, parse_cores, parse_duration
 
 
 @pytest.mark.parametrize("text, seconds", [("90s", 90.0), ("30m", 1800.0), (" 1.5h ", 5400.0), ("2d", 172800.0)])
@@ -51,6 +51,11 @@ def test_digits_and_blanks_of_other_scripts_are_none_here(parse, unit, number):
 ])  # fmt: skip
 def test_a_duration_is_told_as_precisely_as_it_is_long(seconds, text):
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(("rate", "text"), [(12469.3, "12,469"), (5290.0, "5,290"), (812.44, "812.4"), (0.5, "0.5")])
+def test_a_rate_has_its_thousands_apart(rate, text):
+    assert format_rate(rate) == text
 
 
 def test_one_and_several():

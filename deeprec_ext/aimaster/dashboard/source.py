@@ -112,7 +112,7 @@ class Source:
 
     async def estimate(self) -> list[str]:
         """What was estimated before the start, in sentences."""
-        return await self._read("estimate", lambda store: sentences(store, None))
+        return await self._read("estimate", lambda store: sentences(store, None, running=True))
 
     async def edges(self) -> list[dict[str, Any]]:
         """What flows between PS and trainers, from the newest trace of each trainer: [] where they are many."""

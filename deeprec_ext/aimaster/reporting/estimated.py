@@ -40,11 +40,15 @@ def _compared(
         yield one, used(one, told.size, job) if job is not None else "nothing was measured of the job"
 
 
-def sentences(store: Store, directory: Path | None) -> list[str]:
-    """For people, without full stops; empty: nothing was estimated."""
+def sentences(store: Store, directory: Path | None, *, running: bool = False) -> list[str]:
+    """For people, without full stops; empty: nothing was estimated.
+
+    Args:
+        running: the job has not ended: nothing is final of what it used.
+    """
     told = estimates_in(store)
     if told is None:
         return []
     size = f"{told.size.ps} PS and {counted(told.size.workers, 'worker')}"
     alike = f"; by {heard(told.like)}" if told.like else "; no job like it was known"
-    return [f"it begins with {size}{alike}", *(said(*one) for one in _compared(told, directory, "", 0.0))]
+    return [f"it begins with {size}{alike}", *(said(*one, running=running) for one in _compared(told, directory, "", 0.0))]

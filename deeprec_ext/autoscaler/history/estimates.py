@@ -538,17 +538,18 @@ def lines(estimates: Estimates) -> Iterator[str]:
         yield f"{NAMES[name]}: not known; {why}"
 
 
-def said(figure: Figure, came: float | str = "") -> str:
-    """`came`: what was used; a text: why that is not known; empty: it is not over yet."""
+def said(figure: Figure, came: float | str = "", *, running: bool = False) -> str:
+    """`came`: what was used; a text: why that is not known; empty: it is not over yet. `running`: what was used so far."""
     amount = _amount(figure)
     predicted, low, high = map(amount, (figure.predicted, figure.low, figure.high))
     after = ""
     if isinstance(came, str):
-        after = f"; what came of it is not known: {came}" if came else ""
+        after = f"; what came of it is not known: {came}" if came and not running else ""
     else:
         off = came / figure.predicted - 1
         outside = "" if figure.low <= came <= figure.high else ", outside of that"
-        after = f"; it was {amount(came)}, {abs(off):.0%} {'more' if off > 0 else 'less'}{outside}"
+        so_far = "so far it is" if running else "it was"
+        after = f"; {so_far} {amount(came)}, {abs(off):.0%} {'more' if off > 0 else 'less'}{outside}"
     return f"{NAMES[figure.name]}: {predicted}, {low} to {high} in nine of ten jobs{after}; {figure.ground}"
 
 
@@ -573,4 +574,8 @@ def heard(like: Sequence[Like]) -> str:
 
 
 def _amount(figure: Figure) -> Callable[[float], str]:
-    return format_bytes if figure.name.endswith("memory") else "{:,.3g}".format
+    return format_bytes if figure.name.endswith("memory") else _figures
+
+
+def _figures(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -143,7 +143,7 @@ def first_size(
     best = _sized(_walk(learned, small, limits), model, limits, given, similar, backups, needed)
     confidence = _confidence(similar, sum(one.weight for one in similar))
     size = _part_of_the_way(small, best, confidence)
-    part = "" if size == best else f"; the way to {best.ps} PS and {counted(best.workers, 'worker')} is gone in part"
+    part = "" if size == best else _why_part(best, confidence)
     short = _short_of(size, limits, given, needed) + _crowded(size, layout, backups, free_bytes)
     reason = f"{_ground(model, similar, unlike)}, confidence {confidence:.0%}{part}{short}"
     asked = _requests(size, model, limits, given, similar, backups, needed(size) if _is_declared(layout) else 0.0)
@@ -331,6 +331,13 @@ def _part_of_the_way(small: Size, best: Size, confidence: float) -> Size:
         return low + round(share * (high - low))
 
     return dataclasses.replace(best, ps=between(small.ps, best.ps), workers=between(small.workers, best.workers))
+
+
+def _why_part(best: Size, confidence: float) -> str:
+    return (
+        f"; by them {best.ps} PS and {counted(best.workers, 'worker')} would be best: with less than {TRUSTED:.0%} it begins "
+        f"{confidence / TRUSTED:.0%} of the way there"
+    )
 
 
 def _ps_memory(

@@ -10,7 +10,7 @@ from deeprec_ext.autoscaler.observe.observed import Change, Observed, Window
 from deeprec_ext.autoscaler.outcomes.account import STOOD_SECONDS, Account, account, stood
 from deeprec_ext.autoscaler.outcomes.conditions import comparable
 from deeprec_ext.autoscaler.outcomes.trials import Counts, Trial, stays, trials
-from deeprec_ext.units import counted, format_seconds
+from deeprec_ext.units import counted, format_rate, format_seconds
 
 WRONG_MAX = 3
 """Wrong decisions that are told one by one in a sentence."""
@@ -44,7 +44,8 @@ class Brought:
         found = self.account
         ahead = format_seconds(abs(found.lost_seconds))
         text = (
-            f"{found.rate:,.4g} examples/s since the first change, against {found.first_rate:,.4g} at {_size(found.first)} "
+            f"{format_rate(found.rate)} examples/s since the first change, against {format_rate(found.first_rate)} at "
+            f"{_size(found.first)} "
             f"({found.gained:+.1%}, in {counted(self.windows, 'window')}): the job is {ahead} "
             f"{'behind' if found.lost_seconds > 0 else 'ahead of'} where it would be"
         )

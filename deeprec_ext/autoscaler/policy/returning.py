@@ -17,7 +17,7 @@ from deeprec_ext.autoscaler.policy.decision import Answer, Proposal, Remark
 from deeprec_ext.autoscaler.policy.evidence import Evidence
 from deeprec_ext.autoscaler.policy.limits import describe, fits
 from deeprec_ext.autoscaler.policy.search import price, steps_between
-from deeprec_ext.units import format_seconds
+from deeprec_ext.units import format_rate, format_seconds
 
 WAYS_BACK = 2
 """A role may change its direction so many times as often to go back as to try: where nothing stays as it was measured,
@@ -47,7 +47,7 @@ def unmeasured(evidence: Evidence) -> Answer:
         return None
     what = (
         f"nothing could be measured at {describe(evidence.size)} for {format_seconds(waited)}, {describe(size)} made "
-        f"{known.rate:.4g} examples/s"
+        f"{format_rate(known.rate)} examples/s"
     )
     for role in ("ps", "worker"):
         if why := hysteresis.failed(evidence, role, hysteresis.COUNTS):
@@ -67,8 +67,8 @@ def measured_better(evidence: Evidence) -> Answer:
     key = _best(evidence, {key: sizes[key] for key in better})
     size, measured = sizes[key], evidence.measured[key]
     what = (
-        f"{describe(size)} was measured better: {measured.rate:.4g} examples/s in {_windows(measured)}, here "
-        f"{present.rate:.4g} in {_windows(present)} ({measured.rate / present.rate - 1:+.0%})"
+        f"{describe(size)} was measured better: {format_rate(measured.rate)} examples/s in {_windows(measured)}, here "
+        f"{format_rate(present.rate)} in {_windows(present)} ({measured.rate / present.rate - 1:+.0%})"
     )
     if why := _must_wait(evidence, size):
         return Remark(f"{what}; {why}")

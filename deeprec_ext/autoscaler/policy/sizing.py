@@ -12,7 +12,7 @@ from deeprec_ext.autoscaler.policy.decision import Answer, Keep, Proposal, Remar
 from deeprec_ext.autoscaler.policy.evidence import Evidence
 from deeprec_ext.autoscaler.policy.limits import describe, fits, nearest
 from deeprec_ext.autoscaler.policy.search import Found, Search, limits_reached, step_towards, towards
-from deeprec_ext.units import format_seconds
+from deeprec_ext.units import format_rate, format_seconds
 
 EXPLORED_MIN = 3
 """Counts that must have been tried before the model says how they act on each other."""
@@ -65,7 +65,7 @@ def measured(evidence: Evidence) -> Answer:
 def calm(evidence: Evidence) -> Answer:
     """Nothing is worked out that must not be done."""
     why = hysteresis.any_change(evidence)
-    return Keep(f"{evidence.rate:.4g} examples/s at {describe(evidence.size)}; {why}") if why else None
+    return Keep(f"{format_rate(evidence.rate)} examples/s at {describe(evidence.size)}; {why}") if why else None
 
 
 def throughput(evidence: Evidence) -> Answer:
@@ -261,7 +261,8 @@ def _options(evidence: Evidence) -> tuple[Size, ...]:
 
 def _stay(evidence: Evidence, search: Search, found: Found) -> Answer:
     size, objective = evidence.size, evidence.observed.objective
-    text = f"{describe(size)} is the best size known for the objective {objective}, at {evidence.rate:.4g} examples/s"
+    rate = format_rate(evidence.rate)
+    text = f"{describe(size)} is the best size known for the objective {objective}, at {rate} examples/s"
     if why := _bound(evidence, search):
         text += f"; {why}"
     if larger := _next_larger(evidence, search):
@@ -316,7 +317,8 @@ def _full(evidence: Evidence) -> str:
 def _proposal(evidence: Evidence, search: Search, size: Size, found: Found) -> Proposal:
     gain, saving = _gain(evidence, search, size)
     observed, model = evidence.observed, evidence.model
-    why = f"{evidence.rate:.4g} examples/s at {describe(evidence.size)}; {describe(size)} is predicted to train {gain:+.0%}"
+    why = f"{format_rate(evidence.rate)} examples/s at {describe(evidence.size)}; "
+    why += f"{describe(size)} is predicted to train {gain:+.0%}"
     why += f" for {abs(saving):.0%} {'less' if saving > 0 else 'more'} cost"
     if key_of(size) != key_of(found.size):
         why += f", a step towards {describe(found.size)}"
@@ -326,7 +328,7 @@ def _proposal(evidence: Evidence, search: Search, size: Size, found: Found) -> P
         why += f"; the deadline cannot be met, at best it will be {format_seconds(found.shortfall)} late"
     elif observed.objective == "deadline" and evidence.end_known:
         left = observed.deadline_seconds - evidence.now
-        why += f"; {evidence.examples_left:.4g} examples are to be trained in {format_seconds(max(0.0, left))}"
+        why += f"; {evidence.examples_left:,.0f} examples are to be trained in {format_seconds(max(0.0, left))}"
     elif observed.objective == "deadline":
         why += "; where the job ends is not known, so the fastest size is taken"
     if reached := limits_reached(size, evidence.limits):

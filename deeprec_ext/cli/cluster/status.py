@@ -80,7 +80,7 @@ def _show_change(seen: Seen, shown: str, as_json: bool) -> str:
 
 def show_summary(seen: Seen) -> None:
     from deeprec_ext.cli.console import Console
-    from deeprec_ext.cli.ending import print_body
+    from deeprec_ext.cli.ending import WIDTH, print_body
 
     if seen.summary is not None:
-        print_body(seen.summary, Console(highlight=False, soft_wrap=True))
+        print_body(seen.summary, Console(highlight=False, soft_wrap=True, wide=WIDTH))

@@ -75,7 +75,7 @@ def unmarked(case: Case) -> int:
 
 
 def _marks(case: Case) -> list[Mark]:
-    """Scalings S1, S2, …, failures F1, …, decisions D1, … in order of time."""
+    """Scalings S1, S2, …, failures F1, …, decisions by the number that they have everywhere, in order of time."""
     story = case.story
     found = [
         Mark(f"S{number}", SCALING, one.started, one.started + one.seconds, f"{one.title}: {one.outcome or 'unfinished'}")
@@ -86,7 +86,7 @@ def _marks(case: Case) -> list[Mark]:
         for number, one in enumerate(story.failures, 1)
     ]
     found += [
-        Mark(f"D{number}", DECISION, one.time, one.time, f"{one.action}: {one.reason}")
-        for number, one in enumerate(story.decisions, 1)
+        Mark(f"D{one.number}", DECISION, one.time, one.time, f"{one.action}: {one.reason}")
+        for one in story.decisions
     ]
     return sorted((mark for mark in found if mark.start >= story.began - 1), key=lambda mark: mark.start)

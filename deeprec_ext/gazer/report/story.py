@@ -80,6 +80,7 @@ class Decision:
     outcome: str = ""
     before: float = 0.0  # examples per second as the model has it; 0: it says nothing
     predicted: float = 0.0  # after it
+    number: int = 0  # as the autoscaler's record has it, from 0
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,15 @@ from deeprec_ext.autoscaler.history.history import Finished, History, NoHistoryE
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.observe import observed
 from deeprec_ext.autoscaler.policy.thresholds import Policy
-from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.host import machine, processors
-from deeprec_ext.history.client import SCHEME, SECONDS, Service, within
-from deeprec_ext.history.places import Place, jobs_of, place_at
+from deeprec_ext.history.client import SECONDS, Service, within
+from deeprec_ext.history.places import OFF, Place, jobs_of, place_at
 from deeprec_ext.launch.limits import Limits
 from deeprec_ext.launch.resources import Ceilings, Requests
+from deeprec_ext.launch.workdir import try_file
 
 log = logging.getLogger(__name__)
 
-OFF = "off"
 NO_CEILINGS = Ceilings()
 
 
@@ -34,21 +33,18 @@ NOTHING_TO_TEACH = (
 
 
 def history_place(text: str | None, certificates: Path | None = None) -> Place | None:
-    """`--history`: a file, `https://HOST:PORT`, or `off`; not given: the user's own file.
+    """`--history`: a file, `https://HOST:PORT`, or `off`; not given: the user's own file. Raises UsageError.
 
-    A file that is named must be usable: raises HistoryError. A service need not answer: a job starts without it.
+    A file that is named must be usable, and is not made yet: nothing may start after all. A service need not answer: a job
+    starts without it.
     """
-    if text is not None and text.startswith(SCHEME):
-        return place_at(text, certificates)
-    if certificates is not None:
-        raise UsageError(f"--history-certs {certificates}: goes with --history {SCHEME}HOST:PORT")
-    if text is None:
-        return default_path()
-    if text == OFF:
-        return None
-    place = place_at(text)
-    assert isinstance(place, Path)
-    History(place).close()
+    if certificates is None and text in (None, OFF):
+        return default_path() if text is None else None
+    place = place_at(text or "", certificates)
+    if isinstance(place, Path):
+        History(place, read_only=True).close()
+        if not place.exists():
+            try_file(place, "--history")
     return place
 
 

@@ -124,7 +124,8 @@ def _decisions(events: tuple[Event, ...], outcomes: Mapping[int, str]) -> tuple[
             number = event.fields.get("number")
             outcome = not_done.get(number) or (outcomes.get(int(number), "") if number is not None else "")
             rates = (float(event.fields.get(name) or 0.0) for name in ("before", "predicted"))
-            found.append(Decision(event.time, str(event.fields.get("action", "")), event.text, outcome, *rates))
+            action = str(event.fields.get("action", ""))
+            found.append(Decision(event.time, action, event.text, outcome, *rates, number=int(number or 0)))
     return tuple(found)
 
 

@@ -55,7 +55,7 @@ def read_story(directory: RunDirectory, *, running: bool | None = None) -> Story
     known = {**told, "job": str(described["job"]), "directory": str(directory.path), "state": state, "began": began}
     if directory.store.exists():
         known.update(read_store(directory, given=_mapping(described, "settings"), since=began, running=running))
-        known["brought"], known["estimate"] = _brought(directory.path), _estimate(directory)
+        known["brought"], known["estimate"] = _brought(directory.path), _estimate(directory, running)
     elif not summary:
         why = "has not begun: its AIMaster is still being started" if running else "ended before it began"
         raise UsageError(f"{directory.path}: the job {why}; see {directory.logs}")
@@ -75,10 +75,10 @@ def _brought(path: Path) -> str:
     return found.sentence() if found is not None else ""
 
 
-def _estimate(directory: RunDirectory) -> tuple[str, ...]:
+def _estimate(directory: RunDirectory, running: bool) -> tuple[str, ...]:
     with contextlib.suppress(DeepRecError, OSError, sqlite3.Error):
         with contextlib.closing(Store(directory.store, read_only=True)) as store:
-            return tuple(sentences(store, directory.path))
+            return tuple(sentences(store, directory.path, running=running))
     return ()
 
 

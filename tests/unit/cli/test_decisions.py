@@ -11,6 +11,7 @@ from deeprec_ext.autoscaler.observe.observed import Size
 from deeprec_ext.autoscaler.policy import record
 from deeprec_ext.autoscaler.policy.decision import Decision, Prediction
 from deeprec_ext.autoscaler.policy.record import Entry, Outcome, Record
+from deeprec_ext.cli import decisions as module
 from deeprec_ext.cli.decisions import came_of, predicted, what
 from deeprec_ext.cli.main import main
 from tests.unit.autoscaler.policy.jobs import POLICY, recorded_job, seen
@@ -30,6 +31,24 @@ def test_the_table_has_every_decision_with_its_reason_and_outcome(tmp_path, caps
     assert "came of it" in lines[0] and "examples/s" in " ".join(lines[brought:])
     row = next(line for line in lines if "scale to" in line)
     assert "→" in row and "committed" in row
+
+
+def test_on_a_narrow_terminal_a_reason_has_all_of_it(tmp_path, capsys, monkeypatch):
+    recorded_job(tmp_path)
+    monkeypatch.setattr(module, "WIDTH", 60)
+    assert main(["decisions", str(tmp_path)]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    first = record.read(tmp_path)[0].decision
+    place = next(place for place, line in enumerate(lines) if "scale to" in line)
+    assert lines[place + 1].startswith("    ") and max(map(len, lines[: place + 3])) <= 60
+    assert " ".join(line.strip() for line in lines).startswith(f"{first.number}")
+    assert any(line.startswith("    predicted ") for line in lines) and any("committed" in line for line in lines)
+
+
+def test_columns_that_are_empty_are_not_there(tmp_path, capsys):
+    Record(tmp_path, POLICY).add(seen(SIZE), Decision(0, 0.0, "keep", SIZE, "it is well"))
+    assert main(["decisions", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["#", "at", "decision", "why"]
 
 
 def test_decisions_to_keep_that_follow_on_each_other_are_one_line(tmp_path, capsys):
@@ -113,6 +132,8 @@ def decision(action: str = "scale", error: float | None = 0.08) -> Decision:
 
 
 def test_predicted():
+    large = Prediction(25_900.0, 12_469.4, None)
+    assert predicted(Decision(1, 0.0, "scale", SIZE, "", prediction=large)) == "12,469 → 25,900 examples/s"
     assert predicted(decision()) == "1,200 → 1,900 examples/s ± 8%"
     assert predicted(decision(error=None)) == "1,200 → 1,900 examples/s"
     assert predicted(decision("keep")) == ""

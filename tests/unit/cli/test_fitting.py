@@ -30,6 +30,12 @@ def test_what_must_stay_is_cut_where_even_that_is_too_wide():
     assert text_of(Fitted(COLUMNS, [["worker-1000", "1", "2"]]), 8) == ["role", "worker-…"]
 
 
+def test_columns_that_went_are_named_where_that_is_asked_for():
+    told = " ".join(text_of(Fitted(COLUMNS, [["ps-0", "1", "2"]], told=True), 11))
+    assert told.endswith("no room for pid, step: widen the terminal")
+    assert "no room" not in " ".join(text_of(Fitted(COLUMNS, [["ps-0", "1", "2"]], told=True)))
+
+
 def test_long_lists_end_with_a_count():
     rows = [[f"ps-{number}", "", ""] for number in range(1200)]
     lines = text_of(Fitted(COLUMNS, rows, 3, "roles"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,11 @@ import pytest
 
 from deeprec_ext.autoscaler.history.history import History
 from deeprec_ext.autoscaler.history.use import Brought, Use
+from deeprec_ext.cli.console import Console
+from deeprec_ext.cli.jobs import _show_table
 from deeprec_ext.cli.main import main
 from deeprec_ext.history.database import Database
+from deeprec_ext.history.record import Kept
 from tests.unit.history.jobs import job
 
 
@@ -41,6 +46,20 @@ def test_jobs_of_a_file_are_listed_with_what_they_wasted_and_what_changes_brough
     assert "ctr-4" in text and "62%" in text and "2 changes, saved 15:00 (2.50 × the first size)" in text
     assert "1 PS, 0 workers → 1 more → 2 PS, 3 workers" in text
     assert "5 jobs, 2.5 core-hours used, 62% of the requested CPU idle; changes of size saved 1:15:00" in text
+    assert "mean examples/s" in text and "no room" not in text
+    assert "\n1 job, " in shown(capsys, "--history", str(file), "--limit", "1")
+
+
+def test_on_a_narrow_terminal_the_least_important_columns_go_and_no_word_is_broken(file: Path) -> None:
+    with contextlib.closing(History(file, read_only=True)) as history:
+        found = [Kept(place, "", one) for place, one in enumerate(history.jobs())]
+    stream = io.StringIO()
+    _show_table(Console(file=stream, width=60), found)
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= 60
+    assert lines[0].split()[:2] == ["job", "script"] and "sizes" not in lines[0]
+    assert all("succeeded" in line for line in lines[1:6])
+    assert lines[6].startswith("no room for ") and "brought: widen the terminal" in " ".join(map(str.strip, lines[6:]))
 
 
 def test_as_json_it_says_everything_and_comes_in_pages(capsys: pytest.CaptureFixture[str], file: Path) -> None:
@@ -87,7 +106,11 @@ def test_rows_of_before_are_read(capsys: pytest.CaptureFixture[str], file: Path)
     [(["--limit", "0"], "between 1 and 100"), (["--limit", "101"], "between 1 and 100"),
      (["-n", "ads", "--history", "/none/history.db"], "no namespaces"),
      (["--history", "/none/history.db"], "no such history"), (["--history", "mysql://x/y"], "SQLite|sqlite"),
-     (["--history", "https://x"], "HOST:PORT"), (["--history", "https://x:1"], "certificate"),
+     (["--history", "https://x"], "HOST:PORT"), (["--history", "https://x:1"], "--history-certs DIR"),
+     (["--history", "http://x:1"], "--history http://…: no history of jobs is asked like that"),
+     (["--history", ""], "names nothing"), (["--history", "off"], "with --history off no job is kept"),
+     (["--history", "https://x:1", "--history-certs", "/none"], "--history-certs /none: there is no such directory"),
+     (["--history-certs", "."], "goes with --history https://"),
      (["--before", "x"], "--before")],
 )  # fmt: skip
 def test_what_cannot_be_asked_is_bad_usage(

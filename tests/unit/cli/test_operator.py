@@ -13,6 +13,7 @@ from deeprec_ext.cli.main import main
     (["--webhook-url", "https://10.0.0.1:9443/tfjobs"], "--webhook-url .* beside-kubeflow only"),
     (["--mode", "beside-kubeflow", "--webhook-url", "10.0.0.1:9443"], "wants https://"),
     (["--mode", "beside-kubeflow", "--gang-scheduler", "volcano"], "--gang-scheduler volcano: give it to Kubeflow"),
+    (["--history", "http://x:1"], "write https://HOST:PORT"),
     (["--aimaster-overlay", "/nowhere.yaml"], "--aimaster-overlay /nowhere.yaml"),
 ])  # fmt: skip
 def test_what_does_not_go_together_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

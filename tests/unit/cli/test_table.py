@@ -87,7 +87,7 @@ def test_scripted_events_are_counted():
 def test_the_plain_line_says_the_same():
     line = plain_line(scene(status(scalings=[RUNNING])))
     assert line == (
-        "[1:05] scaling, step 1200/5000, 100.0 steps/s, view 3, 2 PS, 1 trainer, scale-up ps 2 → 4: PREPARE first copy 12 MB"
+        "[1:05] scaling, step 1,200/5,000, 100.0 steps/s, view 3, 2 PS, 1 trainer, scale-up ps 2 → 4: PREPARE first copy 12 MB"
     )
 
 
@@ -105,7 +105,7 @@ def test_each_dataset_has_a_line_of_progress():
     assert "data stream: 7 records trained, epoch 1\n" in text.replace(" \n", "\n")
     assert "data again: 900 records trained, epoch 1, 1,024 to 23,503 repeated\n" in text.replace(" \n", "\n")
     assert "data sure: 900 records trained, epoch 1, 1,024 repeated\n" in text.replace(" \n", "\n")
-    assert "data train 990/2000, data stream 7" in plain_line(scene(status(data=data)))
+    assert "data train 990/2,000, data stream 7" in plain_line(scene(status(data=data)))
 
 
 def test_an_ended_scaling_tells_its_outcome():
@@ -135,6 +135,13 @@ def test_the_final_summary_is_readable():
     assert row == ["scale-up ps 2 → 4", "committed", "50 ms", "60 ms", "12 MB", "0 B", "4", "2.0 s"]
     both = {"kind": "scale-down", "role": "ps", "from": 2, "to": 1, "workers": {"from": 0, "to": 3}}
     assert scaling_row(both)[0] == "scale-down ps 2 → 1, workers 0 → 3"
+    stream = io.StringIO()
+    failed = {"kind": "scale-up", "role": "ps", "from": 1, "to": 2, "outcome": "rolled_back", "reason": "ps-1 died " * 30}
+    print_body({"scaling": [both, failed]}, Console(file=stream, width=60, color_system=None, soft_wrap=True))
+    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+    assert lines[0].split() == ["scaling", "outcome", "pause", "max"]
+    assert lines[1].startswith("scale-down ps 2 → 1, workers 0 → 3 unfinished") and max(map(len, lines[:3])) <= 60
+    assert lines[3].startswith("scale-up ps 1 → 2: rolled_back: ps-1 died ps-1") and len(lines) == 4
     line = final_line({"status": "succeeded", "steps": 1000, "seconds": 10.0}, Path("/runs/demo"))
     assert line == "succeeded; 1,000 steps in 10.0 s; all of it is in /runs/demo"
 

@@ -50,6 +50,26 @@ def chosen(flag: str, given: str, *choices: str) -> str:
         (["run", "--layout", "zzz", *RUN], chosen("--layout", "zzz", "auto", "chief", "workers", "master", "worker0")),
         (["run", "--objective", "best", *RUN], chosen("--objective", "best", "fastest", "cheapest", "deadline")),
         (["run", "--bad-records", "Skip", *RUN], chosen("--bad-records", "Skip", "fail", "skip")),
+        (["run", "--autoscale", "--deadline", "-5m", *RUN], "--deadline: '-5m' is no duration; write for example 90s"),
+        (["run", "--max-ps-memory", "-1GiB", "--autoscale", *RUN], "--max-ps-memory '-1GiB' is no amount of bytes"),
+        (["run", "--deadline", *RUN], "expected one argument"),
+        (["estimate", "--max-ps-memory", "-1GiB", *RUN], "--max-ps-memory '-1GiB' is no amount of bytes"),
+        (["run", "--max-workers", "-2", *RUN], "--max-workers -2: must be 0"),
+        (["run", "--history", "", *RUN], "--history: names nothing; give a file, or https://HOST:PORT"),
+        (["run", "--dry-run", "--history", "http://x:1", *RUN], "--history http://…: no history of jobs is asked like that"),
+        (["run", "--history", "ftp://a/b", *RUN], "`jobs` also reads sqlite:////DIR/history.db or postgresql://"),
+        (["run", "--history", "https:/x:1", *RUN], "--history https:/…"),
+        (["run", "--history", "postgresql://u:secret@h/d", *RUN], "--history postgresql://…: only `jobs` reads a database"),
+        (["run", "--history", "sqlite:///h.db", *RUN], "--history sqlite://…: only `jobs` reads a database"),
+        (["estimate", "--history", "http://x:1", *RUN], "--history http://…"),
+        (["run", "--history", "https://localhost:1", *RUN], "give --history-certs DIR, too"),
+        (["run", "--history", "https://localhost:1", "--history-certs", "none", *RUN],
+         "--history-certs none: there is no such directory"),
+        (["run", "--history", "h.db", "--history-certs", ".", *RUN], "goes with --history https://HOST:PORT"),
+        (["run", "--history-certs", ".", *RUN], "goes with --history https://HOST:PORT"),
+        (["run", "--history", "train.py/h.db", *RUN], "--history train.py/h.db: cannot be written (Not a directory)"),
+        (["run", "--history", "/proc/h.db", *RUN], "--history /proc/h.db: cannot be written"),
+        (["run", "--setting", "window_seconds=0", *RUN], "window_seconds=0: must be a number of 1 or more"),
         (["run", "--backup", "tape", *RUN], "--backup tape: write off, peer"),
         (["run", "--backup", "disk=", *RUN], "--backup disk="),
         (["status", "nowhere"], "no such run directory"),
@@ -183,6 +203,20 @@ def test_a_dry_run_leaves_nothing_of_the_directories_that_it_tries(capsys, tmp_p
     assert not list((tmp_path / "a").iterdir())
 
 
+@pytest.mark.parametrize("words", [["--dry-run"], ["--setting", "colour=red"]])
+def test_what_starts_nothing_leaves_no_history_behind(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    main(["run", *words, "--autoscale", "--history", "a/b/history.db", *RUN])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
+
+
+def test_python_runs_the_package_as_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "deeprec_ext", "--version"], capture_output=True, text=True, env=_environment(), timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("deeprec-ext ")
+
+
 def test_a_dry_run_of_many_shows_ranges_and_what_has_grown(capsys):
     assert main(["run", "--dry-run", "--ps", "10000", *RUN]) == 0
     told = capsys.readouterr().out
@@ -287,7 +321,7 @@ def test_last_lines_of_a_file_longer_than_one_block(tmp_path):
 
 @pytest.mark.parametrize("value", ["-4", "nan", "inf", "-inf"])
 def test_a_setting_that_is_no_number_of_zero_or_more_is_refused(value, capsys, tmp_path):
-    setting = f"peer_backup_seconds={value}"
+    setting = f"gazer_seconds={value}"
     words = ["run", "--workdir", str(tmp_path), "--setting", setting, "--dry-run", "--", "python", __file__]
     assert main(words) == 2
     assert "must be a number of 0 or more" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from deeprec_ext.autoscaler.history.history import HistoryError
+from deeprec_ext.cli.main import main
 from deeprec_ext.errors import UsageError
 from deeprec_ext.history import client, identities
 from deeprec_ext.history.client import Service, service_at, within
@@ -190,6 +191,15 @@ def test_keys_are_their_owner_s_alone(shared: Serving, tmp_path: Path) -> None:
     assert not (tmp_path / "ads" / "ca-key.pem").exists()
 
 
+def test_what_was_made_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority, ads = tmp_path / "authority", tmp_path / "ads"
+    assert main(["history", "--certs", str(authority), "--make", "--issue", "ads", "--to", str(ads)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{authority} has the authority, and new certificates of the service and of the administrator",
+        f"{ads} has the certificate of namespace ads: --history-certs of its jobs",
+    ]
+
+
 # ------------------------------------------------------------------------------------------------ what is refused
 
 
@@ -354,12 +364,13 @@ def test_where_nobody_listens_and_where_there_are_no_certificates(tmp_path: Path
         port = free.getsockname()[1]
     with pytest.raises(HistoryError, match="cannot be asked"):
         Service("127.0.0.1", port, _made(tmp_path)).jobs(seconds=20)
-    with pytest.raises(HistoryError, match="cannot be asked"):
+    with pytest.raises(HistoryError, match=f"cannot be asked: no certificate can be read in {tmp_path}/none"):
         Service("127.0.0.1", port, tmp_path / "none").jobs(seconds=20)
 
 
 @pytest.mark.parametrize(
-    "text", ["https://", "https://x", "https://:5", "https://x:0", "https://x:70000", "https://x:5/a"]
+    "text",
+    ["https://", "https://x", "https://:5", "https://x:0", "https://x:70000", "https://x:5/a", "https://http://x:5"],
 )
 def test_what_is_no_address_of_a_service_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="HOST:PORT"):
@@ -369,8 +380,10 @@ def test_what_is_no_address_of_a_service_is_refused(text: str, tmp_path: Path) -
 def test_addresses_of_services(tmp_path: Path) -> None:
     assert service_at("https://history.ns:7443/", tmp_path) == Service("history.ns", 7443, tmp_path)
     assert str(service_at("https://[::1]:7443", tmp_path)) == "https://[::1]:7443"
-    with pytest.raises(UsageError, match="certificate"):
+    with pytest.raises(UsageError, match="give --history-certs DIR"):
         service_at("https://x:1", None)
+    with pytest.raises(UsageError, match="--history-certs .*/none: there is no such directory"):
+        service_at("https://x:1", tmp_path / "none")
     assert SERVER_NAME == "history.history"
 
 

@@ -199,6 +199,10 @@ def test_settings_are_typed_and_named():
     assert values_given([("bad_records", "skip")]) == {"bad_records": "skip"}
     with pytest.raises(UsageError, match="bad_records=ignore: must be one of fail, skip"):
         values_given([("bad_records", "ignore")])
+    for text in ("window_seconds=0", "heartbeat_seconds=0.01", "disk_backup_keep=0", "copy_chunk_bytes=1"):
+        with pytest.raises(UsageError, match=f"{text}: must be a number of .* or more"):
+            values_given([split_setting(text)])
+    assert values_given([("gazer_seconds", "0"), ("restarts_max", "0")]) == {"gazer_seconds": 0.0, "restarts_max": 0}
     with pytest.raises(UsageError, match="cut=maybe: must be one of auto, on, off"):
         values_given([("cut", "maybe")])
     with pytest.raises(UsageError, match="ps_failover=promise: must be one of promote, replace"):

@@ -84,6 +84,8 @@ def test_a_job_that_has_nothing_to_teach_makes_no_file(tmp_path):
 def test_a_named_history_is_checked_before_anything_starts(tmp_path):
     assert history_place("off") is None
     named = tmp_path / "mine.db"
+    assert history_place(str(named)) == named and not named.exists(), "it is made when there is something to write"
+    History(named).close()
     assert history_place(str(named)) == named
     db = sqlite3.connect(named)
     db.execute("PRAGMA user_version=7")

@@ -100,7 +100,7 @@ def test_everything_that_is_known_of_an_ended_run(directory):
         ("decision", "the PS are busy"),
     ]
     assert [(one.role, one.time, one.what) for one in story.suspects] == [("worker-0", BEGAN + 22, "a lie")]
-    assert [(one.action, one.reason) for one in story.decisions] == [("scale", "the PS are busy")]
+    assert [(one.number, one.action, one.reason) for one in story.decisions] == [(3, "scale", "the PS are busy")]
     assert [(one.time - BEGAN, one.owners) for one in story.placements] == [
         (10, ("ps-0", "ps-0")),
         (20, ("ps-0", "ps-1")),

@@ -74,13 +74,14 @@ def decisions(case: Case) -> Section | None:
         return None
     rows: list[Sequence[Cell]] = [
         [
-            f"D{number}", offset(one.time - story.began), one.action, one.reason,
+            f"D{one.number}", offset(one.time - story.began), one.action, one.reason,
             f"{count(one.before)} → {count(one.predicted)}" if one.predicted else "–", one.outcome or "–",
         ]
-        for number, one in enumerate(story.decisions[:ROWS_MAX], 1)
+        for one in story.decisions[:ROWS_MAX]
     ]  # fmt: skip
     columns = ("", "at", "decision", "reason", "examples/s predicted", "outcome")
-    table = Table(columns, rows, frozenset({1, 4}), left_out(len(story.decisions), ROWS_MAX))
+    note = "Numbered as everywhere (`decisions`, reasons of scalings); those between have kept the size."
+    table = Table(columns, rows, frozenset({1, 4}), left_out(len(story.decisions), ROWS_MAX, note))
     told: list[Block] = [Text(f"What the decisions brought: {story.brought}.")] if story.brought else []
     told += [Text(f"Estimated before the start: {'. '.join(story.estimate)}.")] if story.estimate else []
     return Section("decisions", "Decisions", [*told, table])

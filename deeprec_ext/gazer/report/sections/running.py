@@ -56,7 +56,7 @@ def figures(case: Case) -> list[tuple[str, str]]:
     if not rate:
         rate, unit = case.lines.mean("job", "steps_per_second", case.calm), "steps/s"
     if rate:
-        found.append((unit, number(rate)))
+        found.append((f"undisturbed {unit}", number(rate)))
     found += [(name, f"{value:.4g}") for name, value in sorted(once(story.metrics).items()) if name in METRICS]
     if story.scalings:
         found.append(("scalings", str(len(story.scalings))))

@@ -49,6 +49,14 @@ def test_each_figure_stands_beside_what_was_used(ended: Path) -> None:
     assert "; it was 600, 33% less, outside of that; ridge" in speed
 
 
+def test_of_a_job_that_runs_it_is_said_how_it_is_so_far(ended: Path) -> None:
+    with contextlib.closing(Store(ended / "aimaster.db", read_only=True)) as store:
+        _, memory, _ = sentences(store, ended, running=True)
+        assert "; so far it is 1.0 GB, 11% more; computed" in memory
+        _, memory, _ = sentences(store, None, running=True)
+        assert memory.endswith("in nine of ten jobs; computed"), "nothing is final of it"
+
+
 def test_a_job_that_nobody_estimated_says_nothing_of_it(workdir: Path) -> None:  # noqa: F811
     with contextlib.closing(Store(workdir / "aimaster.db", read_only=True)) as store:
         assert sentences(store, workdir) == [] and foretold(store, workdir) == []

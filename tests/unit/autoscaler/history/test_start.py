@@ -98,7 +98,8 @@ def test_little_confidence_little_start():
     unsure = first_size(MODEL, LIMITS, [finished(script="other.py")], script="train.py")
     assert unsure.confidence < sure.confidence
     assert 0 < unsure.size.workers < sure.size.workers
-    assert "in part" in unsure.reason
+    assert "would be best: with less than 60% it begins" in unsure.reason and "% of the way there" in unsure.reason
+    assert "of the way there" not in sure.reason
 
 
 def test_a_model_between_others_costs_what_lies_between():
@@ -128,7 +129,7 @@ def test_a_model_that_is_unlike_those_of_its_script_hears_the_nearest_for_little
     start = first_size(larger, LIMITS, history[:2], script="train.py")
     alike = first_size(larger, LIMITS, [finished(larger)], script="train.py")
     assert "no model like it has finished yet; the nearest of its script had 46.9 times its" in start.reason
-    assert "in part" in start.reason and 0 < start.confidence < alike.confidence / 2
+    assert "of the way there" in start.reason and 0 < start.confidence < alike.confidence / 2
     assert start.jobs == 2 and start.like[0].likeness > start.like[1].likeness
     assert start.requests is not None and start.requests.worker_cpu > 0
     assert at_least(start, Size(3, 20)).size == dataclasses.replace(start.size, ps=max(3, start.size.ps), workers=20)

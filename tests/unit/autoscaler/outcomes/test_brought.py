@@ -25,7 +25,7 @@ def test_the_seven_minutes_of_the_issue_are_told_with_the_decisions_that_were_wr
     assert [one["decision"] for one in values["wrong"]] == [1, 2, 3]
     assert values["wrong"][2] == {"decision": 3, "from": [2, 1], "to": [4, 1], "predicted": 0.55, "gained": -0.2212}
     said = found.sentence()
-    assert "against 2.29e+04 at 1 PS, 0 workers" in said and "behind where it would be" in said
+    assert "against 22,900 at 1 PS, 0 workers" in said and "behind where it would be" in said
     assert "decision 2 to 2 PS, 1 worker brought -15% where +73% was predicted" in said
 
 

@@ -323,7 +323,7 @@ def test_a_starved_job_gets_no_more_ps():
 def test_the_sentence_tells_what_was_measured_what_is_predicted_and_how_sure_it_is():
     decision = decide(seen(SIZE, 1234.0, windows=tuple(windows(SIZE, 1234.0, 120.0, scatter=0.0))), POLICY)
     assert decision.action == "explore"
-    for part in ("1234 examples/s at 2 PS, 3 workers", "is predicted to train +", "more cost", "held-out error"):
+    for part in ("1,234 examples/s at 2 PS, 3 workers", "is predicted to train +", "more cost", "held-out error"):
         assert part in decision.reason
     assert "\n" not in decision.reason
     assert decision.prediction.before == 1234.0 and decision.prediction.examples_per_second > 1234.0

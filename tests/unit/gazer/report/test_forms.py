@@ -12,6 +12,7 @@ import pytest
 from deeprec_ext.gazer import report
 from deeprec_ext.gazer.report import curves
 from deeprec_ext.gazer.report import story as parts
+from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.document import Text
 from deeprec_ext.gazer.report.escape import element, with_code
 from deeprec_ext.gazer.report.markdown import plain, words
@@ -224,6 +225,14 @@ def test_of_very_many_scalings_the_newest_are_marked_and_it_is_said():
     marks = curves.marks(found)
     assert [marks[0].label, marks[-1].label, len(marks)] == ["S11", "S70", 60]
     assert isinstance(told := running.throughput(found).blocks[-1], Text) and "10 earlier ones" in told.text
+
+
+def test_a_decision_has_the_number_that_it_has_everywhere() -> None:
+    some = parts.Decision(BEGAN, "start", "first", number=0), parts.Decision(BEGAN + 60, "scale", "then", number=5)
+    told = dataclasses.replace(eventful(), decisions=some)
+    text = report.to_markdown(told)
+    assert "| D0 |" in text and "| D5 |" in text and "D1" not in text
+    assert {"D0", "D5"} <= {mark.label for mark in curves.marks(Case(told))}
 
 
 def test_the_estimate_stands_before_the_decisions() -> None:
