@@ -136,8 +136,8 @@ class Story:
         return str((await self.job())["metadata"].get("annotations", {}).get("aimaster.deeprec.io/status", ""))
 
     async def step(self) -> int:
-        match = re.search(r"step (\d+)", await self.status())
-        return int(match[1]) if match else 0
+        match = re.search(r"step ([\d,]+)", await self.status())
+        return int(match[1].replace(",", "")) if match else 0
 
     async def steps_more(self, count: int) -> None:
         before = await self.step()
