@@ -88,12 +88,18 @@ SCENARIOS = {
 }
 
 
+DECIDED_MAX = 500
+"""Decisions that are kept of a job, the last ones."""
+
+
 @dataclass
 class Trained:
     seconds: float
     changes: int = 0
     wrong: list[dict[str, Any]] = field(default_factory=list)
     last: Size = (0, 0)
+    decided: list[list[Any]] = field(default_factory=list)
+    """Of each decision: seconds since the start, action, reason."""
 
 
 # ------------------------------------------------------------------------------------------------------------ jobs
@@ -179,6 +185,9 @@ def train(
             found = Trained(end + rest - began, last=_size(job))
             with contextlib.suppress(DeepRecError, OSError):
                 entries = read(job.workdir)
+                found.decided = [
+                    [round(one.decision.time), one.decision.action, one.decision.reason] for one in entries[-DECIDED_MAX:]
+                ]
                 found.changes = sum(entry.decision.action not in ("keep", "start") for entry in entries)
                 told = brought_by(entries)
                 found.wrong = told.to_values()["wrong"] if told is not None else []
@@ -287,7 +296,7 @@ def _autoscaled(scenario: Scenario, row: dict[str, Any]) -> None:
     seconds["autoscaled"] = ours.seconds
     row.update(
         by_best=ours.seconds / seconds["best"], by_first=ours.seconds / seconds["first"], changes=ours.changes,
-        last=list(ours.last), wrong=ours.wrong,
+        last=list(ours.last), wrong=ours.wrong, decided=ours.decided,
     )  # fmt: skip
 
 

@@ -94,7 +94,9 @@ def risk(evidence: Evidence, size: Size) -> float:
     if _has_room(evidence, size):
         return ALONE
     if full(evidence) and not _grows(old, size):
-        return ALONE if grown["ps"] + grown["worker"] == -1 else MANY
+        likely = evidence.modelled(size)
+        foretold = 1 - likely / evidence.rate if likely > 0 else 0.0
+        return max(ALONE if grown["ps"] + grown["worker"] == -1 else MANY, foretold)
     shares = [
         abs(more) / max(now, now + more) for more, now in ((grown["ps"], old.ps), (grown["worker"], old.trainers))
     ]

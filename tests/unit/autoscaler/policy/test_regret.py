@@ -343,6 +343,16 @@ def test_on_a_host_that_is_full_less_is_tried_in_jobs_of_a_few_minutes_too(used,
     )
 
 
+@pytest.mark.parametrize(("foretold", "share"), [(1.2, 0.05), (0.97, 0.05), (0.88, 0.12)])
+def test_what_is_foretold_to_be_lost_is_in_the_price_though_the_model_is_not_trusted(monkeypatch, foretold, share):
+    """Of two trainers on two full cores one was tried for 5 % of ten seconds; it was foretold to lose 12 %, and lost 22 %."""
+    monkeypatch.setattr(Evidence, "modelled", lambda evidence, size: foretold * evidence.rate)
+    observed = jobs.seen(
+        Size(1, 1), 1000.0, limits=LIMITS, one_host=True, hosts=(Host("host-0", 2.0, 1.95, 0.0, 1, 2, 0),)
+    )  # fmt: skip
+    assert exploring.risk(Evidence(observed, POLICY), Size(1, 0)) == pytest.approx(share)
+
+
 def test_until_a_change_was_seen_it_takes_as_long_as_the_job_took_to_start():
     """On a laptop ten seconds, not the half minute of a pod: with two large tables one PS less was faster by half, and
     the trial too dear by a hair."""
