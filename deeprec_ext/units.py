@@ -81,6 +81,12 @@ def format_rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if abs(per_second) >= 1000 else f"{per_second:.4g}"
 
 
+def format_busy(share: float) -> str:
+    """Of a PS, seconds in which an op ran for a trainer, per second: `0.33` → `"33 % busy"`. Ops may run, or wait for a core,
+    several at once: `3.33` → `"3.3 ops at once"`."""
+    return f"{share:.1f} ops at once" if share > 1 else f"{100 * share:.0f} % busy"
+
+
 def counted(count: float | str, name: str) -> str:
     """`1 worker`, `2 workers`; a name in capitals, as PS, stays as it is."""
     return f"{count} {name}{'' if count == 1 or name.isupper() else 's'}"

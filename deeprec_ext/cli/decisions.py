@@ -156,11 +156,15 @@ def stacked(entries: Sequence[Told]) -> Any:
 
 
 def lines(entries: Sequence[Told]) -> list[list[Told]]:
-    """Decisions to keep the size that follow on each other are one line, with the newest reason."""
+    """Decisions to keep the size that follow on each other for a reason of the same kind are one line, with the newest."""
+
+    def kept(one: Told) -> str:
+        return f"keep: {one.decision.kind}" if one.decision.action == "keep" and one.outcome is None else ""
+
     found: list[list[Told]] = []
-    for kept, group in itertools.groupby(entries, lambda one: one.decision.action == "keep" and one.outcome is None):
+    for why, group in itertools.groupby(entries, kept):
         some = list(group)
-        found += [some] if kept else [[one] for one in some]
+        found += [some] if why else [[one] for one in some]
     return found
 
 

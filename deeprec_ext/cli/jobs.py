@@ -1,4 +1,4 @@
-"""`deeprec-ext jobs`: several jobs that have ended: what ran, what it wasted, what its decisions brought.
+"""`deeprec-ext jobs`: several jobs that have ended: what ran, what it wasted, what changes of its size brought.
 
 deeprec-ext jobs                                          of this machine's own history
 deeprec-ext jobs --history FILE | sqlite:///… | postgresql://…   of another one
@@ -44,7 +44,7 @@ COLUMNS = (
     Column("sizes", rank=6, right=False),
     Column("idle CPU", rank=7),
     Column("idle memory", rank=8),
-    Column("what its decisions brought", rank=9, right=False),
+    Column("what changes of its size brought", rank=9, right=False),
 )
 """The least important go where a terminal is narrow; words are not broken."""
 
@@ -54,7 +54,7 @@ INSTALLED_IN = "deeprec-ext"
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
-        "jobs", help="several jobs: what ran, what it wasted, what its decisions brought",
+        "jobs", help="several jobs: what ran, what it wasted, what changes of its size brought",
         formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__,
     )  # fmt: skip
     parser.add_argument(

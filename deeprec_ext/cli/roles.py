@@ -12,7 +12,7 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.job import Scene
 from deeprec_ext.printable import printable
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
-from deeprec_ext.units import format_bytes, format_seconds
+from deeprec_ext.units import format_busy, format_bytes, format_seconds
 
 SORTS = ("name", "load", "memory")
 
@@ -123,7 +123,7 @@ def _row(
 def _load(role: pb2.RoleStatus) -> str:
     if role.role == pb2.PS:
         busy = role.gazer.get("busy_share")
-        return f"{100 * busy:.0f} % busy" if busy else ""
+        return format_busy(busy) if busy else ""
     return format_seconds(step_seconds(role)) if step_seconds(role) else ""
 
 

@@ -33,7 +33,7 @@ from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, par
 from deeprec_ext.launch.roles.isolation import MODES, NO_PORT, open_network
 from deeprec_ext.launch.roles.registry import LOCAL, RUNNERS
 from deeprec_ext.launch.workdir import check_directory, default_directory, make_directory, try_directory, writable
-from deeprec_ext.layout import choose, facts_of_command, job_label, layout_called
+from deeprec_ext.layout import choose, facts_of_command, job_label, layout_called, script_name
 from deeprec_ext.options import OTHERS, Settings, all_rows, flags_said, rows, split_setting, values_given
 from deeprec_ext.rundir import RunDirectory, files_private
 
@@ -120,13 +120,14 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     requests = parse_requests(vars(arguments))
     ceilings = parse_ceilings(requests, vars(arguments))
     requests = check_ceilings(ceilings, requests, limits, autoscale=arguments.autoscale)
-    label = getattr(arguments, "label", "") or job_label(words)
+    label = getattr(arguments, "label", "")
+    script, label = label or script_name(words, Path.cwd()), label or job_label(words)
     history = history_place(arguments.history, arguments.history_certs)
     start = None
     if arguments.autoscale and arguments.ps is None and arguments.workers is None and not arguments.resume:
         start = estimate(
             history,
-            label,
+            script,
             limits,
             requests,
             ceilings,
@@ -149,7 +150,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     job = directory.read_description()["job"] if arguments.resume else new_job_name(directory.path)
     return RunPlan(
         job, layout.command, limits, directory, events, settings, requests, ceilings, arguments.resume, port,
-        dashboard_port=dashboard, isolate=arguments.isolate, script=label, history=history, start=start, grown=grown,
+        dashboard_port=dashboard, isolate=arguments.isolate, script=script, history=history, start=start, grown=grown,
         layout=layout, backend=arguments.backend, backend_arguments=tuple(arguments.backend_arg),
     )  # fmt: skip
 

@@ -62,7 +62,8 @@ def of_jobs(jobs: Sequence[Kept], *, namespace: str, script: str, following: str
     headline = f"The newest that have ended{' of ' + ', '.join(confined) if confined else ''}, the last one first."
     return render(
         Document("History of jobs", counted(sums.jobs, "job"), headline, figures,
-                 [Section("jobs", "What ran, what it wasted, what its decisions brought", [*blocks, Links(links)])], wide=True),
+                 [Section("jobs", "What ran, what it wasted, what changes of its size brought", [*blocks, Links(links)])],
+                 wide=True),
         FOOTER,
     )  # fmt: skip
 
@@ -121,7 +122,7 @@ def of_job(one: Kept) -> str:
         ("saved by changes", saved(job.brought.saved_seconds)),
     ]  # fmt: skip
     sections = [
-        Section("decisions", "What its decisions brought", [_decisions(job)]),
+        Section("decisions", "What changes of its size brought", [_decisions(job)]),
         Section("sizes", "Sizes it had", [_sizes(job)]),
         Section("waste", "What it used and wasted", [_waste(job)]),
         Section("model", "What is known of its model", [_model(job)]),

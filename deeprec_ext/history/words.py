@@ -1,4 +1,4 @@
-"""A finished job in words, for the page and for `deeprec-ext jobs`: what ran, what it wasted, what its decisions brought."""
+"""A finished job in words, for the page and for `deeprec-ext jobs`: what ran, what it wasted, what other sizes brought."""
 
 from __future__ import annotations
 
@@ -48,12 +48,14 @@ def brought(job: Finished) -> str:
     told = job.brought
     if not told.changes:
         return "its size was not changed" + (f"; {told.not_made} refused or rolled back" if told.not_made else "")
-    changes = counted(told.changes, "change")
+    changes = counted(told.changes, "change") + (f" ({told.by_hand} by hand)" if told.by_hand else "")
     if not told.first_examples_per_second:
         return f"{changes}; the first size was left before it could be measured"
-    factor = told.examples_per_second / told.first_examples_per_second
     what = "saved" if told.saved_seconds >= 0 else "cost"
-    return f"{changes}, {what} {format_seconds(abs(told.saved_seconds))} ({factor:.2f} × the first size)"
+    share = f"{told.examples_per_second / told.first_examples_per_second:.2f} × the first size"
+    if told.gained is not None:
+        share = f"{told.gained:+.1%} since the first one"
+    return f"{changes}, {what} {format_seconds(abs(told.saved_seconds))} ({share})"
 
 
 def byte_hours(byte_seconds: float) -> str:

@@ -7,7 +7,7 @@ The job itself has a chief, workers and PS, whatever the script calls them. Publ
 from deeprec_ext.layout.choice import CHIEF, LAYOUTS, MASTER, OTHER_NAMES, WORKERS, Choice, choose, layout_called
 from deeprec_ext.layout.cluster import filled, user_tf_config
 from deeprec_ext.layout.names import Given, Names, names_of
-from deeprec_ext.layout.script import Facts, facts_of_command, job_label
+from deeprec_ext.layout.script import Facts, facts_of_command, job_label, script_name
 
 __all__ = [
     "CHIEF",
@@ -25,5 +25,6 @@ __all__ = [
     "job_label",
     "layout_called",
     "names_of",
+    "script_name",
     "user_tf_config",
 ]

@@ -7,6 +7,7 @@ or such a module has made itself means nothing: its own `train_and_evaluate` is 
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ FILES_MAX = 60
 
 FILE_BYTES_MAX = 2 << 20
 """Larger files are tables of something, not programs."""
+
+NAME_MAX = 200
+"""Characters of what tells jobs of one script from others: the end of it."""
 
 JOBS = ("chief", "master", "worker", "ps")
 FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
@@ -78,6 +82,24 @@ def job_label(words: Sequence[str]) -> str:
         names = [words[list(words).index("-m") + 1].rpartition(".")[2]]
     stem = Path(names[0] if names else words[0]).stem
     return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in stem) or "job"
+
+
+def script_name(words: Sequence[str], directory: Path | None = None) -> str:
+    """What tells jobs of one script from others in the history: `keras_deepfm/train.py`, the script with the directory that it
+    is in, for many are called `train.py`; else the module, or the program.
+
+    Args:
+        directory: in which the command runs; None: not known, and the path is taken as it is written.
+    """
+    names = [word for word in words if word.endswith(".py")]
+    if not names and "-m" in words[:-1]:
+        name = words[list(words).index("-m") + 1]
+    elif not names:
+        name = Path(words[0]).name
+    else:
+        path = os.path.normpath(names[0] if directory is None else directory / names[0])
+        name = "/".join(part for part in Path(path).parts[-2:] if part != os.sep)
+    return "".join(letter if letter.isprintable() else "-" for letter in name)[-NAME_MAX:] or "job"
 
 
 def _script_path(words: Sequence[str], directory: Path) -> Path | None:

@@ -58,7 +58,7 @@ def test_a_job_begins_with_the_size_that_another_one_has_shown(
     assert first.finish() == 0, first.output
     found = jobs("--history", str(service.admin), "--history-certs", str(service.certificates))
     (kept,) = found["jobs"]
-    assert (kept["namespace"], kept["script"], kept["status"]) == ("team", "count", "succeeded")
+    assert (kept["namespace"], kept["script"], kept["status"]) == ("team", "scripts/count.py", "succeeded")
     assert sorted(one["size"]["workers"] for one in kept["windows"]) == [0, 2]
     assert kept["brought"]["changes"] == 1 and kept["brought"]["saved_seconds"] > 0
     second = begin("--autoscale", "--max-ps", "1", "--max-workers", "2", *place, command=SLEEPING)

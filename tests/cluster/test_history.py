@@ -273,7 +273,7 @@ def test_a_job_begins_with_what_another_one_has_shown(service: Serving, play: St
     async def scenario(api: Api, namespace: str) -> None:
         await teach(api, namespace, tmp_path)
         ((kept,), _) = await asyncio.to_thread(service.admin.jobs)
-        assert (kept.namespace, kept.job.name, kept.job.script) == (namespace, "first", "train")
+        assert (kept.namespace, kept.job.name, kept.job.script) == (namespace, "first", "train.py")
         assert {(one.size.ps, one.size.workers) for one in kept.job.windows} == {(1, 0), (1, 2)}
         made = job("second", {"autoscale": "true"}, PS=2, Worker=0)
         made["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]["containers"][0]["resources"] = {

@@ -8,6 +8,9 @@ HUNG, GONE = "hung", "exited or cut off: its connection broke, and it did not co
 """Of who was given up for its silence: it was there and said nothing, or nobody has seen what became of it (yet)."""
 
 WITH_THE_JOB = "ended with the job"
+NOT_WANTED = "stopped: it is not wanted any more"
+"""Of who was told to end, by a signal that is our own doing."""
+
 STOPPED_CODES = (0, 128 + 15, KILLED_CODE)
 """How a process ends that is told to, and one that does not do so in time."""
 

@@ -24,11 +24,12 @@ from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.history.start import CPU_HEADROOM, HEADROOM, Start, describe, first_size
 from deeprec_ext.autoscaler.loop.observing import limits_of
 from deeprec_ext.autoscaler.observe.observed import Model, Size
+from deeprec_ext.autoscaler.policy.record import account_in
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.decoding import alike, built
 from deeprec_ext.history.client import SCHEME, SECONDS, Service, service_at, within
 from deeprec_ext.history.places import jobs_of
-from deeprec_ext.layout import job_label
+from deeprec_ext.layout import script_name
 from deeprec_ext.options import JobSpec
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import format_bytes
@@ -182,6 +183,7 @@ class Remembering:
             requested=Size(1, 0, spec.ps_cpu, spec.worker_cpu, spec.ps_memory_bytes, spec.worker_memory_bytes),
             backups=spec.settings.peer_backup != "off", name=self._job.name, autoscaled=spec.settings.autoscale,
             disturbance=Policy().disturbance, reserved=alike(Size, asked, ps=1, workers=0),
+            recorded=account_in(spec.workdir) if spec.settings.autoscale else None,
         )  # fmt: skip
         if found is None or not found.windows:
             return "the job trained too little to be kept"
@@ -218,7 +220,7 @@ def _in_words(asked: Size) -> str:
 def script_of(job: TFJob) -> str:
     """What tells jobs of one script from others: the script that its trainers run, else their image without its tag."""
     if words := _unwrapped(command_of(job)):
-        return job_label(words)
+        return script_name(words)
     image = str(_trainer(job).get("image", "")).rpartition("/")[2]
     return image.partition("@")[0].partition(":")[0] or "job"
 

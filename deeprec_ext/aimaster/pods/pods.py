@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from deeprec_ext.aimaster.core.records import TRAINERS, RoleRecord, parse_name
-from deeprec_ext.aimaster.failover.causes import KILLED_CODE, STOPPED_CODES, WITH_THE_JOB, cause_of_exit
+from deeprec_ext.aimaster.failover.causes import KILLED_CODE, NOT_WANTED, STOPPED_CODES, WITH_THE_JOB, cause_of_exit
 from deeprec_ext.aimaster.failover.failover import Failover
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
@@ -205,9 +205,11 @@ class Pods:
             job.lock.take("the backend", Hold.STOPPING)  # not at our word: the backend takes everything down
         error = (member.error if member is not None and state.exit_code else "") or state.last_line
         over = bool(job.ending) or job.lock.held(Hold.STOPPING)
-        stopped = state.deleted and over and not state.cause and state.exit_code in STOPPED_CODES
+        stopped = state.deleted and not state.cause and state.exit_code in STOPPED_CODES  # the signal is our own doing
         if not told:
-            shown = WITH_THE_JOB if stopped else cause  # the signal is our own doing
+            shown = WITH_THE_JOB if stopped and over else cause
+            if stopped and not over and not record.wanted and state.exit_code:
+                shown = NOT_WANTED
             job.event("exited", name, cause=shown, restarting=state.restarting, last_line=error)
         if 0 < state.exit_code < SIGNALS_FROM and not state.deleted:
             self.failed(name)

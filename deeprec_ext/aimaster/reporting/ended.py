@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deeprec_ext.aimaster.core.records import Scaling
-from deeprec_ext.aimaster.scaling.machine import State, before_commit
+from deeprec_ext.aimaster.scaling.machine import ENDED, STOPPED, State, before_commit
 
 NOT_BEGUN = "not_begun"
 
@@ -16,6 +16,22 @@ def outcome_of(scaling: Scaling) -> tuple[str, str]:
     if state is State.STEADY:
         return NOT_BEGUN, "the job ended before its turn came"
     return ("rolled_back" if before_commit(state) else "committed"), f"the job ended in {scaling.state}"
+
+
+def cut_short(scaling: Scaling) -> bool:
+    """Whether its job has ended before it did: nobody is to ask for it again."""
+    return outcome_of(scaling)[0] != scaling.outcome or scaling.reason.endswith((ENDED, STOPPED))
+
+
+def seconds_of(scaling: Scaling, ended: float) -> float:
+    """How long it took, or went on until the job ended.
+
+    Args:
+        ended: Unix seconds of the last that is known of the job.
+    """
+    if scaling.outcome or not scaling.started:
+        return scaling.seconds
+    return max(0.0, ended - scaling.started)
 
 
 def counts_of(scaling: Scaling) -> tuple[int | None, int | None]:

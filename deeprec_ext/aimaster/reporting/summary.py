@@ -12,7 +12,7 @@ from typing import Any
 from deeprec_ext.aimaster.core.records import Failure, Scaling, parse_name
 from deeprec_ext.aimaster.job.notices import KEY, notices_of
 from deeprec_ext.aimaster.ledger import report
-from deeprec_ext.aimaster.reporting.ended import counts_of, outcome_of
+from deeprec_ext.aimaster.reporting.ended import counts_of, outcome_of, seconds_of
 from deeprec_ext.aimaster.reporting.estimated import foretold
 from deeprec_ext.aimaster.state.suspects import KEY as SUSPECTS
 from deeprec_ext.aimaster.state.suspects import suspects_of
@@ -30,7 +30,7 @@ _OF_FAILURE = (
 )  # fmt: skip
 
 
-def _scaling(scaling: Scaling) -> dict[str, Any]:
+def _scaling(scaling: Scaling, ended: float) -> dict[str, Any]:
     pauses = scaling.pause_seconds
     outcome, reason = outcome_of(scaling)
     before, after = counts_of(scaling)
@@ -40,10 +40,11 @@ def _scaling(scaling: Scaling) -> dict[str, Any]:
         "from": before,
         "to": after,
         "workers": {"from": scaling.workers_from, "to": scaling.workers_to} if scaling.both else None,
-        **{name: getattr(scaling, name) for name in ("epoch", "bytes_moved", "bytes_resent", "slots_moved")},
+        **{name: getattr(scaling, name) for name in ("epoch", "bytes_moved", "bytes_resent")},
+        "slots_moved": scaling.slots_moved if outcome == "committed" else 0,
         "pause_seconds": {"p50": statistics.median(pauses) if pauses else None, "max": max(pauses) if pauses else None},
         "pause_cause": scaling.pause_cause,
-        "seconds": scaling.seconds,
+        "seconds": seconds_of(scaling, ended),
         "outcome": outcome,
         "reason": reason,
         "gate_waits": scaling.gate_waits,
@@ -112,7 +113,7 @@ def summarize(
         "examples": store.examples(),
         "seconds": seconds,
         "roles": {role: dict(counts) for role, counts in roles.items()},
-        "scaling": [_scaling(scaling) for scaling in store.scalings()],
+        "scaling": [_scaling(scaling, store.newest_time()) for scaling in store.scalings()],
         "failures": [_failure(failure) for failure in store.failures()],
         "data": report.summarize(store),
         "metrics": metrics,

@@ -16,6 +16,10 @@ from deeprec_ext.errors import DeepRecError
 from deeprec_ext.options import Settings
 
 
+ENDED, STOPPED = "the job has ended", "the job is being stopped"
+"""Why a scaling was rolled back that the end of its job has cut short."""
+
+
 class State(enum.Enum):
     STEADY = "STEADY"
     ACQUIRE = "ACQUIRE"

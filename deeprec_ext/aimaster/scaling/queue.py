@@ -13,7 +13,17 @@ from deeprec_ext.aimaster.placement.planner import Plan
 from deeprec_ext.aimaster.pods.pods import Pods
 from deeprec_ext.aimaster.scaling import unheard
 from deeprec_ext.aimaster.scaling.changes import PsChange
-from deeprec_ext.aimaster.scaling.machine import RULES, Recovery, State, before_commit, check_edge, holder, tell_holds
+from deeprec_ext.aimaster.scaling.machine import (
+    ENDED,
+    RULES,
+    STOPPED,
+    Recovery,
+    State,
+    before_commit,
+    check_edge,
+    holder,
+    tell_holds,
+)
 from deeprec_ext.aimaster.scaling.planning import wanted_map
 from deeprec_ext.aimaster.scaling.requests import parse_request, present, resolve
 from deeprec_ext.aimaster.scaling.run import (
@@ -257,14 +267,20 @@ class ScalingQueue:
             if not self._abort_reason:
                 self._attempt.cancel()
                 raise  # the AIMaster is being stopped
-            await change.roll_back(self._abort_reason)
+            await change.roll_back(self._because(self._abort_reason))
         except RefusedScalingError as error:
             run.finish("refused", str(error))
         except CAUGHT as error:
-            await change.roll_back(str(error))
+            await change.roll_back(self._because(str(error)))
         finally:
             self._attempt = None
         return False
+
+    def _because(self, reason: str) -> str:
+        """Why a scaling is rolled back: where the job is over, that is why, and who died of it is not to blame."""
+        if self._job.ending:
+            return ENDED
+        return STOPPED if self._job.lock.held(Hold.STOPPING) else reason
 
     async def _give_up(self, change: PsChange | WorkerChange, run: ScalingRun) -> None:
         """A bug in the driver: undo what can be undone, so that training goes on and the next scaling can be tried."""

@@ -107,6 +107,7 @@ class ScalingRun:
         self.give_back(Hold.NEW_PODS)
         self.update(
             state=State.STEADY.value, detail=outcome, outcome=outcome, reason=reason, seconds=max(0.0, seconds),
+            slots_moved=self.scaling.slots_moved if outcome == "committed" else 0,  # else they stay where they are
             moved=b"",  # nobody asks for it any more, and it is the largest part of the record
         )  # fmt: skip
         tell_holds(self.job.lock, self.scaling)
@@ -169,8 +170,6 @@ class ScalingRun:
 
         in_time = await job.changed.until(lambda: bool(over()) or all(there(name) for name in added), timeout_seconds)
         if failed := over():
-            if job.lock.held(Hold.STOPPING):  # Ctrl-C while it was being started
-                raise StepError("the job is being stopped")
             raise StepError(f"{', '.join(failed)} ended before it registered; see its log")
         if not in_time:
             late = [name for name in added if not there(name)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from deeprec_ext.autoscaler.model.throughput import fit
 from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.autoscaler.observe.features import fingerprint_of, model_of, with_declared
 from deeprec_ext.autoscaler.observe.observed import Size, Window
-from deeprec_ext.autoscaler.outcomes.account import account, stood
+from deeprec_ext.autoscaler.outcomes.account import Account, account, stood
 from deeprec_ext.autoscaler.outcomes.conditions import comparable
 from deeprec_ext.autoscaler.outcomes.trials import stays
 from deeprec_ext.gazer.series import Series
@@ -64,7 +65,7 @@ Values = Mapping[str, Line]
 def finished_job(
     workdir: Path, *, script: str, status: str, seconds: float, finished: float, requested: Size = NOTHING_REQUESTED,
     backups: bool = True, name: str = "", autoscaled: bool = False, disturbance: float = 0.0,
-    reserved: Size = NOTHING_REQUESTED,
+    reserved: Size = NOTHING_REQUESTED, recorded: Account | None = None,
 ) -> Finished | None:  # fmt: skip
     """None when the job never trained. Raises StoreError, sqlite3.Error.
 
@@ -76,6 +77,7 @@ def finished_job(
             it shares with others.
         backups: whether peer backups were on.
         disturbance: as the policy has it: share of throughput that a change takes while it goes on.
+        recorded: what its changes have brought, by the record of its decisions; None: there is none, or it does not say.
         reserved: of each process, what finds it a place and is no limit; where nothing is requested, it is what was held.
     """
     store = Store(workdir / "aimaster.db", read_only=True)
@@ -105,13 +107,14 @@ def finished_job(
         ),
     }
     computed = _computed(catalogue, slots, windows, backups)
+    told = brought_by(whole, windows, scalings, disturbance)
     return Finished(
         script=script, finished=finished, status=status, seconds=round(seconds, 3),
         model=with_declared(model_of(catalogue, slots=slots, batch_size=batch, traces=traces), declaration),
         windows=windows, ps_memory_bytes=_highest(ps, requested.ps_memory_bytes > 0),
         worker_memory_bytes=_highest(trainers, requested.worker_memory_bytes > 0), examples=examples,
         backups=backups, name=name, autoscaled=autoscaled, fitted=_fitted(windows), use=use_of({**ps, **trainers}, each),
-        brought=brought_by(whole, windows, scalings, disturbance),
+        brought=told if recorded is None else as_recorded(told, recorded),
         fingerprint=fingerprint_of(catalogue), machine=kinds[0] if len(kinds) == 1 else "",
         ps_computed_bytes=computed.total, ps_stored_bytes=computed.stored,
         ps_copied_bytes=computed.tables if saved else 0, computes=tuple(declaration.computes),
@@ -119,31 +122,40 @@ def finished_job(
 
 
 def brought_by(job: Values, windows: Sequence[Window], scalings: Sequence[Scaling], disturbance: float) -> Brought:
-    """The account of its changes, as the policy and the summary have it: of changes by hand, too.
+    """The account of its changes by its time series: of changes by hand, too.
 
     Args:
         job: lines of the subject `job`.
         windows: as `windows_of` has them.
     """
     of_size = [one for one in scalings if one.kind in OF_SIZE]  # a PS that came back after a loss changes none
-    made = sum(one.outcome == "committed" for one in of_size)
-    not_made = len(of_size) - made
+    made = [one for one in of_size if one.outcome == "committed"]
+    nothing = Brought(len(made), len(of_size) - len(made), by_hand=sum(one.decision < 0 for one in made))
     speed, ps, workers = job.get("examples_per_second"), job.get("ps"), job.get("workers")
     if speed is None or ps is None or workers is None or not speed.times:
-        return Brought(made, not_made)
+        return nothing
     began, mean = speed.times[0], round(mean_of(speed), 3)
     first = _at(ps, began), _at(workers, began)
     if not windows or not all(map(math.isfinite, first)):
-        return Brought(made, not_made, 0.0, mean)
+        return dataclasses.replace(nothing, examples_per_second=mean)
     changes = sorted(changes_of(scalings, began, {}), key=lambda one: one.time)
     last = {one.role: one.to_count for one in changes if one.outcome == "committed" and one.from_count != one.to_count}
     size = Size(last.get("ps", round(first[0])), last.get("worker", round(first[1]) - 1))
     ordered = sorted(windows, key=lambda window: window.start)
     idle = stood([time - began for time in speed.times])
     found = account(stays(size, changes), comparable(ordered), speed.times[-1] - began, disturbance, idle)
+    return as_recorded(dataclasses.replace(nothing, examples_per_second=mean), found)
+
+
+def as_recorded(told: Brought, found: Account) -> Brought:
+    """With the figures of this account. Summary, report and `decisions` have them from the record of the decisions, whose
+    windows begin after each change has settled; the time series, with whatever falls between, say something else."""
     if not found.first_rate:
-        return Brought(made, not_made, 0.0, mean)
-    return Brought(made, not_made, round(found.first_rate, 3), mean, round(-found.lost_seconds, 3))
+        return told
+    return dataclasses.replace(
+        told, first_examples_per_second=round(found.first_rate, 3), saved_seconds=round(-found.lost_seconds, 3),
+        gained=round(found.gained, 4),
+    )  # fmt: skip
 
 
 def _batch(job: Values) -> float:

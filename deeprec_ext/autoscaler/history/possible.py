@@ -15,6 +15,9 @@ WINDOWS_MAX = 40
 TEXT_MAX = 253
 """Characters of a name, as Kubernetes has them."""
 
+BELOW_0 = ("brought.saved_seconds", "brought.gained")
+"""What changes have brought may be a loss."""
+
 COEFFICIENTS_MAX, COMPUTES_MAX = 32, 300
 FIGURE_MAX = 1e18
 """Byte-seconds of a job of a thousand processes over a month are a thousandth of it. Sums of them stay exact enough."""
@@ -41,7 +44,7 @@ def complaint(job: Any) -> str:
         elif not isinstance(value, bool) and value is not None:
             if not math.isfinite(value) or abs(value) > FIGURE_MAX:
                 return f"{name} is {value}"
-            if value < 0 and not name.endswith("saved_seconds"):
+            if value < 0 and name not in BELOW_0:
                 return f"{name} is {value}: below 0"
     if job.finished > 100 * MOST["seconds"]:
         return f"it ended {job.finished:.0f} seconds after 1970"

@@ -49,6 +49,13 @@ STRANGER = 0.5
 ELSEWHERE = 0.5
 """Weight of a job on another kind of machine: a step there takes easily twice as long, or half."""
 
+STOPPED, CUT = "stopped", 0.25
+"""How a job has ended that its user has stopped, and its weight where it had too few sizes to say how fast others are: it may
+have been stopped for being slow, or have hardly begun."""
+
+SOME = 3.0
+"""Logarithm to base 2 of how far a model with tables is from one that has none: as far as one with eight times as many."""
+
 NEAREST_MAX = 3
 """Jobs of the script that are heard where none had a model like it."""
 
@@ -159,13 +166,15 @@ def first_size(
 
 @dataclass(frozen=True)
 class _Alike:
-    """`weight`: its likeness, and less where it was on another kind of machine. `learned`: what its windows teach."""
+    """`weight`: its likeness, and less where it was on another kind of machine, or `cut` short. `learned`: what its windows
+    teach."""
 
     weight: float
     likeness: float
     job: Finished
     learned: ThroughputModel
     elsewhere: bool
+    cut: bool
 
 
 Similar = Sequence[_Alike]
@@ -203,18 +212,23 @@ def _heaviest(found: Sequence[tuple[float, Finished]], machine: str, most: int) 
     with_sizes = [one for one in found if one[1].windows]
     for alike, job in sorted(with_sizes, key=lambda one: -weight(*one))[:most]:
         if (learned := fit(job.windows, around(job.windows, (), one_host=True))) is not None:
-            made.append(_Alike(weight(alike, job), alike, job, learned, is_elsewhere(job, machine)))
-    return made
+            cut = job.status == STOPPED and learned.mape_holdout is None
+            heavy = weight(alike, job) * (CUT if cut else 1.0)
+            made.append(_Alike(heavy, alike, job, learned, is_elsewhere(job, machine), cut))
+    return sorted(made, key=lambda one: -one.weight)
 
 
 def _ground(model: Model, similar: Similar, unlike: bool) -> str:
     """For people: on which jobs the size stands."""
+    similar = similar if unlike else [one for one in similar if one.likeness >= LIKENESS_MIN]  # others are heard for little
     said = f"{counted(len(similar), 'job')} like it"
     if unlike:
         said = f"no model like it has finished yet; the nearest of its script{_difference(model, similar[0].job)}"
     if there := sum(one.elsewhere for one in similar):
         whole = "" if there == len(similar) else f"{there} of them "
         said += f", {whole}on another kind of machine, or one that is not known: how fast it is here is a guess"
+    if cut := sum(one.cut for one in similar):
+        said += f", {'' if cut == len(similar) else f'{cut} of them '}stopped before the end"
     return said
 
 
@@ -233,14 +247,22 @@ def _difference(model: Model, job: Finished) -> str:
     name = max(apart, key=lambda one: abs(apart[one]), default="")
     if not name or not apart[name]:
         return ""
+    if not (here := getattr(model, name)) or not getattr(job.model, name):
+        return f" had {'no ' if here else ''}{FEATURES[name]}"
     there = 2 ** -apart[name]
     return f" had {f'{there:,.3g} times' if there > 1 else f'{there:.2g} of'} its {FEATURES[name]}"
 
 
 def _differences(model: Model, job: Finished) -> dict[str, float]:
-    """Logarithms to base 2, of what is known of both."""
-    pairs = {name: (getattr(model, name), getattr(job.model, name)) for name in FEATURES}
-    return {name: math.log2(here / there) for name, (here, there) in pairs.items() if here > 0 and there > 0}
+    """Logarithms to base 2, of what is known of both. What neither has does not make them alike."""
+    mine, theirs, found = known(model), known(job.model), dict[str, float]()
+    for name in FEATURES:
+        here, there = mine.get(name), theirs.get(name)
+        if here and there:
+            found[name] = math.log2(here / there)
+        elif (here or there) and None not in (here, there):
+            found[name] = SOME if here else -SOME
+    return found
 
 
 def _learned(model: Model, similar: Similar, cores: float) -> ThroughputModel:

@@ -38,10 +38,12 @@ class Use:
 
 @dataclass(frozen=True)
 class Brought:
-    """What the changes of the size brought, against staying at the first one, by `outcomes.account`.
+    """What the changes of the size brought, against staying at the first one, by `outcomes.account`: of a job that was scaled
+    by itself from the record of its decisions, as its report has it, of another one from its time series.
 
     `saved_seconds`: how much longer the same examples would have taken at the first size, pauses of the changes counted; below
     0 they cost more than they brought. A `first_examples_per_second` of 0: the first size was left too soon to be measured.
+    `gained`: the same as a share of the throughput since the first change; None: not known, as in records of earlier releases.
     """
 
     changes: int = 0  # that were made
@@ -49,6 +51,8 @@ class Brought:
     first_examples_per_second: float = 0.0
     examples_per_second: float = 0.0  # over all of the training
     saved_seconds: float = 0.0
+    gained: float | None = None
+    by_hand: int = 0  # of `changes`: nobody but a user has asked for them
 
 
 def use_of(processes: Mapping[str, Values], requested: Mapping[str, tuple[float, float]]) -> Use:

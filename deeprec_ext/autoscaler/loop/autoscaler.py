@@ -21,6 +21,7 @@ from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.scaling.requests import present
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.autoscaler.history.start import Start
+from deeprec_ext.autoscaler.loop.keeps import KEEP_RECORDED_SECONDS, Keeps
 from deeprec_ext.autoscaler.loop.observing import Latest, examples_per_step, limits_of, memory_of, observe, own, size_of
 from deeprec_ext.autoscaler.loop.recalled import Recalled, keep, recall, stood_since
 from deeprec_ext.autoscaler.observe import building
@@ -37,8 +38,6 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
-KEEP_RECORDED_SECONDS = 300.0
-"""Decisions to change nothing are recorded so often, and whenever the one before changed something."""
 
 SAY_AGAIN_SECONDS = 600.0
 """What fails at every tick is said so often."""
@@ -101,8 +100,7 @@ class Autoscaler:
         self._stood: tuple[Stood, ...] = ()
         self._recalled = False
         self._pending: _Pending | None = None
-        self._last_change = True  # a first `keep` is recorded: it says why nothing happens
-        self._kept_at = float("-inf")
+        self._keeps = Keeps()
         self._due = 0.0  # seconds since the start of the job
         self._blind = False  # the last look failed
         self._said: dict[type[Exception], float] = {}
@@ -161,12 +159,15 @@ class Autoscaler:
     # ------------------------------------------------------------------------------------------------ the loop
 
     async def run(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            try:
-                await self._turn()
-            except Exception as error:  # training goes on without decisions; the next look may fare better
-                self._say(error)
+        try:
+            while True:
+                await asyncio.sleep(TICK_SECONDS)
+                try:
+                    await self._turn()
+                except Exception as error:  # training goes on without decisions; the next look may fare better
+                    self._say(error)
+        finally:
+            self._note_last()
 
     async def _turn(self) -> None:
         """One tick. After a look or a follow-up that failed nothing is decided: it would be from what is no more so."""
@@ -175,10 +176,27 @@ class Autoscaler:
             self._recall()
         self._look()
         self._follow_up()
+        if self._over():
+            self._note_last()
+            return
         now, measured = self._now(), self._windows.fresh()
-        if (measured or now >= self._due) and self._job.cluster.live and not self._job.ending:
+        if (measured or now >= self._due) and self._job.cluster.live:
             self._due = now + self._job.settings.decide_seconds
             await self.decide_now()
+
+    def _over(self) -> bool:
+        """What is seen of the job from now on is its end."""
+        return bool(self._job.ending) or self._job.lock.held(Hold.STOPPING) or self._ending()
+
+    def _note_last(self) -> None:
+        """The last decision to keep the size, with what it was made from: nobody could ask a job that has ended why."""
+        left, self._keeps.left = self._keeps.left, None
+        if left is None or left[1].number != self._record.next_number:
+            return
+        try:
+            self._note(*left)
+        except Exception:
+            log.exception("the last decision is not recorded")
 
     def _say(self, error: Exception) -> None:
         now = self._now()
@@ -282,8 +300,7 @@ class Autoscaler:
             return None  # the user has held it while we thought
         self.latest_decision = decision
         if decision.action == "keep":
-            if self._last_change or self._now() - self._kept_at >= KEEP_RECORDED_SECONDS:
-                self._last_change, self._kept_at = False, self._now()
+            if self._keeps.due(observed, decision, self._now()):
                 self._note(observed, decision)
             return decision
         if self._scalings.running is not None or self._scalings.queue or size_of(self._job) != observed.size:
@@ -291,7 +308,7 @@ class Autoscaler:
         self._conclude()
         self._foretold[decision.number] = decision.prediction.examples_per_second
         self._note(observed, decision)
-        self._last_change = True
+        self._keeps.changed()
         self._tell(decision)
         await self._carry_out(decision)
         return decision

@@ -47,8 +47,9 @@ OLDER = 0.25
 INPUT_SHARE = 0.2
 """Share of their time that trainers wait for input, from which what no CPU shortens in a step is said to be the input."""
 
-BINDING = ("trainer CPU", "PS CPU", "network", "host CPU", "input")
-"""What can rule the time of a step."""
+BINDING = ("trainer CPU", "PS CPU", "network", "host CPU", "input", "waiting")
+"""What can rule the time of a step. `waiting`: what would be the network, where all processes share one host and there is none
+between them: for a PS, for a core, for each other."""
 
 Key = tuple[int, int, float, float]
 

@@ -23,6 +23,8 @@ class Brought:
     account: Account
     windows: int
     wrong: tuple[Trial, ...]  # changes that did not bring what was foretold, oldest first
+    changes: int
+    by_hand: int  # of these, by no decision
 
     def to_values(self) -> dict[str, Any]:
         """As summary.json has it."""
@@ -30,7 +32,7 @@ class Brought:
         return {
             "first": {"ps": ps, "workers": workers}, "seconds": round(found.seconds, 1),
             "examples_per_second_first": round(found.first_rate, 3), "examples_per_second": round(found.rate, 3),
-            "gained": round(found.gained, 4), "seconds_gained": round(-found.lost_seconds, 1),
+            "gained": round(found.gained, 4), "seconds_gained": round(-found.lost_seconds, 1), "by_hand": self.by_hand,
             "wrong": [
                 {
                     "decision": one.number, "from": list(one.before), "to": list(one.after), "predicted": _share(one.foretold),
@@ -49,6 +51,9 @@ class Brought:
             f"({found.gained:+.1%}, in {counted(self.windows, 'window')}): the job is {ahead} "
             f"{'behind' if found.lost_seconds > 0 else 'ahead of'} where it would be"
         )
+        if self.by_hand:
+            verb = "was" if self.by_hand == 1 else "were"
+            text += f"; {self.by_hand} of {counted(self.changes, 'change')} {verb} made by hand"
         if not self.wrong:
             return f"{text}; no decision was wrong"
         told = "; ".join(map(_told, self.wrong[:WRONG_MAX]))
@@ -77,7 +82,8 @@ def brought(observed: Sequence[Observed], disturbance: float, until: float = 0.0
     )
     if len(past) < 2 or not found.first_rate:
         return None
-    return Brought(found, len(windows), tuple(one for one in trials(past, windows) if one.failed))
+    wrong = tuple(one for one in trials(past, windows) if one.failed)
+    return Brought(found, len(windows), wrong, len(past) - 1, sum(stay.decision < 0 for stay in past[1:]))
 
 
 def _heard(observed: Sequence[Observed], windows: Iterable[Window], changes: Sequence[Change]) -> list[float]:

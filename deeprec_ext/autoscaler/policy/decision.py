@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Union
 
@@ -13,6 +14,10 @@ from deeprec_ext.decoding import built
 ACTIONS = ("start", "scale", "explore", "rebalance", "replace", "resize", "keep")
 COUNTED = ("scale", "explore")
 """Those that change counts. `explore`: by a step whose gain is not known well enough to be promised."""
+
+_SIZE = re.compile(r"\d+ PS, \d+ workers?")
+_FIGURE = re.compile(r"\S*\d\S*( m?s\b)?")
+"""In a reason, with its unit."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,12 @@ class Decision:
     slot_weights: tuple[float, ...] = ()  # for `rebalance`: load per slot that the map is to be balanced by
     prediction: Prediction = field(default_factory=Prediction)
     inputs: str = ""  # digest of the observation: what `plan --replay` compares
+
+    @property
+    def kind(self) -> str:
+        """Its reason without figures, which are others each time, but with the sizes that it speaks of: the candidates."""
+        sizes = _SIZE.findall(self.reason)
+        return _FIGURE.sub("", _SIZE.sub("", self.reason)) + ", ".join(sizes)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))

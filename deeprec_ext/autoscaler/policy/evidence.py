@@ -177,7 +177,10 @@ class Evidence:
         rate = self.modelled(size)
         if self.model is None or not rate:
             return ""
-        return "host CPU" if self.host_capacity(size) <= rate * (1 + 1e-9) else self.model.binding(size)[0]
+        if self.host_capacity(size) <= rate * (1 + 1e-9):
+            return "host CPU"
+        binding = self.model.binding(size)[0]
+        return "waiting" if binding == "network" and self.observed.one_host else binding
 
     def forecast(self, size: Size) -> throughput.Forecast | None:
         """What a size is expected to train, with what binds there; None: nothing is known."""

@@ -17,8 +17,9 @@ RESIZES_PER_HOUR = 8
 
 def any_change(evidence: Evidence) -> str:
     """Why the job must not go to any other size now; empty when it may to some."""
-    if since := manual(evidence):
-        return f"a size was set by hand {format_seconds(since)} ago, and is left alone for {_long(evidence)}"
+    held = [by_hand(evidence, role) for role in ("ps", "worker")]
+    if all(held):
+        return " and ".join(held)
     # a process that is replaced, as where a host is lost, is none made for throughput or cost
     ours = [one for one in evidence.past(seconds=HOUR) if not one.manual and one.kind != "replace"]
     if len(ours) >= evidence.policy.changes_per_hour:
@@ -30,7 +31,9 @@ def any_change(evidence: Evidence) -> str:
 def blocked(evidence: Evidence, size: Size) -> str:
     """Why the job must not go to `size` now; empty when it may."""
     for role, before, after in _counts(evidence.size, size):
-        if after != before and (why := _role(evidence, role, 1 if after > before else -1)):
+        if after != before and (
+            why := by_hand(evidence, role, after) or _role(evidence, role, 1 if after > before else -1)
+        ):
             return why
     requests_differ = key_of(size)[2:] != key_of(evidence.size)[2:] or _memory(size) != _memory(evidence.size)
     if requests_differ and (why := _requests(evidence)):
@@ -42,11 +45,24 @@ def blocked(evidence: Evidence, size: Size) -> str:
     )
 
 
-def manual(evidence: Evidence) -> float:
-    """Seconds since somebody set a count by hand, while that still counts; else 0."""
-    past = evidence.past(seconds=evidence.policy.manual_seconds)
+def manual(evidence: Evidence, role: str) -> float:
+    """Seconds since somebody set the count of a role by hand, while that still counts; else 0. The other role's is free."""
+    past = evidence.past(seconds=evidence.policy.manual_seconds, role=role)
     ages = [evidence.now - change.time for change in past if change.manual and change.kind in COUNTS]
     return max(1e-3, min(ages)) if ages else 0.0
+
+
+def by_hand(evidence: Evidence, role: str, count: int | None = None) -> str:
+    """Why a role does not get this count now, for how long, and who can change that; empty: it may, as far as that goes."""
+    since = manual(evidence, role)
+    if not since:
+        return ""
+    name, flag = ("PS", "--ps") if role == "ps" else ("workers", "--workers")
+    left = max(0.0, evidence.policy.manual_seconds - since)
+    return (
+        f"the number of {name} was set by hand {format_seconds(since)} ago, and is left alone for {format_seconds(left)} more "
+        f"(`deeprec-ext scale DIR {flag} {'N' if count is None else count}` changes it now)"
+    )
 
 
 def failed(evidence: Evidence, role: str, kinds: tuple[str, ...]) -> str:
@@ -146,7 +162,3 @@ def _resizes(windows: tuple[Window, ...], now: float) -> int:
 def _too_young(evidence: Evidence, seconds: float) -> str:
     left = evidence.changed_at + seconds - evidence.now
     return f"the last change is not old enough, {format_seconds(left)} to wait" if left > 0 else ""
-
-
-def _long(evidence: Evidence) -> str:
-    return format_seconds(evidence.policy.manual_seconds)

@@ -222,7 +222,7 @@ def _more(evidence: Evidence, role: str, wanted: float, factor: float, what: str
     held = had or any(use.memory_limit_bytes for use in evidence.of_role(role))
     if evidence.observed.one_host and not held:
         return Remark(f"{what}: the machine has no more, and further processes would only want more of it", grave=True)
-    if role == "ps" and not hysteresis.manual(evidence):
+    if role == "ps" and not hysteresis.manual(evidence, "ps"):
         for count in range(min(math.ceil(size.ps * min(factor, 4.0)), limits.max_ps), size.ps, -1):
             if fits(larger := evidence.with_size(ps=count), limits):
                 return Proposal("scale", larger, f"{what}: {count} PS instead of {size.ps} share the slots")

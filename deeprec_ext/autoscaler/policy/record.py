@@ -31,6 +31,7 @@ from typing import Any
 
 from deeprec_ext.autoscaler.observe.observed import Observed, Size, Window
 from deeprec_ext.autoscaler.observe.sane import sane_window
+from deeprec_ext.autoscaler.outcomes.account import Account
 from deeprec_ext.autoscaler.outcomes.brought import Brought, brought
 from deeprec_ext.autoscaler.outcomes.measured import newest
 from deeprec_ext.autoscaler.policy import thresholds
@@ -267,6 +268,14 @@ def brought_in(directory: Path) -> Brought | None:
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise UsageError(f"{path}, line {number}: is damaged ({error!r})") from None
     return brought(found, thresholds.from_values(last.get("policy")).disturbance) if found else None
+
+
+def account_in(directory: Path) -> Account | None:
+    """The account of the same; None also where the record is damaged, as `deeprec-ext decisions` says."""
+    with contextlib.suppress(UsageError, OSError):
+        found = brought_in(directory)
+        return found.account if found is not None else None
+    return None
 
 
 def _new_in(values: dict[str, Any], known: set[tuple[Any, ...]]) -> dict[str, Any]:

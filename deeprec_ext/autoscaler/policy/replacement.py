@@ -10,7 +10,7 @@ from deeprec_ext.autoscaler.policy import cost, exploring, hysteresis
 from deeprec_ext.autoscaler.policy.decision import Answer, Proposal, Remark
 from deeprec_ext.autoscaler.policy.evidence import HOUR, Evidence
 from deeprec_ext.autoscaler.policy.memory import role_of
-from deeprec_ext.units import format_seconds
+from deeprec_ext.units import format_busy, format_seconds
 
 OTHERS_MIN = 2
 """A process is compared with at least so many others: of two nobody knows which one is the odd one."""
@@ -97,7 +97,7 @@ def slow_ps(evidence: Evidence) -> Answer:
         ):
             return None
         times = per_core[use.name] / statistics.median(others)
-        why = f"{use.name} is busy {use.busy_share:.0%} of the time, for {times:.1f} times as long per CPU second as other PS"
+        why = f"{use.name} ({format_busy(use.busy_share)}) is busy for {times:.1f} times as long per CPU second as other PS"
         return _replace(evidence, use.name, why, share=min(0.5, use.busy_share * (1 - 1 / times)))
     return None
 

@@ -11,6 +11,7 @@ import dataclasses
 
 from deeprec_ext.autoscaler.model.surroundings import CHANGED, free_cores
 from deeprec_ext.autoscaler.observe.observed import Size
+from deeprec_ext.autoscaler.outcomes import trials
 from deeprec_ext.autoscaler.outcomes.measured import Key, Measured, key_of
 from deeprec_ext.autoscaler.policy import cost, exploring, hysteresis, memory
 from deeprec_ext.autoscaler.policy.decision import Answer, Proposal, Remark
@@ -64,16 +65,49 @@ def measured_better(evidence: Evidence) -> Answer:
     better = [key for key, size in sizes.items() if _better(evidence, size, evidence.measured[key])]
     if not better:
         return None
-    key = _best(evidence, {key: sizes[key] for key in better})
+    free = [key for key in better if not _by_hand(evidence, sizes[key])]
+    if not free and (answer := _in_its_role(evidence)) is not None:
+        return answer
+    key = _best(evidence, {key: sizes[key] for key in free or better})
     size, measured = sizes[key], evidence.measured[key]
     what = (
         f"{describe(size)} was measured better: {format_rate(measured.rate)} examples/s in {_windows(measured)}, here "
         f"{format_rate(present.rate)} in {_windows(present)} ({measured.rate / present.rate - 1:+.0%})"
     )
-    if why := _must_wait(evidence, size):
+    if why := _must_wait(evidence, size, evidence.expected(size)):
         return Remark(f"{what}; {why}")
     action = "resize" if (size.ps, size.workers) == (evidence.size.ps, evidence.size.workers) else "scale"
     return Proposal(action, size, f"back from {describe(evidence.size)}: {what}")
+
+
+def _in_its_role(evidence: Evidence) -> Answer:
+    """Back from a change of ours in its own role alone, where somebody has set the other one by hand before it could be judged.
+
+    At the counts that there would be nothing was measured. What was before the change counts, in proportion to the trainers
+    where there are fewer by now.
+    """
+    held = [role for role in ("ps", "worker") if hysteresis.manual(evidence, role)]
+    last = evidence.tried[-1] if evidence.tried else None
+    if last is None or len(held) != 1 or (last.gained is not None and not last.failed):
+        return None
+    ours = 1 if held == ["ps"] else 0  # in a pair of counts
+    present, requests = trials.counts_of(evidence.size), key_of(evidence.size)[2:]
+    if last.after[ours] != present[ours]:
+        return None  # it has left that size since
+    counts = (last.before[0], present[1]) if ours == 0 else (present[0], last.before[1])
+    size, before = _size(evidence, (*counts, *requests)), evidence.measured.get((*last.before, *requests))
+    if size is None or before is None:
+        return None
+    rate = before.rate * min(1.0, evidence.size.trainers / (last.before[1] + 1))
+    if not _better(evidence, size, dataclasses.replace(before, rate=rate)):
+        return None
+    what = (
+        f"{before.rate:.4g} examples/s were measured before decision {last.number}, here {evidence.rate:.4g}; the number of "
+        f"{'PS' if held == ['ps'] else 'workers'} was set by hand since, and stays"
+    )
+    if why := _must_wait(evidence, size, rate):
+        return Remark(f"{what}; {why}")
+    return Proposal("scale", size, f"back from {describe(evidence.size)} to {describe(size)}: {what}")
 
 
 def freed(evidence: Evidence) -> Answer:
@@ -155,10 +189,11 @@ def _best(evidence: Evidence, sizes: dict[Key, Size]) -> Key:
     return min(good, key=lambda key: (price(sizes[key], evidence.policy.bytes_per_core), -values[key]))
 
 
-def _must_wait(evidence: Evidence, size: Size) -> str:
+def _must_wait(evidence: Evidence, size: Size, rate: float) -> str:
+    """`rate`: examples per second that are expected there."""
     if why := _not_now(evidence, size) or exploring.taken_back(evidence, size):
         return why
-    here, there = (_value(evidence, one, evidence.expected(one)) for one in (evidence.size, size))
+    here, there = _value(evidence, evidence.size, evidence.rate), _value(evidence, size, rate)
     if not cost.pays(evidence, 1 - here / there, cost.of_change(evidence, size)):
         return "going back would not pay in the time that is left"
     return ""
@@ -166,14 +201,22 @@ def _must_wait(evidence: Evidence, size: Size) -> str:
 
 def _not_now(evidence: Evidence, size: Size) -> str:
     """Why a way back has to wait, whatever it would bring; empty: it has not."""
-    if since := hysteresis.manual(evidence):
-        return f"but the present one was set by hand {since:.0f} s ago"
+    if why := _by_hand(evidence, size):
+        return f"but {why}"
     for role, before, after in (("ps", evidence.size.ps, size.ps), ("worker", evidence.size.workers, size.workers)):
         kind = "scale-up" if after > before else "scale-down"
         often = WAYS_BACK * evidence.policy.reversals_per_hour
         if after != before and (
             why := hysteresis.failed(evidence, role, (kind,)) or hysteresis.flips(evidence, role, often)
         ):
+            return why
+    return ""
+
+
+def _by_hand(evidence: Evidence, size: Size) -> str:
+    """Why a size is not gone to that changes what somebody has set by hand; empty: it changes nothing of that."""
+    for role, before, after in (("ps", evidence.size.ps, size.ps), ("worker", evidence.size.workers, size.workers)):
+        if after != before and (why := hysteresis.by_hand(evidence, role, after)):
             return why
     return ""
 

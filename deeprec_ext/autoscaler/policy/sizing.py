@@ -31,6 +31,10 @@ KNOWN = 0.06
 """Relative standard error of the throughput at the present size, below which it is known. Where windows scatter by a quarter
 four of them said 11 300 examples/s of a size that made 12 900, and the job stayed at one that made 11 400."""
 
+WAITING = "for the PS, for a core or for each other"
+"""Of what no CPU shortens in a step, where all processes are on one machine: they share its cores, and no network is between
+them."""
+
 LARGE = 8
 """Trainers from which a quarter fewer are tried rather than one more."""
 
@@ -284,7 +288,7 @@ def _bound(evidence: Evidence, search: Search) -> str:
     what = {
         "trainer CPU": "the CPU of the trainers is what it waits for", "PS CPU": "the CPU of the fullest PS binds",
         "network": "trainers wait for the network, or for each other", "input": "trainers wait for their input",
-        "host CPU": _full(evidence),
+        "host CPU": _full(evidence), "waiting": f"trainers wait {WAITING}",
     }[binding]  # fmt: skip
     return f"{what}: no size within the limits is predicted to train faster"
 
@@ -334,7 +338,7 @@ def _proposal(evidence: Evidence, search: Search, size: Size, found: Found) -> P
     if reached := limits_reached(size, evidence.limits):
         why += f"; {reached} is reached"
     if gain > 0 and (binding := evidence.binding(size)):
-        why += f"; {binding} would bind there"
+        why += f"; {binding}{f' {WAITING}' if binding == 'waiting' else ''} would bind there"
     error = f"{model.mape_holdout:.0%}" if model is not None and model.mape_holdout is not None else "not known yet"
     why += f" (windows: {len(evidence.windows)}, sizes: {len(evidence.measured)}, held-out error {error})"
     if (size.ps, size.workers) == (evidence.size.ps, evidence.size.workers):

@@ -168,8 +168,8 @@ class Policy:
     changes_per_hour: int = _setting(16, 1, 1000, "changes made for throughput or cost within an hour")
     manual_seconds: float = _setting(
         1800.0, 0.0, 1e7,
-        "after a scaling by hand the counts are the user's for so long; lost or reclaimed pods are still replaced and "
-        "memory is still added",
+        "after a scaling by hand the count of that role is the user's for so long; lost or reclaimed pods are still "
+        "replaced and memory is still added",
     )  # fmt: skip
     failed_seconds: float = _setting(
         60.0, 1.0, 1e6,

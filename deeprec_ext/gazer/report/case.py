@@ -40,6 +40,11 @@ class Case:
         return self.lines.subjects("steps_per_second", "chief-") + self.lines.subjects("steps_per_second", "worker-")
 
     @cached_property
+    def one_host(self) -> bool:
+        """Whether all processes are known to have run on one machine: no network was between them."""
+        return len(self.lines.subjects("cores", "host-")) == 1
+
+    @cached_property
     def training(self) -> Windows:
         """From the first step of any trainer to the last; empty without samples."""
         spans = [span for name in self.trainers for span in self.lines.spans(name, "steps_per_second") if span.mean > 0]

@@ -22,12 +22,13 @@ COVERED = 0.7
 
 @dataclass(frozen=True)
 class TrainerUse:
-    """Over the calm time of this trainer."""
+    """Over the calm time of this trainer. Of a step, by the samples that it was measured in: half of the steps are in samples
+    with a median (a 95th percentile) of at most so much."""
 
     name: str
     steps_per_second: float
     examples_per_second: float
-    median_seconds: float  # of a step
+    median_seconds: float
     p95_seconds: float
     longest_seconds: float
     gate_wait: float  # share
@@ -55,10 +56,26 @@ def _use(case: Case, name: str) -> TrainerUse:
         return case.lines.mean(name, metric, windows) or 0.0
 
     return TrainerUse(
-        name, mean("steps_per_second"), mean("examples_per_second"), mean("step_seconds"), mean("step_p95_seconds"),
-        case.lines.peak(name, "step_longest_seconds", windows) or 0.0, mean("gate_wait_share"), mean("input_wait_share"),
-        case.lines.seconds(name, "steps_per_second", windows),
+        name, mean("steps_per_second"), mean("examples_per_second"), _by_steps(case, name, "step_seconds"),
+        _by_steps(case, name, "step_p95_seconds"), case.lines.peak(name, "step_longest_seconds", windows) or 0.0,
+        mean("gate_wait_share"), mean("input_wait_share"), case.lines.seconds(name, "steps_per_second", windows),
     )  # fmt: skip
+
+
+def _by_steps(case: Case, name: str, metric: str) -> float:
+    """The middle one of the samples, each of which counts as often as steps were made in it: of one in which the trainer made
+    three slow steps the mean over time would take as much notice as of one with a thousand quick ones."""
+    windows = case.calm_of(name)
+    rates = {span.end: span.mean for span in case.lines.spans(name, "steps_per_second", windows)}
+    samples = sorted(
+        (span.mean, rates.get(span.end, 0.0) * (span.end - span.start)) for span in case.lines.spans(name, metric, windows)
+    )
+    left = sum(steps for _, steps in samples) / 2
+    for value, steps in samples:
+        left -= steps
+        if left <= 0 < steps:
+            return value
+    return 0.0
 
 
 @dataclass(frozen=True)

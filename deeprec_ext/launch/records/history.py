@@ -13,6 +13,7 @@ from deeprec_ext.autoscaler.history.finished import finished_job
 from deeprec_ext.autoscaler.history.history import Finished, History, NoHistoryError, default_path
 from deeprec_ext.autoscaler.history.start import Start, first_size
 from deeprec_ext.autoscaler.observe import observed
+from deeprec_ext.autoscaler.policy.record import account_in
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.gazer.host import machine, processors
 from deeprec_ext.history.client import SECONDS, Service, within
@@ -119,6 +120,7 @@ def remember(
     job = finished_job(
         workdir, script=script, status=status, seconds=seconds, finished=time.time(), backups=backups,
         requested=size_of(requests), name=name, autoscaled=autoscaled, disturbance=Policy().disturbance,
+        recorded=account_in(workdir) if autoscaled else None,
     )  # fmt: skip
     if job is None or not job.windows:
         return False

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from deeprec_ext.aimaster.core import records
 from deeprec_ext.aimaster.ledger import report as ledger
-from deeprec_ext.aimaster.reporting.ended import outcome_of
+from deeprec_ext.aimaster.reporting.ended import cut_short, outcome_of, seconds_of
 from deeprec_ext.aimaster.reporting.summary import steps_of
 from deeprec_ext.aimaster.store.store import Store, StoreError
 from deeprec_ext.decoding import alike
@@ -34,7 +34,8 @@ METRICS = (
      "input_wait_share"),
     ("cpu_cores", "rss_bytes", "working_set_bytes", "memory_limit_bytes", "cpu_limit_cores", "throttled_share", "open_files",
      "threads"),
-    ("busy_share", "lookup_share", "update_share", "lookup_rows_per_second", "update_rows_per_second", "ps", "workers"),
+    ("busy_share", "lookup_share", "update_share", "lookup_rows_per_second", "update_rows_per_second", "ps", "workers",
+     "cores"),
 )  # fmt: skip
 """Asked for in turn: a question has a bound on its points, and about a thousand roles few of each line would be left."""
 
@@ -81,7 +82,7 @@ def _read(store: Store, given: Mapping[str, Any], since: float, running: bool) -
         "examples": store.examples(),
         "metrics": {str(name): float(value) for name, value in store.get("metrics", {}).items()},
         "data": ledger.summarize(store),
-        "scalings": tuple(_scaling(one, running) for one in store.scalings()),
+        "scalings": tuple(_scaling(one, running, store.newest_time()) for one in store.scalings()),
         "failures": tuple(alike(Failure, one, role=one.name) for one in store.failures()),
         "decisions": _decisions(events, {one.decision: one.outcome for one in store.scalings()}),
         "events": events,
@@ -94,9 +95,12 @@ def _read(store: Store, given: Mapping[str, Any], since: float, running: bool) -
     }
 
 
-def _scaling(one: records.Scaling, running: bool) -> Scaling:
+def _scaling(one: records.Scaling, running: bool, last: float) -> Scaling:
     outcome, reason = (one.outcome, one.reason) if running else outcome_of(one)
-    return alike(Scaling, one, outcome=outcome, reason=reason, cut_short=outcome != one.outcome)
+    return alike(
+        Scaling, one, outcome=outcome, reason=reason, seconds=seconds_of(one, last), cut_short=not running and cut_short(one),
+        slots_moved=one.slots_moved if outcome == "committed" else 0,
+    )  # fmt: skip
 
 
 def _events(store: Store) -> tuple[Event, ...]:

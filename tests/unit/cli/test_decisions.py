@@ -63,6 +63,21 @@ def test_decisions_to_keep_that_follow_on_each_other_are_one_line(tmp_path, caps
     assert rows[:3] == ["0–3", "4", "5"] and "reason 3" in out and "reason 0" not in out
 
 
+def test_each_kind_of_reason_to_keep_the_size_is_a_line(tmp_path, capsys):
+    writer = Record(tmp_path, POLICY)
+    for number, reason in enumerate((
+        "no throughput was measured yet at 2 PS, 3 workers, which the job has had for 13.1 s",
+        "2 PS, 4 workers is predicted to train +43%; to try it may cost 17.0 s",
+        "2 PS, 4 workers is predicted to train +40%; to try it may cost 450 ms",
+        "3 PS, 3 workers is predicted to train +40%; to try it may cost 17.0 s",
+    )):  # fmt: skip
+        writer.add(seen(SIZE), Decision(number, 60.0 * number, "keep", SIZE, reason))
+    assert main(["decisions", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    rows = [line.split()[0] for line in out.splitlines()[1:] if line[:4].strip()]
+    assert rows[:3] == ["0", "1–2", "3"] and "450 ms" in " ".join(out.split())
+
+
 def test_json_has_all_but_the_observations(tmp_path, capsys):
     recorded_job(tmp_path)
     assert main(["decisions", str(tmp_path), "--json"]) == 0

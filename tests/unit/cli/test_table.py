@@ -187,6 +187,13 @@ def test_roles_by_load_are_the_busiest_ps_then_the_slowest_trainers():
     assert "70 % busy" in text and "500 ms" in text
 
 
+def test_a_ps_at_which_several_ops_run_at_once_is_not_busy_for_more_than_all_of_the_time():
+    reply = loaded()
+    next(role for role in reply.roles if role.name == "ps-1").gazer["busy_share"] = 3.33
+    text = text_of(render(scene(reply)))
+    assert "3.3 ops at once" in text and "333" not in text
+
+
 def test_roles_by_memory_are_the_largest_first():
     text = text_of(render(scene(loaded()), sort="memory"))
     assert first_words(text, "ps-", "chief", "worker")[:2] == ["ps-0", "ps-1"]

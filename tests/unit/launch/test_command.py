@@ -4,7 +4,7 @@ import pytest
 
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.command import resolve_command, script_of
-from deeprec_ext.layout import job_label
+from deeprec_ext.layout import job_label, script_name
 
 
 def test_a_script_that_exists_is_found_with_its_arguments(tmp_path):
@@ -45,3 +45,15 @@ def test_the_run_directory_is_named_after_the_script():
     assert job_label(["python", "examples/wide deep/train.py"]) == "train"
     assert job_label(["python", "-m", "trainer.main"]) == "main"
     assert job_label(["./run it"]) == "run-it"
+
+
+def test_jobs_of_a_script_are_told_by_its_directory_and_name(tmp_path):
+    """Many are called `train.py`."""
+    examples = tmp_path / "examples"
+    assert script_name(["python", "examples/deepfm/train.py", "--x"], tmp_path) == "deepfm/train.py"
+    assert script_name(["python", "train.py"], examples / "deepfm") == "deepfm/train.py"
+    assert script_name(["python", "../census/train.py"], examples / "deepfm") == "census/train.py"
+    assert script_name(["python", "/app/train.py"]) == "app/train.py" and script_name(["python", "train.py"]) == "train.py"
+    assert script_name(["python", "-m", "trainer.main"], tmp_path) == "trainer.main"
+    assert script_name(["./run it"], tmp_path) == "run it" and script_name(["python", "-c", "1"], tmp_path) == "python"
+    assert len(script_name(["python", 300 * "x" + "\udcff.py"])) <= 200

@@ -106,7 +106,7 @@ function roleFacts(live, name) {
   if (one.bytes !== undefined) {
     const row = live.ps.findIndex((role) => role.name === name);
     const slots = live.slots.owner.flatMap((owner, slot) => (owner === row ? [slot] : []));
-    facts.push(["Busy", f.share(one.busy)], ["Variables", f.bytes(one.bytes)], ["Slots", slots.join(", ") || "none"], ["Tensors", f.rate(one.transferred)]);
+    facts.push(["Busy", f.busy(one.busy, one.busy > 1)], ["Variables", f.bytes(one.bytes)], ["Slots", slots.join(", ") || "none"], ["Tensors", f.rate(one.transferred)]);
   }
   if (one.step_seconds !== undefined) {
     facts.push(["Step", f.count(one.step)], ["Step time", `${f.seconds(one.step_seconds)}${one.step_p95 ? `, 95 % below ${f.seconds(one.step_p95)}` : ""}`], ["Examples", `${f.plain(one.examples_rate)} per second`], ["Waits for input", f.share(one.input)], ["Waits at the gate", f.share(one.gate)]);

@@ -62,6 +62,8 @@ export function about(value) {
 }
 
 export const share = (value) => `${value > 0 && value < 0.0995 ? (100 * value).toFixed(1) : Math.round(100 * value)} %`;
+/** Of a PS, seconds in which an op ran for a trainer, per second: those of several trainers may run, or wait, at once. */
+export const busy = (value, words = true) => value > 1 ? `${value.toFixed(1)}${words ? " ops at once" : " ops"}` : `${share(value)}${words ? " busy" : ""}`;
 export const cores = (value) => (value >= 10 ? value.toFixed(0) : value.toFixed(2));
 
 export function clock(unix, withSeconds = true) {

@@ -74,7 +74,7 @@ export class Topology {
     const [line, meter, cells, sub, alarm] = element.children;
     const running = one.state === "running";
     text(line.children[0], one.name);
-    text(line.children[1], running ? (one.busy ? `${f.share(one.busy)}${this.dense ? "" : " busy"}` : one.cpu ? `${f.cores(one.cpu)} cores` : "") : one.state);
+    text(line.children[1], running ? (one.busy ? f.busy(one.busy, !this.dense) : one.cpu ? `${f.cores(one.cpu)} cores` : "") : one.state);
     style(meter.firstElementChild, "width", `${(100 * Math.min(1, one.busy)).toFixed(1)}%`);
     element.classList.toggle("off", !running);
     element.classList.toggle("chosen", this.chosen === one.name);

@@ -165,7 +165,9 @@ def transfer_bound(case: Case) -> Iterable[Finding]:
             f"measured over {len(shares)} traced steps",
         ),
         "Send less: `--setting dedup=on` looks up unique ids only, smaller embeddings or fewer dense variables on PS help as "
-        "well; or larger batches, which send the dense part less often. Across machines, check the network between these two.",
+        "well; or larger batches, which send the dense part less often. "
+        + ("All of it is on one machine: what a transfer waits for there is a core, and fewer processes may be as fast."
+           if case.one_host else "Across machines, check the network between these two."),
         edge.source, median(shares),
     )  # fmt: skip
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from deeprec_ext.gazer.report.case import Case
-from deeprec_ext.gazer.report.findings.finding import ADVICE, SECONDS_MIN, TRACES_MIN, Finding, percent
-from deeprec_ext.gazer.report.lines import Span
+from deeprec_ext.gazer.report.findings.finding import ADVICE, NOTE, SECONDS_MIN, TRACES_MIN, Finding, percent
+from deeprec_ext.gazer.report.lines import Span, natural
 from deeprec_ext.gazer.report.steps import TrainerUse, compare, trainer_uses
 from deeprec_ext.gazer.report.work import input_shares, median, within
-from deeprec_ext.units import format_seconds
+from deeprec_ext.units import few, format_seconds
 
 SLOWER = 1.5
 """A straggler's steps take so many times those of the others: beyond what sharing a machine unevenly explains."""
@@ -38,6 +38,11 @@ REGULAR = 1.5
 GAPS_SHARE = 0.03
 """What gaps must cost of the trainer's time to be worth a finding."""
 
+STOOD_SECONDS = 10.0
+"""A single step of so long is one that somebody has waited for."""
+
+NAMES_MAX = 8
+
 
 def straggler(case: Case) -> Iterable[Finding]:
     """Steps of one trainer take persistently longer than the median of the others' at the same time."""
@@ -48,6 +53,7 @@ def straggler(case: Case) -> Iterable[Finding]:
         use = known[one.name]
         still = use.median_seconds and use.mean_seconds >= SLOWER * use.median_seconds
         hint = ("its median step is no slower: it stands still in between (paused, out of CPU, or waiting)" if still
+                else "all of its steps are slow: it gets less of the cores than the others" if case.one_host
                 else "all of its steps are slow: a slower machine, fewer cores, or a farther network")  # fmt: skip
         if use.input_wait >= STARVED:
             hint = f"it waits for input for {percent(use.input_wait)} of its time"
@@ -84,7 +90,7 @@ def starved(case: Case) -> Iterable[Finding]:
 
 
 def _starved(uses: list[TrainerUse], share: float, of: str) -> Finding:
-    names = ", ".join(use.name for use in uses[:8]) or "trainers"
+    names = ", ".join(use.name for use in uses[:NAMES_MAX]) or "trainers"
     return Finding(
         "starved", ADVICE,
         f"Training waits for input: up to {percent(share)} of a step",
@@ -135,6 +141,30 @@ def gaps(case: Case) -> Iterable[Finding]:
         )  # fmt: skip
 
 
+def stood(case: Case) -> Iterable[Finding]:
+    """One step took very long, though there was no change and no failure; what comes again and again is told by `gaps`."""
+    told = {finding.subject for finding in gaps(case)}
+    uses = {use.name: use for use in trainer_uses(case) if use.name not in told}
+    long = [(span, name) for name, use in uses.items() for span in _still(case, use) if span.highest >= STOOD_SECONDS]
+    if not long:
+        return
+    worst, name = max(long, key=lambda one: one[0].highest)
+    others = [other for span, other in long if other != name and span.start < worst.end and worst.start < span.end]
+    beside = few(sorted(set(others), key=natural), NAMES_MAX)
+    yield Finding(
+        "stood", NOTE,
+        f"A step of {name} took {format_seconds(worst.highest)}; usual are {format_seconds(uses[name].median_seconds)}",
+        (
+            f"{format_seconds(max(0.0, worst.end - case.story.began))} after the start of the job or shortly before; no "
+            "scaling and no failure then",
+            f"at the same time: {beside}" if beside else "no other trainer stood so long then",
+        ),
+        "Look at the machine at this time (memory, disk, others on its cores), and at what the script does then: checkpoints, "
+        "summaries, evaluation.",
+        name,
+    )  # fmt: skip
+
+
 def _still(case: Case, use: TrainerUse) -> list[Span]:
     """Samples with a step that took very long."""
     if not use.median_seconds:
@@ -144,4 +174,4 @@ def _still(case: Case, use: TrainerUse) -> list[Span]:
     return [span for span in spans if span.highest >= limit]
 
 
-RULES = (straggler, starved, gaps)
+RULES = (straggler, starved, gaps, stood)

@@ -172,7 +172,8 @@ def _table(uses: Sequence[TrainerUse]) -> Table:
     )  # fmt: skip
     rows = [(use.name, *_figures(use)) for use in uses[:ROWS_MAX]]
     note = (
-        "Without start, scalings and failures. The gate is where steps wait during a change; input: of the data ledger."
+        "Without start, scalings and failures. Median and 95 % are those of the sample in the middle, by steps. The gate is "
+        "where steps wait during a change; input: of the data ledger."
     )
     left = f" {len(uses) - ROWS_MAX} more trainers are in `--json`." if len(uses) > ROWS_MAX else ""
     return Table(columns, rows, frozenset(range(1, len(columns))), note + left)

@@ -343,8 +343,8 @@ def test_an_ended_job_is_added_once(tmp_path: Path, service: Serving, workdir: P
 
 @pytest.mark.parametrize(
     ("container", "script"),
-    [({"command": ["python", "/app/train.py", "--x"]}, "train"), ({"args": ["python", "-m", "rank.main"]}, "main"),
-     ({"command": ["bash", "-ec", "cd /app && exec python deep/fm.py --steps 5"]}, "fm"),
+    [({"command": ["python", "/app/train.py", "--x"]}, "app/train.py"), ({"args": ["python", "-m", "rank.main"]}, "rank.main"),
+     ({"command": ["bash", "-ec", "cd /app && exec python deep/fm.py --steps 5"]}, "deep/fm.py"),
      ({"command": ["sh", "-c", "python 'x"]}, "python"), ({"image": "registry:5000/team/wide:v1@sha256:1"}, "wide"),
      ({"command": ["sh"]}, "sh")],
 )  # fmt: skip

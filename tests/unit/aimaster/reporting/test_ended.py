@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.core.records import Failure, Scaling
-from deeprec_ext.aimaster.reporting.ended import outcome_of
+from deeprec_ext.aimaster.reporting.ended import cut_short, outcome_of, seconds_of
 from deeprec_ext.aimaster.reporting.summary import summarize, summarize_directory
-from deeprec_ext.aimaster.scaling.machine import State
+from deeprec_ext.aimaster.scaling.machine import STOPPED, State
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.estimates import NAMES
 from deeprec_ext.autoscaler.policy.record import NAME, VERSION
@@ -28,6 +28,16 @@ def test_what_had_not_ended_is_told_as_what_it_was(state: State, outcome: str) -
     scaling = Scaling(1, "scale-up", "ps", want=3, state=state.value)
     assert outcome_of(scaling)[0] == outcome and "the job ended" in outcome_of(scaling)[1]
     assert outcome_of(Scaling(1, "scale-up", "ps", state="STEADY", outcome="refused", reason="no")) == ("refused", "no")
+
+
+def test_what_the_end_of_its_job_has_cut_short_went_on_until_then_and_is_not_to_be_asked_for_again() -> None:
+    acquiring = Scaling(1, "scale-up", "ps", want=3, state="ACQUIRE", started=100.0)
+    assert seconds_of(acquiring, 250.0) == 150.0 and cut_short(acquiring)
+    stopped = Scaling(2, "scale-up", "ps", outcome="rolled_back", reason=STOPPED, started=100.0, seconds=7.0)
+    assert seconds_of(stopped, 250.0) == 7.0 and cut_short(stopped)
+    failed = Scaling(3, "scale-up", "ps", outcome="rolled_back", reason="disk on fire", started=100.0, seconds=7.0)
+    assert not cut_short(failed)
+    assert seconds_of(Scaling(4, "scale-up", "ps"), 250.0) == 0.0, "its turn never came"
 
 
 def test_the_summary_has_a_queued_one_without_counts_that_nobody_knows(tmp_path: Path) -> None:

@@ -135,6 +135,36 @@ def test_a_change_in_a_job_that_is_stopped_does_not_blame_the_new_ps(tmp_path: P
     play(tmp_path, scenario)
 
 
+def test_a_copy_in_a_job_that_is_stopped_does_not_blame_the_ps_that_ends_with_it(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        it.mute["ps-2"] = {"FIRST"}
+        await it.scale(ps=3)
+        await it.until(lambda: it.master.scalings.running is not None and it.master.scalings.running.scaling.armed)
+        it.backend.exit("ps-0", 143, deleted=True)  # as the launcher does at Ctrl-C
+        ended = await it.ended()
+        assert (ended.outcome, ended.reason) == ("rolled_back", "the job is being stopped")
+
+    play(tmp_path, scenario)
+
+
+def test_a_new_ps_that_is_killed_while_it_copies_moves_no_slot_and_is_told_to_be_stopped(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        it.mute["ps-2"] = {"FIRST"}
+        await it.scale(ps=3)
+        await it.until(lambda: it.master.scalings.running is not None and it.master.scalings.running.scaling.armed)
+        assert it.master.scalings.running is not None and it.master.scalings.running.scaling.slots_moved
+        await it.backend.kill("ps-2")
+        ended = await it.ended()
+        assert (ended.outcome, ended.slots_moved, ended.bytes_moved) == ("rolled_back", 0, 0)
+        await it.until(lambda: it.master.pods.exited("ps-2"))
+        told = [json.loads(row[5]) for row in it.master.job.store.events(0, 1000) if row[2:4] == ("exited", "ps-2")]
+        assert [(one["cause"], one["restarting"]) for one in told] == [
+            ("killed by signal 9", True), ("stopped: it is not wanted any more", False)
+        ]  # fmt: skip
+
+    play(tmp_path, scenario)
+
+
 def test_the_end_of_a_ps_that_left_is_told_once(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         await it.scale(ps=2)

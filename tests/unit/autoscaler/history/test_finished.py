@@ -12,14 +12,17 @@ import pytest
 from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.finished import SETTLE_SECONDS, brought_by, finished_job, windows_of
+from deeprec_ext.autoscaler.history.possible import complaint
 from deeprec_ext.autoscaler.history.use import Brought
 from deeprec_ext.autoscaler.model.memory_model import PROCESS_BYTES, VARIABLE_BYTES
 from deeprec_ext.autoscaler.observe import building
 from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.autoscaler.observe.observed import Limits, Model, Progress, Size
+from deeprec_ext.autoscaler.outcomes.account import Account
 from deeprec_ext.autoscaler.outcomes.brought import brought as brought_to_the_summary
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.gazer.series_lines import Line
+from deeprec_ext.history.words import brought as in_words
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 BEGIN, EVERY = 1_700_000_000.0, 2.0
@@ -200,7 +203,8 @@ def test_what_changes_brought_counts_their_pauses() -> None:
     """60 s with 100 examples/s, 10 s of pause, 48 s with 300, which would have taken 144 s."""
     scaling = grown(60.0, 3, seconds=10.0, pause_seconds=(2.0, 10.0), outcome="committed")
     found = brought([100.0] * 31 + [0.0] * 5 + [300.0] * 24, [1.0] * 31 + [3.0] * 29, scaling)
-    assert found == Brought(1, 0, 100.0, 171.667, 86.0)
+    assert found == Brought(1, 0, 100.0, 171.667, 86.0, gained=found.gained, by_hand=1)
+    assert found.gained == pytest.approx(86.0 / 58.0, rel=0.1)
 
 
 def test_a_change_that_made_it_slower_has_cost_time() -> None:
@@ -223,7 +227,7 @@ def test_time_in_which_a_job_stood_until_it_was_resumed_saves_nothing() -> None:
 
 
 def test_a_job_that_kept_its_size_saved_nothing() -> None:
-    assert brought([100.0] * 60, [1.0] * 60) == Brought(0, 0, 100.0, 100.0, 0.0)
+    assert brought([100.0] * 60, [1.0] * 60) == Brought(0, 0, 100.0, 100.0, 0.0, gained=0.0)
 
 
 @pytest.mark.parametrize("replaced", ["", "ps-0"], ids=["came back after a loss", "replaced"])
@@ -248,7 +252,7 @@ def test_a_first_size_that_was_left_too_soon_is_not_compared_with() -> None:
 @pytest.mark.parametrize("lines", [{}, job([], [], []), job([math.nan] * 40, [1.0] * 40, [1.0] * 40)])
 def test_of_a_job_without_figures_nothing_is_said(lines: dict[str, Line]) -> None:
     made = [grown(0.0, 3), grown(0.0, 3), grown(0.0, 3, outcome="rolled_back")]
-    assert brought_by(lines, (), made, 0.0) == Brought(2, 1)
+    assert brought_by(lines, (), made, 0.0) == Brought(2, 1, by_hand=2)
 
 
 def test_the_history_says_what_the_summary_says_of_the_same_changes() -> None:
@@ -265,6 +269,19 @@ def test_the_history_says_what_the_summary_says_of_the_same_changes() -> None:
     )  # fmt: skip
     told = brought_to_the_summary([seen], 0.1)
     assert told is not None
-    assert brought_by(lines, windows, [scaling], 0.1).saved_seconds == pytest.approx(
-        -told.account.lost_seconds, abs=1e-3
-    )
+    found = brought_by(lines, windows, [scaling], 0.1)
+    assert found.saved_seconds == pytest.approx(-told.account.lost_seconds, abs=1e-3)
+    assert (found.by_hand, told.by_hand) == (0, 0)
+
+
+def test_of_a_job_that_was_scaled_by_itself_the_history_has_the_figure_of_its_decisions_record(workdir: Path) -> None:
+    """Whatever time series say: `decisions`, the report and the summary told 4.5 s of a job of which `jobs` told 43.5 s."""
+    account = Account((1, 0), 100.0, 50.0, 91.0)
+    parts: dict[str, Any] = {"script": "train", "status": "succeeded", "seconds": 81.0, "finished": BEGIN + 81}
+    found = finished_job(workdir, **parts, autoscaled=True, recorded=account)
+    assert found is not None and found.brought.saved_seconds == -4.5 and found.brought.gained == -0.09
+    assert complaint(found) == ""
+    changed = dataclasses.replace(found, brought=dataclasses.replace(found.brought, changes=2, by_hand=1))
+    assert in_words(changed) == "2 changes (1 by hand), cost 4.5 s (-9.0% since the first one)"
+    without = finished_job(workdir, **parts, autoscaled=True)
+    assert without is not None and without.brought.first_examples_per_second == 800.0, "its record is gone"

@@ -135,7 +135,39 @@ def test_a_model_that_is_unlike_those_of_its_script_hears_the_nearest_for_little
     assert at_least(start, Size(3, 20)).size == dataclasses.replace(start.size, ps=max(3, start.size.ps), workers=20)
     assert at_least(alike, Size(8, 20)) == alike, "what jobs like it needed counts"
     other = first_size(larger, LIMITS, history, script="train.py")
-    assert other.like[0].script == "other.py" and "3 jobs like it" in other.reason, "one of another script is like it"
+    assert other.like[0].script == "other.py" and ": 1 job like it" in f": {other.reason}", "that of another script"
+
+
+CENSUS = fact(Model, 0, 395_908, 0, 128.0, 3_840.0, 52_657.0)
+DEEPFM = fact(Model, 33_280_000, 3_224_960, 26, 512.0, 26_624.0, 860_190.0)
+
+
+def test_a_job_of_another_model_is_none_like_it_and_counts_little():
+    """Two examples; both scripts are called `train.py`."""
+    other = finished(DEEPFM, script="keras_deepfm/train.py")
+    assert likeness(CENSUS, "census_wide_deep/train.py", other) < 0.1
+    no_tables = dataclasses.replace(DEEPFM, table_bytes=0, fields=0)
+    assert likeness(DEEPFM, "train.py", finished(no_tables, script="train.py")) < 0.6, "it has none where this one has 26"
+    own = finished(CENSUS, script="census_wide_deep/train.py")
+    alone, both = (
+        first_size(CENSUS, LIMITS, jobs, script="census_wide_deep/train.py") for jobs in ([own], [own, other])
+    )
+    assert both.reason.startswith("1 job like it") and abs(both.size.workers - alone.size.workers) <= 1
+    assert both.confidence == pytest.approx(alone.confidence, abs=0.03)
+    strange = first_size(CENSUS, LIMITS, [other], script="census_wide_deep/train.py")
+    assert strange.jobs == 0 and "no job like it has finished yet" in strange.reason
+
+
+def test_a_job_that_was_stopped_counts_as_one_that_ended_only_where_its_sizes_say_something():
+    whole, short = finished(), dataclasses.replace(finished(), windows=finished().windows[:1])
+    confidence = {}
+    for name, job in (("whole", whole), ("short", short)):
+        for status in ("succeeded", "stopped"):
+            start = first_size(MODEL, LIMITS, [dataclasses.replace(job, status=status)], script="train.py")
+            confidence[name, status] = start.confidence
+            assert ("1 job like it, stopped before the end" in start.reason) == ((name, status) == ("short", "stopped"))
+    assert confidence["whole", "stopped"] == confidence["whole", "succeeded"]
+    assert confidence["short", "stopped"] < 0.6 * confidence["short", "succeeded"]
 
 
 def test_many_jobs_that_are_all_unlike_are_none_that_is_like_it():

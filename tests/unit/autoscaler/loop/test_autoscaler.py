@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.metrics.hosts import HostUse
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.autoscaler.loop import autoscaler as module
 from deeprec_ext.autoscaler.loop.autoscaler import Autoscaler
+from deeprec_ext.autoscaler.loop.keeps import Keeps
 from deeprec_ext.autoscaler.loop.recalled import KEY, Recalled, keep
 from deeprec_ext.autoscaler.observe.observed import Observed, Size, Stood, Window
 from deeprec_ext.autoscaler.policy.decision import Decision
@@ -20,6 +22,7 @@ from deeprec_ext.autoscaler.policy.record import read
 from deeprec_ext.errors import UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import SETTINGS, SLOT_BYTES, World, world
+from tests.unit.autoscaler.facts import fact
 from tests.unit.autoscaler.policy.jobs import windows
 
 
@@ -588,6 +591,44 @@ def test_limits_that_the_backend_refuses_are_no_limits_and_the_policy_is_told(tm
         assert script.outcomes[0][1:3] == ("refused", "more is in use")
 
     play(tmp_path, script, scenario)
+
+
+@pytest.mark.parametrize("end", ["stopped", "finished", "cancelled"])
+def test_the_last_reason_to_keep_the_size_is_recorded_with_what_it_was_made_from(tmp_path: Path, end: str) -> None:
+    script = Script()
+
+    async def scenario(it: World, scaler: Autoscaler) -> None:
+        await it.until(lambda: len(script.seen) > 3 and bool(script.seen[-1].windows))
+        assert len(script.added) == 1 and not script.added[0][0].windows, "the first one knows of no throughput yet"
+        if end == "stopped":
+            it.master.job.lock.take("the backend", Hold.STOPPING)
+        elif end == "finished":
+            it.master.job.end("finished")
+        if end != "cancelled":
+            await it.until(lambda: len(script.added) == 2)
+            seen = len(script.seen)
+            await asyncio.sleep(0.2)
+            assert len(script.seen) == seen, "the end of a job is nothing to decide by"
+
+    play(tmp_path, script, scenario)
+    assert len(script.added) == 2 and script.added[-1][0].windows
+    assert script.added[-1][0].number == script.added[-1][1].number == 2
+
+
+def test_reasons_of_each_kind_are_recorded_and_the_record_stays_bounded() -> None:
+    keeps, recorded = Keeps(), []
+    for tick in range(360):  # an hour
+        seen = fact(Observed, number=1, time=10.0 * tick, size=Size(1, 0))
+        reason = f"2 PS, 0 workers is predicted to train +{tick}%" if tick % 2 else f"it has trained for {tick}.5 s"
+        decision = Decision(1, seen.time, "keep", seen.size, reason)
+        if keeps.due(seen, decision, seen.time):
+            recorded.append(decision)
+        else:
+            assert keeps.left == (seen, decision)
+    assert {one.kind for one in recorded[:2]} == {one.kind for one in recorded} and len({one.kind for one in recorded}) == 2
+    assert recorded[1].time == 70.0 and len(recorded) <= 2 * 3600 / 300 + 2
+    keeps.changed()
+    assert keeps.left is None and keeps.due(seen, decision, seen.time), "a change begins anew"
 
 
 def test_a_request_by_hand_is_seen_as_such(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import pytest
@@ -27,6 +28,14 @@ def test_the_seven_minutes_of_the_issue_are_told_with_the_decisions_that_were_wr
     said = found.sentence()
     assert "against 22,900 at 1 PS, 0 workers" in said and "behind where it would be" in said
     assert "decision 2 to 2 PS, 1 worker brought -15% where +73% was predicted" in said
+
+
+def test_changes_by_hand_are_counted_apart():
+    by_hand = tuple(dataclasses.replace(one, manual=True, decision=-1) if one.role == "worker" else one for one in GREW)
+    seen = [looked(20.0, Size(1, 0), 2, 0), dataclasses.replace(looked(140.0, Size(4, 1), 8, 3), changes=by_hand)]
+    found = brought(seen, 0.1, until=530.0)
+    assert found.to_values()["by_hand"] == 1 and "; 1 of 3 changes was made by hand" in found.sentence()
+    assert "by hand" not in brought([seen[0], looked(140.0, Size(4, 1), 8, 3)], 0.1).sentence()
 
 
 def test_windows_that_a_later_observation_has_forgotten_still_count():

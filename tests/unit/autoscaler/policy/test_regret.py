@@ -204,6 +204,42 @@ def test_a_size_that_was_set_by_hand_is_the_users():
     assert decision.action == "keep" and "by hand" in decision.reason
 
 
+def explored(workers: int, here: float, *, measured: float = 0.0) -> Decision:
+    """1 PS and 3 workers made 5 290 examples/s; 2 PS were tried, and before (or after) they were measured somebody has set
+    the workers by hand."""
+    first, second, size = Size(1, 3), Size(2, 3), Size(2, workers)
+    changes = (
+        fact(Change, 60.0, "scale-up", "ps", 1, 2, "committed", 8.0, decision=1, foretold=6_000.0),
+        fact(Change, 110.0, "scale-down", "worker", 3, workers, "committed", 5.0, manual=True, decision=-1),
+    )  # fmt: skip
+    seen = windows(first, 5_290.0, 20.0, 4)
+    seen += windows(second, measured, 70.0, 4) if measured else []
+    seen += windows(size, here, 120.0, 4)
+    return decide(
+        fact(Observed, number=3, time=293.0, size=size, windows=tuple(seen), changes=changes, limits=Limits(1, 2, 0, 4),
+             progress=Progress(10**5, 10**8), first=first),
+        POLICY,
+    )  # fmt: skip
+
+
+def test_an_exploration_is_taken_back_though_the_other_role_was_set_by_hand():
+    """It froze for half an hour, and nobody had asked for its PS."""
+    decision = explored(2, 3_319.0)
+    assert (decision.action, decision.size) == ("scale", Size(1, 2)), decision.reason
+    assert "back from 2 PS, 2 workers to 1 PS, 2 workers: 5290 examples/s were measured before decision 1" in decision.reason
+
+
+def test_an_exploration_that_was_right_stays_where_the_other_role_was_set_by_hand():
+    decision = explored(2, 4_700.0, measured=6_300.0)
+    assert decision.size == Size(2, 2), decision.reason
+    assert "the number of workers was set by hand 3:03 ago, and is left alone for 26:57 more" in decision.reason
+    assert "`deeprec-ext scale DIR --workers 3` changes it now" in decision.reason
+
+
+def test_fewer_trainers_by_hand_are_no_reason_to_take_back_the_ps():
+    assert "before decision" not in explored(1, 2_640.0).reason, "half of the trainers train half as fast"
+
+
 def test_what_the_limits_do_not_allow_is_not_gone_back_to():
     assert decide(grown((4, 1), limits=Limits(2, 4, 0, 4)), POLICY).size.ps >= 2
 

@@ -161,6 +161,14 @@ def test_steps_that_wait_for_a_connection():
     assert "ps-1 → worker-0, 3.0 MB in 3 tensors" in finding.evidence[0]
 
 
+def test_between_processes_of_one_machine_there_is_no_network_to_look_at():
+    here = {**steady(), "host-a": {"cores": 2.0}}
+    [finding] = rules.transfer_bound(case(here, traces=traces(edges=edges(0.07))))
+    assert "network" not in finding.advice and "one machine" in finding.advice
+    [finding] = rules.transfer_bound(case({**here, "host-b": {"cores": 2.0}}, traces=traces(edges=edges(0.07))))
+    assert "check the network between these two" in finding.advice
+
+
 @pytest.mark.parametrize(
     "steps", [traces(edges=edges(0.03)), traces(2, edges=edges(0.09)), traces(), (trace(50, seconds=0),)]
 )

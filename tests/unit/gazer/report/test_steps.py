@@ -84,6 +84,20 @@ def test_the_figures_of_a_trainer_are_those_of_its_calm_time():
     assert (use.name, use.mean_seconds, use.longest_seconds) == ("chief-0", pytest.approx(0.1), 0.2)
 
 
+def test_mean_and_median_are_of_the_same_steps():
+    """A trainer that makes 25 quick steps a second, and now and then a few slow ones in a sample: by time the medians of such
+    samples counted as much as the others, and half of the steps "took" five times the mean."""
+    values = steady()
+    slow = lambda time: time % 10 == 0  # noqa: E731
+    values["chief-0"] |= {
+        "steps_per_second": lambda time: 1.0 if slow(time) else 25.0, "step_seconds": lambda time: 1.0 if slow(time) else 0.04,
+        "step_p95_seconds": lambda time: 1.5 if slow(time) else 0.06,
+    }  # fmt: skip
+    use = trainer_uses(case(values))[0]
+    assert (use.median_seconds, use.p95_seconds) == (0.04, 0.06)
+    assert use.mean_seconds == pytest.approx(1 / 20.2, rel=0.05)
+
+
 def test_a_trainer_without_calm_time_has_dashes_and_no_zeros():
     busy = case(steady(), scalings=(Scaling("scale-up", "ps", BEGAN, 400.0, "committed"),))
     (table,) = (block for block in steps(busy).blocks if isinstance(block, Table))
@@ -142,6 +156,20 @@ def test_when_all_stand_still_at_once_it_is_not_one_of_them():
     values = standing_still(40)
     values["worker-0"]["step_longest_seconds"] = values["chief-0"]["step_longest_seconds"]
     assert not list(rules.gaps(case(values)))
+
+
+def test_a_single_very_long_step_is_told():
+    values = steady()
+    for name in ("chief-0", "worker-1"):
+        values[name]["step_longest_seconds"] = lambda time: 24.9 if time == 120 else 0.2
+    values["worker-0"]["step_longest_seconds"] = lambda time: 24.9 if time == 6 else 0.2  # while it warms up
+    [finding] = rules.stood(case(values))
+    assert finding.text == "A step of chief-0 took 24.9 s; usual are 100 ms"
+    assert finding.evidence[0].startswith("2:00 after the start of the job") and finding.evidence[1].endswith(": worker-1")
+    assert not list(rules.stood(case(steady())))
+    values = steady()
+    values["chief-0"]["step_longest_seconds"] = lambda time: 12.0 if time % 40 == 0 else 0.2
+    assert list(rules.gaps(case(values))) and not list(rules.stood(case(values))), "one finding for one thing"
 
 
 @pytest.mark.parametrize("every", [1000, 120, 2])  # never, too seldom to matter, in every sample: that is how steps are
